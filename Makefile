@@ -1,0 +1,60 @@
+# Everything a user or CI calls. Each target sets up what it needs: see `make help`.
+.DEFAULT_GOAL := help
+.PHONY: help java setup jars demo ui test test-fast lint bench soak audit lock clean
+SHELL := /bin/bash
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+export DAGSTER_HOME ?= $(CURDIR)/.dagster
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
+
+java:
+	@v=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -nE '1s/.*"([0-9]+).*/\1/p'); \
+	if [ "$${v:-0}" -lt 17 ]; then \
+	  echo "Java 17 or later is needed (found: $${v:-none}): install it, on Debian with 'apt-get install openjdk-17-jre-headless', or point JAVA_HOME at it." >&2; \
+	  exit 1; fi
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -m venv $(VENV) || { echo "No virtual environment could be made with $(PYTHON): on Debian 'apt-get install python3.11-venv', or name another interpreter with 'make PYTHON=...'." >&2; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup: java $(VENV)/.ready jars  ## virtual environment and jars, nothing else
+	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $(DAGSTER_HOME)/dagster.yaml
+
+jars: java $(VENV)/.ready
+	@$(BIN)/python -m cdc_assets.jvm
+
+demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
+	@$(BIN)/python -m cdc_assets.demo
+
+ui: setup  ## serve Dagster on 127.0.0.1:3000, with the demo's runs, checks and metadata
+	$(BIN)/dagster-webserver --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
+
+lint: setup  ## style, docstrings, layers, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup lint  ## everything that CI checks
+	$(BIN)/pytest -q
+
+test-fast: setup  ## the core of the tests, for every few minutes
+	$(BIN)/pytest -q -m fast
+
+soak: setup  ## kill the pipeline at 30 random moments and compare with an undisturbed run
+	$(BIN)/python -m cdc_assets_tests.soak
+
+bench: setup  ## measure each stage beside its floor; results go to benchmarks/results/
+	$(BIN)/python -m benchmarks.bench
+
+lock:  ## pin the dependencies again, with hashes and without addresses (needs uv)
+	uv pip compile --quiet --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --extra dev pyproject.toml -o requirements.lock
+
+clean:  ## remove what runs leave behind; the virtual environment and the jar cache stay
+	rm -rf data/lakehouse .dagster spark-warehouse

@@ -1,0 +1,514 @@
+"""The feeds file: which changefeeds are read, from where, and how; validated as a whole before anything runs.
+
+Values may take text from the environment (`${NAME}`; `$${` is a literal `${`). It is put in after the YAML is parsed,
+so no variable can add structure, and no message shows it, since it may be a secret: messages quote the file as written.
+"""
+
+import difflib
+import json
+import os
+import re
+import zoneinfo
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, cast, get_args
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from cdc_assets.mysql_types.types import UnknownType, parse_type
+
+ProtocolName = Literal["canal-json", "open-protocol", "simple", "debezium"]
+Encoding = Literal["json", "avro"]
+GateScope = Literal["topic", "feed"]
+TypeMapping = Literal["block", "warn"]
+Setting = str | int | float | bool
+
+_Loc = tuple[str | int, ...]
+_Yaml = dict[str, Any] | list[Any] | Setting | None  # as _Loader reads it
+
+_FEED_NAME = re.compile(r"[A-Za-z0-9_]+")
+_OFFSET = re.compile(r"[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00)")  # as far as MySQL's own time zones go
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes for an address
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
+
+
+class FeedsError(ValueError):
+    """The feeds file can not be used. The message has one line per wrong field: file, path in it, found, allowed."""
+
+
+def _reject(allowed: str, detail: str = "") -> NoReturn:
+    """Fail a field; `detail` may quote its value and is shown only when no environment variable is in that value."""
+    raise PydanticCustomError("rule", "{allowed}{detail}", {"allowed": allowed, "detail": detail})
+
+
+def _did_you_mean(text: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(text, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def _feed_name(name: str) -> str:
+    if not _FEED_NAME.fullmatch(name):
+        _reject("a feed name of letters A-Z a-z, digits and _ only (it names folders, asset keys and an asset group)")
+    return name
+
+
+def _begins_with(prefix: str) -> Callable[[str], str]:
+    def check(key: str) -> str:
+        if not key.startswith(prefix) or key == prefix:
+            _reject(f"keys that begin with {prefix}")
+        return key
+
+    return check
+
+
+def _setting(value: object) -> Setting:
+    if not isinstance(value, str | int | float):  # bool is an int
+        _reject("text, a number, true or false")
+    return value
+
+
+def _as_text(value: object) -> object:
+    """Kafka's options are text; YAML reads `true` and `30000` as something else."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _not_bool(value: object) -> object:
+    if isinstance(value, bool):  # pydantic would take true for 1
+        _reject("a whole number, 1 or more")
+    return value
+
+
+def _time_zone(zone: str) -> str:
+    if not _OFFSET.fullmatch(zone) and zone != "UTC":
+        known = zoneinfo.available_timezones()
+        if zone not in known:
+            _reject("a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM", _did_you_mean(zone, known))
+    return zone
+
+
+def _table_pattern(pattern: str) -> str:
+    if not all(split_pattern(pattern)):
+        _reject("patterns database.table, with * and ? as wildcards")
+    return pattern
+
+
+def _column_path(path: str) -> str:
+    parts = path.split(".")
+    if len(parts) != 3 or not all(parts):
+        _reject("keys of three dotted parts, database.table.column")
+    return path
+
+
+def _mysql_type(text: str) -> str:
+    try:
+        parse_type(text)
+    except UnknownType as error:
+        problem = str(error)
+    else:
+        return text
+    _reject("a MySQL type such as decimal(12,2)", problem)
+
+
+def _owner(owner: str) -> str:
+    if not _EMAIL.fullmatch(owner) and not re.fullmatch(r"team:.+", owner):
+        _reject("email addresses and team:name")
+    return owner
+
+
+def _exactly_one(other: str, value: object, info: ValidationInfo) -> None:
+    """Fail the model that has the field when both or neither of `value` and the earlier field `other` are given."""
+    if other in info.data and (info.data[other] is None) == (value is None):  # not in data: wrong, reported already
+        found = "neither" if value is None else "both"
+        allowed = f"exactly one of {other}, {info.field_name}"
+        raise PydanticCustomError("exactly_one", "{found}{allowed}", {"found": found, "allowed": allowed})
+
+
+def _only_with(protocol: ProtocolName, info: ValidationInfo) -> None:
+    if info.data.get("protocol", protocol) != protocol:  # a wrong protocol is reported already
+        _reject(f"{info.field_name} only with protocol: {protocol}")
+
+
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """The database part and the table part of a table pattern, split at its first dot (table names may have dots)."""
+    database, _, table = pattern.partition(".")
+    return database, table
+
+
+@cache
+def _glob(part: str) -> re.Pattern[str]:
+    # Not fnmatch: [ is a wildcard there, and a plain character in a table's name.
+    return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in part), re.DOTALL)
+
+
+def _matches(pattern: str, database: str, table: str) -> bool:
+    database_part, table_part = split_pattern(pattern)
+    return bool(_glob(database_part).fullmatch(database) and _glob(table_part).fullmatch(table))
+
+
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_FeedName = Annotated[str, AfterValidator(_feed_name)]
+_SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
+_Setting = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would report each of its types
+_OptionKey = Annotated[str, AfterValidator(_begins_with("kafka."))]
+_Option = Annotated[SecretStr, BeforeValidator(_as_text)]
+_TablePattern = Annotated[str, AfterValidator(_table_pattern)]
+_ColumnPath = Annotated[str, AfterValidator(_column_path)]
+_TypeText = Annotated[str, AfterValidator(_mysql_type)]
+_Owner = Annotated[str, AfterValidator(_owner)]
+
+
+# In the models below a field's description is what error messages give as allowed.
+
+
+class _Model(BaseModel):
+    # hide_input_in_errors: pydantic's own messages would show what came from the environment.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Kafka(_Model):
+    """A broker, and the topics read from it: `topics` or `topic_pattern`, never both.
+
+    `options` may hold passwords: `options[key].get_secret_value()` is the only way to see one.
+    """
+
+    bootstrap_servers: _Text = Field(description="host:port, several with commas between them")
+    topics: tuple[_Text, ...] | None = Field(None, min_length=1, description="a list of topic names, at least one")
+    topic_pattern: _Text | None = Field(None, validate_default=True, description="a regular expression (Java's)")
+    options: dict[_OptionKey, _Option] = Field({}, description="a mapping of kafka.* settings to text")
+
+    @field_validator("topic_pattern")
+    @classmethod
+    def _one_choice_of_topics(cls, value: str | None, info: ValidationInfo) -> str | None:
+        _exactly_one("topics", value, info)
+        return value
+
+
+class Source(_Model):
+    """Where a feed's records come from: a folder of recorded ones (an absolute path once loaded), or a broker."""
+
+    recorded: Path | None = Field(None, description="a folder, relative to the feeds file")
+    partitions: Annotated[int, BeforeValidator(_not_bool)] | None = Field(
+        None, ge=1, description="a whole number, 1 or more"
+    )
+    kafka: Kafka | None = Field(None, validate_default=True)
+
+    @field_validator("recorded", mode="before")
+    @classmethod
+    def _not_empty(cls, value: object) -> object:
+        if isinstance(value, str) and not value.strip():  # Path("") would be the feeds file's own folder
+            _reject("a folder, relative to the feeds file")
+        return value
+
+    @field_validator("recorded")
+    @classmethod
+    def _absolute(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        folder = (info.context or {}).get("folder", Path())
+        return value and (folder / value).resolve()
+
+    @field_validator("partitions")
+    @classmethod
+    def _of_a_recorded_source(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("recorded", value) is None:
+            _reject("partitions only beside recorded (a broker knows its own)")
+        return value
+
+    @field_validator("kafka")
+    @classmethod
+    def _one_choice_of_source(cls, value: Kafka | None, info: ValidationInfo) -> Kafka | None:
+        _exactly_one("recorded", value, info)
+        return value
+
+
+class Tables(_Model):
+    """The source tables a feed takes, as patterns `database.table` with `*` and `?`, upper and lower case told apart.
+
+    A Spark expression for them takes a pattern apart with `split_pattern`.
+    """
+
+    include: tuple[_TablePattern, ...] = Field(
+        ("*.*",), min_length=1, description="a list of patterns database.table, at least one"
+    )
+    exclude: tuple[_TablePattern, ...] = Field((), description="a list of patterns database.table")
+
+    def takes(self, database: str, table: str) -> bool:
+        """Whether the table matches a pattern of `include` and none of `exclude`."""
+        included = any(_matches(pattern, database, table) for pattern in self.include)
+        return included and not any(_matches(pattern, database, table) for pattern in self.exclude)
+
+
+class Feed(_Model):
+    """One changefeed or connector. `columns` maps "database.table.column" to the text of a MySQL type."""
+
+    protocol: ProtocolName = Field(description=", ".join(get_args(ProtocolName)))
+    tidb_extension: bool = Field(default=False, description="true, false")
+    encoding: Encoding = Field("json", description=", ".join(get_args(Encoding)))
+    time_zone: str = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
+    source: Source
+    gate_scope: GateScope = Field("topic", description=", ".join(get_args(GateScope)))
+    tables: Tables = Tables()
+    columns: dict[_ColumnPath, _TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
+    type_mapping: TypeMapping = Field("block", description=", ".join(get_args(TypeMapping)))
+    owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
+
+    @field_validator("tidb_extension")
+    @classmethod
+    def _of_canal_json(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic calls it
+        _only_with("canal-json", info)
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _of_simple(cls, value: Encoding, info: ValidationInfo) -> Encoding:
+        _only_with("simple", info)
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        return _time_zone(value)
+
+    def takes(self, database: str, table: str) -> bool:
+        """Whether the feed takes this source table."""
+        return self.tables.takes(database, table)
+
+
+class FeedsFile(_Model):
+    """The whole file: the feeds by name, and Spark settings (not in repr: a storage key may be among them)."""
+
+    feeds: dict[_FeedName, Feed] = Field(min_length=1, description="a mapping of feed names to feeds, at least one")
+    spark: dict[_SparkKey, _Setting] = Field({}, repr=False, description="a mapping of spark.* settings to values")
+
+
+def load_feeds(path: Path | None = None) -> FeedsFile:
+    """Read and validate the feeds file.
+
+    Args:
+        path: the file; default is the environment variable `CDC_FEEDS`, else `data/feeds.yaml`.
+
+    Returns:
+        The file with `${NAME}` expanded from the environment and `source.recorded` made absolute.
+
+    Raises:
+        FeedsError: the file is missing, is no YAML, or has wrong fields: one line for each of them.
+    """
+    file = path or Path(os.environ.get("CDC_FEEDS") or "data/feeds.yaml")
+    problems: dict[_Loc, str] = {}
+    try:
+        raw = _read(file)
+        expanded = _expand(raw, (), problems)
+    except RecursionError:
+        raise FeedsError(f"{file}: nested too deeply, or an alias that refers to itself") from None
+    try:
+        feeds = FeedsFile.model_validate(expanded, context={"folder": file.parent})
+    except ValidationError as error:
+        for details in error.errors(include_url=False, include_input=False):
+            where, what = _explain(details, raw)
+            problems.setdefault(where, what)
+    if problems:
+        # Outside the except block: pydantic's error has the values from the environment, and must not be chained.
+        raise FeedsError("\n".join(_line(file, where, what) for where, what in problems.items()))
+    return feeds
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML data (text, numbers, booleans, null, lists, mappings); keys are text, and none comes twice."""
+
+    def compose_mapping_node(self, anchor: dict[str, yaml.Node]) -> yaml.MappingNode:
+        """Check the keys here: construction merges `<<` into nodes first, and there a key may well come twice."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key must be plain text", problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value}", problem_mark=key.start_mark)
+            seen.add(key.value)
+            if key.tag != "tag:yaml.org,2002:merge":
+                key.tag = "tag:yaml.org,2002:str"  # a feed may be called 2024 or on
+        return node
+
+    def scalar(self, node: yaml.ScalarNode) -> Setting:
+        """Read a number or boolean; YAML 1.1 takes +10:00 for a sixty-based number, but here it is a time zone."""
+        if ":" in node.value:
+            return str(node.value)
+        kind = node.tag.rpartition(":")[2]
+        try:
+            value: Setting = getattr(self, f"construct_yaml_{kind}")(node)
+        except (ValueError, LookupError):  # an explicit tag (!!int x), or a number without digits (0x_)
+            raise yaml.MarkedYAMLError(problem=f"not a value of type {kind}", problem_mark=node.start_mark) from None
+        return value
+
+    def text(self, node: yaml.ScalarNode) -> str:
+        """Take a bare date, or a bare =, as written."""
+        return str(node.value)
+
+    def refuse(self, node: yaml.Node) -> NoReturn:
+        """Refuse what is no plain data."""
+        raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} has no use here", problem_mark=node.start_mark)
+
+
+for _tag in ("int", "float", "bool"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.scalar)
+for _tag in ("timestamp", "value"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.text)
+for _tag in ("binary", "set", "omap", "pairs"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.refuse)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise FeedsError(f"{file}: no such file; name the feeds file in CDC_FEEDS") from None
+    except OSError as error:
+        raise FeedsError(f"{file}: can not be read: {error.strerror}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise FeedsError(f"{file}: line {line}: not UTF-8 text") from None
+    try:
+        root = _Loader(text).get_single_data()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise FeedsError(_one_line(f"{file}: line {line}: not usable as YAML: {error.problem}")) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise FeedsError(f"{file}: line {line}: not usable as YAML: control character in the text") from None
+    allowed = _keys_of(FeedsFile)
+    if root is None:
+        raise FeedsError(f"{file}: is empty; allowed: {allowed}")
+    if not isinstance(root, dict):
+        raise FeedsError(f"{file}: found {_shown(root, ())}; allowed: {allowed}")
+    return root
+
+
+def _expand(value: _Yaml, where: _Loc, problems: dict[_Loc, str]) -> _Yaml:
+    """Copy a YAML value with its variables expanded; what can not be expanded stays, and is noted in `problems`."""
+    match value:
+        case dict():
+            return {key: _expand(item, (*where, key), problems) for key, item in value.items()}
+        case list():
+            return [_expand(item, (*where, index), problems) for index, item in enumerate(value)]
+        case str():
+            return _VARIABLE.sub(lambda match: _variable(match, where, problems), value)
+        case _:
+            return value
+
+
+def _variable(match: re.Match[str], where: _Loc, problems: dict[_Loc, str]) -> str:
+    name = match["name"]
+    if match[0] == "$${":
+        return "${"
+    if name is None:
+        problems[where] = "${ does not begin a ${NAME}; write $${ for a plain ${"
+    elif name not in os.environ:
+        problems[where] = f"found ${{{name}}}; the environment variable {name} is not set"
+    return os.environ.get(name, match[0]) if name else match[0]
+
+
+def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
+    """Where in the file an error is, and what is found and allowed there, in the file's words."""
+    where, kind, context = error["loc"], error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return where, _unknown_key(where)
+    if kind == "missing":
+        return where, f"missing; allowed: {_allowed(where)}"
+    if kind == "exactly_one":
+        return where[:-1], f"found {context['found']}; allowed: {context['allowed']}"
+    key_is_wrong = where[-1] == "[key]"  # pydantic's mark
+    where = where[:-1] if key_is_wrong else where
+    value = where[-1] if key_is_wrong else _lookup(raw, where)
+    what = f"found {_shown(value, where)}; allowed: {context.get('allowed') or _allowed(where)}"
+    if kind == "string_type" and isinstance(value, int | float):
+        what += "; put it in quotes"
+    detail = context.get("detail")
+    return where, f"{what}; {detail}" if detail and "${" not in str(value) else what
+
+
+def _unknown_key(where: _Loc) -> str:
+    model = _model_at(where[:-1])
+    known = list(model.model_fields) if model else []
+    return "; ".join(filter(None, ["unknown key", _did_you_mean(str(where[-1]), known), f"known: {', '.join(known)}"]))
+
+
+def _model_at(where: _Loc) -> type[BaseModel] | None:
+    match where:
+        case ():
+            return FeedsFile
+        case ("feeds", _):
+            return Feed
+        case ("feeds", _, "source"):
+            return Source
+        case ("feeds", _, "source", "kafka"):
+            return Kafka
+        case ("feeds", _, "tables"):
+            return Tables
+    return None
+
+
+def _keys_of(model: type[BaseModel]) -> str:
+    return f"a mapping with the keys {', '.join(model.model_fields)}"
+
+
+def _allowed(where: _Loc) -> str:
+    if model := _model_at(where):
+        return _keys_of(model)
+    for end in range(len(where) - 1, -1, -1):  # an item of a list or mapping: the field that has it
+        model = _model_at(where[:end])
+        if model and (field := model.model_fields.get(str(where[end]))):
+            return field.description or ""
+    return ""
+
+
+def _lookup(raw: _Yaml, where: _Loc) -> _Yaml:
+    value: Any = raw
+    for step in where:
+        value = value[step]
+    return cast("_Yaml", value)
+
+
+def _shown(value: _Yaml, where: _Loc) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if where[-1:] == ("options",):  # whoever puts settings there as one text may well put a password there
+        return "text"
+    text = json.dumps(value, ensure_ascii=False)
+    return f"{text[:80]}..." if len(text) > 80 else text
+
+
+def _line(file: Path, where: _Loc, what: str) -> str:
+    path = ""
+    for step in where:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif re.fullmatch(r"[\w-]+", step):
+            path += f".{step}" if path else step
+        else:  # dots of its own: spark["spark.master"]
+            path += f"[{json.dumps(step, ensure_ascii=False)}]"
+    return _one_line(f"{file}: {path}: {what}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,1 @@
+"""Which events are released: watermarks, the release window, repeats, late events."""

@@ -1,0 +1,1 @@
+"""Released changes -> SCD type 2 history: columns, versions, MERGE."""

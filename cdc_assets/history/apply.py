@@ -1,0 +1,265 @@
+"""The stage history: the released changes of each table into its SCD2 table, one Delta transaction a table and run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
+
+from cdc_assets import quarantine
+from cdc_assets.feeds import Feed
+from cdc_assets.history.columns import (
+    SourceColumn,
+    history_name,
+    needs_scale,
+    parse_images,
+    problems,
+    resolve_type,
+    scales_seen,
+    target_type,
+    type_rows,
+    wire_types,
+)
+from cdc_assets.history.versions import boundaries, timeline, versions
+from cdc_assets.lakehouse import Lakehouse, LakeTable
+from cdc_assets.protocols.events import Kind
+
+STAGE = "history"
+
+# Beside the source's own columns. `_cdc_key` is the key's identity on the wire: typed key columns may hold NULL for what
+# no Spark type holds (a zero date), or change their type.
+CDC_COLUMNS = StructType.fromDDL(
+    "_cdc_key STRING, _cdc_from_ts BIGINT, _cdc_to_ts BIGINT, _cdc_valid_from TIMESTAMP, _cdc_valid_to TIMESTAMP, "
+    "_cdc_is_current BOOLEAN, _cdc_op STRING, _cdc_closed_by STRING, "
+    "_cdc_topic STRING, _cdc_partition INT, _cdc_offset BIGINT"
+)
+_PARTITION_BY = ["_cdc_is_current"]
+_PROPERTIES = {
+    "delta.columnMapping.mode": "name",  # any name that MySQL allows
+    "delta.enableTypeWidening": "true",
+    "delta.enableDeletionVectors": "true",
+}
+# Fewer keys than this are sent to every task that reads open versions, instead of shuffling those.
+_BROADCAST_CHANGES = 200_000
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What one run did to one history table."""
+
+    database: str
+    table: str
+    created: bool
+    changes: int  # released changes read
+    opened: int  # versions
+    closed: int  # versions that were open before
+    quarantined: int  # values
+    versions: int  # in the whole table, after the run
+    current: int
+    columns: dict[str, str] = field(default_factory=dict)  # name -> Spark type
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The releases in (after, through] that one history table has not seen, and the types they show."""
+
+    database: str
+    table: str
+    after: int
+    through: int
+    changes: int
+    types: dict[str, str]
+    declared: dict[str, str]
+
+
+def pending_tables(lake: Lakehouse) -> dict[tuple[str, str], tuple[int, int]]:
+    """(database, table) -> the releases (after, through] that its history has not seen."""
+    released = lake.released_changes.cursor() or {"tables": []}
+    due = {}
+    for database, table, through in released["tables"]:
+        after = (lake.history(database, table).cursor() or {"sequence": 0})["sequence"]
+        if after < through:
+            due[database, table] = (after, through)
+    return due
+
+
+def apply(lake: Lakehouse, feed: Feed, due: dict[tuple[str, str], tuple[int, int]], log: Log) -> list[TableReport]:
+    """Bring the history tables `due` up to date; a table first seen is created.
+
+    Raises:
+        ConcurrentRunError: another run wrote one of the tables meanwhile.
+    """
+    reports = []
+    for number, work in enumerate(_plan(lake, due), start=1):
+        report = _apply_table(lake, feed, work)
+        reports.append(report)
+        log(
+            f"history {work.database}.{work.table} ({number} of {len(due)}): {report.changes} changes, "
+            f"{report.opened} versions opened, {report.closed} closed, {report.current} current rows"
+        )
+    return reports
+
+
+def _plan(lake: Lakehouse, due: dict[tuple[str, str], tuple[int, int]]) -> list[_Work]:
+    """One look over the new releases for the types of every table."""
+    if not due:
+        return []
+    after = min(a for a, _ in due.values())
+    rows = lake.released_changes.read().where((F.col("release") > after) & (F.col("kind") == str(Kind.ROW)))
+    seen = (
+        rows.groupBy("database", "table", "release", "mysql_types")
+        .agg(F.count("*").alias("changes"), F.max("commit_ts").alias("commit_ts"), F.min("jdbc_types").alias("jdbc_types"))
+        .collect()
+    )
+    shapes = lake.table_schemas.read().where(F.col("columns").isNotNull()).select("database", "table", "commit_ts", "columns")
+    declared: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
+    for s in shapes.collect():
+        place = (s["database"], s["table"])
+        if place not in declared or declared[place][0] < s["commit_ts"]:
+            declared[place] = (s["commit_ts"], {c["name"].lower(): c["type"] for c in s["columns"]})
+    plan = []
+    for (database, table), (first, last) in sorted(due.items()):
+        mine = [r for r in seen if (r["database"], r["table"]) == (database, table) and first < r["release"] <= last]
+        types = wire_types((r["commit_ts"], r["mysql_types"], r["jdbc_types"]) for r in mine)
+        shape = declared.get((database, table), (0, {}))[1]
+        plan.append(_Work(database, table, first, last, sum(r["changes"] for r in mine), types, shape))
+    return plan
+
+
+def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
+    table = lake.history(work.database, work.table)
+    created = not table.exists()
+    present = {} if created else {f.name.lower(): f for f in table.read().schema}
+    within = (F.col("release") > work.after) & (F.col("release") <= work.through)
+    mine = (F.col("database") == work.database) & (F.col("table") == work.table) & (F.col("kind") == str(Kind.ROW))
+    changes = lake.released_changes.read().where(within & mine)
+    columns = _columns(feed, work, changes, present)
+    _shape_table(table, columns, present, created=created)
+    schema = StructType([StructField(c.column, c.target) for c in columns])
+    present_names = {f.name for f in present.values()} | set(schema.names)
+
+    typed = type_rows(parse_images(changes, columns), columns, feed.protocol, feed.time_zone)
+    keys = changes.select("key").distinct()
+    if work.changes <= _BROADCAST_CHANGES:
+        keys = F.broadcast(keys)
+    new = versions(boundaries(timeline(typed, _open_versions(table, keys, schema)))).persist()
+    try:
+        found = new.agg(F.count_if(F.col("op").isNull()), F.count_if(F.col("op").isNotNull())).head()
+        closed, opened = (found[0], found[1]) if found else (0, 0)
+        lost = problems(typed, columns)
+        quarantined = quarantine.add(lake.quarantine, lost, STAGE, work.after, work.through)
+        _write(table, new, schema, work.through, closes=closed > 0)
+    finally:
+        new.unpersist()
+    sizes = {r[0]: r["count"] for r in table.read().groupBy("_cdc_is_current").count().collect()}
+    return TableReport(
+        database=work.database,
+        table=work.table,
+        created=created,
+        changes=work.changes,
+        opened=opened,
+        closed=closed,
+        quarantined=quarantined,
+        versions=sum(sizes.values()),
+        current=sizes.get(True, 0),
+        columns={f.name: f.dataType.simpleString() for f in table.read().schema if f.name in present_names},
+    )
+
+
+def _columns(feed: Feed, work: _Work, changes: DataFrame, present: dict[str, StructField]) -> list[SourceColumn]:
+    """The source's columns in this run, in the table's order, each with the type that its history column is to have."""
+    place = f"{work.database}.{work.table}."
+    types = {
+        name: resolve_type(wire, work.declared.get(name.lower()), feed.columns.get(place + name))
+        for name, wire in work.types.items()
+    }
+    order = {name: n for n, name in enumerate(work.declared)}
+    names = sorted(types, key=lambda name: order.get(name.lower(), len(order)))
+    unknown_scale = [n for n in names if needs_scale(types[n]) and history_name(n).lower() not in present]
+    scales = {}
+    if unknown_scale:
+        plain = [SourceColumn(n, types[n], target_type(types[n], 0, None)) for n in unknown_scale]
+        scales = dict(scales_seen(parse_images(changes, plain), unknown_scale))
+
+    def present_type(name: str) -> DataType | None:
+        column = present.get(history_name(name).lower())
+        return column.dataType if column else None
+
+    return [SourceColumn(n, types[n], target_type(types[n], scales.get(n), present_type(n))) for n in names]
+
+
+def _shape_table(table: LakeTable, columns: list[SourceColumn], present: dict[str, StructField], *, created: bool) -> None:
+    """Create the table, or add and widen columns. Each step is one that a run that comes again finds done."""
+    if created:
+        own = [StructField(c.column, c.target) for c in columns]
+        table.create(StructType([*CDC_COLUMNS, *own]), _PARTITION_BY, _PROPERTIES)
+        return
+    name = f"delta.{quoted(table.path)}"
+    added = [c for c in columns if c.column.lower() not in present]
+    if added:
+        listed = ", ".join(f"{quoted(c.column)} {c.target.simpleString()}" for c in added)
+        table.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({listed})")
+    for c in columns:
+        if c.column.lower() in present and present[c.column.lower()].dataType != c.target:
+            table.spark.sql(f"ALTER TABLE {name} ALTER COLUMN {quoted(c.column)} TYPE {c.target.simpleString()}")
+
+
+def _open_versions(table: LakeTable, keys: DataFrame, schema: StructType) -> DataFrame:
+    """The open versions of `keys`: key, commit_ts, row. Only the partition of open versions is read."""
+    row = F.struct(*[F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in schema])
+    current = table.read().where(F.col("_cdc_is_current") == F.lit(True))  # noqa: FBT003
+    rows = current.select(F.col("_cdc_key").alias("key"), F.col("_cdc_from_ts").alias("commit_ts"), row.alias("row"))
+    return rows.join(keys, on="key", how="left_semi")
+
+
+def _write(table: LakeTable, new: DataFrame, schema: StructType, through: int, *, closes: bool) -> None:
+    """Close and open versions, and advance the table's cursor, in one transaction."""
+    own = {f.name: F.col("row").getField(f.name) for f in schema}
+    filled: dict[str, Column] = {
+        "_cdc_key": F.col("key"),
+        "_cdc_from_ts": F.col("commit_ts"),
+        "_cdc_to_ts": F.col("to_ts"),
+        "_cdc_valid_from": _instant("commit_ts"),
+        "_cdc_valid_to": _instant("to_ts"),
+        "_cdc_is_current": F.col("to_ts").isNull(),
+        "_cdc_op": F.col("op"),
+        "_cdc_closed_by": F.col("closed_by"),
+        "_cdc_topic": F.col("topic"),
+        "_cdc_partition": F.col("partition"),
+        "_cdc_offset": F.col("offset"),
+    } | own
+    rows = new.select("op", *[c.alias(name) for name, c in filled.items()])
+    cursor = {"sequence": through}
+    if not closes:
+        table.append(rows.drop("op"), cursor)
+        return
+    # A row that closes a version finds it by its key; one that opens a version must find none.
+    key = F.when(F.col("op").isNull(), F.col("_cdc_key"))
+    source = rows.withColumn("_cdc_close_key", key).drop("op").alias("s")
+    update = {c: F.col(f"s.{c}") for c in ("_cdc_to_ts", "_cdc_valid_to", "_cdc_is_current", "_cdc_closed_by")}
+    with table.transaction(cursor):
+        (
+            table.delta()
+            .alias("t")
+            .merge(source, "t._cdc_is_current = true AND t._cdc_key = s._cdc_close_key")
+            .whenMatchedUpdate(set=dict(update))
+            .whenNotMatchedInsert(
+                "s._cdc_close_key IS NULL", values={quoted(c): F.col(f"s.{quoted(c)}") for c in filled}
+            )
+            .execute()
+        )
+
+
+def _instant(commit_ts: str) -> Column:
+    """The physical part of a TSO as an instant."""
+    return F.timestamp_millis(F.shiftright(commit_ts, 18))
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+

@@ -1,0 +1,182 @@
+"""Where each table lives, and how a stage commits: its rows and its cursor in one Delta transaction.
+
+A stage's *cursor* says how far it has come. It is JSON in the `userMetadata` of the commit that wrote the rows, so there
+is no moment at which one is there without the other. Its `sequence`, a number that grows by one with each commit of the
+stage, is also Delta's transaction version: of two runs that start from the same cursor, one commits and the other fails.
+"""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+DEFAULT_ROOT = "data/lakehouse"
+
+Cursor = dict[str, Any]
+
+_METADATA_CONF = "spark.databricks.delta.commitInfo.userMetadata"
+_TXN_APP_CONF = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION_CONF = "spark.databricks.delta.write.txnVersion"
+
+_PROPERTIES = {
+    # Cursors are read from the log: keep it far longer than anybody leaves a feed alone.
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.dataSkippingNumIndexedCols": "12",
+}
+
+
+class ConcurrentRunError(RuntimeError):
+    """Another run committed to the same table between this run's look at the cursor and its commit."""
+
+
+def lakehouse_root() -> str:
+    """The root of all tables: `CDC_LAKEHOUSE`, else `data/lakehouse`, made absolute where it is a local folder."""
+    root = os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT
+    return root if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", root) else os.path.abspath(root)  # noqa: PTH100
+
+
+def path_segment(name: str) -> str:
+    """Percent-encode a name from the wire, so that it is one folder's name whatever it holds.
+
+    Everything but ASCII letters, digits, `_` and `-` is encoded, the dot too: `..` cannot climb, and no name is hidden.
+    """
+    return quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """One Delta table of the lakehouse."""
+
+    spark: SparkSession
+    path: str
+    name: str
+
+    def exists(self) -> bool:
+        """Whether the table has been created."""
+        return bool(DeltaTable.isDeltaTable(self.spark, self.path))
+
+    def read(self) -> DataFrame:
+        """The table's newest rows."""
+        return self.spark.read.format("delta").load(self.path)
+
+    def delta(self) -> DeltaTable:
+        """The table as delta-spark's handle, for MERGE and maintenance."""
+        return DeltaTable.forPath(self.spark, self.path)
+
+    def cursor(self) -> Cursor | None:
+        """The cursor of the newest commit that has one; None while there is none, or no table."""
+        if not self.exists():
+            return None
+        # The newest commit has it, but for commits by hand (OPTIMIZE, ALTER TABLE): look further only then.
+        for depth in (1, None):
+            log = self.delta().history(depth) if depth else self.delta().history()
+            found = log.where(F.col("userMetadata").startswith('{"sequence"')).orderBy(F.desc("version")).head()
+            if found:
+                cursor: Cursor = json.loads(found["userMetadata"])
+                return cursor
+        return None
+
+    def create(self, schema: StructType, partition_by: Sequence[str] = (), properties: Mapping[str, str] = {}) -> None:  # noqa: B006
+        """Create the table, empty, unless it is there."""
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.path).addColumns(schema)
+        for key, value in (_PROPERTIES | dict(properties)).items():
+            builder = builder.property(key, value)
+        (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
+
+    def append(self, rows: DataFrame, cursor: Cursor) -> None:
+        """Append `rows` and advance the cursor, in one transaction.
+
+        Raises:
+            ConcurrentRunError: another run has committed this `sequence`.
+        """
+        with self.transaction(cursor):
+            rows.write.format("delta").mode("append").save(self.path)
+
+    @contextlib.contextmanager
+    def transaction(self, cursor: Cursor) -> Iterator[None]:
+        """Give the one Delta commit of the body its cursor.
+
+        Raises:
+            ConcurrentRunError: another run has committed this `sequence`; nothing of the body's was written.
+        """
+        text = json.dumps({"sequence": cursor["sequence"]} | cursor, separators=(",", ":"))
+        conf = self.spark.conf
+        conf.set(_METADATA_CONF, text)
+        conf.set(_TXN_APP_CONF, self.name)
+        conf.set(_TXN_VERSION_CONF, str(cursor["sequence"]))
+        try:
+            yield
+        except Exception as error:
+            if "ConcurrentTransaction" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
+                raise ConcurrentRunError(self._concurrent(cursor)) from error
+            raise
+        finally:
+            conf.unset(_METADATA_CONF)
+            conf.unset(_TXN_APP_CONF)
+            conf.unset(_TXN_VERSION_CONF)
+        # Delta skips, without a word, what comes under a version that is already committed.
+        if self.cursor() != json.loads(text):
+            raise ConcurrentRunError(self._concurrent(cursor))
+
+    def _concurrent(self, cursor: Cursor) -> str:
+        return (
+            f"{self.name}: another run has already committed step {cursor['sequence']}. Nothing was written twice: "
+            "wait until that run has ended, then run again."
+        )
+
+
+def next_sequence(cursor: Cursor | None) -> int:
+    """The sequence of the commit after `cursor`."""
+    return int(cursor["sequence"]) + 1 if cursor else 1
+
+
+@dataclass(frozen=True)
+class Lakehouse:
+    """The tables of one feed, below the root."""
+
+    spark: SparkSession
+    root: str
+    feed: str
+
+    def _table(self, *parts: str) -> LakeTable:
+        name = "/".join(parts)
+        return LakeTable(self.spark, f"{self.root.rstrip('/')}/{name}", name)
+
+    @cached_property
+    def raw_records(self) -> LakeTable:
+        """The Kafka records, verbatim."""
+        return self._table("raw_records", self.feed)
+
+    @cached_property
+    def change_events(self) -> LakeTable:
+        """One protocol-neutral event a change."""
+        return self._table("change_events", self.feed)
+
+    @cached_property
+    def released_changes(self) -> LakeTable:
+        """The changes below the watermark, each once."""
+        return self._table("released_changes", self.feed)
+
+    @cached_property
+    def quarantine(self) -> LakeTable:
+        """What could not be decoded, typed or placed."""
+        return self._table("quarantine", self.feed)
+
+    @cached_property
+    def table_schemas(self) -> LakeTable:
+        """What is known of each source table."""
+        return self._table("table_schemas", self.feed)
+
+    def history(self, database: str, table: str) -> LakeTable:
+        """The SCD2 table of one source table."""
+        return self._table("history", self.feed, path_segment(database), path_segment(table))

@@ -1,0 +1,377 @@
+"""Table structure learnt from DDL statements: from the tables known and a statement to the tables after it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from cdc_assets.mysql_types.ddl_statements import (
+    Action,
+    AddColumn,
+    AddKey,
+    Column,
+    DdlKind,
+    DropColumn,
+    DropKey,
+    ModifyColumn,
+    RenameColumn,
+    RenameKey,
+    RenameTable,
+    SetDefault,
+    Statement,
+    TableName,
+    read_statement,
+)
+from cdc_assets.mysql_types.tokens import SqlSyntaxError
+from cdc_assets.mysql_types.types import parse_type
+
+__all__ = ["Column", "DdlEffect", "DdlKind", "TableName", "TableSchema", "apply_ddl"]
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What is known of a table.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        columns: in the table's order.
+        primary_key: in the key's order; empty when there is none.
+        unique_keys: each in its own order, in the order of their creation.
+        unique_names: their names, parallel to `unique_keys`.
+        index_names: names of all other indexes.
+    """
+
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    unique_keys: tuple[tuple[str, ...], ...] = ()
+    unique_names: tuple[str, ...] = ()
+    index_names: tuple[str, ...] = ()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that identify a row: the primary key, else the first unique key without nullable columns."""
+        if self.primary_key:
+            return self.primary_key
+        required = {column.name for column in self.columns if not column.nullable}
+        return next((key for key in self.unique_keys if required.issuperset(key)), ())
+
+
+@dataclass(frozen=True)
+class DdlEffect:
+    """What a DDL statement does to the tables.
+
+    Attributes:
+        kind: the statement's kind.
+        affected: the tables it changes; for a rename the old and the new name; for DROP DATABASE those known in it.
+        tables: all tables known after it.
+        actions: what happens inside each table, in order, also when the table is not known. For ALTER TABLE: columns
+            added (`Column.fill` is what existing rows get), modified, renamed, dropped.
+        renamed: old and new name of each table renamed, in order.
+        error: why the statement could not be read or applied; the tables are unchanged then.
+    """
+
+    kind: DdlKind
+    affected: tuple[TableName, ...]
+    tables: Mapping[tuple[str, str], TableSchema]
+    actions: tuple[tuple[TableName, Action], ...] = ()
+    renamed: tuple[tuple[TableName, TableName], ...] = ()
+    error: str | None = None
+
+
+def apply_ddl(
+    tables: Mapping[tuple[str, str], TableSchema],
+    statement: str,
+    default_database: str,
+) -> DdlEffect:
+    """Apply a DDL statement to the tables known.
+
+    Args:
+        tables: by database and table name.
+        statement: its SQL text, as TiCDC normalises it or as a user wrote it.
+        default_database: of names without one.
+
+    Returns:
+        The effect. SQL that cannot be read gives an effect with an `error`; nothing is raised. A change of a table that
+        is not known is reported, and changes nothing in `tables`.
+    """
+    try:
+        read = read_statement(statement, default_database)
+    except SqlSyntaxError as error:
+        return DdlEffect("other", (), tables, error=f"{error}, in: {statement}")
+    named = tuple(_known_name(tables, name, read) for name, _ in read.changes)
+    changes = tuple((name, actions) for name, (_, actions) in zip(named, read.changes, strict=True))
+    renamed = tuple(
+        (name, action.new_name) for name, actions in changes for action in actions if isinstance(action, RenameTable)
+    )
+    effect = DdlEffect(
+        read.kind,
+        tuple(dict.fromkeys((*named, *(new for _, new in renamed)))),
+        tables,
+        tuple((name, action) for name, actions in changes for action in actions),
+        renamed,
+    )
+    try:
+        after = _CHANGES.get(read.kind, _unchanged)(tables, replace(read, changes=changes))
+    except _NotApplicable as error:
+        return replace(effect, error=f"{error}, in: {statement}")
+    if read.kind == "drop_database":
+        effect = replace(effect, affected=tuple(TableName(*name) for name in tables if name not in after))
+    return replace(effect, tables=MappingProxyType(after))
+
+
+class _NotApplicable(Exception):  # noqa: N818 -- becomes DdlEffect.error
+    """The statement does not fit what is known of the table."""
+
+
+def _known_name(tables: Mapping[tuple[str, str], TableSchema], name: TableName, statement: Statement) -> TableName:
+    """The name under which a table is known: TiDB, and MySQL on some systems, take names in any case.
+
+    A new name stays as it is, and so does one with IF EXISTS: there may be no such table.
+    """
+    if name in tables or statement.kind == "create_table" or statement.tolerant:
+        return name
+    folded = tuple(part.lower() for part in name)
+    alike = [known for known in tables if tuple(part.lower() for part in known) == folded]
+    return TableName(*alike[0]) if len(alike) == 1 else name
+
+
+_Tables = dict[tuple[str, str], TableSchema]
+
+
+def _unchanged(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:  # noqa: ARG001
+    return dict(tables)
+
+
+def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    ((name, actions),) = statement.changes
+    after = dict(tables)
+    if statement.tolerant and name in after:
+        return after
+    table = TableSchema(name.database, name.table, ())
+    if statement.like is not None:
+        pattern = after.get(_known_name(tables, statement.like, Statement("alter_table")))
+        if pattern is None:
+            raise _NotApplicable(f"{'.'.join(statement.like)} is not known")
+        table = replace(pattern, database=name.database, table=name.table)
+    after[name] = _changed(table, actions)
+    return after
+
+
+def _alter_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    """ALTER TABLE, RENAME TABLE, CREATE INDEX and DROP INDEX; renames happen one after the other."""
+    after = dict(tables)
+    for name, actions in statement.changes:
+        table = after.pop(name, None)
+        if table is not None:
+            table = _changed(table, actions)
+            after[TableName(table.database, table.table)] = table
+    return after
+
+
+def _drop_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    dropped = {name for name, _ in statement.changes}
+    return {name: table for name, table in tables.items() if name not in dropped}
+
+
+def _drop_database(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    return {name: table for name, table in tables.items() if name[0] != statement.database}
+
+
+_CHANGES: Mapping[DdlKind, Callable[[Mapping[tuple[str, str], TableSchema], Statement], _Tables]] = MappingProxyType(
+    {
+        "create_table": _create_table,
+        "alter_table": _alter_tables,
+        "rename_table": _alter_tables,
+        "create_index": _alter_tables,
+        "drop_index": _alter_tables,
+        "drop_table": _drop_tables,
+        "drop_database": _drop_database,
+    }
+)
+
+
+def _changed(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
+    for action in actions:
+        table = _APPLIERS[type(action)](table, action)
+    required = {name.lower() for name in table.primary_key}
+    return replace(
+        table,
+        columns=tuple(
+            replace(column, nullable=column.nullable and column.name.lower() not in required)
+            for column in table.columns
+        ),
+    )
+
+
+def _place(table: TableSchema, name: str) -> int | None:
+    """Where a column stands; MySQL compares column names without regard to case."""
+    return next((at for at, column in enumerate(table.columns) if column.name.lower() == name.lower()), None)
+
+
+def _required_place(table: TableSchema, name: str) -> int:
+    at = _place(table, name)
+    if at is None:
+        raise _NotApplicable(f"{table.database}.{table.table} has no column {name}")
+    return at
+
+
+def _put(table: TableSchema, column: Column, position: str | None, at: int) -> TableSchema:
+    """Put a column into its place: before the first, after another, or (None) to index `at`."""
+    columns = list(table.columns)
+    if position == "":
+        at = 0
+    elif position is not None:
+        at = _required_place(table, position) + 1
+    columns.insert(at, column)
+    return replace(table, columns=tuple(columns))
+
+
+def _add_column(table: TableSchema, action: AddColumn) -> TableSchema:
+    at = _place(table, action.column.name)
+    if at is None:
+        return _put(table, action.column, action.position, len(table.columns))
+    if action.only_if_missing:
+        return table
+    # The same statement again (a restarted changefeed repeats DDL): the same result.
+    return replace(table, columns=(*table.columns[:at], action.column, *table.columns[at + 1 :]))
+
+
+def _modify_column(table: TableSchema, action: ModifyColumn) -> TableSchema:
+    at = _required_place(table, action.old_name)
+    # MODIFY names the column in any case, and does not rename it; CHANGE does.
+    same = action.old_name == action.column.name
+    column = replace(action.column, name=table.columns[at].name) if same else action.column
+    table = _with_names(table, table.columns[at].name, column.name)
+    without = replace(table, columns=(*table.columns[:at], *table.columns[at + 1 :]))
+    return _put(without, column, action.position, at)
+
+
+def _drop_column(table: TableSchema, action: DropColumn) -> TableSchema:
+    at = _place(table, action.name)
+    if at is None:
+        return table
+    gone = table.columns[at].name
+    keys = [
+        (tuple(name for name in key if name != gone), key_name)
+        for key, key_name in zip(table.unique_keys, _unique_names(table), strict=True)
+    ]
+    kept = [(key, key_name) for key, key_name in keys if key]
+    return replace(
+        table,
+        columns=(*table.columns[:at], *table.columns[at + 1 :]),
+        primary_key=tuple(name for name in table.primary_key if name != gone),
+        unique_keys=tuple(key for key, _ in kept),
+        unique_names=tuple(key_name for _, key_name in kept),
+    )
+
+
+def _rename_column(table: TableSchema, action: RenameColumn) -> TableSchema:
+    old = table.columns[_required_place(table, action.old_name)].name
+    table = _with_names(table, old, action.new_name)
+    columns = (
+        replace(column, name=action.new_name) if column.name == old else column  # one of them
+        for column in table.columns
+    )
+    return replace(table, columns=tuple(columns))
+
+
+def _with_names(table: TableSchema, old: str, new: str) -> TableSchema:
+    """The table whose keys call the column by its new name."""
+
+    def renamed(key: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(new if name == old else name for name in key)
+
+    return replace(
+        table, primary_key=renamed(table.primary_key), unique_keys=tuple(renamed(key) for key in table.unique_keys)
+    )
+
+
+def _set_default(table: TableSchema, action: SetDefault) -> TableSchema:
+    at = _required_place(table, action.name)
+    column = table.columns[at]
+    text = action.default.text(parse_type(column.type))
+    column = replace(column, default=text, computed_default=action.default.computed)
+    return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1 :]))
+
+
+def _add_key(table: TableSchema, action: AddKey) -> TableSchema:
+    columns = tuple(_column_name(table, name) for name in action.columns)
+    if action.kind == "primary":
+        return replace(table, primary_key=columns)
+    taken = {name.lower() for name in (*_unique_names(table), *table.index_names)}
+    if action.name.lower() in taken:
+        return table  # the same statement again
+    name = action.name or _free_name(columns, taken)
+    if action.kind == "index" or not columns:
+        return replace(table, index_names=(*table.index_names, name))
+    return replace(table, unique_keys=(*table.unique_keys, columns), unique_names=(*_unique_names(table), name))
+
+
+def _column_name(table: TableSchema, name: str) -> str:
+    """The column's name as the table has it; a name that it has not stays (a CREATE TABLE may name keys first)."""
+    at = _place(table, name)
+    return name if at is None else table.columns[at].name
+
+
+def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
+    """The name that MySQL gives a key without one: its first column, then with _2, _3, ..."""
+    first = columns[0] if columns else "functional_index"
+    if first.lower() not in taken and first.lower() != "primary":
+        return first
+    number = 2
+    while f"{first}_{number}".lower() in taken:
+        number += 1
+    return f"{first}_{number}"
+
+
+def _unique_names(table: TableSchema) -> tuple[str, ...]:
+    """The names of the unique keys; a schema that came from elsewhere may lack them."""
+    names = list(table.unique_names)
+    for key in table.unique_keys[len(names) :]:
+        names.append(_free_name(key, {name.lower() for name in (*names, *table.index_names)}))
+    return tuple(names)
+
+
+def _drop_key(table: TableSchema, action: DropKey) -> TableSchema:
+    gone = action.name.lower()
+    if gone == "primary":
+        return replace(table, primary_key=())
+    kept = [
+        (key, name) for key, name in zip(table.unique_keys, _unique_names(table), strict=True) if name.lower() != gone
+    ]
+    return replace(
+        table,
+        unique_keys=tuple(key for key, _ in kept),
+        unique_names=tuple(name for _, name in kept),
+        index_names=tuple(name for name in table.index_names if name.lower() != gone),
+    )
+
+
+def _rename_key(table: TableSchema, action: RenameKey) -> TableSchema:
+    def renamed(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(action.new_name if name.lower() == action.old_name.lower() else name for name in names)
+
+    return replace(table, unique_names=renamed(_unique_names(table)), index_names=renamed(table.index_names))
+
+
+def _rename_table(table: TableSchema, action: RenameTable) -> TableSchema:
+    return replace(table, database=action.new_name.database, table=action.new_name.table)
+
+
+# One function per kind of action, each for its own kind only; the key of the table is what makes the pair fit.
+_APPLIERS: Mapping[type[Action], Callable[[TableSchema, Any], TableSchema]] = MappingProxyType(
+    {
+        AddColumn: _add_column,
+        ModifyColumn: _modify_column,
+        DropColumn: _drop_column,
+        RenameColumn: _rename_column,
+        SetDefault: _set_default,
+        AddKey: _add_key,
+        DropKey: _drop_key,
+        RenameKey: _rename_key,
+        RenameTable: _rename_table,
+    }
+)

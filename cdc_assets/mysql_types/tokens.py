@@ -1,0 +1,219 @@
+"""SQL text as tokens (sqlglot's MySQL tokenizer), and a cursor to read them with.
+
+sqlglot's expression tree is not used for types and DDL, because it loses what MySQL's types need: `zerofill`,
+`unsigned` of floats, `byte` and `character set binary`; it reads INT8 as TINYINT and REAL as FLOAT; it has no tree for
+RENAME TABLE, spatial columns, partition clauses or `ADD COLUMN (...)`. Its tokenizer knows MySQL's quoting, escapes,
+introducers, comments and literals, and that is the part that must not be written twice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import ClassVar, NamedTuple
+
+from sqlglot import TokenType
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import TokenError
+
+
+class SqlSyntaxError(ValueError):
+    """The text is not what the reader expects at this place."""
+
+
+class Kind(Enum):
+    """What a token is."""
+
+    WORD = auto()  # keyword or unquoted name
+    QUOTED = auto()  # name in backticks
+    STRING = auto()
+    NUMBER = auto()
+    BITS = auto()  # b'101', 0b101: the text is the binary digits
+    HEX = auto()  # x'FF', 0xFF: the text is the hexadecimal digits
+    INTRODUCER = auto()  # _utf8mb4 before a string
+    OTHER = auto()
+    END = auto()
+
+
+class Token(NamedTuple):
+    """One token; `text` without its quotes and with its escapes resolved."""
+
+    kind: Kind
+    text: str
+
+
+_KINDS = {
+    TokenType.IDENTIFIER: Kind.QUOTED,
+    TokenType.STRING: Kind.STRING,
+    TokenType.NATIONAL_STRING: Kind.STRING,
+    TokenType.NUMBER: Kind.NUMBER,
+    TokenType.BIT_STRING: Kind.BITS,
+    TokenType.HEX_STRING: Kind.HEX,
+    TokenType.INTRODUCER: Kind.INTRODUCER,
+}
+_END = Token(Kind.END, "")
+
+
+class _Tokenizer(MySQL.Tokenizer):
+    # sqlglot leaves the text after RENAME, and some other first words, in one piece.
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+def tokenize(sql: str) -> tuple[Token, ...]:
+    """Split SQL text into tokens; comments are left out, except MySQL's executable ones (`/*!40005 TEMPORARY */`).
+
+    Raises:
+        SqlSyntaxError: a quote or a comment is not closed.
+    """
+    try:
+        found = _Tokenizer().tokenize(_open_executable_comments(sql))
+    except TokenError as error:
+        raise SqlSyntaxError(str(error)) from error
+    tokens: list[Token] = []
+    for token in found:
+        kind = _KINDS.get(token.token_type)
+        if kind is not None:
+            tokens.append(Token(kind, token.text))
+        elif token.text[:1].isalnum() or token.text[:1] in {"_", "$"}:
+            # sqlglot joins some keywords into one token ("PRIMARY KEY").
+            tokens += [Token(Kind.WORD, word) for word in token.text.split()]
+        else:
+            tokens.append(Token(Kind.OTHER, token.text))
+    return tuple(tokens)
+
+
+def _open_executable_comments(sql: str) -> str:
+    """Put the contents of `/*!NNNNN ... */` in the place of the comment, as a MySQL server does.
+
+    The binlog writes `DROP /*!40005 TEMPORARY */ TABLE ...`: without the word another table would be dropped. TiDB's
+    `/*T! ... */` stay comments: what they hold (CLUSTERED, AUTO_RANDOM) is neither a column nor a type.
+    """
+    if "/*!" not in sql:
+        return sql
+    return "".join(_without_executable_marks(sql))
+
+
+def _without_executable_marks(sql: str) -> Iterator[str]:
+    at, executable = 0, False
+    while at < len(sql):
+        if sql.startswith("/*!", at):
+            at, executable = at + 3, True
+            while at < len(sql) and sql[at].isdigit():
+                at += 1
+            yield " "
+        elif executable and sql.startswith("*/", at):
+            at, executable = at + 2, False
+            yield " "
+        else:
+            end = _end_of_piece(sql, at)
+            yield sql[at:end]
+            at = end
+
+
+def _end_of_piece(sql: str, at: int) -> int:
+    """Where the quoted text, comment or single character that begins at `at` ends."""
+    if sql.startswith("/*", at):
+        close = sql.find("*/", at + 2)
+        return len(sql) if close < 0 else close + 2
+    if sql[at] == "#" or sql.startswith("-- ", at):
+        close = sql.find("\n", at)
+        return len(sql) if close < 0 else close
+    if sql[at] not in "'\"`":
+        return at + 1
+    quote, end = sql[at], at + 1
+    while end < len(sql) and sql[end] != quote:
+        end += 2 if sql[end] == "\\" and quote != "`" else 1
+    return end + 1  # a doubled quote is the end of one piece and the beginning of the next: no difference here
+
+
+@dataclass
+class Cursor:
+    """A place in a sequence of tokens. Words are compared without regard to case; quoted names are never keywords."""
+
+    tokens: tuple[Token, ...]
+    at: int = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token `ahead` places on, or an END token."""
+        place = self.at + ahead
+        return self.tokens[place] if place < len(self.tokens) else _END
+
+    def next(self) -> Token:
+        """Take one token."""
+        token = self.peek()
+        self.at += 1
+        return token
+
+    @property
+    def done(self) -> bool:
+        """Whether all is read, up to a closing semicolon."""
+        return self.peek().kind is Kind.END or self.peek() == (Kind.OTHER, ";")
+
+    def word(self, ahead: int = 0) -> str:
+        """The upper-case word `ahead` places on; empty when no word stands there."""
+        token = self.peek(ahead)
+        return token.text.upper() if token.kind is Kind.WORD else ""
+
+    def sees(self, *words: str) -> bool:
+        """Whether these words stand here, one after the other."""
+        return all(self.word(ahead) == word for ahead, word in enumerate(words))
+
+    def take(self, *words: str) -> bool:
+        """Take these words when they stand here."""
+        if not self.sees(*words):
+            return False
+        self.at += len(words)
+        return True
+
+    def take_any(self, *words: str) -> str:
+        """Take one of these words when it stands here, and return it; else return an empty text."""
+        found = self.word()
+        if found not in words:
+            return ""
+        self.at += 1
+        return found
+
+    def symbol(self, text: str) -> bool:
+        """Take this symbol when it stands here."""
+        if self.peek() != (Kind.OTHER, text):
+            return False
+        self.at += 1
+        return True
+
+    def expect_symbol(self, text: str) -> None:
+        """Take this symbol.
+
+        Raises:
+            SqlSyntaxError: something else stands here.
+        """
+        if not self.symbol(text):
+            raise SqlSyntaxError(f"expected {text!r}, found {self.peek().text!r}")
+
+    def name(self) -> str:
+        """Take a name: unquoted, in backticks, or (sql_mode ANSI_QUOTES) in quotation marks.
+
+        Raises:
+            SqlSyntaxError: no name stands here.
+        """
+        token = self.next()
+        if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING, Kind.NUMBER}:
+            raise SqlSyntaxError(f"expected a name, found {token.text!r}")
+        return token.text
+
+    def skip_group(self) -> None:
+        """Skip a parenthesis with all that it holds, when one opens here."""
+        if not self.symbol("("):
+            return
+        depth = 1
+        while depth:
+            token = self.next()
+            if token.kind is Kind.END:
+                raise SqlSyntaxError("a parenthesis is not closed")
+            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is Kind.OTHER else 0
+
+    def skip_item(self) -> None:
+        """Skip to the comma, closing parenthesis or end that ends the present item."""
+        while not self.done and self.peek() not in {(Kind.OTHER, ","), (Kind.OTHER, ")")}:
+            if self.peek() == (Kind.OTHER, "("):
+                self.skip_group()
+            else:
+                self.at += 1

@@ -1,0 +1,239 @@
+"""A MySQL column type: its text read into a value, and written in one canonical way.
+
+Read after the data type chapter of the MySQL 8.4 reference manual, its synonyms included ("Using Data Types from Other
+Database Engines"), and after what encoders write into `mysqlType` (TiCDC: no parameters; Canal: the user's own text).
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, tokenize
+
+
+class UnknownType(ValueError):  # noqa: N818 -- part of the package's interface under this name
+    """The text is not a MySQL column type."""
+
+
+@dataclass(frozen=True)
+class MySQLType:
+    """A MySQL column type.
+
+    Attributes:
+        base: canonical lower-case name, as in information_schema's DATA_TYPE: `int`, `varchar`, `longblob`, ...
+        length: display width, characters, bytes, bits, precision of a decimal, fractional digits of a time type; None
+            when the text has none (TiCDC writes none: then it is unknown, not MySQL's default).
+        scale: digits after the point of decimal, float and double.
+        unsigned: whether negative values are excluded.
+        zerofill: whether clients pad with zeros; nothing on the wire is padded.
+        labels: of enum and set, in order; None when unknown.
+    """
+
+    base: str
+    length: int | None = None
+    scale: int | None = None
+    unsigned: bool = False
+    zerofill: bool = False
+    labels: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        text = self.base
+        if self.labels is not None:
+            text += f"({','.join(_quoted(label) for label in self.labels)})"
+        elif self.length is not None:
+            text += f"({self.length})" if self.scale is None else f"({self.length},{self.scale})"
+        return text + " unsigned" * self.unsigned + " zerofill" * self.zerofill
+
+
+INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+NUMBERS = INTEGERS | {"decimal", "float", "double"}
+SPATIAL = frozenset(
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+    }
+)
+
+# Words -> base; the longest that fits counts. NATIONAL, NCHAR and the LONGs are read before (their words vary).
+_NAMES: dict[tuple[str, ...], str] = {
+    **{(name,): name for name in NUMBERS | SPATIAL},
+    **{(name,): name for name in ("date", "datetime", "timestamp", "time", "year", "json", "enum", "set", "bit")},
+    **{(name,): name for name in ("char", "varchar", "binary", "varbinary")},
+    **{(f"{size}{kind}",): f"{size}{kind}" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")},
+    ("integer",): "int",
+    ("int1",): "tinyint",
+    ("int2",): "smallint",
+    ("int3",): "mediumint",
+    ("middleint",): "mediumint",
+    ("int4",): "int",
+    ("int8",): "bigint",
+    ("bool",): "tinyint",
+    ("boolean",): "tinyint",
+    ("serial",): "bigint",
+    ("dec",): "decimal",
+    ("numeric",): "decimal",
+    ("fixed",): "decimal",
+    ("float4",): "float",
+    ("float8",): "double",
+    ("real",): "double",
+    ("double", "precision"): "double",
+    ("character",): "char",
+    ("char", "varying"): "varchar",
+    ("character", "varying"): "varchar",
+    ("varcharacter",): "varchar",
+    ("national", "char"): "char",
+    ("national", "character"): "char",
+    ("nchar",): "char",
+    ("national", "char", "varying"): "varchar",
+    ("national", "character", "varying"): "varchar",
+    ("national", "varchar"): "varchar",
+    ("national", "varcharacter"): "varchar",
+    ("nchar", "varying"): "varchar",
+    ("nchar", "varchar"): "varchar",
+    ("nchar", "varcharacter"): "varchar",
+    ("nvarchar",): "varchar",
+    ("long",): "mediumtext",
+    ("long", "varchar"): "mediumtext",
+    ("long", "char", "varying"): "mediumtext",
+    ("long", "character", "varying"): "mediumtext",
+    ("long", "varcharacter"): "mediumtext",
+    ("long", "varbinary"): "mediumblob",
+    ("geomcollection",): "geometrycollection",
+}
+_LONGEST_NAME = max(map(len, _NAMES))
+
+# What `byte` and `character set binary` make of a text type.
+_BYTES_OF = {
+    "char": "binary",
+    "varchar": "varbinary",
+    "tinytext": "tinyblob",
+    "text": "blob",
+    "mediumtext": "mediumblob",
+    "longtext": "longblob",
+}
+
+# What MySQL takes when a DDL statement gives no length; (10, 0) for decimal.
+_DECLARED_LENGTH = {"char": 1, "binary": 1, "bit": 1, "decimal": 10}
+
+
+@lru_cache(maxsize=65536)
+def parse_type(text: str) -> MySQLType:
+    """Read the text of a MySQL column type, in any spelling that MySQL, TiDB or an encoder uses.
+
+    Raises:
+        UnknownType: the text is not a MySQL column type, or something follows it.
+    """
+    try:
+        cursor = Cursor(tokenize(text))
+        found = read_type(cursor)
+    except SqlSyntaxError as error:
+        raise UnknownType(f"{text!r} is not a MySQL type: {error}") from error
+    if cursor.peek().kind is not Kind.END:
+        raise UnknownType(f"{text!r} is not a MySQL type: {cursor.peek().text!r} follows {found}")
+    return found
+
+
+def declared(mysql_type: MySQLType) -> MySQLType:
+    """The type with the length that MySQL takes when a DDL statement gives none: `char` is `char(1)`."""
+    if mysql_type.length is not None or mysql_type.base not in _DECLARED_LENGTH:
+        return mysql_type
+    scale = 0 if mysql_type.base == "decimal" else None
+    return replace(mysql_type, length=_DECLARED_LENGTH[mysql_type.base], scale=scale)
+
+
+def read_type(cursor: Cursor) -> MySQLType:
+    """Read a type with its attributes (unsigned, zerofill, character set, collation) from SQL tokens.
+
+    Raises:
+        SqlSyntaxError: no type stands here.
+    """
+    words = _name(cursor)
+    base = _NAMES[words]
+    labels: tuple[str, ...] | None = None
+    length = scale = None
+    if base in {"enum", "set"}:
+        labels = _labels(cursor)
+    else:
+        length, scale = _parameters(cursor)
+    if words in {("bool",), ("boolean",)}:
+        length = 1
+    unsigned, zerofill, is_bytes = _attributes(cursor)
+    if is_bytes:
+        base = _BYTES_OF.get(base, base)
+    if base == "decimal" and length is not None and scale is None:
+        scale = 0
+    if base == "float" and length is not None and scale is None:
+        # FLOAT(p) chooses between the two types by p; the precision itself is not kept.
+        base, length = ("float" if length <= 24 else "double"), None
+    if (unsigned or zerofill) and base not in NUMBERS:
+        raise SqlSyntaxError(f"{base} cannot be unsigned")
+    return MySQLType(base, length, scale, unsigned or words == ("serial",), zerofill, labels)
+
+
+def _name(cursor: Cursor) -> tuple[str, ...]:
+    for count in range(_LONGEST_NAME, 0, -1):
+        words = tuple(cursor.word(ahead).lower() for ahead in range(count))
+        if words in _NAMES:
+            cursor.at += count
+            return words
+    raise SqlSyntaxError(f"no type is called {cursor.peek().text!r}")
+
+
+def _parameters(cursor: Cursor) -> tuple[int | None, int | None]:
+    if not cursor.symbol("("):
+        return None, None
+    length = _number(cursor)
+    scale = _number(cursor) if cursor.symbol(",") else None
+    cursor.expect_symbol(")")
+    return length, scale
+
+
+def _number(cursor: Cursor) -> int:
+    token = cursor.next()
+    if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+        raise SqlSyntaxError(f"expected a number, found {token.text!r}")
+    return int(token.text)
+
+
+def _labels(cursor: Cursor) -> tuple[str, ...] | None:
+    if not cursor.symbol("("):
+        return None
+    labels: list[str] = []
+    while True:
+        while cursor.peek().kind is Kind.INTRODUCER:
+            cursor.next()
+        token = cursor.next()
+        if token.kind is not Kind.STRING:
+            raise SqlSyntaxError(f"expected a label, found {token.text!r}")
+        labels.append(token.text.rstrip(" "))  # MySQL deletes trailing blanks of labels
+        if not cursor.symbol(","):
+            break
+    cursor.expect_symbol(")")
+    return tuple(labels)
+
+
+def _attributes(cursor: Cursor) -> tuple[bool, bool, bool]:
+    unsigned = zerofill = is_bytes = False
+    while True:
+        if cursor.take("UNSIGNED"):
+            unsigned = True
+        elif cursor.take("ZEROFILL"):
+            unsigned = zerofill = True  # ZEROFILL makes a column UNSIGNED
+        elif cursor.take("BYTE"):
+            is_bytes = True
+        elif cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take_any("CHARSET", "COLLATE"):
+            cursor.symbol("=")
+            collating = cursor.word(-1) == "COLLATE"
+            is_bytes = is_bytes or (cursor.name().lower() == "binary" and not collating)
+        elif not cursor.take_any("SIGNED", "BINARY", "ASCII", "UNICODE"):
+            return unsigned, zerofill, is_bytes
+
+
+def _quoted(label: str) -> str:
+    escaped = label.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"

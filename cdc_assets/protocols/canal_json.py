@@ -1,0 +1,121 @@
+"""TiCDC Canal-JSON (`ticdc-canal-json`, with the TiDB extension): raw records -> change events.
+
+Which event a message is, by the specification's section on parsing: `isDdl` true is a DDL event; else `type`
+TIDB_WATERMARK is a WATERMARK event; else it is a DML event.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.feeds import Feed
+from cdc_assets.protocols.events import SCHEMA, Kind, Op
+from cdc_assets.quarantine import Reason
+
+# One parse of the whole message. Objects under STRING come out as their own JSON text.
+_MESSAGE = (
+    "database STRING, `table` STRING, pkNames ARRAY<STRING>, isDdl BOOLEAN, type STRING, es BIGINT, sql STRING, "
+    "sqlType STRING, mysqlType STRING, data ARRAY<STRING>, old ARRAY<STRING>, "
+    "_tidb STRUCT<commitTs: BIGINT, watermarkTs: BIGINT>, _corrupt STRING"
+)
+
+_OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+
+
+def decode(raw: DataFrame, feed: Feed) -> DataFrame:
+    """Decode records of `raw_records` into rows of `events.SCHEMA`; every record gives at least one.
+
+    In: topic, partition, offset, batch, timestamp, value BINARY. A record that cannot be decoded becomes one event of
+    kind `undecodable` with its `reason`. UPDATE and DELETE have the row as it was in `before`: DELETE's is in the
+    message's `data`; UPDATE's is `old` laid over `data`, as `old` may hold all columns or only the changed ones.
+    """
+    text = F.col("value").cast("string")
+    message = raw.select(
+        "topic",
+        "partition",
+        "offset",
+        "batch",
+        F.col("timestamp").alias("record_timestamp"),
+        "value",
+        F.from_json(text, _MESSAGE, {"columnNameOfCorruptRecord": "_corrupt"}).alias("m"),
+    )
+    judged = message.withColumn("reason", _reason(text))
+    events = judged.select(
+        "*", F.posexplode_outer(F.when(F.col("reason").isNull(), F.col("m.data"))).alias("index", "data")
+    )
+    undecodable, ddl, watermark = F.col("reason").isNotNull(), _is_ddl(), _is_watermark()
+    kind = (
+        F.when(undecodable, str(Kind.UNDECODABLE))
+        .when(ddl, str(Kind.DDL))
+        .when(watermark, str(Kind.WATERMARK))
+        .otherwise(str(Kind.ROW))
+    )
+    row = ~undecodable & ~ddl & ~watermark
+    op = F.when(row, _op())
+    old = F.try_element_at("m.old", F.col("index") + 1)
+    decoded = {
+        "index": F.coalesce(F.col("index"), F.lit(0)),
+        "kind": kind,
+        "op": op,
+        "database": F.when(~watermark, F.col("m.database")),
+        "table": F.when(~watermark, F.nullif(F.col("m.table"), F.lit(""))),
+        "commit_ts": F.when(watermark, F.col("m._tidb.watermarkTs")).otherwise(F.col("m._tidb.commitTs")),
+        "source_ms": F.col("m.es"),
+        "key_columns": F.when(row, F.coalesce("m.pkNames", F.array().cast("array<string>"))),
+        "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), _overlay(F.col("data"), old)),
+        "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
+        "mysql_types": F.when(row, F.col("m.mysqlType")),
+        "jdbc_types": F.when(row, F.col("m.sqlType")),
+        "ddl_type": F.when(~undecodable & ddl, F.col("m.type")),
+        "ddl_statement": F.when(~undecodable & ddl, F.col("m.sql")),
+        "schema_version": F.lit(None),
+        "table_id": F.lit(None),
+        "source": F.lit(None),
+    }
+    return events.select(*[decoded.get(f.name, F.col(f.name)).cast(f.dataType).alias(f.name) for f in SCHEMA])
+
+
+def _is_ddl() -> Column:
+    return F.coalesce(F.col("m.isDdl"), F.lit(False))  # noqa: FBT003
+
+
+def _is_watermark() -> Column:
+    return F.coalesce(F.col("m.type") == "TIDB_WATERMARK", F.lit(False))  # noqa: FBT003
+
+
+def _op() -> Column:
+    table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
+    return F.try_element_at(table, F.col("m.type"))
+
+
+def _reason(text: Column) -> Column:
+    """Why a message cannot be decoded; null when it can."""
+    position = F.when(_is_watermark(), F.col("m._tidb.watermarkTs")).otherwise(F.col("m._tidb.commitTs"))
+    named = (F.length("m.database") > 0) & (F.length("m.table") > 0)
+    objects = F.forall("m.data", lambda row: F.coalesce(row.startswith("{"), F.lit(False)))  # noqa: FBT003
+    typed = F.col("m.mysqlType").startswith("{") & F.col("m.sqlType").startswith("{")
+    aligned = (F.col("m.type") != "UPDATE") | (F.size("m.old") == F.size("m.data"))
+    complete = named & (F.size("m.data") > 0) & objects & typed & aligned
+    return (
+        F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
+        .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
+        .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
+        .when(
+            F.col("m").isNull() | F.col("m._corrupt").isNotNull(),
+            F.when(F.try_parse_json(text).isNull(), str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE)),
+        )
+        .when(~_is_ddl() & ~_is_watermark() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
+        .when(F.col("m._tidb").isNull(), str(Reason.MISSING_TIDB_EXTENSION))
+        .when(position.isNull(), str(Reason.MISSING_FIELD))
+        .when(_is_watermark(), F.lit(None))
+        .when(_is_ddl(), F.when(F.coalesce(F.length("m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
+        .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))  # noqa: FBT003
+    )
+
+
+def _overlay(data: Column, old: Column) -> Column:
+    """The full row before an update: `old` where it has the column, else `data`."""
+    keys, old_keys = F.json_object_keys(data), F.json_object_keys(old)
+    row, changed = F.from_json(data, "MAP<STRING, STRING>"), F.from_json(old, "MAP<STRING, STRING>")
+    kept = F.map_filter(row, lambda column, _: ~F.array_contains(old_keys, column))
+    whole = F.to_json(F.map_concat(changed, kept), {"ignoreNullFields": "false"})
+    return F.when(F.size(keys) == F.size(old_keys), old).otherwise(whole)

@@ -1,0 +1,93 @@
+"""The quarantine: what could not be read, decoded or typed, with its coordinates and what to do about it."""
+
+from enum import StrEnum
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from cdc_assets.lakehouse import LakeTable, next_sequence
+
+
+class Reason(StrEnum):
+    """Why something is in quarantine: the closed list."""
+
+    NOT_A_RECORD = "not_a_record"
+    NULL_VALUE = "null_value"
+    EMPTY_VALUE = "empty_value"
+    INVALID_UTF8 = "invalid_utf8"
+    MALFORMED_JSON = "malformed_json"
+    WRONG_TYPE = "wrong_type"
+    MISSING_FIELD = "missing_field"
+    MISSING_TIDB_EXTENSION = "missing_tidb_extension"
+    UNKNOWN_TYPE = "unknown_type"
+    UNKNOWN_COLUMN_TYPE = "unknown_column_type"
+    BAD_VALUE = "bad_value"
+    ZERO_DATE = "zero_date"
+
+
+MESSAGES = {
+    Reason.NOT_A_RECORD: "The line is not a recorded Kafka record (one JSON object with topic, partition, offset, "
+    "timestamp, and key and value in base64 or null): record the snapshot again, or remove the line.",
+    Reason.NULL_VALUE: "The record has a null value, which Canal-JSON never sends: look for another producer, or a "
+    "compacted topic.",
+    Reason.EMPTY_VALUE: "The record's value has no bytes: look for another producer on this topic.",
+    Reason.INVALID_UTF8: "The value is not UTF-8: the topic carries another protocol, or compressed values.",
+    Reason.MALFORMED_JSON: "The value is not one whole JSON object: the record was cut, or the topic carries another "
+    "protocol than the feed says.",
+    Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes: compare the value "
+    "with the specification, and the producer's version.",
+    Reason.MISSING_FIELD: "The message lacks a field that its type needs (database, table, data, old, mysqlType, sql or "
+    "commitTs): compare the value with the specification, and the producer's version.",
+    Reason.MISSING_TIDB_EXTENSION: "The message has no _tidb, but the feed says tidb_extension: true: set "
+    "enable-tidb-extension=true in the changefeed's sink URI, or tidb_extension: false in the feeds file.",
+    Reason.UNKNOWN_TYPE: "The message's type is none that the protocol knows.",
+    Reason.UNKNOWN_COLUMN_TYPE: "The column's type is none that MySQL knows or that a history table can hold: give the "
+    "column a type under columns: in the feeds file.",
+    Reason.BAD_VALUE: "The value does not fit the column's type; the column is NULL in the history: correct the type "
+    "under columns: in the feeds file if it is wrong.",
+    Reason.ZERO_DATE: "MySQL allows this date, no calendar does; the column is NULL in the history.",
+}
+
+# `stage` and `batch` say who put the row here, and in which step: raw batch (ingest, decode) or release (history).
+SCHEMA = StructType.fromDDL(
+    "stage STRING, batch BIGINT, reason STRING, message STRING, topic STRING, partition INT, offset BIGINT, index INT, "
+    "file STRING, line BIGINT, database STRING, table STRING, column STRING, key BINARY, value BINARY"
+)
+
+
+def message_of(reason: Column) -> Column:
+    """STRING reason code -> STRING message; NULL for NULL."""
+    table = F.create_map(*[F.lit(str(each)) for pair in MESSAGES.items() for each in pair])
+    return F.try_element_at(table, reason)
+
+
+def shape(rows: DataFrame, stage: str) -> DataFrame:
+    """Bring rows that have `reason` and any other columns of `SCHEMA` into that schema."""
+    have = set(rows.columns)
+    given = {"stage": F.lit(stage), "message": message_of(F.col("reason"))}
+    return rows.select(
+        *[
+            given.get(f.name, F.col(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in SCHEMA
+        ]
+    )
+
+
+def add(table: LakeTable, rows: DataFrame, stage: str, after: int, through: int) -> int:
+    """Append the rows of `stage` for the batches in (after, through] that are not there yet; return how many.
+
+    Called before the stage itself commits those batches, so a run that dies in between and one that repeats the work
+    find the rows already there, and rows that a retry sees for the first time are still taken in.
+    """
+    already = table.read().where((F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through))
+    identity = ["batch", "reason", "topic", "partition", "offset", "index", "file", "line", "database", "table", "column"]
+    same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in identity]
+    missing = shape(rows, stage).alias("new").join(already.alias("old"), on=same, how="left_anti").coalesce(1).persist()
+    try:
+        count = missing.count()
+        if count:
+            table.append(missing, {"sequence": next_sequence(table.cursor())})
+    finally:
+        missing.unpersist()
+    return count

@@ -1,0 +1,64 @@
+"""The Spark settings that the pipeline runs under, and the session for those who run the core without Dagster."""
+
+import os
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from cdc_assets.jvm import ensure_jars
+
+_ENV_PREFIX = "CDC_SPARK_"
+
+_DEFAULTS = {
+    "spark.app.name": "cdc_assets",
+    "spark.master": "local[*]",
+    "spark.driver.memory": "3g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Instants are instants: no result may depend on the machine's zone.
+    "spark.sql.session.timeZone": "UTC",
+    # Few, adaptive tasks: a run is small more often than not, and a task costs more than a thousand rows.
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # The log's checksum files repeat what the log says, at the price of a job each commit.
+    "spark.databricks.delta.schema.typeCheck.enabled": "false",
+    "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+}
+
+
+def spark_settings(configured: Mapping[str, str]) -> dict[str, str]:
+    """Return every Spark setting: the defaults, over them `configured`, over them the environment, and the jars.
+
+    An environment variable `CDC_SPARK_MASTER` stands for `spark.master`, `CDC_SPARK_DRIVER_MEMORY` for
+    `spark.driver.memory`: lower case, underscores as dots. A setting with capitals goes into the feeds file.
+    """
+    from_env = {
+        "spark." + name.removeprefix(_ENV_PREFIX).lower().replace("_", "."): value
+        for name, value in os.environ.items()
+        if name.startswith(_ENV_PREFIX)
+    }
+    settings = _DEFAULTS | dict(configured) | from_env
+    jars = [str(jar) for jar in ensure_jars()]
+    if settings["spark.master"].startswith("local"):
+        # A second faster than spark.jars, which copies every jar for each session.
+        present = settings.get("spark.driver.extraClassPath")
+        settings["spark.driver.extraClassPath"] = os.pathsep.join([*jars, *([present] if present else [])])
+    else:
+        present = settings.get("spark.jars")
+        settings["spark.jars"] = ",".join([*jars, *([present] if present else [])])
+    return settings
+
+
+def spark_session(configured: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the running session, or start one under `spark_settings(configured)`."""
+    builder = SparkSession.builder
+    for key, value in spark_settings(configured or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,1 @@
+"""Kafka records in: recorded snapshots, verbatim and each record once."""

@@ -1,0 +1,117 @@
+"""The stage raw_records: new Kafka records into Delta, verbatim, each (topic, partition, offset) once."""
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from cdc_assets import quarantine
+from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
+from cdc_assets.quarantine import Reason
+from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
+
+STAGE = "ingest"
+
+# `batch` numbers the commits that brought the record in: what later stages read on from.
+SCHEMA = StructType.fromDDL(
+    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, batch BIGINT, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+Offsets = dict[str, dict[str, list[int]]]  # topic -> partition -> [lowest, highest]
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What one run of the stage did."""
+
+    batch: int | None = None  # None: nothing new
+    files: list[str] = field(default_factory=list)
+    lines: int = 0
+    taken: int = 0
+    repeated: int = 0  # lines whose record was there already
+    quarantined: int = 0
+    offsets: Offsets = field(default_factory=dict)  # of this batch, the repeated included
+    held: Offsets = field(default_factory=dict)  # of the whole table
+
+
+def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
+    """Take in the lines of recorded files that are new or have changed since the last run.
+
+    One commit to raw_records, whose cursor holds the files' states and the offsets held; none when no file changed.
+
+    Raises:
+        FileNotFoundError: the feed's folder does not exist.
+        ConcurrentRunError: another run took in a batch meanwhile.
+    """
+    table = lake.raw_records
+    cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}}
+    folder = feed.source.recorded
+    files = snapshot_files(folder)
+    changed = [name for name, state in files.items() if cursor["files"].get(name) != state]
+    if not changed:
+        return IngestReport(held=cursor["offsets"])
+    batch = next_sequence(cursor)
+    lines = read_lines(lake.spark, folder, changed)
+
+    # The coordinates alone first: the cursor must be known before the commit, and only where a coordinate comes twice
+    # are whole records shuffled.
+    per_record = lines.groupBy("topic", "partition", "offset").count()
+    summary = per_record.groupBy("topic", "partition").agg(
+        F.sum("count").alias("lines"), F.count("*").alias("records"), F.min("offset").alias("lo"), F.max("offset").alias("hi")
+    )
+    rows = summary.collect()
+    offsets: Offsets = {}
+    for r in rows:
+        if r["topic"] is not None:
+            offsets.setdefault(r["topic"], {})[str(r["partition"])] = [r["lo"], r["hi"]]
+    bad = sum(r["lines"] for r in rows if r["topic"] is None)
+    total = sum(r["lines"] for r in rows)
+
+    records = lines.where(F.col("topic").isNotNull()).withColumn("batch", F.lit(batch).cast("bigint"))
+    if any(r["lines"] > r["records"] for r in rows if r["topic"] is not None):
+        records = records.dropDuplicates(["topic", "partition", "offset"])
+    if overlap := _overlap(offsets, cursor["offsets"]):
+        records = _not_held(records, table, overlap)
+    if bad:
+        found = lines.where(F.col("_file").isNotNull()).select("_file", "_line").distinct().collect()
+        texts: dict[str, set[bytes]] = {}
+        for r in found:
+            texts.setdefault(r["_file"], set()).add(bytes(r["_line"]))
+        located = [line | {"batch": batch, "reason": str(Reason.NOT_A_RECORD)} for line in locate_lines(folder, texts)]
+        frame = lake.spark.createDataFrame(located, "batch BIGINT, reason STRING, file STRING, line BIGINT, value BINARY")
+        quarantine.add(lake.quarantine, frame, STAGE, batch - 1, batch)
+    held = _merged(cursor["offsets"], offsets)
+    new_cursor: Cursor = {"sequence": batch, "files": files, "offsets": held}
+    table.append(records.select(*SCHEMA.names), new_cursor)
+    taken = table.read().where(F.col("batch") == batch).count()
+    return IngestReport(batch, changed, total, taken, total - bad - taken, bad, offsets, held)
+
+
+def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
+    """(topic, partition, lowest, highest) of the new offsets that may be held already."""
+    return [
+        (topic, int(partition), lo, min(hi, held[topic][partition][1]))
+        for topic, partitions in new.items()
+        for partition, (lo, hi) in partitions.items()
+        if partition in held.get(topic, {}) and lo <= held[topic][partition][1]
+    ]
+
+
+def _not_held(records: DataFrame, table: LakeTable, overlap: list[tuple[str, int, int, int]]) -> DataFrame:
+    """Leave out the records that the table holds; only its files that reach into the overlap are read."""
+    coordinates = ["topic", "partition", "offset"]
+    lowest, highest = min(o[2] for o in overlap), max(o[3] for o in overlap)
+    within = F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
+    return records.join(table.read().where(within).select(*coordinates), on=coordinates, how="left_anti")
+
+
+def _merged(held: Offsets, new: Offsets) -> Offsets:
+    merged = {topic: dict(partitions) for topic, partitions in held.items()}
+    for topic, partitions in new.items():
+        for partition, (lo, hi) in partitions.items():
+            old = merged.setdefault(topic, {}).get(partition, [lo, hi])
+            merged[topic][partition] = [min(lo, old[0]), max(hi, old[1])]
+    return merged

@@ -1,0 +1,98 @@
+"""Recorded snapshots: folders of `*.jsonl` and `*.jsonl.gz`, one Kafka record a line.
+
+The form is the contract's: `{"topic", "partition", "offset", "timestamp" (ms), "key" (base64 or null), "value" (base64 or
+null), "headers": [{"key", "value" (base64)}]}`.
+"""
+
+import gzip
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+_LINE = (
+    "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key STRING, value STRING, "
+    "headers ARRAY<STRUCT<key: STRING, value: STRING>>, _corrupt STRING"
+)
+
+FileState = list[int]  # size in bytes, modification time in ns
+
+
+def snapshot_files(folder: Path) -> dict[str, FileState]:
+    """Name -> [size, mtime_ns] of the snapshot files in `folder`, by name.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder of recorded snapshots (source.recorded in the feeds file).")
+    files = sorted(p for p in folder.iterdir() if p.name.endswith((".jsonl", ".jsonl.gz")))
+    return {p.name: [(s := p.stat()).st_size, s.st_mtime_ns] for p in files}
+
+
+def read_lines(spark: SparkSession, folder: Path, names: Iterable[str]) -> DataFrame:
+    """Read snapshot files into one row a line.
+
+    Out: topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
+    headers ARRAY<STRUCT<key STRING, value BINARY>>, `_line` BINARY and `_file` STRING where the line is not a record (the
+    other columns are null then), else null. Blank lines are skipped.
+    """
+    text = spark.read.text([str(folder / name) for name in names], lineSep="\n")
+    lines = text.where(F.length(F.trim("value")) > 0).select(
+        F.col("value").alias("_text"),
+        F.from_json("value", _LINE, {"columnNameOfCorruptRecord": "_corrupt"}).alias("r"),
+        F.col("_metadata.file_name").alias("_name"),
+    )
+    key, value = _binary("r.key"), _binary("r.value")
+    headers = F.transform(
+        "r.headers", lambda h: F.struct(h["key"].alias("key"), F.try_to_binary(h["value"], F.lit("base64")).alias("value"))
+    )
+    good = (
+        F.col("r._corrupt").isNull()
+        & F.col("r.topic").isNotNull()
+        & (F.col("r.partition") >= 0)
+        & (F.col("r.offset") >= 0)
+        & F.col("r.timestamp").isNotNull()
+        & (F.col("r.key").isNull() | key.isNotNull())
+        & (F.col("r.value").isNull() | value.isNotNull())
+    )
+    good = F.coalesce(good, F.lit(False))  # noqa: FBT003
+
+    def field(column: Column, name: str) -> Column:
+        return F.when(good, column).alias(name)
+
+    return lines.select(
+        field(F.col("r.topic"), "topic"),
+        field(F.col("r.partition"), "partition"),
+        field(F.col("r.offset"), "offset"),
+        field(F.timestamp_millis("r.timestamp"), "timestamp"),
+        field(key, "key"),
+        field(value, "value"),
+        field(headers, "headers"),
+        F.when(~good, F.col("_text").cast("binary")).alias("_line"),
+        F.when(~good, F.col("_name")).alias("_file"),
+    )
+
+
+def _binary(name: str) -> Column:
+    return F.try_to_binary(F.col(name), F.lit("base64"))
+
+
+def locate_lines(folder: Path, bad: dict[str, set[bytes]]) -> list[dict[str, Any]]:
+    """Give bad lines, which Spark found without their place, their file and line number (from 1).
+
+    Args:
+        folder: where the files are.
+        bad: file name -> the texts of its lines that are not records.
+    """
+    found: list[dict[str, Any]] = []
+    for name, texts in sorted(bad.items()):
+        path = folder / name
+        with gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                line = raw.removesuffix(b"\n")
+                if line in texts:
+                    found.append({"file": name, "line": number, "value": line})
+    return found

@@ -88,6 +88,8 @@ class LakeTable:
 
     def create(self, schema: StructType, partition_by: Sequence[str] = (), properties: Mapping[str, str] = {}) -> None:  # noqa: B006
         """Create the table, empty, unless it is there."""
+        if self.exists():
+            return
         builder = DeltaTable.createIfNotExists(self.spark).location(self.path).addColumns(schema)
         for key, value in (_PROPERTIES | dict(properties)).items():
             builder = builder.property(key, value)

@@ -44,6 +44,7 @@ def learn(lake: Lakehouse) -> SchemasReport:
         ConcurrentRunError: another run learnt them meanwhile.
     """
     table = lake.table_schemas
+    table.create(SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "batch": 0}
     through = (lake.change_events.cursor() or {"batch": 0})["batch"]
     if through <= cursor["batch"]:

@@ -71,6 +71,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         ConcurrentRunError: another run released meanwhile.
     """
     events, table = lake.change_events, lake.released_changes
+    table.create(SCHEMA)
     cursor = table.cursor() or _NEW_CURSOR
     through = (events.cursor() or {"batch": 0})["batch"]
     if through <= cursor["batch"]:

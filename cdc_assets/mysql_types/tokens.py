@@ -51,6 +51,7 @@ _KINDS = {
     TokenType.INTRODUCER: Kind.INTRODUCER,
 }
 _END = Token(Kind.END, "")
+_MYSQL = MySQL()
 
 
 class _Tokenizer(MySQL.Tokenizer):
@@ -65,7 +66,7 @@ def tokenize(sql: str) -> tuple[Token, ...]:
         SqlSyntaxError: a quote or a comment is not closed.
     """
     try:
-        found = _Tokenizer().tokenize(_open_executable_comments(sql))
+        found = _Tokenizer(dialect=_MYSQL).tokenize(_open_executable_comments(sql))
     except TokenError as error:
         raise SqlSyntaxError(str(error)) from error
     tokens: list[Token] = []

@@ -9,7 +9,7 @@ from cdc_assets import quarantine
 from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import Lakehouse, next_sequence
 from cdc_assets.protocols import DECODERS
-from cdc_assets.protocols.events import Kind
+from cdc_assets.protocols.events import SCHEMA, Kind
 
 STAGE = "decode"
 
@@ -38,6 +38,7 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
         ConcurrentRunError: another run decoded these batches meanwhile.
     """
     raw, table = lake.raw_records, lake.change_events
+    table.create(SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "batch": 0}
     settled = (lake.released_changes.cursor() or {"batch": 0})["batch"]
     through = (raw.cursor() or {"sequence": 0})["sequence"]

@@ -47,6 +47,8 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
         ConcurrentRunError: another run took in a batch meanwhile.
     """
     table = lake.raw_records
+    table.create(SCHEMA)
+    lake.quarantine.create(quarantine.SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}}
     folder = feed.source.recorded
     files = snapshot_files(folder)

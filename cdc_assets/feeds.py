@@ -319,6 +319,8 @@ def load_feeds(path: Path | None = None) -> FeedsFile:
         feeds = FeedsFile.model_validate(expanded, context={"folder": file.parent})
     except ValidationError as error:
         for details in error.errors(include_url=False, include_input=False):
+            if details["type"] == "too_short" and _lookup(raw, details["loc"]):
+                continue  # pydantic counts the right items only, and the wrong ones have lines of their own
             where, what = _explain(details, raw)
             problems.setdefault(where, what)
     if problems:

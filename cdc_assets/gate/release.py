@@ -4,14 +4,13 @@ import functools
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import translate
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from cdc_assets.feeds import Feed
+from cdc_assets.feeds import Feed, split_pattern
 from cdc_assets.gate.changes import net, pieces
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
@@ -47,6 +46,7 @@ class ReleaseReport:
 
     release: int | None = None  # None: there was nothing to look at
     rows: int = 0  # row events that were new to the gate
+    window: int = 0  # row events in the release window, as counted before their release
     released: int = 0
     duplicate: int = 0
     late_repeated: int = 0  # below the released watermark, and released before: harmless
@@ -131,6 +131,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     return ReleaseReport(
         release=number,
         rows=arrived.rows,
+        window=in_window,
         released=released,
         duplicate=duplicate,
         excluded=excluded,
@@ -199,9 +200,9 @@ def _taken(feed: Feed) -> Column:
     def matches(patterns: Iterable[str]) -> Column:
         each = []
         for pattern in patterns:
-            database, _, table = pattern.partition(".")
-            name = F.col("table").rlike(_anchored(table)) | F.col("table").isNull()
-            each.append(F.col("database").rlike(_anchored(database)) & name)
+            database, table = split_pattern(pattern)
+            name = F.col("table").like(_like(table)) | F.col("table").isNull()
+            each.append(F.col("database").like(_like(database)) & name)
         return functools.reduce(operator.or_, each, F.lit(False))  # noqa: FBT003
 
     if feed.tables.include == ("*.*",) and not feed.tables.exclude:
@@ -209,8 +210,9 @@ def _taken(feed: Feed) -> Column:
     return F.coalesce(matches(feed.tables.include) & ~matches(feed.tables.exclude), F.lit(False))  # noqa: FBT003
 
 
-def _anchored(pattern: str) -> str:
-    return "^" + translate(pattern)
+def _like(pattern: str) -> str:
+    """`*` and `?`, and nothing else, as SQL's LIKE has them."""
+    return pattern.translate(str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_", "*": "%", "?": "_"}))
 
 
 def _resolve_keys(rows: DataFrame, lake: Lakehouse) -> DataFrame:

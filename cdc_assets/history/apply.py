@@ -52,6 +52,8 @@ class TableReport:
 
     database: str
     table: str
+    after: int  # the releases in (after, through] were applied
+    through: int
     created: bool
     changes: int  # released changes read
     opened: int  # versions
@@ -158,6 +160,8 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     return TableReport(
         database=work.database,
         table=work.table,
+        after=work.after,
+        through=work.through,
         created=created,
         changes=work.changes,
         opened=opened,

@@ -135,8 +135,8 @@ _PERMITTED_DATE = "[0-9]{4}-(0[0-9]|1[0-2])-([0-2][0-9]|3[01])"
 _PERMITTED_CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,6})?"
 _PERMITTED_DATES = {
     Family.DATE: rf"^{_PERMITTED_DATE}\z",
-    Family.DATETIME: rf"^{_PERMITTED_DATE}( {_PERMITTED_CLOCK})?\z",
-    Family.TIMESTAMP: r"^0000-00-00( 00:00:00([.]0{1,6})?)?\z",
+    Family.DATETIME: rf"^{_PERMITTED_DATE} {_PERMITTED_CLOCK}\z",
+    Family.TIMESTAMP: r"^0000-00-00 00:00:00([.]0{1,6})?\z",
 }
 
 
@@ -170,11 +170,11 @@ def _decimal(value: Column, wish: _Wish) -> Column:
         fraction = target.scale if precision is None else min(scale, target.scale)
         exact = value.rlike(rf"^({sign}[0-9]+([.][0-9]{{0,{fraction}}}0*)?|-0+([.]0*)?)\z")
         number = F.when(exact, value.try_cast(target))
-        if precision is None:
+        if precision is None or target.precision - target.scale <= precision - scale:
             return number
-        # The type of the values may be narrower than the column that holds them.
-        limit = F.lit("1" + "0" * (precision - scale)).try_cast(DecimalType(_MAX_PRECISION, 0))
-        return F.when(F.abs(number) < limit, number) if precision - scale < _MAX_PRECISION else number
+        # The type of the values is narrower than the column that holds them.
+        limit = F.lit("1" + "0" * (precision - scale)).cast(DecimalType(precision - scale + 1, 0))
+        return F.when(F.abs(number) < limit, number)
     if precision is None:
         return F.when(value.rlike(rf"^{sign}[0-9]+([.][0-9]+)?\z"), value)
     shape = rf"^({sign})0*([0-9]{{0,{precision - scale}}})(?:[.]([0-9]{{0,{scale}}})0*)?\z"

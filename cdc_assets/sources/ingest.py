@@ -30,9 +30,10 @@ class IngestReport:
     batch: int | None = None  # None: nothing new
     files: list[str] = field(default_factory=list)
     lines: int = 0
-    taken: int = 0
-    repeated: int = 0  # lines whose record was there already
-    quarantined: int = 0
+    records: int = 0  # different (topic, partition, offset) among the lines
+    held_before: int = 0  # of these, those that the table held already
+    taken: int = 0  # of these, those that the table holds since this batch
+    quarantined: int = 0  # lines that are not records
     offsets: Offsets = field(default_factory=dict)  # of this batch, the repeated included
     held: Offsets = field(default_factory=dict)  # of the whole table
 
@@ -75,8 +76,11 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     records = lines.where(F.col("topic").isNotNull()).withColumn("batch", F.lit(batch).cast("bigint"))
     if any(r["lines"] > r["records"] for r in rows if r["topic"] is not None):
         records = records.dropDuplicates(["topic", "partition", "offset"])
+    held_before = 0
     if overlap := _overlap(offsets, cursor["offsets"]):
-        records = _not_held(records, table, overlap)
+        present = _held(table, overlap)
+        held_before = per_record.join(present, on=present.columns, how="left_semi").count()
+        records = records.join(present, on=present.columns, how="left_anti")
     if bad:
         found = lines.where(F.col("_file").isNotNull()).select("_file", "_line").distinct().collect()
         texts: dict[str, set[bytes]] = {}
@@ -89,7 +93,8 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     new_cursor: Cursor = {"sequence": batch, "files": files, "offsets": held}
     table.append(records.select(*SCHEMA.names), new_cursor)
     taken = table.read().where(F.col("batch") == batch).count()
-    return IngestReport(batch, changed, total, taken, total - bad - taken, bad, offsets, held)
+    different = sum(r["records"] for r in rows if r["topic"] is not None)
+    return IngestReport(batch, changed, total, different, held_before, taken, bad, offsets, held)
 
 
 def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
@@ -102,12 +107,11 @@ def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def _not_held(records: DataFrame, table: LakeTable, overlap: list[tuple[str, int, int, int]]) -> DataFrame:
-    """Leave out the records that the table holds; only its files that reach into the overlap are read."""
-    coordinates = ["topic", "partition", "offset"]
+def _held(table: LakeTable, overlap: list[tuple[str, int, int, int]]) -> DataFrame:
+    """The coordinates that the table holds in the overlap; only its files that reach into it are read."""
     lowest, highest = min(o[2] for o in overlap), max(o[3] for o in overlap)
     within = F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
-    return records.join(table.read().where(within).select(*coordinates), on=coordinates, how="left_anti")
+    return table.read().where(within).select("topic", "partition", "offset")
 
 
 def _merged(held: Offsets, new: Offsets) -> Offsets:

@@ -1,0 +1,55 @@
+"""What the gate promises: watermarks move, and nothing comes after its time."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from cdc_assets.checks.verdict import Verdict
+from cdc_assets.gate.release import ReleaseReport
+
+_LOGICAL_BITS = 18
+
+
+def tso_time(commit_ts: int) -> datetime:
+    """The physical part of a TSO (milliseconds << 18), as an instant."""
+    return datetime.fromtimestamp((commit_ts >> _LOGICAL_BITS) / 1000, tz=UTC)
+
+
+def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
+    """One row a partition: the largest watermark it has shown, and the topic's released one."""
+    return [
+        {
+            "topic": topic,
+            "partition": int(partition),
+            "watermark": mark,
+            "watermark_time": tso_time(mark).isoformat() if mark is not None else None,
+            "released_up_to": report.watermarks.get(topic),
+        }
+        for topic, partitions in sorted(report.partition_watermarks.items())
+        for partition, mark in sorted(partitions.items(), key=lambda p: int(p[0]))
+    ]
+
+
+def watermark_progress(report: ReleaseReport, before: Mapping[str, int]) -> Verdict:
+    """New events came, and so must the watermark: a partition without any, or one that stands still, holds all back."""
+    rows = partition_table(report)
+    silent = [r for r in rows if r["watermark"] is None]
+    if silent:
+        told = f"{len(silent)} partitions have shown no watermark yet; nothing of their topics is released until they do."
+        return Verdict(passed=False, description=told, violations=silent)
+    stuck = [r for r in rows if report.watermarks.get(r["topic"], 0) <= before.get(r["topic"], 0)]
+    if report.rows and stuck and report.pending:
+        told = f"{report.rows} row events came, but the watermark stands where it stood; {report.pending} are pending."
+        return Verdict(passed=False, description=told, violations=stuck)
+    return Verdict(passed=True, description=f"{len(rows)} partitions, all with a watermark; {report.pending} events pending.")
+
+
+def late_events_seen_before(report: ReleaseReport) -> Verdict:
+    """An event below the released watermark must be a repeat of something released."""
+    told = f"{report.late_repeated} late events, all repeats of released ones."
+    if report.late_unseen:
+        told = (
+            f"{report.late_unseen} events came after the watermark had passed them, and were never released: the source "
+            "broke its promise. They are in change_events at the coordinates below, not in the history."
+        )
+    return Verdict(report.late_unseen == 0, told, report.late_sample, {"late_repeated": report.late_repeated})

@@ -1,0 +1,558 @@
+"""The feeds file: every rule of it, and what the person who broke one gets to read."""
+
+import json
+import textwrap
+import traceback
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Tables, load_feeds, split_pattern
+
+pytestmark = pytest.mark.fast
+
+SECRET = "hunter2-squirrel"
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load_text(text: str) -> FeedsFile:
+        file = tmp_path / "feeds.yaml"
+        file.write_text(textwrap.dedent(text), encoding="utf-8")
+        return load_feeds(file)
+
+    return load_text
+
+
+@pytest.fixture
+def problems(load, tmp_path):
+    """The lines of the error, without the file's name, which each of them must have."""
+
+    def problems_of(text: str) -> list[str]:
+        with pytest.raises(FeedsError) as caught:
+            load(text)
+        lines = str(caught.value).split("\n")
+        prefix = f"{tmp_path / 'feeds.yaml'}: "
+        assert all(line.startswith(prefix) for line in lines)
+        return [line.removeprefix(prefix) for line in lines]
+
+    return problems_of
+
+
+def feed(**fields) -> str:
+    """A feeds file (JSON is YAML) of one feed `shop`, valid but for `fields`."""
+    return json.dumps({"feeds": {"shop": {"protocol": "canal-json", "source": {"recorded": "snapshots"}, **fields}}})
+
+
+def kafka(**fields) -> str:
+    return feed(source={"kafka": {"bootstrap_servers": "broker:9092", **fields}})
+
+
+# What is read
+
+
+def test_a_feed_of_three_lines_gets_the_defaults(load, tmp_path):
+    file = load(
+        """
+        feeds:
+          shop:
+            protocol: canal-json
+            source: {recorded: snapshots/shop}
+        """
+    )
+    shop = file.feeds["shop"]
+    assert shop.protocol == "canal-json"
+    assert (shop.tidb_extension, shop.encoding, shop.time_zone, shop.gate_scope) == (False, "json", "UTC", "topic")
+    assert shop.source.recorded == (tmp_path / "snapshots/shop").resolve()
+    assert shop.source.partitions is None
+    assert shop.source.kafka is None
+    assert (shop.tables.include, shop.tables.exclude) == (("*.*",), ())
+    assert (shop.columns, shop.type_mapping, shop.owners, file.spark) == ({}, "block", (), {})
+
+
+def test_every_field_of_the_contract_is_read(load, monkeypatch):
+    monkeypatch.setenv("PASSWORD", SECRET)
+    file = load(
+        """
+        spark: {spark.master: "local[2]", spark.sql.shuffle.partitions: 4, spark.ui.enabled: false, spark.x: 0.5}
+        feeds:
+          shop:
+            protocol: canal-json
+            tidb_extension: true
+            time_zone: Europe/Berlin
+            source: {recorded: snapshots, partitions: 3}
+            gate_scope: feed
+            tables: {include: ["shop.*"], exclude: ["shop.tmp_?"]}
+            columns: {shop.orders.amount: "decimal(12,2)"}
+            type_mapping: warn
+            owners: [ann@example.com, team:data]
+          live:
+            protocol: simple
+            encoding: avro
+            source:
+              kafka:
+                bootstrap_servers: a:9092,b:9092
+                topics: [one, two]
+                options:
+                  kafka.sasl.jaas.config: password="${PASSWORD}"
+                  kafka.request.timeout.ms: 30000
+                  kafka.enable.metrics.push: false
+          old:
+            protocol: debezium
+            source: {kafka: {bootstrap_servers: a:9092, topic_pattern: 'db\\..*'}}
+        """
+    )
+    assert file.spark == {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": 4,
+        "spark.ui.enabled": False,
+        "spark.x": 0.5,
+    }
+    shop, live, old = file.feeds.values()
+    assert (shop.tidb_extension, shop.time_zone, shop.gate_scope, shop.type_mapping) == (
+        True,
+        "Europe/Berlin",
+        "feed",
+        "warn",
+    )
+    assert shop.source.partitions == 3
+    assert (shop.tables.include, shop.tables.exclude) == (("shop.*",), ("shop.tmp_?",))
+    assert shop.columns == {"shop.orders.amount": "decimal(12,2)"}
+    assert shop.owners == ("ann@example.com", "team:data")
+    assert live.encoding == "avro"
+    assert live.source.recorded is None
+    assert live.source.kafka.topics == ("one", "two")
+    assert {key: value.get_secret_value() for key, value in live.source.kafka.options.items()} == {
+        "kafka.sasl.jaas.config": f'password="{SECRET}"',
+        "kafka.request.timeout.ms": "30000",
+        "kafka.enable.metrics.push": "false",
+    }
+    assert old.source.kafka.topic_pattern == r"db\..*"
+
+
+def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/feeds.yaml").write_text(feed())
+    (tmp_path / "other.yaml").write_text(feed(gate_scope="feed"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CDC_FEEDS", raising=False)
+    assert load_feeds().feeds["shop"].gate_scope == "topic"
+    assert load_feeds().feeds["shop"].source.recorded == (tmp_path / "data/snapshots").resolve()
+    monkeypatch.setenv("CDC_FEEDS", "other.yaml")
+    assert load_feeds().feeds["shop"].gate_scope == "feed"
+
+
+def test_an_absolute_recorded_folder_stays(load):
+    assert load(feed(source={"recorded": "/srv/x"})).feeds["shop"].source.recorded == Path("/srv/x").resolve()
+
+
+def test_models_are_frozen(load):
+    with pytest.raises(ValidationError):
+        load(feed()).feeds["shop"].gate_scope = "feed"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "+00:00", "+08:00", "-03:30", "+10:00", "+14:00", "Asia/Shanghai"])
+def test_time_zones(load, zone):
+    # Unquoted: YAML 1.1 alone would make 600 of +10:00.
+    text = f"feeds: {{shop: {{protocol: canal-json, source: {{recorded: x}}, time_zone: {zone}}}}}"
+    assert load(text).feeds["shop"].time_zone == zone
+
+
+@pytest.mark.parametrize("name", ["2024", "on", "null", "0x1F", "shop_2"])
+def test_feed_names_that_yaml_takes_for_something_else_stay_text(load, name):
+    assert list(load(f"feeds: {{{name}: {{protocol: simple, source: {{recorded: x}}}}}}").feeds) == [name]
+
+
+def test_anchors_and_merges_work_and_may_be_overridden(load):
+    file = load(
+        """
+        feeds:
+          a: &a {protocol: canal-json, gate_scope: feed, source: {recorded: a}}
+          b: &b {<<: *a, gate_scope: topic}
+          c: {<<: *b, type_mapping: warn}
+        """
+    )
+    assert [item.gate_scope for item in file.feeds.values()] == ["feed", "topic", "topic"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "database", "table", "taken"),
+    [
+        ("*.*", "shop", "orders", True),
+        ("shop.*", "shop", "orders", True),
+        ("shop.*", "shop2", "orders", False),
+        ("sh?p.order?", "shop", "orders", True),
+        ("sh?p.order?", "shp", "orders", False),
+        ("shop.orders", "shop", "orders2", False),
+        ("shop.orders", "Shop", "orders", False),
+        ("shop.*", "shop", "a.b", True),
+        ("shop.a.b", "shop", "a.b", True),
+        ("shop.a.b", "shop.a", "b", False),
+        ("*.b", "shop", "a.b", False),
+        ("shop.[ab]", "shop", "a", False),
+        ("shop.[ab]", "shop", "[ab]", True),
+        ("shop.a+", "shop", "aa", False),
+        ("shop.a*", "shop", "a\nb", True),
+        ("shop.a", "shop", "a\n", False),
+    ],
+)
+def test_table_patterns_match_database_and_table_separately(pattern, database, table, taken):
+    assert Tables(include=(pattern,)).takes(database, table) is taken
+    assert Tables(exclude=(pattern,)).takes(database, table) is not taken
+
+
+def test_a_feed_takes_what_is_included_and_not_excluded(load):
+    shop = load(feed(tables={"include": ["shop.*", "crm.people"], "exclude": ["shop.tmp*"]})).feeds["shop"]
+    tables = [("shop", "orders"), ("shop", "tmp1"), ("crm", "people"), ("crm", "calls")]
+    assert [shop.takes(*table) for table in tables] == [True, False, True, False]
+
+
+def test_a_pattern_splits_at_its_first_dot():
+    assert split_pattern("shop.a.b*") == ("shop", "a.b*")
+
+
+# The environment
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${A}", "one"),
+        ("x-${A}-${B}${A}", "x-one-twoone"),
+        ("$${A}", "${A}"),
+        ("$A $", "$A $"),
+        ("${EMPTY}x", "x"),
+        ("${NESTED}", "${A}"),
+        ("${YAML}", "a: {b: [c]}\nfeeds: x"),
+    ],
+)
+def test_variables_are_expanded_as_text(load, monkeypatch, text, value):
+    variables = {"A": "one", "B": "two", "EMPTY": "", "NESTED": "${A}", "YAML": "a: {b: [c]}\nfeeds: x"}
+    for name, content in variables.items():
+        monkeypatch.setenv(name, content)
+    spark = {"spark.x": text}
+    assert load(json.dumps({**json.loads(feed()), "spark": spark})).spark == {"spark.x": value}
+
+
+def test_a_variable_may_give_a_number_and_an_item_of_a_list(load, monkeypatch):
+    monkeypatch.setenv("N", "3")
+    file = load(feed(source={"recorded": "x", "partitions": "${N}"}, tables={"include": ["shop_${N}.*"]}))
+    assert file.feeds["shop"].source.partitions == 3
+    assert file.feeds["shop"].tables.include == ("shop_3.*",)
+
+
+def test_missing_variables_are_all_named_with_their_paths_beside_other_errors(problems, monkeypatch):
+    monkeypatch.delenv("NO_SUCH", raising=False)
+    text = feed(source={"recorded": "${NO_SUCH}/x", "partitions": "${NO_SUCH}"}, time_zone="${UTC", gate_scope="all")
+    assert sorted(problems(text)) == [
+        'feeds.shop.gate_scope: found "all"; allowed: topic, feed',
+        "feeds.shop.source.partitions: found ${NO_SUCH}; the environment variable NO_SUCH is not set",
+        "feeds.shop.source.recorded: found ${NO_SUCH}; the environment variable NO_SUCH is not set",
+        "feeds.shop.time_zone: ${ does not begin a ${NAME}; write $${ for a plain ${",
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"protocol": "${SECRET}"},
+        {"tidb_extension": "${SECRET}"},
+        {"time_zone": "${SECRET}"},
+        {"source": {"recorded": "x", "partitions": "${SECRET}"}},
+        {"source": "${SECRET}"},
+        {"tables": {"include": ["${SECRET}"]}},
+        {"columns": {"a.b.c": "${SECRET}"}},
+        {"owners": ["${SECRET}"]},
+        {"gate_scope": "x${SECRET}"},
+        {"${SECRET}": "${SECRET}"},
+    ],
+)
+def test_no_error_shows_what_came_from_the_environment(load, monkeypatch, fields):
+    monkeypatch.setenv("SECRET", SECRET)
+    with pytest.raises(FeedsError) as caught:
+        load(feed(**fields))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "${SECRET}" in str(caught.value)
+    assert SECRET not in shown
+    assert caught.value.__context__ is None
+
+
+def test_no_suggestion_gives_a_variable_away(problems, monkeypatch):
+    monkeypatch.setenv("ZONE", "Europe/Berlim")
+    assert "Berlim" not in (message := problems(feed(time_zone="${ZONE}"))[0])
+    assert "did you mean" not in message
+
+
+def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatch):
+    monkeypatch.setenv("SECRET", SECRET)
+    text = kafka(topics=["t"], options={"kafka.sasl.jaas.config": "${SECRET}"})
+    file = load(json.dumps({**json.loads(text), "spark": {"spark.hadoop.fs.s3a.secret.key": "${SECRET}"}}))
+    assert SECRET not in repr(file) + str(file)
+    assert SECRET not in str(problems(kafka(topics=["t"], options=f"kafka.password={SECRET}")))
+    assert SECRET not in str(problems(kafka(topics=["t"], options={"password": SECRET})))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"protocol": "canal"},
+            'feeds.shop.protocol: found "canal"; allowed: canal-json, open-protocol, simple, debezium',
+        ),
+        ({"protocol": True}, "feeds.shop.protocol: found true; allowed: canal-json, "),
+        ({"protocol": None}, "feeds.shop.protocol: found nothing; allowed: canal-json, "),
+        ({"tidb_extension": "maybe"}, 'feeds.shop.tidb_extension: found "maybe"; allowed: true, false'),
+        (
+            {"protocol": "debezium", "tidb_extension": True},
+            "feeds.shop.tidb_extension: found true; allowed: tidb_extension only with protocol: canal-json",
+        ),
+        (
+            {"protocol": "simple", "encoding": "protobuf"},
+            'feeds.shop.encoding: found "protobuf"; allowed: json, avro',
+        ),
+        ({"encoding": "avro"}, 'feeds.shop.encoding: found "avro"; allowed: encoding only with protocol: simple'),
+        (
+            {"time_zone": "Europe/Berln"},
+            (
+                'feeds.shop.time_zone: found "Europe/Berln"; allowed: a time zone name such as UTC or Europe/Berlin, '
+                "or an offset +HH:MM; did you mean Europe/Berlin?"
+            ),
+        ),
+        ({"time_zone": "+15:00"}, 'feeds.shop.time_zone: found "+15:00"; allowed: a time zone name'),
+        ({"time_zone": "America"}, 'feeds.shop.time_zone: found "America"; allowed: a time zone name'),
+        ({"time_zone": "../UTC"}, 'feeds.shop.time_zone: found "../UTC"; allowed: a time zone name'),
+        ({"time_zone": 8}, "feeds.shop.time_zone: found 8; allowed: a time zone name"),
+        (
+            {"source": {}},
+            "feeds.shop.source: found neither; allowed: exactly one of recorded, kafka",
+        ),
+        (
+            {"source": {"recorded": "x", "kafka": {"bootstrap_servers": "b:1", "topics": ["t"]}}},
+            "feeds.shop.source: found both; allowed: exactly one of recorded, kafka",
+        ),
+        ({"source": "x"}, 'feeds.shop.source: found "x"; allowed: a mapping with the keys recorded, partitions, kafka'),
+        ({"source": {"recorded": " "}}, 'feeds.shop.source.recorded: found " "; allowed: a folder, relative to'),
+        ({"source": {"recorded": 5}}, "feeds.shop.source.recorded: found 5; allowed: a folder, relative to"),
+        *[
+            (
+                {"source": {"recorded": "x", "partitions": wrong}},
+                f"feeds.shop.source.partitions: found {json.dumps(wrong)}; allowed: a whole number, 1 or more",
+            )
+            for wrong in (0, -1, 1.5, True, "three")
+        ],
+        (
+            {"source": {"partitions": 2, "kafka": {"bootstrap_servers": "b:1", "topics": ["t"]}}},
+            "feeds.shop.source.partitions: found 2; allowed: partitions only beside recorded",
+        ),
+        ({"gate_scope": "table"}, 'feeds.shop.gate_scope: found "table"; allowed: topic, feed'),
+        ({"type_mapping": "ignore"}, 'feeds.shop.type_mapping: found "ignore"; allowed: block, warn'),
+        (
+            {"tables": {"include": "shop.*"}},
+            'feeds.shop.tables.include: found "shop.*"; allowed: a list of patterns database.table, at least one',
+        ),
+        ({"tables": {"include": []}}, "feeds.shop.tables.include: found an empty list; allowed: a list of patterns"),
+        *[
+            (
+                {"tables": {"exclude": ["a.b", wrong]}},
+                f'feeds.shop.tables.exclude[1]: found "{wrong}"; allowed: patterns database.table, with * and ?',
+            )
+            for wrong in ("orders", ".orders", "shop.", "")
+        ],
+        ({"tables": {"include": ["orders"]}}, 'feeds.shop.tables.include[0]: found "orders"; allowed: patterns'),
+        ({"tables": None}, "feeds.shop.tables: found nothing; allowed: a mapping with the keys include, exclude"),
+        *[
+            (
+                {"columns": {wrong: "int"}},
+                f'feeds.shop.columns["{wrong}"]: found "{wrong}"; allowed: keys of three dotted parts',
+            )
+            for wrong in ("orders.amount", "a.b.c.d", "a..c")
+        ],
+        (
+            {"columns": {"a.b.c": "decimole(1,2)"}},
+            'feeds.shop.columns["a.b.c"]: found "decimole(1,2)"; allowed: a MySQL type such as decimal(12,2)',
+        ),
+        (
+            {"columns": {"a.b.c": 12}},
+            (
+                'feeds.shop.columns["a.b.c"]: found 12; allowed: a mapping of database.table.column to a MySQL type; '
+                "put it in quotes"
+            ),
+        ),
+        *[
+            (
+                {"owners": ["a@b.org", wrong]},
+                f'feeds.shop.owners[1]: found "{wrong}"; allowed: email addresses and team:name',
+            )
+            for wrong in ("ann", "team:", "a@b")
+        ],
+        (
+            {"gate_scop": "topic"},
+            (
+                "feeds.shop.gate_scop: unknown key; did you mean gate_scope?; known: protocol, tidb_extension, "
+                "encoding, time_zone, source, gate_scope, tables, columns, type_mapping, owners"
+            ),
+        ),
+        ({"zzz": SECRET}, "feeds.shop.zzz: unknown key; known: protocol, "),
+        (
+            {"source": {"recorded": "x", "partition": 3}},
+            "feeds.shop.source.partition: unknown key; did you mean partitions?; known: recorded, partitions, kafka",
+        ),
+        (
+            {"tables": {"includes": ["a.b"]}},
+            "feeds.shop.tables.includes: unknown key; did you mean include?; known: include, exclude",
+        ),
+    ],
+)
+def test_wrong_fields(problems, fields, message):
+    (line,) = problems(feed(**fields))
+    assert line.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "feeds.shop.source.kafka: found neither; allowed: exactly one of topics, topic_pattern"),
+        (
+            {"topics": ["t"], "topic_pattern": "t.*"},
+            "feeds.shop.source.kafka: found both; allowed: exactly one of topics, topic_pattern",
+        ),
+        ({"topics": []}, "feeds.shop.source.kafka.topics: found an empty list; allowed: a list of topic names, at"),
+        ({"topics": "t"}, 'feeds.shop.source.kafka.topics: found "t"; allowed: a list of topic names'),
+        (
+            {"topics": [7]},
+            "feeds.shop.source.kafka.topics[0]: found 7; allowed: a list of topic names, at least one; put it in quo",
+        ),
+        ({"topic_pattern": ""}, 'feeds.shop.source.kafka.topic_pattern: found ""; allowed: a regular expression'),
+        (
+            {"topics": ["t"], "bootstrap_servers": None},
+            "feeds.shop.source.kafka.bootstrap_servers: found nothing; allowed: host:port",
+        ),
+        (
+            {"topics": ["t"], "options": {"security.protocol": "SSL"}},
+            (
+                'feeds.shop.source.kafka.options["security.protocol"]: found "security.protocol"; '
+                "allowed: keys that begin with kafka."
+            ),
+        ),
+        (
+            {"topics": ["t"], "options": {"kafka.": "x"}},
+            'feeds.shop.source.kafka.options["kafka."]: found "kafka."; allowed: keys that begin with kafka.',
+        ),
+        (
+            {"topics": ["t"], "options": {"kafka.x": {"y": 1}}},
+            'feeds.shop.source.kafka.options["kafka.x"]: found a mapping; allowed: a mapping of kafka.* settings',
+        ),
+        (
+            {"topics": ["t"], "option": {}},
+            (
+                "feeds.shop.source.kafka.option: unknown key; did you mean options?; known: bootstrap_servers, topics, "
+                "topic_pattern, options"
+            ),
+        ),
+    ],
+)
+def test_wrong_fields_of_a_broker(problems, fields, message):
+    (line,) = problems(kafka(**fields))
+    assert line.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("feeds: {shop: {source: {recorded: x}}}", "feeds.shop.protocol: missing; allowed: canal-json, open-protocol"),
+        (
+            "feeds: {shop: {protocol: simple}}",
+            "feeds.shop.source: missing; allowed: a mapping with the keys recorded, partitions, kafka",
+        ),
+        ("spark: {}", "feeds: missing; allowed: a mapping of feed names to feeds, at least one"),
+        ("feeds: {}", "feeds: found an empty mapping; allowed: a mapping of feed names to feeds, at least one"),
+        ("feeds:", "feeds: found nothing; allowed: a mapping of feed names"),
+        ("feeds: [shop]", "feeds: found a list; allowed: a mapping of feed names"),
+        ("feeds: {shop: }", "feeds.shop: found nothing; allowed: a mapping with the keys protocol, tidb_extension, "),
+        ("", "is empty; allowed: a mapping with the keys feeds, spark"),
+        ("# only a comment", "is empty; allowed: a mapping with the keys feeds, spark"),
+        ("[shop]", "found a list; allowed: a mapping with the keys feeds, spark"),
+        ("shop", 'found "shop"; allowed: a mapping with the keys feeds, spark'),
+        (feed()[:-1] + ', "sprak": {}}', "sprak: unknown key; did you mean spark?; known: feeds, spark"),
+        (
+            feed()[:-1] + ', "spark": {"master": "local"}}',
+            'spark.master: found "master"; allowed: keys that begin with spark.',
+        ),
+        (
+            feed()[:-1] + ', "spark": {"spark.master": ["local"]}}',
+            'spark["spark.master"]: found a list; allowed: text, a number, true or false',
+        ),
+        (
+            feed()[:-1] + ', "spark": {"spark.master": null}}',
+            'spark["spark.master"]: found nothing; allowed: text, a number, true or false',
+        ),
+        (feed()[:-1] + ', "spark": 5}', "spark: found 5; allowed: a mapping of spark.* settings to values"),
+    ],
+)
+def test_wrong_files(problems, text, message):
+    (line,) = problems(text)
+    assert line.startswith(message)
+
+
+@pytest.mark.parametrize("name", ["my-shop", "my shop", "a/b", "..", "", "é", "shop\n", "a.b"])
+def test_wrong_feed_names(problems, name):
+    (line,) = problems(feed().replace('"shop"', json.dumps(name)))
+    shown = json.dumps(name, ensure_ascii=False)
+    where = "feeds.my-shop" if name == "my-shop" else "feeds.é" if name == "é" else f"feeds[{shown}]"
+    assert line.startswith(f"{where}: found {shown}; allowed: a feed name of letters A-Z a-z, digits and _ only")
+
+
+def test_each_wrong_field_has_its_line(problems):
+    text = feed(protocol="canal", gate_scop=1, source={"recorded": "x", "partitions": 0}, owners=["ann"])
+    assert [line.split(": ")[0] for line in problems(text)] == [
+        "feeds.shop.protocol",
+        "feeds.shop.source.partitions",
+        "feeds.shop.owners[0]",
+        "feeds.shop.gate_scop",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("feeds:\n  shop: {}\n  shop: {}\n", "line 3: not usable as YAML: duplicate key shop"),
+        ("feeds:\n  a: [1\n  b: 2\n", "line 3: not usable as YAML: "),
+        ("feeds:\n\tshop: 1\n", "line 2: not usable as YAML: "),
+        ("feeds:\n  ? [a]\n  : 1\n", "line 2: not usable as YAML: a key must be plain text"),
+        ("feeds: 1\n---\nfeeds: 2\n", "line 2: not usable as YAML: "),
+        ("feeds: *none\n", "line 1: not usable as YAML: "),
+        ("feeds:\n  a: !!python/object:os.system {}\n", "line 2: not usable as YAML: "),
+        ("feeds:\n  a: !!set {b}\n", "line 2: not usable as YAML: the tag tag:yaml.org,2002:set has no use here"),
+        ("feeds:\n  a: 0x_\n", "line 2: not usable as YAML: not a value of type int"),
+        ("feeds:\n  a: !!bool x\n", "line 2: not usable as YAML: not a value of type bool"),
+        ("feeds:\n  a: \x07\n", "line 2: not usable as YAML: control character"),
+        ("feeds: &a\n  b: *a\n", "nested too deeply, or an alias that refers to itself"),
+    ],
+)
+def test_unusable_yaml(problems, text, message):
+    (line,) = problems(text)
+    assert line.startswith(message)
+
+
+def test_a_missing_file_and_one_that_is_none(tmp_path):
+    with pytest.raises(FeedsError) as missing:
+        load_feeds(tmp_path / "none.yaml")
+    assert str(missing.value) == f"{tmp_path}/none.yaml: no such file; name the feeds file in CDC_FEEDS"
+    with pytest.raises(FeedsError) as folder:
+        load_feeds(tmp_path)
+    assert str(folder.value) == f"{tmp_path}: can not be read: Is a directory"
+
+
+def test_a_file_in_another_encoding(tmp_path):
+    (tmp_path / "feeds.yaml").write_bytes(b"feeds:\n  a: \xe9\n")
+    with pytest.raises(FeedsError, match="line 2: not UTF-8 text"):
+        load_feeds(tmp_path / "feeds.yaml")
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path):
+    (tmp_path / "feeds.yaml").write_text(feed(), encoding="utf-8-sig")
+    assert isinstance(load_feeds(tmp_path / "feeds.yaml").feeds["shop"], Feed)

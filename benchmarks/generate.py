@@ -17,11 +17,11 @@ _FIRST_MS = 1_795_161_600_000
 
 _TYPES = {
     "id": ("bigint", -5),
-    "customer": ("bigint unsigned", -5),
+    "buyer": ("bigint unsigned", -5),
     "region": ("varchar", 12),
     "status": ("enum", 4),
     "amount": ("decimal", 3),
-    "quantity": ("int unsigned", 4),
+    "qty": ("int unsigned", 4),
     "weight": ("double", 8),
     "note": ("varchar", 12),
     "token": ("varbinary", 2004),
@@ -30,8 +30,8 @@ _TYPES = {
     "updated": ("timestamp", 93),
 }
 CREATE_TABLE = (
-    "CREATE TABLE `bench`.`orders` (`id` BIGINT NOT NULL,`customer` BIGINT UNSIGNED NOT NULL,`region` VARCHAR(16),"
-    "`status` ENUM('new','paid','shipped','cancelled'),`amount` DECIMAL(12,2),`quantity` INT UNSIGNED,`weight` DOUBLE,"
+    "CREATE TABLE `bench`.`orders` (`id` BIGINT NOT NULL,`buyer` BIGINT UNSIGNED NOT NULL,`region` VARCHAR(16),"
+    "`status` ENUM('new','paid','shipped','cancelled'),`amount` DECIMAL(12,2),`qty` INT UNSIGNED,`weight` DOUBLE,"
     "`note` VARCHAR(64),`token` VARBINARY(32),`gift` TINYINT(1),`created` DATETIME,`updated` TIMESTAMP(3),PRIMARY KEY(`id`))"
 )
 
@@ -72,21 +72,21 @@ class _Stream:
         at = f"2026-11-{r.randint(1, 28):02d} {r.randint(0, 23):02d}:{r.randint(0, 59):02d}:{r.randint(0, 59):02d}"
         return {
             "id": str(key),
-            "customer": str(r.randint(1, 2**24)),
+            "buyer": str(r.randint(1, 2**24)),
             "region": r.choice(("eu", "us", "jp", "br")),
             "status": str(r.randint(1, 4)),
-            "amount": f"{r.randint(-(10**6), 10**6)}.{r.randint(0, 99):02d}",
-            "quantity": str(r.randint(0, 2**31 - 1)),
-            "weight": repr(r.randint(0, 10**6) / 1000),
+            "amount": f"{r.randint(-9999, 9999)}.{r.randint(0, 99):02d}",
+            "qty": str(r.randint(0, 999)),
+            "weight": repr(r.randint(0, 9999) / 100),
             "note": None if r.random() < 0.1 else f"{r.getrandbits(32):x}",
-            "token": r.randbytes(4).decode("latin-1"),
+            "token": r.randbytes(3).decode("latin-1"),
             "gift": str(r.randint(0, 1)),
             "created": at,
             "updated": f"{at}.{r.randint(0, 999):03d}",
         }
 
     def change(self, commit_ts: int) -> tuple[int, dict[str, object]]:
-        kind = self.random.choices(("INSERT", "UPDATE", "DELETE"), (5, 4, 1))[0] if len(self.ids) > 100 else "INSERT"
+        kind = self.random.choices(("INSERT", "UPDATE", "DELETE"), (6, 3, 1))[0] if len(self.ids) > 100 else "INSERT"
         old = None
         if kind == "INSERT":
             key = self.next_id

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from delta.tables import DeltaTable
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -135,6 +136,20 @@ class LakeTable:
             f"{self.name}: another run has already committed step {cursor['sequence']}. Nothing was written twice: "
             "wait until that run has ended, then run again."
         )
+
+
+def history_tables(root: str, feed: str) -> list[tuple[str, str]]:
+    """The (database, table) pairs that have a history table below `root`, by name; found by listing, without Spark."""
+    files, base = FileSystem.from_uri(f"{root.rstrip('/')}/history/{feed}")
+
+    def folders(path: str) -> list[FileInfo]:
+        return [
+            i for i in files.get_file_info(FileSelector(path, allow_not_found=True)) if i.type == FileType.Directory
+        ]
+
+    tables = [(database, table) for database in folders(base) for table in folders(database.path)]
+    found = [(d, t) for d, t in tables if files.get_file_info(f"{t.path}/_delta_log").type == FileType.Directory]
+    return sorted((unquote(d.base_name), unquote(t.base_name)) for d, t in found)
 
 
 def next_sequence(cursor: Cursor | None) -> int:

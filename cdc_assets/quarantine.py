@@ -4,9 +4,9 @@ from enum import StrEnum
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from cdc_assets.lakehouse import LakeTable, next_sequence
+from cdc_assets.schema import BIGINT, BINARY, INT, STRING, struct
 
 
 class Reason(StrEnum):
@@ -50,9 +50,22 @@ MESSAGES = {
 }
 
 # `stage` and `batch` say who put the row here, and in which step: raw batch (ingest, decode) or release (history).
-SCHEMA = StructType.fromDDL(
-    "stage STRING, batch BIGINT, reason STRING, message STRING, topic STRING, partition INT, offset BIGINT, index INT, "
-    "file STRING, line BIGINT, database STRING, table STRING, column STRING, key BINARY, value BINARY"
+SCHEMA = struct(
+    stage=STRING,
+    batch=BIGINT,
+    reason=STRING,
+    message=STRING,
+    topic=STRING,
+    partition=INT,
+    offset=BIGINT,
+    index=INT,
+    file=STRING,
+    line=BIGINT,
+    database=STRING,
+    table=STRING,
+    column=STRING,
+    key=BINARY,
+    value=BINARY,
 )
 
 
@@ -81,7 +94,19 @@ def add(table: LakeTable, rows: DataFrame, stage: str, after: int, through: int)
     find the rows already there, and rows that a retry sees for the first time are still taken in.
     """
     already = table.read().where((F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through))
-    identity = ["batch", "reason", "topic", "partition", "offset", "index", "file", "line", "database", "table", "column"]
+    identity = [
+        "batch",
+        "reason",
+        "topic",
+        "partition",
+        "offset",
+        "index",
+        "file",
+        "line",
+        "database",
+        "table",
+        "column",
+    ]
     same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in identity]
     missing = shape(rows, stage).alias("new").join(already.alias("old"), on=same, how="left_anti").coalesce(1).persist()
     try:

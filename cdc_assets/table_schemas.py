@@ -10,19 +10,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from cdc_assets.lakehouse import Lakehouse, next_sequence
 from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.protocols.events import Kind
+from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, array, struct
 
-SCHEMA = StructType.fromDDL(
-    "commit_ts BIGINT, topic STRING, partition INT, offset BIGINT, ddl_type STRING, ddl_statement STRING, "
+SCHEMA = struct(
+    commit_ts=BIGINT,
+    topic=STRING,
+    partition=INT,
+    offset=BIGINT,
+    ddl_type=STRING,
+    ddl_statement=STRING,
     # the session's database when the statement ran, and the table that the row is about (null: none)
-    "default_database STRING, database STRING, table STRING, "
+    default_database=STRING,
+    database=STRING,
+    table=STRING,
     # null: the table is gone, or the statement could not be read (`error` says why)
-    "columns ARRAY<STRUCT<name: STRING, type: STRING, nullable: BOOLEAN, default: STRING, generated: BOOLEAN>>, "
-    "primary_key ARRAY<STRING>, key_columns ARRAY<STRING>, error STRING"
+    columns=array(struct(name=STRING, type=STRING, nullable=BOOLEAN, default=STRING, generated=BOOLEAN)),
+    primary_key=array(STRING),
+    key_columns=array(STRING),
+    error=STRING,
 )
 
 _STATEMENT = ["commit_ts", "topic", "partition", "offset", "ddl_type", "ddl_statement", "default_database"]

@@ -65,7 +65,11 @@ def changes_reflected(lake: Lakehouse, report: TableReport) -> Verdict:
         lake.released_changes.read()
         .where(within & mine)
         .groupBy("key")
-        .agg(F.max_by(F.struct("op", "topic", "partition", "offset"), F.struct("commit_ts", "topic", "partition", "offset")))
+        .agg(
+            F.max_by(
+                F.struct("op", "topic", "partition", "offset"), F.struct("commit_ts", "topic", "partition", "offset")
+            )
+        )
         .toDF("key", "last")
     )
     history = lake.history(report.database, report.table).read()
@@ -74,6 +78,8 @@ def changes_reflected(lake: Lakehouse, report: TableReport) -> Verdict:
     wanted = F.when(F.col("last.op") == str(Op.DELETE), 0).otherwise(1)
     found = F.coalesce(F.col("count"), F.lit(0))
     wrong = last.join(opened, on="key", how="left").where(found != wanted)
-    shown = wrong.select("key", "last.*", wanted.alias("expected_open"), found.alias("found_open")).limit(SHOWN).collect()
+    shown = (
+        wrong.select("key", "last.*", wanted.alias("expected_open"), found.alias("found_open")).limit(SHOWN).collect()
+    )
     description = f"{report.changes} changes: {report.opened} versions opened, {report.closed} of before closed."
     return Verdict(not shown, description, [r.asDict() for r in shown], {"changes": report.changes})

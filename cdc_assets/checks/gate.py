@@ -1,6 +1,5 @@
 """What the gate promises: watermarks move, and nothing comes after its time."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,18 +29,22 @@ def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
     ]
 
 
-def watermark_progress(report: ReleaseReport, before: Mapping[str, int]) -> Verdict:
+def watermark_progress(report: ReleaseReport) -> Verdict:
     """New events came, and so must the watermark: a partition without any, or one that stands still, holds all back."""
     rows = partition_table(report)
     silent = [r for r in rows if r["watermark"] is None]
     if silent:
-        told = f"{len(silent)} partitions have shown no watermark yet; nothing of their topics is released until they do."
+        told = (
+            f"{len(silent)} partitions have shown no watermark yet; nothing of their topics is released until they do."
+        )
         return Verdict(passed=False, description=told, violations=silent)
-    stuck = [r for r in rows if report.watermarks.get(r["topic"], 0) <= before.get(r["topic"], 0)]
+    stuck = [r for r in rows if report.watermarks.get(r["topic"], 0) <= report.watermarks_before.get(r["topic"], 0)]
     if report.rows and stuck and report.pending:
         told = f"{report.rows} row events came, but the watermark stands where it stood; {report.pending} are pending."
         return Verdict(passed=False, description=told, violations=stuck)
-    return Verdict(passed=True, description=f"{len(rows)} partitions, all with a watermark; {report.pending} events pending.")
+    return Verdict(
+        passed=True, description=f"{len(rows)} partitions, all with a watermark; {report.pending} events pending."
+    )
 
 
 def late_events_seen_before(report: ReleaseReport) -> Verdict:

@@ -23,7 +23,11 @@ def intervals(table: LakeTable, since: int = 0) -> Verdict:
         versions = versions.join(touched.distinct(), on="_cdc_key", how="left_semi")
     broken = violations(versions)
     rows = [r.asDict() for r in broken.limit(SHOWN).collect()]
-    told = "Versions neither overlap nor leave unexplained gaps." if not rows else f"{len(rows)} or more versions are wrong."
+    told = (
+        "Versions neither overlap nor leave unexplained gaps."
+        if not rows
+        else f"{len(rows)} or more versions are wrong."
+    )
     return Verdict(not rows, told, rows)
 
 

@@ -53,7 +53,11 @@ def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
     """
     rows = events.where(F.col("kind") == str(Kind.ROW))
     place = F.min(F.struct("topic", "partition", "offset")).alias("at")
-    layouts = rows.groupBy("database", "table", "mysql_types", "jdbc_types").agg(F.count("*").alias("events"), place).collect()
+    layouts = (
+        rows.groupBy("database", "table", "mysql_types", "jdbc_types")
+        .agg(F.count("*").alias("events"), place)
+        .collect()
+    )
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     ranged: dict[tuple[str, str, str, str], _Ranged] = {}
     for layout in layouts:
@@ -70,7 +74,9 @@ def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
     return pd.DataFrame(list(seen.values()), columns=_COLUMNS).astype({"jdbc_code": "Int64"})
 
 
-def _count(seen: dict[tuple[Any, ...], dict[str, Any]], what: tuple[Any, ...], events: int, at: Any, value: Any) -> None:  # noqa: ANN401
+def _count(
+    seen: dict[tuple[Any, ...], dict[str, Any]], what: tuple[Any, ...], events: int, at: Any, value: Any
+) -> None:  # noqa: ANN401
     place = {"topic": at["topic"], "partition": at["partition"], "offset": at["offset"], "sample_value": value}
     row = seen.setdefault(what, dict(zip(_COLUMNS, (*what, 0), strict=False)) | place)
     row["events"] += events
@@ -116,7 +122,9 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
         F.from_json("jdbc_types", "MAP<STRING, INT>").alias("codes"),
         F.from_json("mysql_types", "MAP<STRING, STRING>").alias("types"),
     )
-    one = parsed.select("*", F.inline("wanted")).where(F.try_element_at("types", F.col("column")) == F.col("mysql_type"))
+    one = parsed.select("*", F.inline("wanted")).where(
+        F.try_element_at("types", F.col("column")) == F.col("mysql_type")
+    )
     valued = one.where(F.map_contains_key("row", F.col("column"))).select(
         "database",
         "table",
@@ -167,7 +175,9 @@ def _applies(row: JdbcRow, value_class: str) -> bool:
 
 def mysql_type_schema() -> pa.DataFrameSchema:
     """Every type text is one that MySQL has."""
-    known = pa.Check(lambda s: s.map(lambda t: _parsed(t) is not None), name="known_mysql_type", error="not a MySQL type")
+    known = pa.Check(
+        lambda s: s.map(lambda t: _parsed(t) is not None), name="known_mysql_type", error="not a MySQL type"
+    )
     return pa.DataFrameSchema({"mysql_type": pa.Column(str, known)})
 
 

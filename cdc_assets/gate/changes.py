@@ -35,9 +35,7 @@ def pieces(events: DataFrame) -> DataFrame:
     def piece(key: Column, op: Column, weight: int) -> Column:
         return F.struct(key.alias("key"), op.alias("piece_op"), F.lit(weight).alias("weight"))
 
-    both = F.array(
-        piece(F.col("old_key"), F.lit(str(Op.DELETE)), 0), piece(F.col("new_key"), F.lit(str(Op.INSERT)), 1)
-    )
+    both = F.array(piece(F.col("old_key"), F.lit(str(Op.DELETE)), 0), piece(F.col("new_key"), F.lit(str(Op.INSERT)), 1))
     one = F.array(piece(F.coalesce("new_key", "old_key"), F.col("op"), 1))
     return keyed.select("*", F.inline(F.when(moved, both).otherwise(one))).drop("old_key", "new_key")
 

@@ -8,23 +8,42 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from cdc_assets.feeds import Feed, split_pattern
 from cdc_assets.gate.changes import net, pieces
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols.events import Kind
+from cdc_assets.schema import BIGINT, INT, STRING, array, struct
 
 # `release` numbers the commits; `key` is the JSON array of the key's values, or the row itself in a table without a key;
 # `events` says how many row events the change stands for (2: a delete and an insert at one commit_ts), `repeats` how many
 # copies of them were dropped.
-SCHEMA = StructType.fromDDL(
-    "release BIGINT, commit_ts BIGINT, kind STRING, op STRING, database STRING, table STRING, "
-    "topic STRING, partition INT, offset BIGINT, index INT, key STRING, key_columns ARRAY<STRING>, "
-    "events INT, repeats BIGINT, before STRING, after STRING, mysql_types STRING, jdbc_types STRING, "
-    "ddl_type STRING, ddl_statement STRING, source_ms BIGINT, schema_version BIGINT, table_id BIGINT, "
-    "source STRUCT<server_id: BIGINT, file: STRING, position: BIGINT, row: INT, gtid: STRING>"
+SCHEMA = struct(
+    release=BIGINT,
+    commit_ts=BIGINT,
+    kind=STRING,
+    op=STRING,
+    database=STRING,
+    table=STRING,
+    topic=STRING,
+    partition=INT,
+    offset=BIGINT,
+    index=INT,
+    key=STRING,
+    key_columns=array(STRING),
+    events=INT,
+    repeats=BIGINT,
+    before=STRING,
+    after=STRING,
+    mysql_types=STRING,
+    jdbc_types=STRING,
+    ddl_type=STRING,
+    ddl_statement=STRING,
+    source_ms=BIGINT,
+    schema_version=BIGINT,
+    table_id=BIGINT,
+    source=struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
 )
 
 LATE_SAMPLE = 50
@@ -56,6 +75,7 @@ class ReleaseReport:
     pending_before: int = 0
     ddl: int = 0
     watermarks: Watermarks = field(default_factory=dict)
+    watermarks_before: Watermarks = field(default_factory=dict)
     partition_watermarks: PartitionWatermarks = field(default_factory=dict)
     late_sample: list[dict[str, Any]] = field(default_factory=list)
     total: dict[str, int] = field(default_factory=dict)
@@ -77,6 +97,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     if through <= cursor["batch"]:
         return ReleaseReport(
             watermarks=cursor["watermarks"],
+            watermarks_before=cursor["watermarks"],
             partition_watermarks=cursor["partition_watermarks"],
             pending=cursor["pending"],
             pending_before=cursor["pending"],
@@ -139,6 +160,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         pending_before=cursor["pending"],
         ddl=ddl,
         watermarks=marks,
+        watermarks_before=previous,
         partition_watermarks=seen,
         late_sample=sample,
         total=advanced["totals"],
@@ -229,16 +251,21 @@ def _resolve_keys(rows: DataFrame, lake: Lakehouse) -> DataFrame:
         names = F.array(*[F.lit(c) for c in shape["key_columns"]])
         known = F.when(here & (F.col("commit_ts") > shape["commit_ts"]), names).otherwise(known)
     return rows.withColumn(
-        "key_columns", F.when(F.size("key_columns") == 0, F.coalesce(known, "key_columns")).otherwise(F.col("key_columns"))
+        "key_columns",
+        F.when(F.size("key_columns") == 0, F.coalesce(known, "key_columns")).otherwise(F.col("key_columns")),
     )
 
 
 def _once(ddl: DataFrame) -> DataFrame:
     """Each DDL statement once, under its first record, however often and in however many partitions it came."""
-    columns = [c for c in SCHEMA.names if c in ddl.columns and c not in {"commit_ts", "database", "table", "ddl_statement"}]
+    columns = [
+        c for c in SCHEMA.names if c in ddl.columns and c not in {"commit_ts", "database", "table", "ddl_statement"}
+    ]
     first = F.min_by(F.struct(*columns), F.struct("topic", "partition", "offset", "index"))
-    return ddl.groupBy("commit_ts", "database", "table", "ddl_statement").agg(first.alias("first")).select(
-        "commit_ts", "database", "table", "ddl_statement", "first.*"
+    return (
+        ddl.groupBy("commit_ts", "database", "table", "ddl_statement")
+        .agg(first.alias("first"))
+        .select("commit_ts", "database", "table", "ddl_statement", "first.*")
     )
 
 

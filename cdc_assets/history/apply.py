@@ -1,6 +1,6 @@
 """The stage history: the released changes of each table into its SCD2 table, one Delta transaction a table and run."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
@@ -24,15 +24,24 @@ from cdc_assets.history.columns import (
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.lakehouse import Lakehouse, LakeTable
 from cdc_assets.protocols.events import Kind
+from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, struct
 
 STAGE = "history"
 
 # Beside the source's own columns. `_cdc_key` is the key's identity on the wire: typed key columns may hold NULL for what
 # no Spark type holds (a zero date), or change their type.
-CDC_COLUMNS = StructType.fromDDL(
-    "_cdc_key STRING, _cdc_from_ts BIGINT, _cdc_to_ts BIGINT, _cdc_valid_from TIMESTAMP, _cdc_valid_to TIMESTAMP, "
-    "_cdc_is_current BOOLEAN, _cdc_op STRING, _cdc_closed_by STRING, "
-    "_cdc_topic STRING, _cdc_partition INT, _cdc_offset BIGINT"
+CDC_COLUMNS = struct(
+    _cdc_key=STRING,
+    _cdc_from_ts=BIGINT,
+    _cdc_to_ts=BIGINT,
+    _cdc_valid_from=TIMESTAMP,
+    _cdc_valid_to=TIMESTAMP,
+    _cdc_is_current=BOOLEAN,
+    _cdc_op=STRING,
+    _cdc_closed_by=STRING,
+    _cdc_topic=STRING,
+    _cdc_partition=INT,
+    _cdc_offset=BIGINT,
 )
 _PARTITION_BY = ["_cdc_is_current"]
 _PROPERTIES = {
@@ -43,7 +52,7 @@ _PROPERTIES = {
 # Fewer keys than this are sent to every task that reads open versions, instead of shuffling those.
 _BROADCAST_CHANGES = 200_000
 
-Log = Callable[[str], None]
+Due = dict[tuple[str, str], tuple[int, int]]  # (database, table) -> the releases (after, through] to apply
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ class TableReport:
     through: int
     created: bool
     changes: int  # released changes read
+    since: int  # the lowest commit_ts of these changes
     opened: int  # versions
     closed: int  # versions that were open before
     quarantined: int  # values
@@ -73,14 +83,15 @@ class _Work:
     after: int
     through: int
     changes: int
+    since: int
     types: dict[str, str]
     declared: dict[str, str]
 
 
-def pending_tables(lake: Lakehouse) -> dict[tuple[str, str], tuple[int, int]]:
-    """(database, table) -> the releases (after, through] that its history has not seen."""
+def pending_tables(lake: Lakehouse) -> Due:
+    """The tables with releases that their history has not seen."""
     released = lake.released_changes.cursor() or {"tables": []}
-    due = {}
+    due: Due = {}
     for database, table, through in released["tables"]:
         after = (lake.history(database, table).cursor() or {"sequence": 0})["sequence"]
         if after < through:
@@ -88,24 +99,17 @@ def pending_tables(lake: Lakehouse) -> dict[tuple[str, str], tuple[int, int]]:
     return due
 
 
-def apply(lake: Lakehouse, feed: Feed, due: dict[tuple[str, str], tuple[int, int]], log: Log) -> list[TableReport]:
-    """Bring the history tables `due` up to date; a table first seen is created.
+def apply(lake: Lakehouse, feed: Feed, due: Due) -> Iterator[TableReport]:
+    """Bring the history tables `due` up to date, one after the other; a table first seen is created.
 
     Raises:
         ConcurrentRunError: another run wrote one of the tables meanwhile.
     """
-    reports = []
-    for number, work in enumerate(_plan(lake, due), start=1):
-        report = _apply_table(lake, feed, work)
-        reports.append(report)
-        log(
-            f"history {work.database}.{work.table} ({number} of {len(due)}): {report.changes} changes, "
-            f"{report.opened} versions opened, {report.closed} closed, {report.current} current rows"
-        )
-    return reports
+    for work in _plan(lake, due):
+        yield _apply_table(lake, feed, work)
 
 
-def _plan(lake: Lakehouse, due: dict[tuple[str, str], tuple[int, int]]) -> list[_Work]:
+def _plan(lake: Lakehouse, due: Due) -> list[_Work]:
     """One look over the new releases for the types of every table."""
     if not due:
         return []
@@ -113,10 +117,19 @@ def _plan(lake: Lakehouse, due: dict[tuple[str, str], tuple[int, int]]) -> list[
     rows = lake.released_changes.read().where((F.col("release") > after) & (F.col("kind") == str(Kind.ROW)))
     seen = (
         rows.groupBy("database", "table", "release", "mysql_types")
-        .agg(F.count("*").alias("changes"), F.max("commit_ts").alias("commit_ts"), F.min("jdbc_types").alias("jdbc_types"))
+        .agg(
+            F.count("*").alias("changes"),
+            F.max("commit_ts").alias("commit_ts"),
+            F.min("commit_ts").alias("since"),
+            F.min("jdbc_types").alias("jdbc_types"),
+        )
         .collect()
     )
-    shapes = lake.table_schemas.read().where(F.col("columns").isNotNull()).select("database", "table", "commit_ts", "columns")
+    shapes = (
+        lake.table_schemas.read()
+        .where(F.col("columns").isNotNull())
+        .select("database", "table", "commit_ts", "columns")
+    )
     declared: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
     for s in shapes.collect():
         place = (s["database"], s["table"])
@@ -127,7 +140,8 @@ def _plan(lake: Lakehouse, due: dict[tuple[str, str], tuple[int, int]]) -> list[
         mine = [r for r in seen if (r["database"], r["table"]) == (database, table) and first < r["release"] <= last]
         types = wire_types((r["commit_ts"], r["mysql_types"], r["jdbc_types"]) for r in mine)
         shape = declared.get((database, table), (0, {}))[1]
-        plan.append(_Work(database, table, first, last, sum(r["changes"] for r in mine), types, shape))
+        changes, since = sum(r["changes"] for r in mine), min(r["since"] for r in mine)
+        plan.append(_Work(database, table, first, last, changes, since, types, shape))
     return plan
 
 
@@ -164,6 +178,7 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
         through=work.through,
         created=created,
         changes=work.changes,
+        since=work.since,
         opened=opened,
         closed=closed,
         quarantined=quarantined,
@@ -195,7 +210,9 @@ def _columns(feed: Feed, work: _Work, changes: DataFrame, present: dict[str, Str
     return [SourceColumn(n, types[n], target_type(types[n], scales.get(n), present_type(n))) for n in names]
 
 
-def _shape_table(table: LakeTable, columns: list[SourceColumn], present: dict[str, StructField], *, created: bool) -> None:
+def _shape_table(
+    table: LakeTable, columns: list[SourceColumn], present: dict[str, StructField], *, created: bool
+) -> None:
     """Create the table, or add and widen columns. Each step is one that a run that comes again finds done."""
     if created:
         own = [StructField(c.column, c.target) for c in columns]
@@ -265,5 +282,3 @@ def _instant(commit_ts: str) -> Column:
 def quoted(name: str) -> str:
     """A name as an SQL identifier."""
     return "`" + name.replace("`", "``") + "`"
-
-

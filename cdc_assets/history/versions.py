@@ -21,7 +21,9 @@ def timeline(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
     Out: key, commit_ts, op (null: the open version), row, topic, partition, offset.
     """
     columns = ["key", "commit_ts", "op", "row", *_COORDINATES]
-    return changes.select(*columns).unionByName(open_versions.select("key", "commit_ts", "row"), allowMissingColumns=True)
+    return changes.select(*columns).unionByName(
+        open_versions.select("key", "commit_ts", "row"), allowMissingColumns=True
+    )
 
 
 def boundaries(line: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from cdc_assets.feeds import Feed
+from cdc_assets.feeds import Feed, FeedsError
 from cdc_assets.protocols import canal_json
 
 Decoder = Callable[[DataFrame, Feed], DataFrame]
@@ -12,3 +12,21 @@ Decoder = Callable[[DataFrame, Feed], DataFrame]
 # A new protocol is one module beside this one, and one line here. A decoder turns raw records into rows of
 # `events.SCHEMA`, at least one for every record.
 DECODERS: dict[str, Decoder] = {"canal-json": canal_json.decode}
+
+
+def require_supported(name: str, feed: Feed) -> None:
+    """Stop, in one line, at a feed that the feeds file may describe but this version cannot run.
+
+    Raises:
+        FeedsError: the protocol, or the source, is not implemented.
+    """
+    if feed.protocol not in DECODERS:
+        raise FeedsError(
+            f"feeds.{name}.protocol: {feed.protocol} is not supported yet; supported: {', '.join(DECODERS)}"
+        )
+    if feed.protocol == "canal-json" and not feed.tidb_extension:
+        raise FeedsError(
+            f"feeds.{name}.tidb_extension: false is not supported yet; set enable-tidb-extension=true in TiCDC"
+        )
+    if feed.source.recorded is None:
+        raise FeedsError(f"feeds.{name}.source: kafka is not supported yet; supported: recorded")

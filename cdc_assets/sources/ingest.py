@@ -4,20 +4,26 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from cdc_assets import quarantine
 from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.quarantine import Reason
+from cdc_assets.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, struct
 from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
 
 STAGE = "ingest"
 
 # `batch` numbers the commits that brought the record in: what later stages read on from.
-SCHEMA = StructType.fromDDL(
-    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, batch BIGINT, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+SCHEMA = struct(
+    topic=STRING,
+    partition=INT,
+    offset=BIGINT,
+    timestamp=TIMESTAMP,
+    batch=BIGINT,
+    key=BINARY,
+    value=BINARY,
+    headers=array(struct(key=STRING, value=BINARY)),
 )
 
 Offsets = dict[str, dict[str, list[int]]]  # topic -> partition -> [lowest, highest]
@@ -63,7 +69,10 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     # are whole records shuffled.
     per_record = lines.groupBy("topic", "partition", "offset").count()
     summary = per_record.groupBy("topic", "partition").agg(
-        F.sum("count").alias("lines"), F.count("*").alias("records"), F.min("offset").alias("lo"), F.max("offset").alias("hi")
+        F.sum("count").alias("lines"),
+        F.count("*").alias("records"),
+        F.min("offset").alias("lo"),
+        F.max("offset").alias("hi"),
     )
     rows = summary.collect()
     offsets: Offsets = {}
@@ -87,7 +96,9 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
         for r in found:
             texts.setdefault(r["_file"], set()).add(bytes(r["_line"]))
         located = [line | {"batch": batch, "reason": str(Reason.NOT_A_RECORD)} for line in locate_lines(folder, texts)]
-        frame = lake.spark.createDataFrame(located, "batch BIGINT, reason STRING, file STRING, line BIGINT, value BINARY")
+        frame = lake.spark.createDataFrame(
+            located, "batch BIGINT, reason STRING, file STRING, line BIGINT, value BINARY"
+        )
         quarantine.add(lake.quarantine, frame, STAGE, batch - 1, batch)
     held = _merged(cursor["offsets"], offsets)
     new_cursor: Cursor = {"sequence": batch, "files": files, "offsets": held}

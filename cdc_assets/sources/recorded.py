@@ -47,7 +47,8 @@ def read_lines(spark: SparkSession, folder: Path, names: Iterable[str]) -> DataF
     )
     key, value = _binary("r.key"), _binary("r.value")
     headers = F.transform(
-        "r.headers", lambda h: F.struct(h["key"].alias("key"), F.try_to_binary(h["value"], F.lit("base64")).alias("value"))
+        "r.headers",
+        lambda h: F.struct(h["key"].alias("key"), F.try_to_binary(h["value"], F.lit("base64")).alias("value")),
     )
     good = (
         F.col("r._corrupt").isNull()

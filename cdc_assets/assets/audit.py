@@ -1,0 +1,66 @@
+"""The audit's checks: one step a feed, over everything its tables hold, run by the job `audit` and by hand in the UI."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSpec,
+    AssetKey,
+    multi_asset_check,
+)
+
+from cdc_assets.assets import change_events, history, raw_records, released_changes
+from cdc_assets.assets.common import check_result
+from cdc_assets.checks import audit
+from cdc_assets.checks.history import intervals
+from cdc_assets.checks.verdict import Verdict
+from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse import Lakehouse
+from cdc_assets.resources import LakehouseResource
+
+Audit = Callable[[Lakehouse], Verdict]
+
+
+def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChecksDefinition:
+    """The audit of one feed, its history tables' included."""
+    audits: dict[tuple[AssetKey, str], tuple[str, Audit]] = {
+        (raw_records.key_of(name), "audit_each_record_once"): (
+            "No (topic, partition, offset) stands there twice, in the whole table.",
+            audit.each_record_once,
+        ),
+        (change_events.key_of(name), "audit_conservation"): (
+            "Every raw record ever read is decoded or in quarantine.",
+            audit.all_records_decoded,
+        ),
+        (change_events.key_of(name), "audit_mysql_type_mapping"): (
+            "The mysqlType mapping over all events.",
+            lambda lake: audit.all_types_mapped(lake, feed)[0],
+        ),
+        (change_events.key_of(name), "audit_jdbc_type_mapping"): (
+            "The JDBC type mapping over all events.",
+            lambda lake: audit.all_types_mapped(lake, feed)[1],
+        ),
+        (released_changes.key_of(name), "audit_conservation"): (
+            "Every row event ever seen is released, duplicate, late, excluded or pending; each change stands once.",
+            audit.all_events_placed,
+        ),
+    }
+    for database, table in tables:
+        audits[history.key_of(name, database, table), "audit_history_intervals"] = (
+            "The rules of the intervals, over all versions.",
+            lambda lake, d=database, t=table: intervals(lake.history(d, t)),  # type: ignore[misc]
+        )
+    specs = [AssetCheckSpec(check, asset=key, description=told) for (key, check), (told, _) in audits.items()]
+
+    @multi_asset_check(name=f"audit__{name}", specs=specs, can_subset=True)
+    def run_audit(context: AssetCheckExecutionContext, lakehouse: LakehouseResource) -> Iterator[AssetCheckResult]:
+        lake = lakehouse.feed(name)
+        for spec in specs:
+            if spec.key in context.selected_asset_check_keys:
+                verdict = audits[spec.asset_key, spec.name][1](lake)
+                context.log.info(f"{spec.asset_key.to_user_string()} {spec.name}: {verdict.description}")
+                yield check_result(spec.name, spec.asset_key, verdict)
+
+    return run_audit

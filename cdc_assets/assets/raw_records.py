@@ -1,0 +1,69 @@
+"""raw_records/<feed>: the Kafka records, verbatim."""
+
+from collections.abc import Iterator
+
+from dagster import (
+    AssetCheckResult,
+    AssetCheckSpec,
+    AssetExecutionContext,
+    AssetKey,
+    AssetsDefinition,
+    MaterializeResult,
+    asset,
+)
+
+from cdc_assets.assets.common import Stopwatch, check_result, described, offsets_metadata, table_metadata
+from cdc_assets.checks.conservation import records_taken
+from cdc_assets.feeds import Feed
+from cdc_assets.resources import LakehouseResource
+from cdc_assets.sources.ingest import ingest
+
+
+def key_of(name: str) -> AssetKey:
+    """The asset's key."""
+    return AssetKey(["raw_records", name])
+
+
+def build(name: str, feed: Feed) -> AssetsDefinition:
+    """The asset of one feed."""
+    key = key_of(name)
+    conservation = AssetCheckSpec(
+        "conservation",
+        asset=key,
+        blocking=True,
+        description="Every line of the snapshot files is a record that the table holds once, or is in quarantine.",
+    )
+
+    @asset(
+        key=key,
+        kinds={"kafka", "deltalake"},
+        check_specs=[conservation],
+        description="Kafka records as they came: each (topic, partition, offset) once, key and value untouched.",
+        **described(name, feed),
+    )
+    def raw_records(
+        context: AssetExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[MaterializeResult | AssetCheckResult]:
+        lake, watch = lakehouse.feed(name), Stopwatch()
+        report = ingest(lake, feed)
+        context.log.info(
+            f"raw_records/{name}: {len(report.files)} files, {report.lines} lines, {report.taken} records taken in, "
+            f"{report.quarantined} lines quarantined, {watch.seconds} s"
+        )
+        yield MaterializeResult(
+            asset_key=key,
+            metadata=table_metadata(lake.raw_records)
+            | {
+                "files": len(report.files),
+                "lines": report.lines,
+                "records_taken_in": report.taken,
+                "records_held_before": report.held_before,
+                "lines_quarantined": report.quarantined,
+                "offsets_of_this_run": offsets_metadata(report.offsets),
+                "offsets_held": offsets_metadata(report.held),
+                "seconds": watch.seconds,
+            },
+        )
+        yield check_result("conservation", key, records_taken(lake, report))
+
+    return raw_records

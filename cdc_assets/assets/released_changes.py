@@ -1,0 +1,95 @@
+"""released_changes/<feed>: the gate."""
+
+from collections.abc import Iterator
+
+from dagster import (
+    AssetCheckResult,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetExecutionContext,
+    AssetKey,
+    AssetsDefinition,
+    MaterializeResult,
+    asset,
+)
+
+from cdc_assets.assets import change_events as upstream
+from cdc_assets.assets import table_schemas
+from cdc_assets.assets.common import Stopwatch, check_result, described, rows_metadata, table_metadata
+from cdc_assets.checks.conservation import events_placed
+from cdc_assets.checks.gate import late_events_seen_before, partition_table, tso_time, watermark_progress
+from cdc_assets.feeds import Feed
+from cdc_assets.gate.release import release
+from cdc_assets.resources import LakehouseResource
+
+
+def key_of(name: str) -> AssetKey:
+    """The asset's key."""
+    return AssetKey(["released_changes", name])
+
+
+def build(name: str, feed: Feed) -> AssetsDefinition:
+    """The asset of one feed."""
+    key = key_of(name)
+    checks = [
+        AssetCheckSpec(
+            "conservation",
+            asset=key,
+            blocking=True,
+            description="Every row event is exactly one of released, duplicate, late, pending or excluded.",
+        ),
+        AssetCheckSpec(
+            "watermark_progress",
+            asset=key,
+            description="Every partition shows a watermark, and the released one moves when events come.",
+        ),
+        AssetCheckSpec(
+            "late_events_seen_before",
+            asset=key,
+            description="An event below the released watermark is a repeat of one that was released.",
+        ),
+    ]
+
+    @asset(
+        key=key,
+        deps=[upstream.key_of(name), table_schemas.key_of(name)],
+        kinds={"pyspark", "deltalake"},
+        check_specs=checks,
+        description="The changes below the watermark: each once, one a key and commit_ts.",
+        **described(name, feed),
+    )
+    def released_changes(
+        context: AssetExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[MaterializeResult | AssetCheckResult]:
+        lake, watch = lakehouse.feed(name), Stopwatch()
+        report = release(lake, feed)
+        context.log.info(
+            f"released_changes/{name}: {report.released} released, {report.duplicate} duplicate, "
+            f"{report.late_repeated + report.late_unseen} late, {report.pending} pending, {report.ddl} DDL, {watch.seconds} s"
+        )
+        watermarks = [
+            {"topic": topic, "watermark": mark, "time": tso_time(mark).isoformat()}
+            for topic, mark in sorted(report.watermarks.items())
+        ]
+        yield MaterializeResult(
+            asset_key=key,
+            metadata=table_metadata(lake.released_changes)
+            | {
+                "watermarks": rows_metadata(watermarks),
+                "partition_watermarks": rows_metadata(partition_table(report)),
+                "released": report.released,
+                "duplicate": report.duplicate,
+                "late_repeated": report.late_repeated,
+                "late_unseen": report.late_unseen,
+                "excluded": report.excluded,
+                "pending": report.pending,
+                "ddl_statements": report.ddl,
+                "totals": report.total,
+                "seconds": watch.seconds,
+            },
+        )
+        yield check_result("conservation", key, events_placed(report))
+        yield check_result("watermark_progress", key, watermark_progress(report), AssetCheckSeverity.WARN)
+        yield check_result("late_events_seen_before", key, late_events_seen_before(report))
+
+    return released_changes

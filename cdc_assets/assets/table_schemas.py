@@ -1,0 +1,47 @@
+"""table_schemas/<feed>: what the DDL says of each source table."""
+
+from dagster import AssetExecutionContext, AssetKey, AssetsDefinition, MaterializeResult, asset
+
+from cdc_assets.assets import change_events as upstream
+from cdc_assets.assets.common import Stopwatch, described, rows_metadata, table_metadata
+from cdc_assets.feeds import Feed
+from cdc_assets.resources import LakehouseResource
+from cdc_assets.table_schemas import learn
+
+
+def key_of(name: str) -> AssetKey:
+    """The asset's key."""
+    return AssetKey(["table_schemas", name])
+
+
+def build(name: str, feed: Feed) -> AssetsDefinition:
+    """The asset of one feed."""
+    key = key_of(name)
+
+    @asset(
+        key=key,
+        deps=[upstream.key_of(name)],
+        kinds={"sql", "deltalake"},
+        description="The DDL statements that went by, and the shape of each source table after them.",
+        **described(name, feed),
+    )
+    def table_schemas(context: AssetExecutionContext, lakehouse: LakehouseResource) -> MaterializeResult:
+        lake, watch = lakehouse.feed(name), Stopwatch()
+        report = learn(lake)
+        context.log.info(f"table_schemas/{name}: {report.statements} new DDL statements, {watch.seconds} s")
+        for error in report.errors:
+            context.log.warning(f"table_schemas/{name}: {error['error']}")
+        shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
+        latest = lake.table_schemas.read().orderBy("commit_ts", ascending=False).select(*shown).limit(20).collect()
+        return MaterializeResult(
+            asset_key=key,
+            metadata=table_metadata(lake.table_schemas)
+            | {
+                "new_statements": report.statements,
+                "unreadable_statements": rows_metadata(report.errors),
+                "latest_statements": rows_metadata(r.asDict() for r in latest),
+                "seconds": watch.seconds,
+            },
+        )
+
+    return table_schemas

@@ -1,0 +1,61 @@
+"""The audit: every promise of a feed's tables, checked over everything they hold."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from cdc_assets.checks.conservation import records_decoded
+from cdc_assets.checks.type_mapping import jdbc_type_schema, judge, mysql_type_schema, observe, sources_of
+from cdc_assets.checks.verdict import SHOWN, Verdict, balance
+from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse import Lakehouse
+from cdc_assets.protocols.events import Kind
+
+
+def each_record_once(lake: Lakehouse) -> Verdict:
+    """No (topic, partition, offset) stands in raw_records twice."""
+    repeated = lake.raw_records.read().groupBy("topic", "partition", "offset").count().where("count > 1")
+    rows = [r.asDict() for r in repeated.limit(SHOWN).collect()]
+    return Verdict(
+        not rows, f"{len(rows)} or more records stand there twice." if rows else "Each record stands once.", rows
+    )
+
+
+def all_records_decoded(lake: Lakehouse) -> Verdict:
+    """Every raw record that change_events says it has read is decoded or in quarantine."""
+    return records_decoded(lake, 0, (lake.change_events.cursor() or {"batch": 0})["batch"])
+
+
+def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
+    """The mysqlType and the JDBC mapping over all events."""
+    sources = sources_of(feed)
+    observed = observe(lake.change_events.read(), sources)
+    mysql_types = judge(observed, mysql_type_schema(), sources, "mysqlType")
+    return mysql_types, judge(observed, jdbc_type_schema(sources), sources, "JDBC type")
+
+
+def all_events_placed(lake: Lakehouse) -> Verdict:
+    """All row events of change_events are released, duplicate, late, excluded or pending; released ones stand once."""
+    cursor: Mapping[str, Any] | None = lake.released_changes.cursor()
+    if cursor is None:
+        return Verdict(passed=True, description="Nothing has been released yet.")
+    row = F.col("kind") == str(Kind.ROW)
+    mark = F.create_map(*[F.lit(each) for pair in (cursor["watermarks"] or {"": 0}).items() for each in pair])
+    pending = F.col("commit_ts") >= F.coalesce(F.try_element_at(mark, F.col("topic")), F.lit(0))
+    events = lake.change_events.read().where(row & (F.col("batch") <= cursor["batch"]))
+    counted = events.agg(F.count("*"), F.count_if(pending)).head() or (0, 0)
+    changes = lake.released_changes.read().where(row)
+    released = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
+    identity = ["database", "table", "key", "commit_ts"]
+    twice = changes.groupBy(*identity).count().where("count > 1").limit(SHOWN).count()
+    totals = cursor["totals"]
+    late = totals["late_repeated"] + totals["late_unseen"]
+    window = (released[0] or 0) + (released[1] or 0)
+    return balance(
+        f"{counted[0]} row events: {released[0] or 0} released, {released[1] or 0} duplicate, {late} late, "
+        f"{totals['excluded']} excluded, {counted[1]} pending.",
+        row_events=(counted[0], window + late + totals["excluded"] + counted[1]),
+        rows_seen=(totals["rows"], counted[0]),
+        released_twice=(0, twice),
+    )

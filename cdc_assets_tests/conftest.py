@@ -1,0 +1,51 @@
+"""What all tests share: one Spark session, a feed with a lakehouse of its own, and the recorded scenarios, run once."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.session import spark_session
+from cdc_assets_tests.support import RECORDED, Chain, read_lines
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of the test process, small and with the pipeline's own settings."""
+    session = spark_session(
+        {
+            "spark.master": "local[2]",
+            "spark.driver.memory": "2g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        }
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
+    """Make feeds, each with an empty snapshot folder and an empty lakehouse; the arguments are the feed's settings."""
+    numbers = itertools.count()
+    return lambda **settings: Chain(spark, tmp_path / f"chain{next(numbers)}", **settings)
+
+
+@pytest.fixture(scope="session")
+def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Chain]:
+    """A recorded scenario of canal-json_ext, run once: not to be changed."""
+    done: dict[str, Chain] = {}
+
+    def run(scenario: str) -> Chain:
+        if scenario not in done:
+            settings = {"time_zone": "Asia/Tokyo"} if scenario == "tz" else {}
+            made = Chain(spark, tmp_path_factory.mktemp(scenario), **settings)
+            made.add(read_lines(RECORDED / "ticdc/canal-json_ext" / scenario))
+            made.run()
+            done[scenario] = made
+        return done[scenario]
+
+    return run

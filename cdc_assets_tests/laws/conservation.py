@@ -1,0 +1,106 @@
+"""The conservation law, read back from the tables: no report of any stage is believed here."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse import Lakehouse
+from cdc_assets_tests.support import rows_of
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The row events of a feed, each in exactly one class, and its records."""
+
+    records: int
+    undecodable: int
+    rows: int
+    released: int
+    duplicate: int
+    late: int
+    pending: int
+    excluded: int
+
+
+def conserved(lake: Lakehouse, feed: Feed) -> Counts:
+    """Assert that every record and every row event is accounted for, and count them."""
+    raw = Counter((r["topic"], r["partition"], r["offset"]) for r in rows_of(lake.raw_records.read()))
+    events = rows_of(lake.change_events.read())
+    changes = rows_of(lake.released_changes.read())
+    assert set(raw.values()) <= {1}, "a record was taken in twice"
+
+    places = Counter((e["topic"], e["partition"], e["offset"]) for e in events)
+    assert places.keys() == raw.keys(), "records without an event, or events without a record"
+    assert max(Counter((e["topic"], e["partition"], e["offset"], e["index"]) for e in events).values(), default=1) == 1
+    undecodable = Counter((e["topic"], e["partition"], e["offset"]) for e in events if e["kind"] == "undecodable")
+    assert all(places[place] == 1 for place in undecodable)
+    quarantined = Counter(
+        (q["topic"], q["partition"], q["offset"]) for q in rows_of(lake.quarantine.read()) if q["stage"] == "decode"
+    )
+    assert quarantined == undecodable, "what could not be decoded is in quarantine, each once"
+
+    rows = [e for e in events if e["kind"] == "row"]
+    classes = Counter(_classes(lake, feed, events, rows))
+    own = [c for c in changes if c["kind"] == "row"]
+    released, duplicate = sum(c["events"] for c in own), sum(c["repeats"] for c in own)
+    assert released + duplicate == classes["window"], "row events below the watermark that are not released, or too many"
+    return Counts(
+        len(raw),
+        len(undecodable),
+        len(rows),
+        released,
+        duplicate,
+        classes["late"],
+        classes["pending"],
+        classes["excluded"],
+    )
+
+
+def _classes(lake: Lakehouse, feed: Feed, events: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[str]:
+    """The class of each row event, from the watermarks that each release went by.
+
+    A batch is looked at by the first release whose cursor has passed it; what was then below the watermark released
+    before is late.
+    """
+    log = lake.released_changes.delta().history().select("version", "userMetadata").orderBy("version").collect()
+    cursors = [json.loads(c["userMetadata"]) for c in log if c["userMetadata"]]
+    assert [c["sequence"] for c in cursors] == list(range(1, len(cursors) + 1))
+    before: list[dict[str, int]] = [{}, *[c["watermarks"] for c in cursors]]
+    _watermarks_are_right(feed, cursors, events)
+
+    def classify(event: dict[str, Any]) -> str:
+        looked_at = next((n for n, c in enumerate(cursors) if c["batch"] >= event["batch"]), None)
+        assert looked_at is not None, "an event that the gate has not looked at"
+        if event["commit_ts"] < before[looked_at].get(event["topic"], 0):
+            return "late"
+        if event["commit_ts"] >= before[-1].get(event["topic"], 0):
+            return "pending"
+        return "window" if _takes(feed, f"{event['database']}.{event['table']}") else "excluded"
+
+    return [classify(event) for event in rows]
+
+
+def _watermarks_are_right(feed: Feed, cursors: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    """The last release's watermark of each topic: the minimum over its partitions of the largest that each has shown."""
+    if not cursors or feed.gate_scope != "topic":
+        return
+    shown: dict[str, dict[int, int]] = {}
+    for e in events:
+        if e["batch"] <= cursors[-1]["batch"]:
+            shown.setdefault(e["topic"], {}).setdefault(e["partition"], 0)
+            if e["kind"] == "watermark":
+                shown[e["topic"]][e["partition"]] = max(shown[e["topic"]][e["partition"]], e["commit_ts"])
+    for topic, by_partition in shown.items():
+        for partition in range(feed.source.partitions or 0):
+            by_partition.setdefault(partition, 0)
+        assert cursors[-1]["watermarks"].get(topic, 0) == min(by_partition.values())
+
+
+def _takes(feed: Feed, name: str) -> bool:
+    def any_of(patterns: tuple[str, ...]) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    return any_of(feed.tables.include) and not any_of(feed.tables.exclude)

@@ -1,0 +1,301 @@
+"""Helpers of the tests: Canal-JSON messages, snapshot files, runs of the core, and tables as comparable rows.
+
+Nothing in here decodes or computes what a test expects: the expectations stand in the tests.
+"""
+
+import base64
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import TimestampNTZType, TimestampType
+
+from cdc_assets.feeds import Feed, FeedsFile
+from cdc_assets.gate.release import ReleaseReport, release
+from cdc_assets.history.apply import TableReport, apply, pending_tables
+from cdc_assets.lakehouse import Lakehouse, LakeTable
+from cdc_assets.protocols.decode import DecodeReport, decode
+from cdc_assets.sources.ingest import IngestReport, ingest
+from cdc_assets.table_schemas import SchemasReport, learn
+
+RECORDED = Path(__file__).parent / "recorded"
+TOPIC = "shop_changes"
+
+Record = dict[str, Any]
+Message = dict[str, Any]
+
+
+def tso(milliseconds: int, logical: int = 0) -> int:
+    """A TSO: `milliseconds` after an instant in 2023, and a logical part."""
+    return (1_700_000_000_000 + milliseconds) << 18 | logical
+
+
+# --- Canal-JSON messages, in the order of fields that TiCDC writes
+
+
+def dml(
+    op: str,
+    commit_ts: int,
+    row: dict[str, Any],
+    types: dict[str, str],
+    *,
+    old: dict[str, Any] | None = None,
+    key: Sequence[str] = ("id",),
+    database: str = "shop",
+    table: str = "orders",
+) -> Message:
+    """A DML event of one row; sqlType is 12 for every column, which nothing here depends on."""
+    return _message(database, table, op, commit_ts) | {
+        "pkNames": list(key),
+        "sqlType": dict.fromkeys(row, 12),
+        "mysqlType": {column: types[column] for column in row},
+        "old": [old] if old is not None else None,
+        "data": [row],
+        "_tidb": {"commitTs": commit_ts},
+    }
+
+
+def ddl(sql: str, commit_ts: int, *, database: str = "shop", table: str = "orders", ddl_type: str = "CREATE") -> Message:
+    """A DDL event."""
+    return _message(database, table, ddl_type, commit_ts) | {"isDdl": True, "sql": sql, "_tidb": {"commitTs": commit_ts}}
+
+
+def watermark(ts: int) -> Message:
+    """A WATERMARK event."""
+    return _message("", "", "TIDB_WATERMARK", ts) | {"_tidb": {"watermarkTs": ts}}
+
+
+def _message(database: str, table: str, kind: str, ts: int) -> Message:
+    return {
+        "id": 0,
+        "database": database,
+        "table": table,
+        "pkNames": None,
+        "isDdl": False,
+        "type": kind,
+        "es": ts >> 18,
+        "ts": (ts >> 18) + 700,
+        "sql": "",
+        "sqlType": None,
+        "mysqlType": None,
+        "old": None,
+        "data": None,
+    }
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Row events of one table `(id bigint primary key, v varchar(20))`, for tests that are not about types."""
+
+    database: str = "shop"
+    table: str = "orders"
+    types: dict[str, str] = field(default_factory=lambda: {"id": "bigint", "v": "varchar"})
+
+    def insert(self, commit_ts: int, key: int, v: str | None) -> Message:
+        return self._event("INSERT", commit_ts, {"id": str(key), "v": v})
+
+    def update(self, commit_ts: int, key: int, v: str | None, old: str | None, old_key: int | None = None) -> Message:
+        before = {"id": str(key if old_key is None else old_key), "v": old}
+        return self._event("UPDATE", commit_ts, {"id": str(key), "v": v}, before)
+
+    def delete(self, commit_ts: int, key: int, v: str | None) -> Message:
+        return self._event("DELETE", commit_ts, {"id": str(key), "v": v})
+
+    def _event(self, op: str, commit_ts: int, row: dict[str, Any], old: dict[str, Any] | None = None) -> Message:
+        return dml(op, commit_ts, row, self.types, old=old, database=self.database, table=self.table)
+
+
+# --- Kafka records and snapshot files
+
+
+def record(
+    value: Message | bytes | None,
+    partition: int = 0,
+    offset: int = 0,
+    topic: str = TOPIC,
+    key: bytes | None = None,
+    headers: Sequence[tuple[str, bytes]] = (),
+) -> Record:
+    """One line of a snapshot."""
+    if isinstance(value, dict):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": 1_700_000_000_000 + offset,
+        "key": None if key is None else base64.b64encode(key).decode(),
+        "value": None if value is None else base64.b64encode(value).decode(),
+        "headers": [{"key": k, "value": base64.b64encode(v).decode()} for k, v in headers],
+    }
+
+
+class Stream:
+    """Records as a producer sends them: it numbers the offsets of each partition."""
+
+    def __init__(self, partitions: int = 1, topic: str = TOPIC) -> None:
+        self.partitions = partitions
+        self.topic = topic
+        self.records: list[Record] = []
+        self._next = Counter[int]()
+
+    def send(self, value: Message | bytes | None, partition: int = 0, **more: Any) -> Record:
+        """Append a record and return it."""
+        made = record(value, partition, self._next[partition], self.topic, **more)
+        self._next[partition] += 1
+        self.records.append(made)
+        return made
+
+    def watermark(self, ts: int) -> None:
+        """A watermark in every partition."""
+        for partition in range(self.partitions):
+            self.send(watermark(ts), partition)
+
+
+def value_of(line: Record) -> bytes:
+    """The bytes of a record's value; b"" for null."""
+    return base64.b64decode(line["value"] or "")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of `<path>.jsonl` or `<path>.jsonl.gz`."""
+    plain, packed = Path(f"{path}.jsonl"), Path(f"{path}.jsonl.gz")
+    text = plain.read_text("utf-8") if plain.exists() else gzip.decompress(packed.read_bytes()).decode("utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+# --- runs of the core
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What the stages of one run reported."""
+
+    ingest: IngestReport
+    decode: DecodeReport
+    schemas: SchemasReport
+    release: ReleaseReport
+    history: list[TableReport]
+
+
+def run_core(lake: Lakehouse, feed: Feed) -> Reports:
+    """Run all stages once, in the pipeline's order."""
+    return Reports(
+        ingest(lake, feed),
+        decode(lake, feed),
+        learn(lake),
+        release(lake, feed),
+        apply(lake, feed, pending_tables(lake), lambda line: None),
+    )
+
+
+def make_feed(folder: Path, partitions: int | None = None, **settings: Any) -> Feed:
+    """A Canal-JSON feed with the TiDB extension that reads `folder`."""
+    source = {"recorded": str(folder)} | ({"partitions": partitions} if partitions else {})
+    entry = {"protocol": "canal-json", "tidb_extension": True, "source": source} | settings
+    return FeedsFile.model_validate({"feeds": {"f": entry}}).feeds["f"]
+
+
+class Chain:
+    """One feed, its folder of snapshots, and its lakehouse, all below one folder."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.snapshots = folder / "snapshots"
+        self.snapshots.mkdir(parents=True, exist_ok=True)
+        self.feed = make_feed(self.snapshots, **settings)
+        self.lake = Lakehouse(spark, str(folder / "lake"), "f")
+
+    def add(self, records: Iterable[Record], name: str | None = None) -> Path:
+        """Add a snapshot file, packed if its name ends in `.gz`."""
+        path = self.snapshots / (name or f"{len(list(self.snapshots.iterdir())):04}.jsonl")
+        data = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records).encode()
+        path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
+        return path
+
+    def run(self) -> Reports:
+        """Run all stages once."""
+        return run_core(self.lake, self.feed)
+
+    def history(self, table: str = "orders", database: str = "shop") -> list[dict[str, Any]]:
+        """A history table's rows, in order."""
+        return rows_of(self.lake.history(database, table).read())
+
+    def versions(self, table: str = "orders", database: str = "shop") -> list[dict[str, Any]]:
+        """A history table's rows by commit_ts, for tests that look at single versions."""
+        return sorted(self.history(table, database), key=lambda r: (r["_cdc_from_ts"], r["_cdc_key"]))
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The rows in quarantine, in order."""
+        return rows_of(self.lake.quarantine.read())
+
+
+# --- tables as comparable rows
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows in an order of their own, with plain values: instants as UTC text, bytes as bytes, rows as dicts."""
+    plain = frame.select(
+        *[
+            (
+                F.date_format(_column(f.name).cast(TimestampNTZType()), "yyyy-MM-dd HH:mm:ss.SSSSSS").alias(f.name)
+                if isinstance(f.dataType, TimestampType)
+                else _column(f.name)
+            )
+            for f in frame.schema
+        ]
+    )
+    return sorted(({k: _plain(v) for k, v in zip(r.__fields__, r, strict=True)} for r in plain.collect()), key=_order)
+
+
+def _column(name: str) -> Any:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, Row):
+        return {k: _plain(v) for k, v in zip(value.__fields__, value, strict=True)}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _order(row: dict[str, Any]) -> str:
+    return repr(sorted(row.items()))
+
+
+def history_names(lake: Lakehouse) -> list[tuple[str, str]]:
+    """(database, table) of every history table, by name, as the folders tell."""
+    logs = Path(lake.root, "history", lake.feed).glob("*/*/_delta_log")
+    return sorted((unquote(log.parent.parent.name), unquote(log.parent.name)) for log in logs)
+
+
+def tables_of(lake: Lakehouse) -> dict[str, LakeTable]:
+    """Every table of the feed that exists, by name."""
+    stages = [lake.raw_records, lake.change_events, lake.table_schemas, lake.released_changes, lake.quarantine]
+    every = [*stages, *[lake.history(*name) for name in history_names(lake)]]
+    return {table.name: table for table in every if table.exists()}
+
+
+def contents(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:
+    """Every row of every table of the feed."""
+    return {name: rows_of(table.read()) for name, table in tables_of(lake).items()}
+
+
+def histories(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:
+    """Every row of every history table of the feed."""
+    return {name: rows for name, rows in contents(lake).items() if name.startswith("history/")}
+
+
+def delta_versions(lake: Lakehouse) -> dict[str, int]:
+    """The newest Delta version of every table of the feed."""
+    return {name: t.delta().history(1).collect()[0]["version"] for name, t in tables_of(lake).items()}

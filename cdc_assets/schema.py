@@ -1,7 +1,4 @@
-"""Table schemas as text, without a Spark session: `StructType.fromDDL` needs one, and modules are imported before it."""
-
-import re
-from collections.abc import Iterator
+"""Spark schemas as Python values: readable without a running session, which `StructType.fromDDL` needs."""
 
 from pyspark.sql.types import (
     ArrayType,
@@ -16,40 +13,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-_TYPES: dict[str, DataType] = {
-    "BIGINT": LongType(),
-    "BINARY": BinaryType(),
-    "BOOLEAN": BooleanType(),
-    "INT": IntegerType(),
-    "STRING": StringType(),
-    "TIMESTAMP": TimestampType(),
-}
+STRING, BINARY, BOOLEAN = StringType(), BinaryType(), BooleanType()
+INT, BIGINT, TIMESTAMP = IntegerType(), LongType(), TimestampType()
 
 
-def schema(text: str) -> StructType:
-    """Read `name TYPE, name TYPE, ...`: the types of our own tables, and ARRAY<...> and STRUCT<name: TYPE, ...> of them."""
-    tokens = iter([*re.findall(r"\w+|[<>,:]", text), ">"])
-    return _struct(tokens)
+def struct(**fields: DataType) -> StructType:
+    """A STRUCT of nullable fields, in the order given."""
+    return StructType([StructField(name, data_type) for name, data_type in fields.items()])
 
 
-def _struct(tokens: Iterator[str]) -> StructType:
-    """The fields up to the closing `>`."""
-    fields = []
-    separator = ","
-    while separator == ",":
-        name, kind = next(tokens), next(tokens)
-        found = _type(next(tokens) if kind == ":" else kind, tokens)
-        fields.append(StructField(name, found))
-        separator = next(tokens)
-    return StructType(fields)
-
-
-def _type(kind: str, tokens: Iterator[str]) -> DataType:
-    if kind not in {"ARRAY", "STRUCT"}:
-        return _TYPES[kind]
-    next(tokens)  # <
-    if kind == "STRUCT":
-        return _struct(tokens)
-    element = _type(next(tokens), tokens)
-    next(tokens)  # >
+def array(element: DataType) -> ArrayType:
+    """An ARRAY of nullable elements."""
     return ArrayType(element)

@@ -192,7 +192,7 @@ def run_core(lake: Lakehouse, feed: Feed) -> Reports:
         decode(lake, feed),
         learn(lake),
         release(lake, feed),
-        apply(lake, feed, pending_tables(lake), lambda line: None),
+        list(apply(lake, feed, pending_tables(lake))),
     )
 
 

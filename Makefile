@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-export DAGSTER_HOME ?= $(CURDIR)/.dagster
+export DAGSTER_HOME ?= $(CURDIR)
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -24,7 +24,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 setup: java $(VENV)/.ready jars  ## virtual environment and jars, nothing else
-	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $(DAGSTER_HOME)/dagster.yaml
+
 
 jars: java $(VENV)/.ready
 	@$(BIN)/python -m cdc_assets.jvm

@@ -18,7 +18,6 @@ from urllib.parse import quote, unquote
 from delta.tables import DeltaTable
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 DEFAULT_ROOT = "data/lakehouse"
@@ -76,18 +75,22 @@ class LakeTable:
 
     def cursor(self) -> Cursor | None:
         """The cursor of the newest commit that has one; None while there is none, or no table."""
-        if not self.exists():
-            return None
+        # Straight from the log: the table's history() is a Spark job, 0.1 s where this takes 0.01 s, and a run asks often.
+        jvm: Any = self.spark._jvm  # noqa: SLF001 -- there is no public way
+        opened = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self.spark._jsparkSession, self.path)  # noqa: SLF001
+        log, newest = opened.productElement(0), opened.productElement(1).version()
+        conf = log.newDeltaHadoopConf()
         # The newest commit has it, but for commits by hand (OPTIMIZE, ALTER TABLE): look further only then.
-        for depth in (1, None):
-            log = self.delta().history(depth) if depth else self.delta().history()
-            found = log.where(F.col("userMetadata").startswith('{"sequence"')).orderBy(F.desc("version")).head()
-            if found:
-                cursor: Cursor = json.loads(found["userMetadata"])
+        for version in range(newest, -1, -1):
+            commit = jvm.org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
+            if not commit.getFileSystem(conf).exists(commit):
+                break  # cleaned up: nothing before it is left either
+            cursor = _cursor_in(log.store().read(commit, conf).iterator())
+            if cursor is not None:
                 return cursor
         return None
 
-    def create(self, schema: StructType, partition_by: Sequence[str] = (), properties: Mapping[str, str] = {}) -> None:  # noqa: B006
+    def create(self, schema: StructType, partition_by: Sequence[str] = (), properties: Mapping[str, str] = {}) -> None:
         """Create the table, empty, unless it is there."""
         if self.exists():
             return
@@ -150,6 +153,17 @@ def history_tables(root: str, feed: str) -> list[tuple[str, str]]:
     tables = [(database, table) for database in folders(base) for table in folders(database.path)]
     found = [(d, t) for d, t in tables if files.get_file_info(f"{t.path}/_delta_log").type == FileType.Directory]
     return sorted((unquote(d.base_name), unquote(t.base_name)) for d, t in found)
+
+
+def _cursor_in(lines: Any) -> Cursor | None:  # noqa: ANN401 -- a Scala iterator
+    """The cursor in one commit's lines: `commitInfo` is the first of them."""
+    while lines.hasNext():
+        line = lines.next()
+        if line.startswith('{"commitInfo"'):
+            text = json.loads(line)["commitInfo"].get("userMetadata") or ""
+            cursor: Cursor | None = json.loads(text) if text.startswith('{"sequence"') else None
+            return cursor
+    return None
 
 
 def next_sequence(cursor: Cursor | None) -> int:

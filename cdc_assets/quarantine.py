@@ -35,8 +35,9 @@ MESSAGES = {
     Reason.INVALID_UTF8: "The value is not UTF-8: the topic carries another protocol, or compressed values.",
     Reason.MALFORMED_JSON: "The value is not one whole JSON object: the record was cut, or the topic carries another "
     "protocol than the feed says.",
-    Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes: compare the value "
-    "with the specification, and the producer's version.",
+    Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes, or a value that no "
+    "TiDB can have sent (a negative commitTs, a name of more than 64 characters): compare the value with the "
+    "specification, and the producer's version.",
     Reason.MISSING_FIELD: "The message lacks a field that its type needs (database, table, data, old, mysqlType, sql or "
     "commitTs): compare the value with the specification, and the producer's version.",
     Reason.MISSING_TIDB_EXTENSION: "The message has no _tidb, but the feed says tidb_extension: true: set "

@@ -9,7 +9,7 @@ from cdc_assets.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.session import spark_settings
 
 
-class LakehouseResource(ConfigurableResource):  # type: ignore[misc]
+class LakehouseResource(ConfigurableResource[Lakehouse]):
     """The tables of every feed below one root. The Spark session starts at the first use of a run, once."""
 
     pyspark: ResourceDependency[LazyPySparkResource]

@@ -65,7 +65,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     )
     def change_events(
         context: AssetExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[MaterializeResult | AssetCheckResult]:
+    ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         report = decode(lake, feed)
         counts = ", ".join(f"{n} {kind}" for kind, n in report.events.items()) or "nothing new"

@@ -89,7 +89,7 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
     )
     def history(
         context: AssetExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[MaterializeResult | AssetCheckResult]:
+    ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         unselected = set(keys) - context.selected_asset_keys
         due = {place: span for place, span in pending_tables(lake).items() if key_of(name, *place) not in unselected}
@@ -129,7 +129,7 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
 
 def _results(
     context: AssetExecutionContext, lake: Lakehouse, report: TableReport, *, in_graph: bool
-) -> Iterator[MaterializeResult | AssetCheckResult]:
+) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
     table = lake.history(report.database, report.table)
     key = key_of(lake.feed, report.database, report.table)
     metadata: dict[str, Any] = table_metadata(table) | {

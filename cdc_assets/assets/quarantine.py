@@ -42,7 +42,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     )
     def quarantine(
         context: AssetExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[MaterializeResult | AssetCheckResult]:
+    ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake = lakehouse.feed(name)
         verdict = nothing_quarantined(lake)
         context.log.info(f"quarantine/{name}: {verdict.description}")

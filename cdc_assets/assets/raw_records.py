@@ -43,7 +43,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     )
     def raw_records(
         context: AssetExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[MaterializeResult | AssetCheckResult]:
+    ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         report = ingest(lake, feed)
         context.log.info(

@@ -60,12 +60,13 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     )
     def released_changes(
         context: AssetExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[MaterializeResult | AssetCheckResult]:
+    ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         report = release(lake, feed)
         context.log.info(
             f"released_changes/{name}: {report.released} released, {report.duplicate} duplicate, "
-            f"{report.late_repeated + report.late_unseen} late, {report.pending} pending, {report.ddl} DDL, {watch.seconds} s"
+            f"{report.late_repeated + report.late_unseen} late, {report.pending} pending, {report.ddl} DDL, "
+            f"{watch.seconds} s"
         )
         watermarks = [
             {"topic": topic, "watermark": mark, "time": tso_time(mark).isoformat()}

@@ -25,7 +25,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         description="The DDL statements that went by, and the shape of each source table after them.",
         **described(name, feed),
     )
-    def table_schemas(context: AssetExecutionContext, lakehouse: LakehouseResource) -> MaterializeResult:
+    def table_schemas(context: AssetExecutionContext, lakehouse: LakehouseResource) -> MaterializeResult[None]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         report = learn(lake)
         context.log.info(f"table_schemas/{name}: {report.statements} new DDL statements, {watch.seconds} s")

@@ -1,4 +1,4 @@
-"""What a history table promises: the versions of a key neither overlap nor leave a gap that a delete does not explain."""
+"""What a history table promises: no versions of a key overlap, or leave a gap that no delete explains."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pandera.pandas as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.verdict import SHOWN, Verdict
@@ -20,6 +20,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols.events import Kind
+from cdc_assets.schema import STRING, array, struct
 
 ANY, NULL, OUTSIDE = "any", "null", "outside every range"
 
@@ -75,8 +76,9 @@ def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
 
 
 def _count(
-    seen: dict[tuple[Any, ...], dict[str, Any]], what: tuple[Any, ...], events: int, at: Any, value: Any
-) -> None:  # noqa: ANN401
+    seen: dict[tuple[Any, ...], dict[str, Any]], what: tuple[Any, ...], events: int, at: Row, value: str | None
+) -> None:
+    """Add events to the observation `what` (the first six of `_COLUMNS`)."""
     place = {"topic": at["topic"], "partition": at["partition"], "offset": at["offset"], "sample_value": value}
     row = seen.setdefault(what, dict(zip(_COLUMNS, (*what, 0), strict=False)) | place)
     row["events"] += events
@@ -102,7 +104,8 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
         by_table.setdefault((each.database, each.table), []).append(each)
     if not by_table:
         return []
-    schema = "database STRING, table STRING, wanted ARRAY<STRUCT<column: STRING, mysql_type: STRING, ranges: ARRAY<ARRAY<STRING>>>>"
+    column = struct(column=STRING, mysql_type=STRING, ranges=array(array(STRING)))
+    schema = struct(database=STRING, table=STRING, wanted=array(column))
     wanted = rows.sparkSession.createDataFrame(
         [
             (d, t, [(c.column, c.mysql_type, [[str(low), str(high)] for low, high in c.ranges]) for c in columns])
@@ -207,8 +210,8 @@ def judge(observed: pd.DataFrame, schema: pa.DataFrameSchema, sources: frozenset
     except pa.errors.SchemaErrors as errors:
         for failure in errors.failure_cases.to_dict("records"):
             broken.setdefault(int(failure["index"]), []).append(str(failure["check"]))
-    report = [
-        {k: None if pd.isna(v) else v for k, v in row.items()}
+    report: list[dict[str, Any]] = [
+        {str(k): None if pd.isna(v) else v for k, v in row.items()}
         | {
             "expected_codes": ", ".join(map(str, expected_codes(row["mysql_type"], row["value_class"], sources))),
             "verdict": "; ".join(dict.fromkeys(broken.get(n, ["ok"]))),

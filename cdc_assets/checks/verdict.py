@@ -10,7 +10,7 @@ SHOWN = 50
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one check: `violations` are the rows that broke it (at most `SHOWN`), `metadata` what else to show."""
+    """The outcome of one check: `violations` are the rows that broke it (at most `SHOWN`), `metadata` what else to see."""
 
     passed: bool
     description: str

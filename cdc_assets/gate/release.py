@@ -234,7 +234,8 @@ def _taken(feed: Feed) -> Column:
 
 def _like(pattern: str) -> str:
     """`*` and `?`, and nothing else, as SQL's LIKE has them."""
-    return pattern.translate(str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_", "*": "%", "?": "_"}))
+    escaped = "".join(f"\\{c}" if c in "\\%_" else c for c in pattern)
+    return escaped.replace("*", "%").replace("?", "_")
 
 
 def _resolve_keys(rows: DataFrame, lake: Lakehouse) -> DataFrame:

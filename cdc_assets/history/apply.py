@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -22,7 +22,7 @@ from cdc_assets.history.columns import (
     wire_types,
 )
 from cdc_assets.history.versions import boundaries, timeline, versions
-from cdc_assets.lakehouse import Lakehouse, LakeTable
+from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, struct
 
@@ -155,22 +155,26 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     columns = _columns(feed, work, changes, present)
     _shape_table(table, columns, present, created=created)
     schema = StructType([StructField(c.column, c.target) for c in columns])
+    held = _held(table)
     present_names = {f.name for f in present.values()} | set(schema.names)
 
+    # Lost values are counted while `new` is computed: looking for them takes another pass over the changes.
+    counted = Observation()
     typed = type_rows(parse_images(changes, columns), columns, feed.protocol, feed.time_zone)
-    keys = changes.select("key").distinct()
-    if work.changes <= _BROADCAST_CHANGES:
-        keys = F.broadcast(keys)
-    new = versions(boundaries(timeline(typed, _open_versions(table, keys, schema)))).persist()
+    watched = typed.observe(counted, F.count_if("has_problem").alias("lost"))
+    new = versions(boundaries(timeline(watched, _open_versions(table, changes, work, schema)))).persist()
     try:
-        found = new.agg(F.count_if(F.col("op").isNull()), F.count_if(F.col("op").isNotNull())).head()
-        closed, opened = (found[0], found[1]) if found else (0, 0)
-        lost = problems(typed, columns)
-        quarantined = quarantine.add(lake.quarantine, lost, STAGE, work.after, work.through)
-        _write(table, new, schema, work.through, closes=closed > 0)
+        opens = F.col("op").isNotNull()
+        found = new.agg(F.count_if(~opens), F.count_if(opens), F.count_if(opens & F.col("to_ts").isNull())).head()
+        closed, opened, left_open = found or (0, 0, 0)
+        quarantined = 0
+        if counted.get["lost"]:
+            lost = problems(typed, columns)
+            quarantined = quarantine.add(lake.quarantine, lost, STAGE, work.after, work.through)
+        held = {"versions": held["versions"] + opened, "current": held["current"] + left_open - closed}
+        _write(table, new, schema, {"sequence": work.through} | held, closes=closed > 0)
     finally:
         new.unpersist()
-    sizes = {r[0]: r["count"] for r in table.read().groupBy("_cdc_is_current").count().collect()}
     return TableReport(
         database=work.database,
         table=work.table,
@@ -182,8 +186,8 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
         opened=opened,
         closed=closed,
         quarantined=quarantined,
-        versions=sum(sizes.values()),
-        current=sizes.get(True, 0),
+        versions=held["versions"],
+        current=held["current"],
         columns={f.name: f.dataType.simpleString() for f in table.read().schema if f.name in present_names},
     )
 
@@ -228,15 +232,24 @@ def _shape_table(
             table.spark.sql(f"ALTER TABLE {name} ALTER COLUMN {quoted(c.column)} TYPE {c.target.simpleString()}")
 
 
-def _open_versions(table: LakeTable, keys: DataFrame, schema: StructType) -> DataFrame:
-    """The open versions of `keys`: key, commit_ts, row. Only the partition of open versions is read."""
+def _held(table: LakeTable) -> dict[str, int]:
+    """How many versions, and current rows, the table holds: in its cursor, as counting reads every file's footer."""
+    cursor = table.cursor() or {"versions": 0, "current": 0}
+    return {name: cursor[name] for name in ("versions", "current")}
+
+
+def _open_versions(table: LakeTable, changes: DataFrame, work: _Work, schema: StructType) -> DataFrame:
+    """The open versions of the keys of `changes`: key, commit_ts, row. Only the partition of open versions is read."""
     row = F.struct(*[F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in schema])
     current = table.read().where(F.col("_cdc_is_current") == F.lit(True))  # noqa: FBT003
     rows = current.select(F.col("_cdc_key").alias("key"), F.col("_cdc_from_ts").alias("commit_ts"), row.alias("row"))
-    return rows.join(keys, on="key", how="left_semi")
+    if not work.after:
+        return rows.limit(0)  # nothing has been written yet: no need to gather the keys
+    keys = changes.select("key").distinct()
+    return rows.join(F.broadcast(keys) if work.changes <= _BROADCAST_CHANGES else keys, on="key", how="left_semi")
 
 
-def _write(table: LakeTable, new: DataFrame, schema: StructType, through: int, *, closes: bool) -> None:
+def _write(table: LakeTable, new: DataFrame, schema: StructType, cursor: Cursor, *, closes: bool) -> None:
     """Close and open versions, and advance the table's cursor, in one transaction."""
     own = {f.name: F.col("row").getField(f.name) for f in schema}
     filled: dict[str, Column] = {
@@ -253,7 +266,6 @@ def _write(table: LakeTable, new: DataFrame, schema: StructType, through: int, *
         "_cdc_offset": F.col("offset"),
     } | own
     rows = new.select("op", *[c.alias(name) for name, c in filled.items()])
-    cursor = {"sequence": through}
     if not closes:
         table.append(rows.drop("op"), cursor)
         return

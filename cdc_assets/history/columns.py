@@ -75,7 +75,7 @@ def needs_scale(mysql_type: MySQLType | None) -> bool:
 
 def target_type(mysql_type: MySQLType | None, scale: int | None, present: DataType | None) -> DataType:
     """The history column's type: it only ever widens. Where no common type exists it stays what it is."""
-    wanted = StringType() if mysql_type is None else spark_type(mysql_type, scale)
+    wanted = StringType() if mysql_type is None else spark_type(mysql_type, scale or 0)
     if present is None or present == wanted:
         return wanted
     if isinstance(present, DecimalType) and needs_scale(mysql_type):
@@ -122,8 +122,8 @@ def problems(typed: DataFrame, columns: list[SourceColumn]) -> DataFrame:
         return F.struct(F.lit(c.name).alias("column"), reason.alias("reason"), value.cast("binary").alias("value"))
 
     found = F.filter(F.array(*[each(c) for c in columns]), lambda p: p["reason"].isNotNull())
-    place = [F.col("release").alias("batch"), "topic", "partition", "offset", "index", "database", "table"]
-    return typed.where("has_problem").select(*place, F.inline(found))
+    place = [F.col(c) for c in ("topic", "partition", "offset", "index", "database", "table")]
+    return typed.where("has_problem").select(F.col("release").alias("batch"), *place, F.inline(found))
 
 
 def scales_seen(parsed: DataFrame, names: list[str]) -> Mapping[str, int]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 -- the name that every Spark program uses
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
     ByteType,

@@ -4,7 +4,7 @@ from functools import reduce
 from operator import or_
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 -- the name that every Spark program uses
+from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType
 
 from cdc_assets.mysql_types.reference import JdbcRow, Source, jdbc_rows

@@ -13,11 +13,13 @@ from cdc_assets.quarantine import Reason
 
 # One parse of the whole message. Objects under STRING come out as their own JSON text.
 _MESSAGE = (
-    "database STRING, `table` STRING, pkNames ARRAY<STRING>, isDdl BOOLEAN, type STRING, es BIGINT, sql STRING, "
-    "sqlType STRING, mysqlType STRING, data ARRAY<STRING>, old ARRAY<STRING>, "
-    "_tidb STRUCT<commitTs: BIGINT, watermarkTs: BIGINT>, _corrupt STRING"
+    "m STRUCT<database: STRING, `table`: STRING, pkNames: ARRAY<STRING>, isDdl: BOOLEAN, type: STRING, es: BIGINT, "
+    "sql: STRING, sqlType: STRING, mysqlType: STRING, data: ARRAY<STRING>, old: ARRAY<STRING>, "
+    "_tidb: STRUCT<commitTs: BIGINT, watermarkTs: BIGINT>>, _corrupt STRING"
 )
+_OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
 
+_LONGEST_NAME = 64
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
 
@@ -29,6 +31,8 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     message's `data`; UPDATE's is `old` laid over `data`, as `old` may hold all columns or only the changed ones.
     """
     text = F.col("value").cast("string")
+    # Alone, Spark reads a text up to the end of its first object; inside another object nothing else may follow.
+    wrapped = F.concat(F.lit('{"m":'), text, F.lit("}"))
     message = raw.select(
         "topic",
         "partition",
@@ -36,11 +40,11 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "batch",
         F.col("timestamp").alias("record_timestamp"),
         "value",
-        F.from_json(text, _MESSAGE, {"columnNameOfCorruptRecord": "_corrupt"}).alias("m"),
+        F.from_json(wrapped, _MESSAGE, _OPTIONS).alias("parsed"),
     )
-    judged = message.withColumn("reason", _reason(text))
+    judged = message.withColumn("reason", _reason(text, wrapped))
     events = judged.select(
-        "*", F.posexplode_outer(F.when(F.col("reason").isNull(), F.col("m.data"))).alias("index", "data")
+        "*", F.posexplode_outer(F.when(F.col("reason").isNull(), F.col("parsed.m.data"))).alias("index", "data")
     )
     undecodable, ddl, watermark = F.col("reason").isNotNull(), _is_ddl(), _is_watermark()
     kind = (
@@ -51,22 +55,22 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     )
     row = ~undecodable & ~ddl & ~watermark
     op = F.when(row, _op())
-    old = F.try_element_at("m.old", F.col("index") + 1)
+    old = F.try_element_at("parsed.m.old", F.col("index") + 1)
     decoded = {
         "index": F.coalesce(F.col("index"), F.lit(0)),
         "kind": kind,
         "op": op,
-        "database": F.when(~watermark, F.col("m.database")),
-        "table": F.when(~watermark, F.nullif(F.col("m.table"), F.lit(""))),
-        "commit_ts": F.when(watermark, F.col("m._tidb.watermarkTs")).otherwise(F.col("m._tidb.commitTs")),
-        "source_ms": F.col("m.es"),
-        "key_columns": F.when(row, F.coalesce("m.pkNames", F.array().cast("array<string>"))),
+        "database": F.when(~watermark, F.col("parsed.m.database")),
+        "table": F.when(~watermark, F.nullif(F.col("parsed.m.table"), F.lit(""))),
+        "commit_ts": F.when(watermark, F.col("parsed.m._tidb.watermarkTs")).otherwise(F.col("parsed.m._tidb.commitTs")),
+        "source_ms": F.col("parsed.m.es"),
+        "key_columns": F.when(row, F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))),
         "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), _overlay(F.col("data"), old)),
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
-        "mysql_types": F.when(row, F.col("m.mysqlType")),
-        "jdbc_types": F.when(row, F.col("m.sqlType")),
-        "ddl_type": F.when(~undecodable & ddl, F.col("m.type")),
-        "ddl_statement": F.when(~undecodable & ddl, F.col("m.sql")),
+        "mysql_types": F.when(row, F.col("parsed.m.mysqlType")),
+        "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
+        "ddl_type": F.when(~undecodable & ddl, F.col("parsed.m.type")),
+        "ddl_statement": F.when(~undecodable & ddl, F.col("parsed.m.sql")),
         "schema_version": F.lit(None),
         "table_id": F.lit(None),
         "source": F.lit(None),
@@ -75,41 +79,49 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
 
 
 def _is_ddl() -> Column:
-    return F.coalesce(F.col("m.isDdl"), F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.col("parsed.m.isDdl"), F.lit(False))  # noqa: FBT003
 
 
 def _is_watermark() -> Column:
-    return F.coalesce(F.col("m.type") == "TIDB_WATERMARK", F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.col("parsed.m.type") == "TIDB_WATERMARK", F.lit(False))  # noqa: FBT003
 
 
 def _op() -> Column:
     table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
-    return F.try_element_at(table, F.col("m.type"))
+    return F.try_element_at(table, F.col("parsed.m.type"))
 
 
-def _reason(text: Column) -> Column:
+def _reason(text: Column, wrapped: Column) -> Column:
     """Why a message cannot be decoded; null when it can."""
-    position = F.when(_is_watermark(), F.col("m._tidb.watermarkTs")).otherwise(F.col("m._tidb.commitTs"))
-    named = (F.length("m.database") > 0) & (F.length("m.table") > 0)
-    objects = F.forall("m.data", lambda row: F.coalesce(row.startswith("{"), F.lit(False)))  # noqa: FBT003
-    typed = F.col("m.mysqlType").startswith("{") & F.col("m.sqlType").startswith("{")
-    aligned = (F.col("m.type") != "UPDATE") | (F.size("m.old") == F.size("m.data"))
-    complete = named & (F.size("m.data") > 0) & objects & typed & aligned
+    position = F.when(_is_watermark(), F.col("parsed.m._tidb.watermarkTs")).otherwise(F.col("parsed.m._tidb.commitTs"))
+    named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
+    # No MySQL or TiDB has longer names, and no file system much longer ones.
+    too_long = (F.length("parsed.m.database") > _LONGEST_NAME) | (F.length("parsed.m.table") > _LONGEST_NAME)
+    typed = F.col("parsed.m.mysqlType").startswith("{") & F.col("parsed.m.sqlType").startswith("{")
+    aligned = (F.size("parsed.m.old") == F.size("parsed.m.data")) & _objects("parsed.m.old")
+    complete = named & (F.size("parsed.m.data") > 0) & _objects("parsed.m.data") & typed
+    complete &= (F.col("parsed.m.type") != "UPDATE") | aligned
     return (
         F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(
-            F.col("m").isNull() | F.col("m._corrupt").isNotNull(),
-            F.when(F.try_parse_json(text).isNull(), str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE)),
+            F.col("parsed.m").isNull() | F.col("parsed._corrupt").isNotNull(),
+            F.when(F.try_parse_json(wrapped).isNull(), str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE)),
         )
         .when(~_is_ddl() & ~_is_watermark() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
-        .when(F.col("m._tidb").isNull(), str(Reason.MISSING_TIDB_EXTENSION))
+        .when(F.col("parsed.m._tidb").isNull(), str(Reason.MISSING_TIDB_EXTENSION))
         .when(position.isNull(), str(Reason.MISSING_FIELD))
+        .when((position < 0) | F.coalesce(too_long, F.lit(False)), str(Reason.WRONG_TYPE))  # noqa: FBT003
         .when(_is_watermark(), F.lit(None))
-        .when(_is_ddl(), F.when(F.coalesce(F.length("m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
+        .when(_is_ddl(), F.when(F.coalesce(F.length("parsed.m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))  # noqa: FBT003
     )
+
+
+def _objects(rows: str) -> Column:
+    """Whether every element of an ARRAY<STRING> column is the text of an object."""
+    return F.forall(rows, lambda row: F.coalesce(row.startswith("{"), F.lit(False)))  # noqa: FBT003
 
 
 def _overlay(data: Column, old: Column) -> Column:

@@ -58,6 +58,8 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     lake.quarantine.create(quarantine.SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}}
     folder = feed.source.recorded
+    if folder is None:
+        raise ValueError("The feed's source is not a folder of recorded snapshots.")
     files = snapshot_files(folder)
     changed = [name for name, state in files.items() if cursor["files"].get(name) != state]
     if not changed:

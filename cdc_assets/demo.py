@@ -1,0 +1,122 @@
+"""`make demo`: run the job over the recorded snapshots as a user would, and tell what came out.
+
+The job's own log goes to .dagster/demo.log. The summary is read from what the assets told Dagster, as the UI shows it.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dagster import AssetKey, DagsterInstance, MetadataValue, TableMetadataValue
+
+from cdc_assets.feeds import FeedsError, load_feeds
+from cdc_assets.lakehouse import history_tables, lakehouse_root
+
+_LOG = Path(".dagster/demo.log")
+_JOB = ("dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline")
+
+
+def main() -> int:
+    """Run the job, print the summary, return the job's exit code."""
+    try:
+        feeds = load_feeds().feeds
+    except FeedsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    root = lakehouse_root()
+    before = _commits(root)
+    code = _run_job()
+    if code:
+        _say(f"The job failed (exit code {code}): the whole log is in {_LOG}; the line that says why:")
+        _say(_reason())
+        return code
+    commits = _commits(root) - before
+    with DagsterInstance.get() as instance:
+        for name, feed in feeds.items():
+            _say(f"\nFeed {name} ({feed.protocol})")
+            for label, value in _counts(instance, name).items():
+                _say(f"  {label:<22}{value}")
+            _say("  history")
+            for database, table in history_tables(root, name):
+                told = _metadata(instance, "history", name, database, table)
+                rows = f"{_number(told, 'dagster/row_count')} versions, {_number(told, 'current_rows')} current rows"
+                _say(f"    {database}.{table:<20}{rows}")
+    if commits:
+        _say(
+            f"\n{commits} commits to Delta tables below {os.path.relpath(root)}. "
+            "Run `make demo` again: nothing is taken in twice."
+        )
+    else:
+        _say("\nNothing was new: nothing was taken in, and no Delta table got a commit.")
+    _say("Runs, checks and metadata: `make ui`, then http://127.0.0.1:3000/asset-groups")
+    return 0
+
+
+def _run_job() -> int:
+    """Run the job in a process of its own; show its progress, a line a stage."""
+    _LOG.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", *_JOB]
+    with (
+        _LOG.open("w") as log,
+        subprocess.Popen(  # noqa: S603
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as job,
+    ):
+        for line in job.stdout or ():
+            log.write(line)
+            fields = line.rstrip("\n").split(" - ", 6)
+            if len(fields) == 7 and fields[2] in {"INFO", "WARNING"} and "did not yield" not in fields[6]:
+                _say(fields[6])
+        return job.wait()
+
+
+def _reason() -> str:
+    lines = [line for line in _LOG.read_text().splitlines() if "Error" in line]
+    return lines[-1] if lines else "(none found)"
+
+
+def _counts(instance: DagsterInstance, feed: str) -> dict[str, Any]:
+    raw = _metadata(instance, "raw_records", feed)
+    events = _metadata(instance, "change_events", feed)
+    gate = _metadata(instance, "released_changes", feed)
+    quarantined = _number(raw, "lines_quarantined") + _number(events, "events_undecodable")
+    # Before the first watermark the metadata is a text.
+    marks = gate["watermarks"].records if isinstance(gate["watermarks"], TableMetadataValue) else []
+    watermarks = [f"{m.data['watermark']}  {m.data['time']}  ({m.data['topic']})" for m in marks]
+    return {
+        "records taken in": _number(raw, "records_taken_in"),
+        "row events decoded": _number(events, "events_row"),
+        "quarantined": quarantined,
+        "released": _number(gate, "released"),
+        "pending": _number(gate, "pending"),
+        "duplicate": _number(gate, "duplicate"),
+        "late": _number(gate, "late_repeated") + _number(gate, "late_unseen"),
+        "watermark": "; ".join(watermarks) or "none yet",
+    }
+
+
+def _number(metadata: Mapping[str, MetadataValue[Any]], name: str) -> int:
+    return int(metadata[name].value) if name in metadata else 0
+
+
+def _metadata(instance: DagsterInstance, *key: str) -> Mapping[str, MetadataValue[Any]]:
+    """What the asset's newest materialisation says."""
+    event = instance.get_latest_materialization_event(AssetKey(key))
+    materialization = event.asset_materialization if event else None
+    return materialization.metadata if materialization else {}
+
+
+def _commits(root: str) -> int:
+    """How many commits all Delta tables below a local root have together."""
+    return sum(1 for _ in Path(root).glob("**/_delta_log/*.json"))
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

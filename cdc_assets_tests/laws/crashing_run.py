@@ -1,0 +1,85 @@
+"""One run of the core in a process of its own, which kills itself with SIGKILL at a given moment.
+
+usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT, where MOMENT is
+`before N` or `after N`: immediately before or after the Nth commit of rows and cursor;
+`created NAME`: after the history table NAME was created, empty; `shaped`: after a history table got its columns.
+
+The switch is set here from outside; the product has none. With PYSPARK_GATEWAY_PORT set, a session of a running JVM is
+used: what is lost is this process with all that it knew, and the tables are as the commits left them.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from cdc_assets.history import apply as history
+from cdc_assets.lakehouse import Cursor, LakeTable
+from cdc_assets.session import spark_session
+from cdc_assets_tests.laws.streams import PARTITIONS
+from cdc_assets_tests.support import Chain
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still alive")
+
+
+def install(moment: str) -> None:
+    """Make this process die at the moment."""
+    word, _, which = moment.partition(" ")
+    transaction, create, shape = LakeTable.transaction, LakeTable.create, history._shape_table
+    count = 0
+
+    @contextlib.contextmanager
+    def counted(self: LakeTable, cursor: Cursor) -> Iterator[None]:
+        nonlocal count
+        count += 1
+        if moment == f"before {count}":
+            die()
+        with transaction(self, cursor):
+            yield
+            print(f"commit {count} {self.name}", flush=True)
+            if moment == f"after {count}":
+                die()
+
+    def created(self: LakeTable, *args: Any, **more: Any) -> None:
+        create(self, *args, **more)
+        if (word, which) == ("created", self.name):
+            die()
+
+    def shaped(*args: Any, **more: Any) -> None:
+        shape(*args, **more)
+        if word == "shaped":
+            die()
+
+    LakeTable.transaction = counted  # type: ignore[method-assign]
+    LakeTable.create = created  # type: ignore[method-assign]
+    history._shape_table = shaped
+
+
+def session() -> SparkSession:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return spark_session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1"})
+    gateway = launch_gateway()
+    running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(running)
+    context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=java_context.getConf()))
+    # A session of its own: what it has set must not outlive this process.
+    default = gateway.jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
+    return SparkSession(context, jsparkSession=default.newSession())
+
+
+if __name__ == "__main__":
+    folder, moment = sys.argv[1:]
+    install(moment)
+    Chain(session(), Path(folder), partitions=PARTITIONS).run()
+    print("ended", flush=True)
+    os._exit(0)  # and leave the JVM, which may be another's, alone

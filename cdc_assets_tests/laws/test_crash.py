@@ -1,0 +1,156 @@
+"""The crash law: a run killed at any moment, and run again, ends where an undisturbed one ends. Every table, row for row.
+
+A run with something new for every stage makes ten commits. To be killed before one of them is, on disk, to be killed
+after the one before it; both are tried where the code in between could tell them apart.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
+from cdc_assets_tests.support import TOPIC, Chain, contents, delta_versions, record
+
+ROOT = Path(__file__).parents[2]
+COMMITS = [
+    "quarantine/f",  # lines that are no records
+    "raw_records/f",
+    "change_events/f",
+    "quarantine/f",  # undecodable records
+    "table_schemas/f",
+    "released_changes/f",
+    "quarantine/f",  # values of customers
+    "history/f/shop/customers",
+    "quarantine/f",  # values of orders
+    "history/f/shop/orders",
+]
+MOMENTS = [
+    *[f"before {n}" for n in (1, 2, 3, 5, 6, 7, 8, 10)],
+    *[f"after {n}" for n in (2, 3, 4, 6, 8, 9, 10)],
+    "created history/f/shop/customers",
+    "shaped",
+]
+
+
+class Prepared:
+    """A lakehouse after a first run, with more records waiting; and what an undisturbed second run makes of it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        first, second = short_stream()
+        chain = Chain(spark, folder / "first", partitions=PARTITIONS)
+        chain.add(first)
+        chain.run()
+        chain.add([*second, record(b"{", 0, 1000), record(None, 1, 1000)])
+        with (chain.snapshots / "0001.jsonl").open("a") as file:
+            file.write('{"topic":\n')
+        self.undisturbed = self.copy("undisturbed")
+        self.undisturbed.run()
+        self.expected = contents(self.undisturbed.lake)
+
+    def copy(self, name: str) -> Chain:
+        shutil.copytree(self.folder / "first", self.folder / name)
+        return Chain(self.spark, self.folder / name, partitions=PARTITIONS)
+
+    def run_and_die(self, chain: Chain, moment: str, *, own_jvm: bool = False) -> subprocess.CompletedProcess[str]:
+        env = dict(os.environ)
+        if not own_jvm:
+            gateway = self.spark.sparkContext._gateway
+            assert gateway is not None
+            parameters = gateway.gateway_parameters
+            env |= {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+        return subprocess.run(
+            [sys.executable, "-m", "cdc_assets_tests.laws.crashing_run", str(chain.folder), moment],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return Prepared(spark, tmp_path_factory.mktemp("crash"))
+
+
+def commits(run: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line.split()[2] for line in run.stdout.splitlines() if line.startswith("commit")]
+
+
+def same(actual: dict[str, list[dict[str, Any]]], expected: dict[str, list[dict[str, Any]]]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, rows in expected.items():
+        assert actual[name] == rows, name
+
+
+def test_the_undisturbed_run_touches_everything(prepared: Prepared) -> None:
+    """What the others are compared with is worth it: every kind of quarantine, and every table, has rows."""
+    found = {(q["stage"], q["reason"]) for q in prepared.expected["quarantine/f"] if q["batch"] == 2}
+    assert found == {
+        ("ingest", "not_a_record"),
+        ("decode", "malformed_json"),
+        ("decode", "null_value"),
+        ("history", "zero_date"),
+    }
+    assert {name for name, rows in prepared.expected.items() if rows} == set(COMMITS)
+    counts = conserved(prepared.undisturbed.lake, prepared.undisturbed.feed)
+    assert counts.undecodable == 2
+    assert {r["topic"] for r in prepared.expected["raw_records/f"]} == {TOPIC}
+
+
+def test_the_commits_of_a_run(prepared: Prepared) -> None:
+    """The moments below are those that they are named after."""
+    run = prepared.run_and_die(prepared.copy("alive"), "never")
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert commits(run) == COMMITS
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_and_run_again(moment: str, prepared: Prepared) -> None:
+    chain = prepared.copy(moment.replace("/", "_"))
+    killed = prepared.run_and_die(chain, moment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    word, _, which = moment.partition(" ")
+    if which.isdigit():
+        assert commits(killed) == COMMITS[: int(which) - (word == "before")]
+    chain.run()
+    same(contents(chain.lake), prepared.expected)
+    before = delta_versions(chain.lake)
+    chain.run()
+    assert delta_versions(chain.lake) == before, "a run with nothing to do commits nothing"
+
+
+def test_killed_at_every_commit_of_one_run(prepared: Prepared) -> None:
+    """Again and again, each time after the first commit: what is left over from many crashes does not add up."""
+    chain = prepared.copy("again")
+    done = []
+    for _ in COMMITS:
+        killed = prepared.run_and_die(chain, "after 1")
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+        done += commits(killed)
+    assert sorted(done) == sorted(COMMITS)
+    chain.run()
+    same(contents(chain.lake), prepared.expected)
+
+
+def test_killed_with_its_jvm(prepared: Prepared) -> None:
+    """The same with a Spark session that dies with the process."""
+    chain = prepared.copy("jvm")
+    killed = prepared.run_and_die(chain, "after 9", own_jvm=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    assert commits(killed) == COMMITS[:9]
+    chain.run()
+    same(contents(chain.lake), prepared.expected)

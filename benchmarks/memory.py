@@ -1,10 +1,11 @@
-"""Peak memory of this process and all its children, the JVM among them."""
+"""Memory and processor time of this process and all its children, the JVM among them."""
 
 import contextlib
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 _MB = 1_000_000
 _INTERVAL_S = 0.1
@@ -19,9 +20,9 @@ class Peak:
 
     def look(self) -> None:
         """Look once."""
-        sizes = _resident(os.getpid())
-        self.jvm = max(self.jvm, sum(size for name, size in sizes if name == "java"))
-        self.total = max(self.total, sum(size for _, size in sizes))
+        tree = _tree(os.getpid())
+        self.jvm = max(self.jvm, sum(each.mb for each in tree if each.name == "java"))
+        self.total = max(self.total, sum(each.mb for each in tree))
 
 
 @contextlib.contextmanager
@@ -44,11 +45,22 @@ def watched() -> Iterator[Peak]:
         peak.look()
 
 
-def _resident(root: int) -> list[tuple[str, float]]:
-    """(command, MB) of the process `root` and its descendants, out of /proc."""
+def processor_seconds() -> float:
+    """Processor time that the process tree has used so far: what other processes on the machine do not change."""
+    return sum(fields.seconds for fields in _tree(os.getpid()))
+
+
+class _Process(NamedTuple):
+    name: str
+    mb: float
+    seconds: float
+
+
+def _tree(root: int) -> list[_Process]:
+    """The process `root` and its descendants, out of /proc."""
     parents: dict[int, int] = {}
-    found: dict[int, tuple[str, float]] = {}
-    page = os.sysconf("SC_PAGE_SIZE")
+    found: dict[int, _Process] = {}
+    page, tick = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -56,7 +68,9 @@ def _resident(root: int) -> list[tuple[str, float]]:
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
             fields = rest.split()
             parents[int(folder.name)] = int(fields[1])
-            found[int(folder.name)] = (name, int(fields[21]) * page / _MB)
+            # Its own time, and that of its children that have ended: user and system.
+            ticks = sum(int(each) for each in fields[11:15])
+            found[int(folder.name)] = _Process(name, int(fields[21]) * page / _MB, ticks / tick)
     return [found[pid] for pid in found if _descends(pid, root, parents)]
 
 

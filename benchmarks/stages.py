@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pyspark.sql import SparkSession
 
-from benchmarks.memory import watched
+from benchmarks.memory import processor_seconds, watched
 from cdc_assets.feeds import Feed, load_feeds
 from cdc_assets.gate.release import release
 from cdc_assets.history.apply import apply, pending_tables
@@ -67,6 +67,7 @@ class Timing:
 
     name: str
     seconds: float
+    cpu_seconds: float  # of all processes and cores
     jvm_mb: float = 0
     total_mb: float = 0
 
@@ -74,10 +75,10 @@ class Timing:
 def timed(name: str, step: Callable[[], Any]) -> Timing:
     """Run `step`; how long it took, and how much memory was in use at most."""
     with watched() as peak:
-        start = time.perf_counter()
+        cpu, start = processor_seconds(), time.perf_counter()
         step()
-        seconds = time.perf_counter() - start
-    return Timing(name, seconds, peak.jvm, peak.total)
+        seconds, cpu = time.perf_counter() - start, processor_seconds() - cpu
+    return Timing(name, seconds, cpu, peak.jvm, peak.total)
 
 
 def run_stages(spark: SparkSession, place: Place) -> list[Timing]:

@@ -41,7 +41,7 @@ def main() -> int:
                 _say(f"  {label:<22}{value}")
             _say("  history")
             for database, table in history_tables(root, name):
-                told = _metadata(instance, "history", name, database, table)
+                told = _metadata(instance, name, "history", database, table)
                 rows = f"{_number(told, 'dagster/row_count')} versions, {_number(told, 'current_rows')} current rows"
                 _say(f"    {database}.{table:<20}{rows}")
     if commits:
@@ -79,9 +79,9 @@ def _reason() -> str:
 
 
 def _counts(instance: DagsterInstance, feed: str) -> dict[str, Any]:
-    raw = _metadata(instance, "raw_records", feed)
-    events = _metadata(instance, "change_events", feed)
-    gate = _metadata(instance, "released_changes", feed)
+    raw = _metadata(instance, feed, "raw_records")
+    events = _metadata(instance, feed, "change_events")
+    gate = _metadata(instance, feed, "released_changes")
     quarantined = _number(raw, "lines_quarantined") + _number(events, "events_undecodable")
     # Before the first watermark the metadata is a text.
     marks = gate["watermarks"].records if isinstance(gate["watermarks"], TableMetadataValue) else []

@@ -266,6 +266,14 @@ class Feed(_Model):
     columns: dict[_ColumnPath, _TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
     type_mapping: TypeMapping = Field("block", description=", ".join(get_args(TypeMapping)))
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
+    claim_check: _Text | None = Field(None, description="a folder relative to the feeds file, or a URI")
+
+    @field_validator("claim_check")
+    @classmethod
+    def _absolute_or_uri(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None or "://" in value:
+            return value
+        return str(((info.context or {}).get("folder", Path()) / value).resolve())
 
     @field_validator("tidb_extension")
     @classmethod

@@ -21,6 +21,9 @@ class Reason(StrEnum):
     MISSING_FIELD = "missing_field"
     MISSING_TIDB_EXTENSION = "missing_tidb_extension"
     UNKNOWN_TYPE = "unknown_type"
+    HANDLE_KEY_ONLY = "handle_key_only"
+    CLAIM_CHECK = "claim_check"
+    BAD_COMPRESSION = "bad_compression"
     UNKNOWN_COLUMN_TYPE = "unknown_column_type"
     BAD_VALUE = "bad_value"
     ZERO_DATE = "zero_date"
@@ -42,6 +45,12 @@ MESSAGES = {
     "commitTs): compare the value with the specification, and the producer's version.",
     Reason.MISSING_TIDB_EXTENSION: "The message has no _tidb, but the feed says tidb_extension: true: set "
     "enable-tidb-extension=true in the changefeed's sink URI, or tidb_extension: false in the feeds file.",
+    Reason.HANDLE_KEY_ONLY: "The row was too large for Kafka, and the message holds its key columns only: the history lacks "
+    "this change. Raise max-message-bytes in the changefeed, or use large-message-handle-option=claim-check, and send the "
+    "row again.",
+    Reason.CLAIM_CHECK: "The row was too large for Kafka and lies in external storage, where it was not found: name the "
+    "folder in claim_check: in the feeds file, and see that the file is there.",
+    Reason.BAD_COMPRESSION: "The value looks LZ4- or Snappy-compressed, but cannot be decompressed: the record was cut.",
     Reason.UNKNOWN_TYPE: "The message's type is none that the protocol knows.",
     Reason.UNKNOWN_COLUMN_TYPE: "The column's type is none that MySQL knows or that a history table can hold: give the "
     "column a type under columns: in the feeds file.",

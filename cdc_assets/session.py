@@ -1,6 +1,7 @@
 """The Spark settings that the pipeline runs under, and the session for those who run the core without Dagster."""
 
 import os
+import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -11,6 +12,8 @@ _ENV_PREFIX = "CDC_SPARK_"
 
 _DEFAULTS = {
     "spark.app.name": "cdc_assets",
+    # Workers, which only compressed values need, run in this environment.
+    "spark.pyspark.python": sys.executable,
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
     "spark.driver.host": "127.0.0.1",

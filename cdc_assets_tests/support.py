@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from cdc_assets.feeds import Feed, FeedsFile
@@ -62,9 +62,15 @@ def dml(
     }
 
 
-def ddl(sql: str, commit_ts: int, *, database: str = "shop", table: str = "orders", ddl_type: str = "CREATE") -> Message:
+def ddl(
+    sql: str, commit_ts: int, *, database: str = "shop", table: str = "orders", ddl_type: str = "CREATE"
+) -> Message:
     """A DDL event."""
-    return _message(database, table, ddl_type, commit_ts) | {"isDdl": True, "sql": sql, "_tidb": {"commitTs": commit_ts}}
+    return _message(database, table, ddl_type, commit_ts) | {
+        "isDdl": True,
+        "sql": sql,
+        "_tidb": {"commitTs": commit_ts},
+    }
 
 
 def watermark(ts: int) -> Message:

@@ -15,7 +15,8 @@ from dagster import (
 from pyspark.sql import functions as F
 
 from cdc_assets.assets import raw_records as upstream
-from cdc_assets.assets.common import Stopwatch, check_result, described, table_metadata
+from cdc_assets.assets.common import Stopwatch, check_result, data_version, described, table_metadata
+from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_decoded
 from cdc_assets.checks.type_mapping import jdbc_type_schema, judge, mysql_type_schema, observe, sources_of
 from cdc_assets.feeds import Feed
@@ -25,7 +26,7 @@ from cdc_assets.resources import LakehouseResource
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return AssetKey(["change_events", name])
+    return asset_key(name, "change_events")
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -72,6 +73,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         context.log.info(f"change_events/{name}: {counts}, {watch.seconds} s")
         yield MaterializeResult(
             asset_key=key,
+            data_version=data_version(lake.change_events),
             metadata=table_metadata(lake.change_events)
             | {f"events_{kind}": n for kind, n in report.events.items()}
             | {"raw_batches": f"({report.after}, {report.through}]", "seconds": watch.seconds},

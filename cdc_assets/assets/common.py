@@ -8,6 +8,7 @@ from dagster import (
     AssetCheckResult,
     AssetCheckSeverity,
     AssetKey,
+    DataVersion,
     MetadataValue,
     TableColumn,
     TableRecord,
@@ -15,12 +16,16 @@ from dagster import (
 )
 from pyspark.sql.types import StructType
 
+from cdc_assets.assets.columns import COLUMNS
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import LakeTable
 from cdc_assets.sources.ingest import Offsets
 
 CODE_VERSION = "1"
+
+# Above this a browser rounds a number, and a commit_ts is above it.
+_BROWSER_INTEGER = 2**53
 
 
 class Described(TypedDict):
@@ -48,20 +53,27 @@ class Stopwatch:
         return round(time.monotonic() - self._start, 2)
 
 
-def table_metadata(table: LakeTable) -> dict[str, Any]:
-    """Row count, schema and place, under Dagster's own keys."""
+def table_metadata(table: LakeTable, meanings: Mapping[str, str] = COLUMNS) -> dict[str, Any]:
+    """Row count, schema (with what the columns mean) and place, under Dagster's own keys."""
     frame = table.read()
     return {
         "dagster/row_count": frame.count(),
-        "dagster/column_schema": column_schema(frame.schema),
+        "dagster/column_schema": column_schema(frame.schema, meanings),
         "dagster/table_name": table.name,
         "dagster/uri": table.path,
     }
 
 
-def column_schema(schema: StructType) -> TableSchema:
+def column_schema(schema: StructType, meanings: Mapping[str, str]) -> TableSchema:
     """A Spark schema as Dagster shows it."""
-    return TableSchema([TableColumn(name=f.name, type=f.dataType.simpleString()) for f in schema])
+    return TableSchema(
+        [TableColumn(f.name, type=f.dataType.simpleString(), description=meanings.get(f.name)) for f in schema]
+    )
+
+
+def data_version(table: LakeTable) -> DataVersion:
+    """The table's contents, by name: the same as long as its stage has nothing new, so that nothing below looks stale."""
+    return DataVersion(str((table.cursor() or {"sequence": 0})["sequence"]))
 
 
 def offsets_metadata(offsets: Offsets) -> MetadataValue:
@@ -75,16 +87,21 @@ def offsets_metadata(offsets: Offsets) -> MetadataValue:
 
 def rows_metadata(rows: Iterable[Mapping[str, Any]]) -> MetadataValue:
     """Rows as a table in the UI; lists and other values as text."""
-    records = [
-        {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in r.items()} for r in rows
-    ]
+    records = [{name: _shown(value) for name, value in row.items()} for row in rows]
     if not records:
         return MetadataValue.text("none")
     columns = dict.fromkeys(name for record in records for name in record)
     schema = TableSchema([TableColumn(name=name) for name in columns])
-    # Dagster's tables take no null.
-    shown = [TableRecord({name: "" if (v := r.get(name)) is None else v for name in columns}) for r in records]
+    shown = [TableRecord({name: record.get(name, "") for name in columns}) for record in records]
     return MetadataValue.table(records=shown, schema=schema)
+
+
+def _shown(value: object) -> str | int | float | bool:
+    if value is None:
+        return ""  # Dagster's tables take no null
+    if isinstance(value, int) and abs(value) > _BROWSER_INTEGER:
+        return str(value)
+    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 def check_result(

@@ -2,7 +2,7 @@
 
 Tables appear by themselves, and Dagster's graph is fixed when the definitions are loaded. So the step knows two kinds of
 tables: those of the graph, and those it meets for the first time, whose materialisation and checks it logs under the key
-that they have in the graph from the next load on. `history/<feed>` is the feed's list of them.
+that they have in the graph from the next load on. The asset `<feed>/history` is the feed's list of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,11 @@ from typing import Any
 from dagster import (
     AssetCheckEvaluation,
     AssetCheckResult,
-    AssetCheckSpec,
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
+    AssetOut,
     AssetsDefinition,
-    AssetSpec,
     MaterializeResult,
     MetadataValue,
     multi_asset,
@@ -24,33 +23,43 @@ from dagster import (
 
 from cdc_assets.assets import released_changes as upstream
 from cdc_assets.assets import table_schemas
-from cdc_assets.assets.common import Stopwatch, check_result, described, rows_metadata, table_metadata
+from cdc_assets.assets.columns import HISTORY
+from cdc_assets.assets.common import (
+    CODE_VERSION,
+    Stopwatch,
+    check_result,
+    data_version,
+    described,
+    rows_metadata,
+    table_metadata,
+)
+from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.history import intervals
 from cdc_assets.feeds import Feed
 from cdc_assets.history.apply import TableReport, apply, pending_tables
-from cdc_assets.lakehouse import Lakehouse
+from cdc_assets.lakehouse import Lakehouse, LakeTable
 from cdc_assets.resources import LakehouseResource
 
 
 def key_of(name: str, database: str, table: str) -> AssetKey:
     """The key of one history table."""
-    return AssetKey(["history", name, database, table])
+    return asset_key(name, "history", database, table)
 
 
 def list_key(name: str) -> AssetKey:
     """The key of the feed's list of history tables."""
-    return AssetKey(["history", name])
+    return asset_key(name, "history")
 
 
-def _check_specs(key: AssetKey) -> list[AssetCheckSpec]:
+def _check_specs(key: AssetKey) -> list[CheckSpec]:
     return [
-        AssetCheckSpec(
+        CheckSpec(
             "conservation",
             asset=key,
             description="After its last released change a key has one open version, or none if that change was a delete.",
         ),
-        AssetCheckSpec(
+        CheckSpec(
             "history_intervals",
             asset=key,
             description="Per key: no overlap, no gap that a delete does not explain, at most one open version.",
@@ -60,30 +69,29 @@ def _check_specs(key: AssetKey) -> list[AssetCheckSpec]:
 
 def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDefinition:
     """The history of one feed; `tables` are the (database, table) pairs that have one already."""
-    upstream_keys = [upstream.key_of(name), table_schemas.key_of(name)]
     keys = [key_of(name, database, table) for database, table in tables]
-    specs = [
-        AssetSpec(
-            key,
-            deps=upstream_keys,
-            skippable=True,
+    outs = {
+        output_name(key): AssetOut(
+            key=key,
+            is_required=False,
             kinds={"deltalake"},
             description=f"The history of `{database}`.`{table}`: one row a version, SCD type 2.",
             **described(name, feed),
         )
         for key, (database, table) in zip(keys, tables, strict=True)
-    ]
-    listing = AssetSpec(
-        list_key(name),
-        deps=upstream_keys,
+    }
+    outs[output_name(list_key(name))] = AssetOut(
+        key=list_key(name),
+        is_required=False,
         kinds={"deltalake"},
         description="The history tables that a run brought up to date, those it met for the first time included.",
         **described(name, feed),
     )
 
     @multi_asset(
-        name=f"history__{name}",
-        specs=[listing, *specs],
+        name=f"{name}__history",
+        outs=outs,
+        deps=[upstream.key_of(name), table_schemas.key_of(name)],
         check_specs=[spec for key in keys for spec in _check_specs(key)],
         can_subset=True,
     )
@@ -116,6 +124,7 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
             rows = [{c: getattr(report, c) for c in columns} for report in done]
             yield MaterializeResult(
                 asset_key=list_key(name),
+                data_version=data_version(lake.released_changes),
                 metadata={
                     "tables_touched": len(done),
                     "tables_new": sum(report.created for report in done),
@@ -127,28 +136,41 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
     return history
 
 
+def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable]:
+    return {
+        upstream.key_of(lake.feed): lake.released_changes,
+        table_schemas.key_of(lake.feed): lake.table_schemas,
+    }
+
+
 def _results(
     context: AssetExecutionContext, lake: Lakehouse, report: TableReport, *, in_graph: bool
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
     table = lake.history(report.database, report.table)
     key = key_of(lake.feed, report.database, report.table)
-    metadata: dict[str, Any] = table_metadata(table) | {
+    metadata: dict[str, Any] = table_metadata(table, HISTORY) | {
         "current_rows": report.current,
         "changes_applied": report.changes,
         "versions_opened": report.opened,
         "versions_closed": report.closed,
         "values_quarantined": report.quarantined,
-        "example_query": MetadataValue.md(f"```sql\nSELECT * FROM delta.`{table.path}` WHERE _cdc_is_current\n```"),
+        "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
     }
     results = [
         check_result("conservation", key, changes_reflected(lake, report)),
         check_result("history_intervals", key, intervals(table, report.since)),
     ]
+    version = data_version(table)
     if in_graph:
-        yield MaterializeResult(asset_key=key, metadata=metadata)
+        yield MaterializeResult(asset_key=key, data_version=version, metadata=metadata)
         yield from results
         return
-    context.log_event(AssetMaterialization(key, metadata=metadata))
+    # What Dagster itself writes beside an asset of the graph: without it the new table would look out of date.
+    tags = {"dagster/data_version": version.value, "dagster/code_version": CODE_VERSION}
+    for upstream_key, source in _upstream(lake).items():
+        tags[f"dagster/input_data_version/{upstream_key.to_user_string()}"] = data_version(source).value
+        tags[f"dagster/input_event_pointer/{upstream_key.to_user_string()}"] = "NULL"
+    context.log_event(AssetMaterialization(key, metadata=metadata, tags=tags))
     for result in results:
         context.log_event(
             AssetCheckEvaluation(

@@ -15,7 +15,9 @@ from dagster import (
 
 from cdc_assets.assets import history, raw_records
 from cdc_assets.assets import released_changes as gate
-from cdc_assets.assets.common import check_result, described, table_metadata
+from cdc_assets.assets.columns import RECORD
+from cdc_assets.assets.common import check_result, data_version, described, table_metadata
+from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.quarantine import nothing_quarantined
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
@@ -23,7 +25,7 @@ from cdc_assets.resources import LakehouseResource
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return AssetKey(["quarantine", name])
+    return asset_key(name, "quarantine")
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -46,7 +48,9 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         lake = lakehouse.feed(name)
         verdict = nothing_quarantined(lake)
         context.log.info(f"quarantine/{name}: {verdict.description}")
-        yield MaterializeResult(asset_key=key, metadata=table_metadata(lake.quarantine))
+        yield MaterializeResult(
+            asset_key=key, data_version=data_version(lake.quarantine), metadata=table_metadata(lake.quarantine, RECORD)
+        )
         yield check_result("nothing_quarantined", key, verdict, AssetCheckSeverity.WARN)
 
     return quarantine

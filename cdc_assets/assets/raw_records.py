@@ -12,7 +12,16 @@ from dagster import (
     asset,
 )
 
-from cdc_assets.assets.common import Stopwatch, check_result, described, offsets_metadata, table_metadata
+from cdc_assets.assets.columns import RECORD
+from cdc_assets.assets.common import (
+    Stopwatch,
+    check_result,
+    data_version,
+    described,
+    offsets_metadata,
+    table_metadata,
+)
+from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_taken
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
@@ -21,7 +30,7 @@ from cdc_assets.sources.ingest import ingest
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return AssetKey(["raw_records", name])
+    return asset_key(name, "raw_records")
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -52,7 +61,8 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         )
         yield MaterializeResult(
             asset_key=key,
-            metadata=table_metadata(lake.raw_records)
+            data_version=data_version(lake.raw_records),
+            metadata=table_metadata(lake.raw_records, RECORD)
             | {
                 "files": len(report.files),
                 "lines": report.lines,

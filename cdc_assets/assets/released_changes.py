@@ -15,9 +15,17 @@ from dagster import (
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas
-from cdc_assets.assets.common import Stopwatch, check_result, described, rows_metadata, table_metadata
+from cdc_assets.assets.common import (
+    Stopwatch,
+    check_result,
+    data_version,
+    described,
+    rows_metadata,
+    table_metadata,
+)
+from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import events_placed
-from cdc_assets.checks.gate import late_events_seen_before, partition_table, tso_time, watermark_progress
+from cdc_assets.checks.gate import instant_text, late_events_seen_before, partition_table, watermark_progress
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.release import release
 from cdc_assets.resources import LakehouseResource
@@ -25,7 +33,7 @@ from cdc_assets.resources import LakehouseResource
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return AssetKey(["released_changes", name])
+    return asset_key(name, "released_changes")
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -69,11 +77,12 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             f"{watch.seconds} s"
         )
         watermarks = [
-            {"topic": topic, "watermark": mark, "time": tso_time(mark).isoformat()}
+            {"topic": topic, "watermark": mark, "time": instant_text(mark)}
             for topic, mark in sorted(report.watermarks.items())
         ]
         yield MaterializeResult(
             asset_key=key,
+            data_version=data_version(lake.released_changes),
             metadata=table_metadata(lake.released_changes)
             | {
                 "watermarks": rows_metadata(watermarks),
@@ -85,7 +94,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
                 "excluded": report.excluded,
                 "pending": report.pending,
                 "ddl_statements": report.ddl,
-                "totals": report.total,
+                "since_the_feed_began": report.total,
                 "seconds": watch.seconds,
             },
         )

@@ -3,7 +3,8 @@
 from dagster import AssetExecutionContext, AssetKey, AssetsDefinition, MaterializeResult, asset
 
 from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets.common import Stopwatch, described, rows_metadata, table_metadata
+from cdc_assets.assets.common import Stopwatch, data_version, described, rows_metadata, table_metadata
+from cdc_assets.assets.names import asset_key
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.table_schemas import learn
@@ -11,7 +12,7 @@ from cdc_assets.table_schemas import learn
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return AssetKey(["table_schemas", name])
+    return asset_key(name, "table_schemas")
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -35,6 +36,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         latest = lake.table_schemas.read().orderBy("commit_ts", ascending=False).select(*shown).limit(20).collect()
         return MaterializeResult(
             asset_key=key,
+            data_version=data_version(lake.table_schemas),
             metadata=table_metadata(lake.table_schemas)
             | {
                 "new_statements": report.statements,

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.gate.release import ReleaseReport
-from cdc_assets.history.apply import TableReport
+from cdc_assets.history.apply import COPY, TableReport
 from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.protocols import decode
 from cdc_assets.protocols.events import Kind, Op
@@ -67,7 +67,7 @@ def changes_reflected(lake: Lakehouse, report: TableReport) -> Verdict:
         .groupBy("key")
         .agg(
             F.max_by(
-                F.struct("op", "topic", "partition", "offset"), F.struct("commit_ts", "topic", "partition", "offset")
+                F.struct("op", "topic", "partition", "offset"), F.struct("commit_ts", "release", "ordinal", "offset")
             )
         )
         .toDF("key", "last")
@@ -77,7 +77,9 @@ def changes_reflected(lake: Lakehouse, report: TableReport) -> Verdict:
     opened = current.join(F.broadcast(last.select("key")), on="key", how="left_semi").groupBy("key").count()
     wanted = F.when(F.col("last.op") == str(Op.DELETE), 0).otherwise(1)
     found = F.coalesce(F.col("count"), F.lit(0))
-    wrong = last.join(opened, on="key", how="left").where(found != wanted)
+    # Of equal rows in a table without a key, others may be open after a delete.
+    broken = (wanted > 0) & (found == 0) if COPY in history.columns else found != wanted
+    wrong = last.join(opened, on="key", how="left").where(broken)
     shown = (
         wrong.select("key", "last.*", wanted.alias("expected_open"), found.alias("found_open")).limit(SHOWN).collect()
     )

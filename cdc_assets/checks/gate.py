@@ -5,13 +5,17 @@ from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.gate.release import ReleaseReport
-
-_LOGICAL_BITS = 18
+from cdc_assets.protocols.events import TSO_LOGICAL_BITS
 
 
 def tso_time(commit_ts: int) -> datetime:
     """The physical part of a TSO (milliseconds << 18), as an instant."""
-    return datetime.fromtimestamp((commit_ts >> _LOGICAL_BITS) / 1000, tz=UTC)
+    return datetime.fromtimestamp((commit_ts >> TSO_LOGICAL_BITS) / 1000, tz=UTC)
+
+
+def instant_text(commit_ts: int) -> str:
+    """The physical part of a TSO, to the millisecond, for people."""
+    return f"{tso_time(commit_ts):%Y-%m-%d %H:%M:%S}.{(commit_ts >> TSO_LOGICAL_BITS) % 1000:03} UTC"
 
 
 def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
@@ -21,7 +25,7 @@ def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
             "topic": topic,
             "partition": int(partition),
             "watermark": mark,
-            "watermark_time": tso_time(mark).isoformat() if mark is not None else None,
+            "watermark_time": instant_text(mark) if mark is not None else None,
             "released_up_to": report.watermarks.get(topic),
         }
         for topic, partitions in sorted(report.partition_watermarks.items())

@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.verdict import SHOWN, Verdict
+from cdc_assets.history.apply import COPY
 from cdc_assets.lakehouse import LakeTable
 
 # What closes a version so that the next one need not begin where it ends.
@@ -21,7 +22,7 @@ def intervals(table: LakeTable, since: int = 0) -> Verdict:
     if since:
         touched = versions.where((F.col("_cdc_from_ts") >= since) | (F.col("_cdc_to_ts") >= since)).select("_cdc_key")
         versions = versions.join(touched.distinct(), on="_cdc_key", how="left_semi")
-    broken = violations(versions)
+    broken = violations(versions, ["_cdc_key", COPY] if COPY in versions.columns else ["_cdc_key"])
     rows = [r.asDict() for r in broken.limit(SHOWN).collect()]
     told = (
         "Versions neither overlap nor leave unexplained gaps."
@@ -31,15 +32,15 @@ def intervals(table: LakeTable, since: int = 0) -> Verdict:
     return Verdict(not rows, told, rows)
 
 
-def violations(versions: DataFrame) -> DataFrame:
-    """The versions that break a rule.
+def violations(versions: DataFrame, row: list[str]) -> DataFrame:
+    """The versions that break a rule; `row` are the columns that identify a source row.
 
     In: versions of a history table. Out: `rule` STRING, _cdc_key, _cdc_from_ts, _cdc_to_ts, `next_from` BIGINT,
     _cdc_topic, _cdc_partition, _cdc_offset.
     """
     order = [F.col("_cdc_from_ts"), F.coalesce("_cdc_to_ts", F.lit(2**63 - 1))]
-    by_key = Window.partitionBy("_cdc_key").orderBy(*order)
-    opened = F.sum(F.col("_cdc_to_ts").isNull().cast("int")).over(Window.partitionBy("_cdc_key"))
+    by_key = Window.partitionBy(*row).orderBy(*order)
+    opened = F.sum(F.col("_cdc_to_ts").isNull().cast("int")).over(Window.partitionBy(*row))
     columns = ["_cdc_key", "_cdc_from_ts", "_cdc_to_ts", "next_from", "_cdc_topic", "_cdc_partition", "_cdc_offset"]
     chained = versions.withColumn("next_from", F.lead("_cdc_from_ts").over(by_key)).withColumn("open_versions", opened)
     return chained.withColumn("rule", _broken_rule()).where(F.col("rule").isNotNull()).select("rule", *columns)

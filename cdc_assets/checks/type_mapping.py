@@ -6,7 +6,7 @@ which are few; a pandera schema is run on those. The reference is `ticdc-canal-j
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,6 +202,15 @@ def jdbc_type_schema(sources: frozenset[Source]) -> pa.DataFrameSchema:
     return pa.DataFrameSchema({"jdbc_code": pa.Column("Int64", known)}, checks=fits)
 
 
+def _reported(row: Mapping[Hashable, Any], verdict: list[str], sources: frozenset[Source]) -> dict[str, Any]:
+    """One observation as people read it: what it is, what is wrong with it, then where it was seen."""
+    shown: dict[str, Any] = {str(k): None if pd.isna(v) else v for k, v in row.items()}
+    codes = expected_codes(shown["mysql_type"], shown["value_class"], sources)
+    judged = {"expected_codes": ", ".join(map(str, codes)), "verdict": "; ".join(dict.fromkeys(verdict))}
+    what = {name: shown.pop(name) for name in _COLUMNS[:6]}
+    return what | judged | shown
+
+
 def judge(observed: pd.DataFrame, schema: pa.DataFrameSchema, sources: frozenset[Source], what: str) -> Verdict:
     """Run a schema over observations; each broken row is shown with its coordinates and the codes that were expected."""
     broken: dict[int, list[str]] = {}
@@ -210,14 +219,7 @@ def judge(observed: pd.DataFrame, schema: pa.DataFrameSchema, sources: frozenset
     except pa.errors.SchemaErrors as errors:
         for failure in errors.failure_cases.to_dict("records"):
             broken.setdefault(int(failure["index"]), []).append(str(failure["check"]))
-    report: list[dict[str, Any]] = [
-        {str(k): None if pd.isna(v) else v for k, v in row.items()}
-        | {
-            "expected_codes": ", ".join(map(str, expected_codes(row["mysql_type"], row["value_class"], sources))),
-            "verdict": "; ".join(dict.fromkeys(broken.get(n, ["ok"]))),
-        }
-        for n, row in enumerate(observed.to_dict("records"))
-    ]
+    report = [_reported(row, broken.get(n, ["ok"]), sources) for n, row in enumerate(observed.to_dict("records"))]
     wrong = [row for n, row in enumerate(report) if n in broken]
     told = f"{len(report)} distinct observations, all as the reference has them." if not wrong else (
         f"{len(wrong)} of {len(report)} observations break the {what} mapping, in {sum(r['events'] for r in wrong)} events."

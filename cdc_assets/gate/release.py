@@ -6,19 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed, split_pattern
-from cdc_assets.gate.changes import net, pieces
+from cdc_assets.gate import order
+from cdc_assets.gate.changes import net, number_copies, pieces
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
+from cdc_assets.protocols import gated
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, INT, STRING, array, struct
 
 # `release` numbers the commits; `key` is the JSON array of the key's values, or the row itself in a table without a key;
 # `events` says how many row events the change stands for (2: a delete and an insert at one commit_ts), `repeats` how many
-# copies of them were dropped.
+# copies of them were dropped; `ordinal` orders the changes of one key at one commit_ts.
 SCHEMA = struct(
     release=BIGINT,
     commit_ts=BIGINT,
@@ -30,6 +32,7 @@ SCHEMA = struct(
     partition=INT,
     offset=BIGINT,
     index=INT,
+    ordinal=INT,
     key=STRING,
     key_columns=array(STRING),
     events=INT,
@@ -54,6 +57,7 @@ _NEW_CURSOR: Cursor = {
     "partition_watermarks": {},
     "watermarks": {},
     "tables": [],
+    "highest": -1,
     "pending": 0,
     "totals": {},
 }
@@ -103,75 +107,149 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
             pending_before=cursor["pending"],
             total=cursor["totals"],
         )
-    every = events.read()
     previous: Watermarks = cursor["watermarks"]
+    every = events.read()
     new = every.where(F.col("batch") > cursor["batch"])
     arrived = _arrivals(new, previous)
-    seen = merge(cursor["partition_watermarks"], arrived.watermarks)
-    marks = advance(previous, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
-
-    unseen, sample = _late(new.where(_late_row(previous)), table, lake) if arrived.late else (0, [])
-    # Events above the window are pending, and counted with the window's: one look at the files that reach that far.
-    ahead = every.where(_at_or_above(previous, seen))
-    inside = _inside(previous, marks)
     taken = _taken(feed)
-    counts = (
-        ahead.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)))
-        .groupBy("kind", "database", "table", inside.alias("inside"), taken.alias("taken"))
-        .count()
-        .collect()
-    )
-    rows = [r for r in counts if r["kind"] == Kind.ROW]
-    in_window = sum(r["count"] for r in rows if r["inside"] and r["taken"])
-    excluded = sum(r["count"] for r in rows if r["inside"] and not r["taken"])
+    if gated(feed):
+        seen = merge(cursor["partition_watermarks"], arrived.watermarks)
+        marks = advance(previous, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
+        # Events above the window are pending, and counted with the window's: one look at the files that reach that far.
+        candidates, inside = every.where(_at_or_above(previous, seen)), _inside(previous, marks)
+    else:
+        seen, marks = {}, {}
+        candidates, inside = new, F.lit(True)  # noqa: FBT003
+    counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
+    window = candidates.where(inside & taken)
+    split = _pieces(window.where(F.col("kind") == str(Kind.ROW)), lake, unkeyed=counts.unkeyed)
     number = next_sequence(cursor)
-    window = ahead.where(inside & taken)
-    resolved = _resolve_keys(window.where(F.col("kind") == str(Kind.ROW)), lake)
-    changes = net(pieces(resolved)).withColumn("kind", F.lit(str(Kind.ROW)))
-    statements = _once(window.where(F.col("kind") == str(Kind.DDL)))
-    has_ddl = any(r["kind"] == Kind.DDL and r["inside"] for r in counts)
-    out = changes.unionByName(statements, allowMissingColumns=True) if has_ddl else changes
-    touched = {(r["database"], r["table"]) for r in rows if r["inside"] and r["taken"]}
-    tables = {(d, t): n for d, t, n in cursor["tables"]} | dict.fromkeys(touched, number)
-    late = {"late_repeated": arrived.late - unseen, "late_unseen": unseen}
-    pending = sum(r["count"] for r in rows if not r["inside"])
+    if gated(feed):
+        late = _late(new.where(_late_row(previous)), table, lake) if arrived.late else _NO_LATE
+        changes, late_repeated = net(split), arrived.late - late.unseen
+    else:
+        prior = _released_from(table, arrived.lowest) if arrived.lowest <= cursor["highest"] else None
+        judged = order.group(split, prior)
+        late = _NO_LATE if prior is None else _too_late(judged)
+        changes, late_repeated = order.changes(judged), late.repeated
+    out = changes.withColumn("kind", F.lit(str(Kind.ROW)))
+    if counts.ddl:
+        statements = _once(window.where(F.col("kind") == str(Kind.DDL)))
+        out = out.unionByName(statements, allowMissingColumns=True)
+    in_window = counts.rows - (0 if gated(feed) else late.unseen + late_repeated)
+    totals = {"rows": arrived.rows, "excluded": counts.excluded, "window": in_window}
+    totals |= {"late_repeated": late_repeated, "late_unseen": late.unseen}
+    tables = {(d, t): n for d, t, n in cursor["tables"]} | dict.fromkeys(counts.tables, number)
     advanced: Cursor = {
         "sequence": number,
         "batch": through,
         "partition_watermarks": seen,
         "watermarks": marks,
+        # The highest commit_ts that the gate has seen: above it no event can be a repeat.
+        "highest": max(cursor["highest"], arrived.highest),
         "tables": sorted([d, t, n] for (d, t), n in tables.items()),
-        "pending": pending,
-        # A window's repeats and the changes released from it: known only when they are collapsed, as their sum here.
-        "totals": _add(cursor["totals"], late | {"rows": arrived.rows, "excluded": excluded, "window": in_window}),
+        "pending": counts.pending,
+        "totals": _add(cursor["totals"], totals),
     }
-    if not (in_window or has_ddl):
-        out = out.limit(0)
-    table.append(_shaped(out, number), advanced)
-    released, duplicate, ddl = _counted(table, number)
+    shaped = _shaped(out if counts.rows or counts.ddl else out.limit(0), number)
+    released, duplicate, ddl = _append(table, shaped, advanced)
     return ReleaseReport(
         release=number,
         rows=arrived.rows,
         window=in_window,
         released=released,
         duplicate=duplicate,
-        excluded=excluded,
-        pending=pending,
+        late_repeated=late_repeated,
+        late_unseen=late.unseen,
+        excluded=counts.excluded,
+        pending=counts.pending,
         pending_before=cursor["pending"],
         ddl=ddl,
         watermarks=marks,
         watermarks_before=previous,
         partition_watermarks=seen,
-        late_sample=sample,
+        late_sample=late.sample,
         total=advanced["totals"],
-        **late,
     )
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What the window holds, and what is pending behind it."""
+
+    rows: int
+    excluded: int
+    pending: int
+    ddl: int
+    unkeyed: bool  # some messages name no primary key
+    tables: set[tuple[str, str]]
+
+
+def _count(candidates: DataFrame) -> _Counts:
+    """Count row events and DDL in one look. In: change events, `inside` and `taken` BOOLEAN."""
+    found = (
+        candidates.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)))
+        .groupBy("kind", "database", "table", "inside", "taken", (F.size("key_columns") == 0).alias("unkeyed"))
+        .count()
+        .collect()
+    )
+    rows = [r for r in found if r["kind"] == Kind.ROW]
+    window = [r for r in rows if r["inside"] and r["taken"]]
+    return _Counts(
+        rows=sum(r["count"] for r in window),
+        excluded=sum(r["count"] for r in rows if r["inside"] and not r["taken"]),
+        pending=sum(r["count"] for r in rows if not r["inside"]),
+        ddl=sum(r["count"] for r in found if r["kind"] == Kind.DDL and r["inside"] and r["taken"]),
+        unkeyed=any(r["unkeyed"] for r in window),
+        tables={(r["database"], r["table"]) for r in window},
+    )
+
+
+def _pieces(rows: DataFrame, lake: Lakehouse, *, unkeyed: bool) -> DataFrame:
+    """Row events as `changes.pieces` with `copy`; only where there may be tables without a key are copies counted."""
+    if not unkeyed:
+        return pieces(rows).withColumn("copy", F.lit(0))
+    split = pieces(_resolve_keys(rows, lake))
+    whole_rows = F.size("key_columns") == 0
+    return split.where(~whole_rows).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(whole_rows)))
+
+
+@dataclass(frozen=True)
+class _Late:
+    """Row events that came after their time."""
+
+    repeated: int = 0  # feeds without watermarks only; with them it is what remains of the late ones
+    unseen: int = 0
+    sample: list[dict[str, Any]] = field(default_factory=list)
+
+
+_NO_LATE = _Late()
+
+
+def _released_from(table: LakeTable, commit_ts: int) -> DataFrame:
+    """The row changes released at or above a commit_ts."""
+    return table.read().where((F.col("kind") == str(Kind.ROW)) & (F.col("commit_ts") >= commit_ts))
+
+
+def _too_late(judged: DataFrame) -> _Late:
+    """The groups of `order.group` of which nothing counts: all repeats, or never seen. Only asked for when some may be."""
+    dropped = judged.where(F.size("kept") == 0)
+    found = dropped.agg(F.sum("copies"), F.sum("unseen")).head()
+    copies, unseen = (found[0] or 0, found[1] or 0) if found else (0, 0)
+    if not unseen:
+        return _Late(repeated=copies)
+    first = F.get("pieces", F.lit(0))
+    shown = [first[c].alias(c) for c in ("topic", "partition", "offset", "op")]
+    sample = dropped.where("unseen > 0").select(*shown, "database", "table", "commit_ts", "key").limit(LATE_SAMPLE)
+    return _Late(copies - unseen, unseen, [r.asDict() for r in sample.collect()])
 
 
 @dataclass(frozen=True)
 class _Arrivals:
     rows: int
     late: int
+    lowest: int  # commit_ts of the row events
+    highest: int
     watermarks: PartitionWatermarks
 
 
@@ -184,13 +262,21 @@ def _arrivals(new: DataFrame, previous: Watermarks) -> _Arrivals:
             F.max(F.when(F.col("kind") == str(Kind.WATERMARK), F.col("commit_ts"))).alias("watermark"),
             F.count_if(row).alias("rows"),
             F.count_if(_late_row(previous)).alias("late"),
+            F.min(F.when(row, F.col("commit_ts"))).alias("lowest"),
+            F.max(F.when(row, F.col("commit_ts"))).alias("highest"),
         )
         .collect()
     )
     watermarks: PartitionWatermarks = {}
     for r in found:
         watermarks.setdefault(r["topic"], {})[str(r["partition"])] = r["watermark"]
-    return _Arrivals(sum(r["rows"] for r in found), sum(r["late"] for r in found), watermarks)
+    return _Arrivals(
+        rows=sum(r["rows"] for r in found),
+        late=sum(r["late"] for r in found),
+        lowest=min((r["lowest"] for r in found if r["rows"]), default=0),
+        highest=max((r["highest"] for r in found if r["rows"]), default=0),
+        watermarks=watermarks,
+    )
 
 
 def _at_or_above(previous: Watermarks, topics: Iterable[str]) -> Column:
@@ -270,7 +356,7 @@ def _once(ddl: DataFrame) -> DataFrame:
     )
 
 
-def _late(late: DataFrame, table: LakeTable, lake: Lakehouse) -> tuple[int, list[dict[str, Any]]]:
+def _late(late: DataFrame, table: LakeTable, lake: Lakehouse) -> _Late:
     """How many late row events were never seen, and a sample of them; what was released before is read by commit_ts."""
     split = pieces(_resolve_keys(late, lake)).where("weight = 1").persist()
     try:
@@ -283,7 +369,7 @@ def _late(late: DataFrame, table: LakeTable, lake: Lakehouse) -> tuple[int, list
         # A copy of a late event that was never seen is a repeat, not another event.
         distinct = unseen.dropDuplicates([*change, "piece_op"])
         sample = [r.asDict() for r in distinct.select(*shown).orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
-        return distinct.count() if len(sample) == LATE_SAMPLE else len(sample), sample
+        return _Late(unseen=distinct.count() if len(sample) == LATE_SAMPLE else len(sample), sample=sample)
     finally:
         split.unpersist()
 
@@ -299,15 +385,17 @@ def _shaped(out: DataFrame, number: int) -> DataFrame:
     )
 
 
-def _counted(table: LakeTable, number: int) -> tuple[int, int, int]:
-    """Row events released, copies dropped and DDL statements, as release `number` has them."""
-    found = (
-        table.read()
-        .where(F.col("release") == number)
-        .agg(F.sum("events"), F.sum("repeats"), F.count_if(F.col("kind") == str(Kind.DDL)))
-        .head()
-    )
-    return (found[0] or 0, found[1] or 0, found[2]) if found else (0, 0, 0)
+def _append(table: LakeTable, rows: DataFrame, cursor: Cursor) -> tuple[int, int, int]:
+    """Commit a release; how many row events it releases, how many copies it drops, how many DDL statements it has.
+
+    They are counted while they are written: the first look into a table after a commit costs as much as a small commit.
+    """
+    counted = Observation()
+    statements = F.count_if(F.col("kind") == str(Kind.DDL))
+    observed = [F.sum("events").alias("released"), F.sum("repeats").alias("duplicate"), statements.alias("ddl")]
+    table.append(rows.observe(counted, *observed), cursor)
+    found = counted.get
+    return found["released"] or 0, found["duplicate"] or 0, found["ddl"] or 0
 
 
 def _add(totals: dict[str, int], more: dict[str, int]) -> dict[str, int]:

@@ -21,9 +21,9 @@ from cdc_assets.history.columns import (
     type_rows,
     wire_types,
 )
-from cdc_assets.history.versions import boundaries, timeline, versions
+from cdc_assets.history.versions import boundaries, number_copies, timeline, versions
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable
-from cdc_assets.protocols.events import Kind
+from cdc_assets.protocols.events import TSO_LOGICAL_BITS, Kind
 from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, struct
 
 STAGE = "history"
@@ -43,6 +43,8 @@ CDC_COLUMNS = struct(
     _cdc_partition=INT,
     _cdc_offset=BIGINT,
 )
+# In tables without a key only: which of several equal rows, from 1.
+COPY = "_cdc_copy"
 _PARTITION_BY = ["_cdc_is_current"]
 _PROPERTIES = {
     "delta.columnMapping.mode": "name",  # any name that MySQL allows
@@ -84,6 +86,7 @@ class _Work:
     through: int
     changes: int
     since: int
+    keyless: bool
     types: dict[str, str]
     declared: dict[str, str]
 
@@ -122,6 +125,7 @@ def _plan(lake: Lakehouse, due: Due) -> list[_Work]:
             F.max("commit_ts").alias("commit_ts"),
             F.min("commit_ts").alias("since"),
             F.min("jdbc_types").alias("jdbc_types"),
+            F.max(F.size("key_columns")).alias("key_size"),
         )
         .collect()
     )
@@ -141,7 +145,8 @@ def _plan(lake: Lakehouse, due: Due) -> list[_Work]:
         types = wire_types((r["commit_ts"], r["mysql_types"], r["jdbc_types"]) for r in mine)
         shape = declared.get((database, table), (0, {}))[1]
         changes, since = sum(r["changes"] for r in mine), min(r["since"] for r in mine)
-        plan.append(_Work(database, table, first, last, changes, since, types, shape))
+        keyless = all(r["key_size"] == 0 for r in mine)
+        plan.append(_Work(database, table, first, last, changes, since, keyless, types, shape))
     return plan
 
 
@@ -153,7 +158,7 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     mine = (F.col("database") == work.database) & (F.col("table") == work.table) & (F.col("kind") == str(Kind.ROW))
     changes = lake.released_changes.read().where(within & mine)
     columns = _columns(feed, work, changes, present)
-    _shape_table(table, columns, present, created=created)
+    _shape_table(table, columns, present, created=created, keyless=work.keyless)
     schema = StructType([StructField(c.column, c.target) for c in columns])
     held = _held(table)
     present_names = {f.name for f in present.values()} | set(schema.names)
@@ -162,7 +167,9 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     counted = Observation()
     typed = type_rows(parse_images(changes, columns), columns, feed.protocol, feed.time_zone)
     watched = typed.observe(counted, F.count_if("has_problem").alias("lost"))
-    new = versions(boundaries(timeline(watched, _open_versions(table, changes, work, schema)))).persist()
+    standing = _open_versions(table, changes, work, schema)
+    numbered = number_copies(watched, standing) if work.keyless else watched.withColumn("copy", F.lit(0))
+    new = versions(boundaries(timeline(numbered, standing))).persist()
     try:
         opens = F.col("op").isNotNull()
         found = new.agg(F.count_if(~opens), F.count_if(opens), F.count_if(opens & F.col("to_ts").isNull())).head()
@@ -172,7 +179,7 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
             lost = problems(typed, columns)
             quarantined = quarantine.add(lake.quarantine, lost, STAGE, work.after, work.through)
         held = {"versions": held["versions"] + opened, "current": held["current"] + left_open - closed}
-        _write(table, new, schema, {"sequence": work.through} | held, closes=closed > 0)
+        _write(table, new, schema, {"sequence": work.through} | held, closes=closed > 0, keyless=work.keyless)
     finally:
         new.unpersist()
     return TableReport(
@@ -215,12 +222,13 @@ def _columns(feed: Feed, work: _Work, changes: DataFrame, present: dict[str, Str
 
 
 def _shape_table(
-    table: LakeTable, columns: list[SourceColumn], present: dict[str, StructField], *, created: bool
+    table: LakeTable, columns: list[SourceColumn], present: dict[str, StructField], *, created: bool, keyless: bool
 ) -> None:
     """Create the table, or add and widen columns. Each step is one that a run that comes again finds done."""
     if created:
         own = [StructField(c.column, c.target) for c in columns]
-        table.create(StructType([*CDC_COLUMNS, *own]), _PARTITION_BY, _PROPERTIES)
+        copy = [StructField(COPY, INT)] if keyless else []
+        table.create(StructType([*CDC_COLUMNS, *copy, *own]), _PARTITION_BY, _PROPERTIES)
         return
     name = f"delta.{quoted(table.path)}"
     added = [c for c in columns if c.column.lower() not in present]
@@ -239,19 +247,27 @@ def _held(table: LakeTable) -> dict[str, int]:
 
 
 def _open_versions(table: LakeTable, changes: DataFrame, work: _Work, schema: StructType) -> DataFrame:
-    """The open versions of the keys of `changes`: key, commit_ts, row. Only the partition of open versions is read."""
+    """The open versions of the keys of `changes`: key, copy, commit_ts, row. Only the partition of open ones is read."""
     row = F.struct(*[F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in schema])
     current = table.read().where(F.col("_cdc_is_current") == F.lit(True))  # noqa: FBT003
-    rows = current.select(F.col("_cdc_key").alias("key"), F.col("_cdc_from_ts").alias("commit_ts"), row.alias("row"))
+    rows = current.select(
+        F.col("_cdc_key").alias("key"),
+        (F.col(COPY) if work.keyless else F.lit(0)).alias("copy"),
+        F.col("_cdc_from_ts").alias("commit_ts"),
+        row.alias("row"),
+    )
     if not work.after:
         return rows.limit(0)  # nothing has been written yet: no need to gather the keys
     keys = changes.select("key").distinct()
     return rows.join(F.broadcast(keys) if work.changes <= _BROADCAST_CHANGES else keys, on="key", how="left_semi")
 
 
-def _write(table: LakeTable, new: DataFrame, schema: StructType, cursor: Cursor, *, closes: bool) -> None:
+def _write(
+    table: LakeTable, new: DataFrame, schema: StructType, cursor: Cursor, *, closes: bool, keyless: bool
+) -> None:
     """Close and open versions, and advance the table's cursor, in one transaction."""
     own = {f.name: F.col("row").getField(f.name) for f in schema}
+    copy = {COPY: F.col("copy")} if keyless else {}
     filled: dict[str, Column] = {
         "_cdc_key": F.col("key"),
         "_cdc_from_ts": F.col("commit_ts"),
@@ -264,7 +280,9 @@ def _write(table: LakeTable, new: DataFrame, schema: StructType, cursor: Cursor,
         "_cdc_topic": F.col("topic"),
         "_cdc_partition": F.col("partition"),
         "_cdc_offset": F.col("offset"),
-    } | own
+        **copy,
+        **own,
+    }
     rows = new.select("op", *[c.alias(name) for name, c in filled.items()])
     if not closes:
         table.append(rows.drop("op"), cursor)
@@ -272,12 +290,15 @@ def _write(table: LakeTable, new: DataFrame, schema: StructType, cursor: Cursor,
     # A row that closes a version finds it by its key; one that opens a version must find none.
     key = F.when(F.col("op").isNull(), F.col("_cdc_key"))
     source = rows.withColumn("_cdc_close_key", key).drop("op").alias("s")
+    same = "t._cdc_is_current = true AND t._cdc_key = s._cdc_close_key"
+    if keyless:
+        same += f" AND t.{COPY} = s.{COPY}"
     update = {c: F.col(f"s.{c}") for c in ("_cdc_to_ts", "_cdc_valid_to", "_cdc_is_current", "_cdc_closed_by")}
     with table.transaction(cursor):
         (
             table.delta()
             .alias("t")
-            .merge(source, "t._cdc_is_current = true AND t._cdc_key = s._cdc_close_key")
+            .merge(source, same)
             .whenMatchedUpdate(set=dict(update))
             .whenNotMatchedInsert(
                 "s._cdc_close_key IS NULL", values={quoted(c): F.col(f"s.{quoted(c)}") for c in filled}
@@ -288,7 +309,7 @@ def _write(table: LakeTable, new: DataFrame, schema: StructType, cursor: Cursor,
 
 def _instant(commit_ts: str) -> Column:
     """The physical part of a TSO as an instant."""
-    return F.timestamp_millis(F.shiftright(commit_ts, 18))
+    return F.timestamp_millis(F.shiftright(commit_ts, TSO_LOGICAL_BITS))
 
 
 def quoted(name: str) -> str:

@@ -1,34 +1,65 @@
 """Changes -> versions: the chain of each key, computed apart from any writing.
 
 The steps, each a frame: `timeline` (the open version of each key, and its changes), `boundaries` (where the state really
-changes), `versions` (from one boundary to the next).
+changes), `versions` (from one boundary to the next). Before them, for tables without a key, `number_copies`.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from cdc_assets.protocols.events import Op
 
 _DELETE = str(Op.DELETE)
+_INSERT = str(Op.INSERT)
 _COORDINATES = ["topic", "partition", "offset"]
+# Changes of one key in the order in which they happened; an open version of before has release 0.
+_ORDER = ["commit_ts", "release", "ordinal"]
+
+
+def number_copies(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
+    """Give each change of a table without a key the copy of the row that it is about.
+
+    An insert opens the copy after the last that is open; a delete closes the newest open copy; a delete of a row that has
+    no open copy is left out, and so is an update to an equal row.
+
+    In: changes with key (the row itself), commit_ts, release, ordinal, op, topic, partition, offset; open versions with
+    key and copy. Out: the changes, with `copy` INT from 1.
+    """
+    held = open_versions.groupBy("key").agg(F.max("copy").alias("held"))
+    by_row = Window.partitionBy("key").orderBy(*_ORDER, *_COORDINATES)
+    step = F.when(F.col("op") == _DELETE, -1).when(F.col("op") == _INSERT, 1).otherwise(0)
+    start = F.coalesce("held", F.lit(0))
+    return (
+        changes.join(held, on="key", how="left")
+        .withColumn("step", step)
+        .withColumn("sum", start + F.sum("step").over(by_row))
+        # Below zero there is nothing to delete: the sum counts from its lowest point then.
+        .withColumn("count", F.col("sum") - F.least(F.lit(0), F.min("sum").over(by_row)))
+        .withColumn("before", F.coalesce(F.lag("count").over(by_row), start))
+        .withColumn("copy", F.when(F.col("step") > 0, F.col("count")).when(F.col("step") < 0, F.col("before")))
+        .where("copy > 0")
+        .withColumn("copy", F.col("copy").cast("int"))
+        .drop("held", "step", "sum", "count", "before")
+    )
 
 
 def timeline(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
     """The changes of each key after its open version.
 
-    In: changes with key, commit_ts, op, row STRUCT, topic, partition, offset; open versions with key, commit_ts (their
-    from) and row.
-    Out: key, commit_ts, op (null: the open version), row, topic, partition, offset.
+    In: changes with key, copy (0 in tables with a key), commit_ts, release, ordinal, op, row STRUCT, topic, partition,
+    offset; open versions with key, copy, commit_ts (their from) and row.
+    Out: key, copy, commit_ts, release, ordinal, op (null: the open version), row, topic, partition, offset.
     """
-    columns = ["key", "commit_ts", "op", "row", *_COORDINATES]
-    return changes.select(*columns).unionByName(
-        open_versions.select("key", "commit_ts", "row"), allowMissingColumns=True
+    columns = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
+    standing = open_versions.select(
+        "key", "copy", "commit_ts", F.lit(0).cast("bigint").alias("release"), F.lit(0).alias("ordinal"), "row"
     )
+    return changes.select(*columns).unionByName(standing, allowMissingColumns=True)
 
 
 def boundaries(line: DataFrame) -> DataFrame:
     """Leave out what changes nothing: updates to an equal row, deletes of what is not there. In and out: `timeline`."""
-    by_key = Window.partitionBy("key").orderBy("commit_ts")
+    by_key = _chain()
     state = F.struct(F.coalesce(F.col("op") != _DELETE, F.lit(True)).alias("exists"), "row")  # noqa: FBT003
     before = F.lag(state).over(by_key)
     existed = F.coalesce(before["exists"], F.lit(False))  # noqa: FBT003
@@ -43,11 +74,15 @@ def versions(bounds: DataFrame) -> DataFrame:
     In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open). An open version of
     before (op null) that stays open is left out: nothing is to be done about it.
     """
-    by_key = Window.partitionBy("key").orderBy("commit_ts")
+    by_key = _chain()
     closed_by = F.when(F.lead("op").over(by_key) == _DELETE, _DELETE).otherwise(F.lit("update"))
     to_ts = F.lead("commit_ts").over(by_key)
     lasting = bounds.withColumn("to_ts", to_ts).withColumn("closed_by", F.when(to_ts.isNotNull(), closed_by))
     return lasting.where(_touched() & (F.coalesce(F.col("op"), F.lit("")) != _DELETE))
+
+
+def _chain() -> WindowSpec:
+    return Window.partitionBy("key", "copy").orderBy(*_ORDER)
 
 
 def _touched() -> Column:

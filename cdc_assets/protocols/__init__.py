@@ -14,6 +14,11 @@ Decoder = Callable[[DataFrame, Feed], DataFrame]
 DECODERS: dict[str, Decoder] = {"canal-json": canal_json.decode}
 
 
+def gated(feed: Feed) -> bool:
+    """Whether the feed has watermarks, and so a gate that holds back what may not be complete."""
+    return feed.tidb_extension
+
+
 def require_supported(name: str, feed: Feed) -> None:
     """Stop, in one line, at a feed that the feeds file may describe but this version cannot run.
 
@@ -23,10 +28,6 @@ def require_supported(name: str, feed: Feed) -> None:
     if feed.protocol not in DECODERS:
         raise FeedsError(
             f"feeds.{name}.protocol: {feed.protocol} is not supported yet; supported: {', '.join(DECODERS)}"
-        )
-    if feed.protocol == "canal-json" and not feed.tidb_extension:
-        raise FeedsError(
-            f"feeds.{name}.tidb_extension: false is not supported yet; set enable-tidb-extension=true in TiCDC"
         )
     if feed.source.recorded is None:
         raise FeedsError(f"feeds.{name}.source: kafka is not supported yet; supported: recorded")

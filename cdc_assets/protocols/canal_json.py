@@ -1,21 +1,25 @@
-"""TiCDC Canal-JSON (`ticdc-canal-json`, with the TiDB extension): raw records -> change events.
+"""Canal-JSON in all its dialects (`ticdc-canal-json`, and Canal's flat message): raw records -> change events.
 
 Which event a message is, by the specification's section on parsing: `isDdl` true is a DDL event; else `type`
-TIDB_WATERMARK is a WATERMARK event; else it is a DML event.
+TIDB_WATERMARK is a WATERMARK event; else it is a DML event. Canal's QUERY messages that are no DDL hold the text of a DML
+statement. What else differs between the dialects is told from the message: whether it has `_tidb`, whether `old` holds all
+columns or the changed ones, how many rows `data` holds.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.protocols.events import SCHEMA, Kind, Op
+from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op
+from cdc_assets.protocols.payload import LZ4_MAGIC
 from cdc_assets.quarantine import Reason
 
 # One parse of the whole message. Objects under STRING come out as their own JSON text.
 _MESSAGE = (
     "m STRUCT<database: STRING, `table`: STRING, pkNames: ARRAY<STRING>, isDdl: BOOLEAN, type: STRING, es: BIGINT, "
     "sql: STRING, sqlType: STRING, mysqlType: STRING, data: ARRAY<STRING>, old: ARRAY<STRING>, "
-    "_tidb: STRUCT<commitTs: BIGINT, watermarkTs: BIGINT>>, _corrupt STRING"
+    "_tidb: STRUCT<commitTs: BIGINT, watermarkTs: BIGINT, onlyHandleKey: BOOLEAN, claimCheckLocation: STRING>>, "
+    "_corrupt STRING"
 )
 _OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
 
@@ -42,18 +46,19 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "value",
         F.from_json(wrapped, _MESSAGE, _OPTIONS).alias("parsed"),
     )
-    judged = message.withColumn("reason", _reason(text, wrapped))
+    judged = message.withColumn("reason", _reason(text, wrapped, extended=feed.tidb_extension))
     events = judged.select(
         "*", F.posexplode_outer(F.when(F.col("reason").isNull(), F.col("parsed.m.data"))).alias("index", "data")
     )
-    undecodable, ddl, watermark = F.col("reason").isNotNull(), _is_ddl(), _is_watermark()
+    undecodable, ddl, watermark, statement = F.col("reason").isNotNull(), _is_ddl(), _is_watermark(), _is_statement()
     kind = (
         F.when(undecodable, str(Kind.UNDECODABLE))
         .when(ddl, str(Kind.DDL))
         .when(watermark, str(Kind.WATERMARK))
+        .when(statement, str(Kind.STATEMENT))
         .otherwise(str(Kind.ROW))
     )
-    row = ~undecodable & ~ddl & ~watermark
+    row = ~undecodable & ~ddl & ~watermark & ~statement
     op = F.when(row, _op())
     old = F.try_element_at("parsed.m.old", F.col("index") + 1)
     decoded = {
@@ -62,7 +67,7 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "op": op,
         "database": F.when(~watermark, F.col("parsed.m.database")),
         "table": F.when(~watermark, F.nullif(F.col("parsed.m.table"), F.lit(""))),
-        "commit_ts": F.when(watermark, F.col("parsed.m._tidb.watermarkTs")).otherwise(F.col("parsed.m._tidb.commitTs")),
+        "commit_ts": _position(),
         "source_ms": F.col("parsed.m.es"),
         "key_columns": F.when(row, F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))),
         "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), _overlay(F.col("data"), old)),
@@ -70,7 +75,7 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "mysql_types": F.when(row, F.col("parsed.m.mysqlType")),
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
         "ddl_type": F.when(~undecodable & ddl, F.col("parsed.m.type")),
-        "ddl_statement": F.when(~undecodable & ddl, F.col("parsed.m.sql")),
+        "ddl_statement": F.when(~undecodable & (ddl | statement), F.col("parsed.m.sql")),
         "schema_version": F.lit(None),
         "table_id": F.lit(None),
         "source": F.lit(None),
@@ -86,14 +91,25 @@ def _is_watermark() -> Column:
     return F.coalesce(F.col("parsed.m.type") == "TIDB_WATERMARK", F.lit(False))  # noqa: FBT003
 
 
+def _is_statement() -> Column:
+    return ~_is_ddl() & F.coalesce(F.col("parsed.m.type") == "QUERY", F.lit(False))  # noqa: FBT003
+
+
+def _position() -> Column:
+    """The commit_ts, or what a watermark says; without the TiDB extension the source's milliseconds as a TSO."""
+    commit_ts = F.coalesce(F.col("parsed.m._tidb.commitTs"), F.shiftleft("parsed.m.es", TSO_LOGICAL_BITS))
+    return F.when(_is_watermark(), F.col("parsed.m._tidb.watermarkTs")).otherwise(commit_ts)
+
+
 def _op() -> Column:
     table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
     return F.try_element_at(table, F.col("parsed.m.type"))
 
 
-def _reason(text: Column, wrapped: Column) -> Column:
-    """Why a message cannot be decoded; null when it can."""
-    position = F.when(_is_watermark(), F.col("parsed.m._tidb.watermarkTs")).otherwise(F.col("parsed.m._tidb.commitTs"))
+def _reason(text: Column, wrapped: Column, *, extended: bool) -> Column:
+    """Why a message cannot be decoded; null when it can. `extended`: the feed's messages have `_tidb`."""
+    position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
+    position = F.when(_is_watermark(), _position()).otherwise(position)
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
     # No MySQL or TiDB has longer names, and no file system much longer ones.
     too_long = (F.length("parsed.m.database") > _LONGEST_NAME) | (F.length("parsed.m.table") > _LONGEST_NAME)
@@ -104,16 +120,19 @@ def _reason(text: Column, wrapped: Column) -> Column:
     return (
         F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
+        .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(
             F.col("parsed.m").isNull() | F.col("parsed._corrupt").isNotNull(),
             F.when(F.try_parse_json(wrapped).isNull(), str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE)),
         )
-        .when(~_is_ddl() & ~_is_watermark() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
-        .when(F.col("parsed.m._tidb").isNull(), str(Reason.MISSING_TIDB_EXTENSION))
+        .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
+        .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
+        .when(F.col("parsed.m._tidb.claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
+        .when(F.col("parsed.m._tidb.onlyHandleKey"), str(Reason.HANDLE_KEY_ONLY))
         .when(position.isNull(), str(Reason.MISSING_FIELD))
         .when((position < 0) | F.coalesce(too_long, F.lit(False)), str(Reason.WRONG_TYPE))  # noqa: FBT003
-        .when(_is_watermark(), F.lit(None))
+        .when(_is_watermark() | _is_statement(), F.lit(None))
         .when(_is_ddl(), F.when(F.coalesce(F.length("parsed.m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))  # noqa: FBT003
     )

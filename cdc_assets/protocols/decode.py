@@ -10,6 +10,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import Lakehouse, next_sequence
 from cdc_assets.protocols import DECODERS
 from cdc_assets.protocols.events import SCHEMA, Kind
+from cdc_assets.protocols.payload import claim, unpack
 
 STAGE = "decode"
 
@@ -41,10 +42,15 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
     table.create(SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "batch": 0}
     settled = (lake.released_changes.cursor() or {"batch": 0})["batch"]
-    through = (raw.cursor() or {"sequence": 0})["sequence"]
+    taken_in = raw.cursor() or {"sequence": 0, "packed": 0}
+    through, packed_batch = taken_in["sequence"], taken_in["packed"]
     report = DecodeReport(cursor["batch"], through)
     if through > cursor["batch"]:
         new = raw.read().where(F.col("batch") > cursor["batch"])
+        if packed_batch > cursor["batch"]:
+            new = unpack(new)
+        if feed.claim_check:
+            new = claim(new, feed.claim_check)
         counted = Observation()
         counts = [F.count_if(F.col("kind") == str(kind)).alias(str(kind)) for kind in Kind]
         events = DECODERS[feed.protocol](new, feed).observe(counted, *counts)

@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from cdc_assets.schema import BIGINT, INT, STRING, TIMESTAMP, array, struct
 
+# A TSO is physical milliseconds << 18 | a logical counter.
+TSO_LOGICAL_BITS = 18
+
 
 class Kind(StrEnum):
     """What an event is."""
@@ -11,6 +14,7 @@ class Kind(StrEnum):
     ROW = "row"
     DDL = "ddl"
     WATERMARK = "watermark"
+    STATEMENT = "statement"  # the text of a DML statement, beside its row events: counted, and of no further use
     UNDECODABLE = "undecodable"  # holds the record's place; `reason` says why, and the record is in quarantine
 
 

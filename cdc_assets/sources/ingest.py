@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from cdc_assets import quarantine
 from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
+from cdc_assets.protocols.payload import packed
 from cdc_assets.quarantine import Reason
 from cdc_assets.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, struct
 from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
@@ -56,7 +57,7 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     table = lake.raw_records
     table.create(SCHEMA)
     lake.quarantine.create(quarantine.SCHEMA)
-    cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}}
+    cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}, "packed": 0}
     folder = feed.source.recorded
     if folder is None:
         raise ValueError("The feed's source is not a folder of recorded snapshots.")
@@ -69,8 +70,11 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
 
     # The coordinates alone first: the cursor must be known before the commit, and only where a coordinate comes twice
     # are whole records shuffled.
-    per_record = lines.groupBy("topic", "partition", "offset").count()
+    per_record = lines.groupBy("topic", "partition", "offset").agg(
+        F.count("*").alias("count"), F.max(packed(F.col("value"))).alias("packed")
+    )
     summary = per_record.groupBy("topic", "partition").agg(
+        F.max("packed").alias("packed"),
         F.sum("count").alias("lines"),
         F.count("*").alias("records"),
         F.min("offset").alias("lo"),
@@ -103,9 +107,13 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
         )
         quarantine.add(lake.quarantine, frame, STAGE, batch - 1, batch)
     held = _merged(cursor["offsets"], offsets)
-    new_cursor: Cursor = {"sequence": batch, "files": files, "offsets": held}
-    table.append(records.select(*SCHEMA.names), new_cursor)
-    taken = table.read().where(F.col("batch") == batch).count()
+    # The newest batch with values that may be compressed: only for such batches does decoding look into every value.
+    newest_packed = batch if any(r["packed"] for r in rows) else cursor["packed"]
+    new_cursor: Cursor = {"sequence": batch, "files": files, "offsets": held, "packed": newest_packed}
+    # Counted as they are written: the first look into a table after a commit costs as much as the small commit itself.
+    counted = Observation()
+    table.append(records.select(*SCHEMA.names).observe(counted, F.count("*").alias("taken")), new_cursor)
+    taken = counted.get["taken"]
     different = sum(r["records"] for r in rows if r["topic"] is not None)
     return IngestReport(batch, changed, total, different, held_before, taken, bad, offsets, held)
 

@@ -46,7 +46,9 @@ def conserved(lake: Lakehouse, feed: Feed) -> Counts:
     classes = Counter(_classes(lake, feed, events, rows))
     own = [c for c in changes if c["kind"] == "row"]
     released, duplicate = sum(c["events"] for c in own), sum(c["repeats"] for c in own)
-    assert released + duplicate == classes["window"], "row events below the watermark that are not released, or too many"
+    assert released + duplicate == classes["window"], (
+        "row events below the watermark that are not released, or too many"
+    )
     return Counts(
         len(raw),
         len(undecodable),

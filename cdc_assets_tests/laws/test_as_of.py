@@ -61,7 +61,7 @@ def column_types(scenario: str) -> dict[str, dict[str, str]]:
 
 def expected_value(text: str | None, mysql_type: str, zone: str) -> Any:
     """MySQL's text as the value that the history is to hold, instants as UTC text."""
-    base = mysql_type.split("(")[0].split(" ")[0]
+    base = mysql_type.split("(", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     if text is None or base in {"varchar", "text", "enum", "time"}:
         return text
     if base in {"int", "bigint"}:
@@ -227,7 +227,9 @@ def test_an_as_of_query_at_every_commit_gives_the_rows_of_then(recorded: Callabl
                 for r in rows
                 if r["_cdc_from_ts"] <= position and (r["_cdc_to_ts"] is None or position < r["_cdc_to_ts"])
             ]
-            assert sorted(seen, key=repr) == sorted(state[table].values(), key=lambda r: repr({c: r[c] for c in types[table]}))
+            assert sorted(seen, key=repr) == sorted(
+                state[table].values(), key=lambda r: repr({c: r[c] for c in types[table]})
+            )
     assert any(state.values())
 
 

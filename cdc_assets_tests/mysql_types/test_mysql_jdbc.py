@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.jdbc import code_is_permitted
 from cdc_assets.mysql_types.reference import JDBC, TYPES, Source

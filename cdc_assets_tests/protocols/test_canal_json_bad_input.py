@@ -34,7 +34,13 @@ def nested(opening: str, closing: str, depth: int = 2000) -> str:
     return opening * depth + "1" + closing * depth
 
 
-DDL = {"isDdl": True, "type": "CREATE", "sql": "CREATE TABLE `shop`.`t` (`id` INT PRIMARY KEY)", "data": None, "old": None}
+DDL = {
+    "isDdl": True,
+    "type": "CREATE",
+    "sql": "CREATE TABLE `shop`.`t` (`id` INT PRIMARY KEY)",
+    "data": None,
+    "old": None,
+}
 MALFORMED, WRONG_TYPE, MISSING = Reason.MALFORMED_JSON, Reason.WRONG_TYPE, Reason.MISSING_FIELD
 
 # name -> (the record's value, why it is in quarantine)
@@ -218,8 +224,9 @@ def test_a_second_run_quarantines_nothing_again(bad: Bad) -> None:
 LONG_NAME = "長" * 64  # MySQL allows 64 characters
 CLIMBING = "../../x"
 COLUMNS = [
-    "id", "_cdc_op", "_CDC_key", "a.b", "back`tick", "two words", " ", "größe", "列", 'quo"te', "it's", "100%", "%2F", "a,b;c(d)=e",
-    "{}", "new\nline", "tab\there", "select", "back\\slash", "$.x", "[0]", "-1", "*", "__", "emoji 🚀", LONG_NAME,
+    "id", "_cdc_op", "_CDC_key", "a.b", "back`tick", "two words", " ", "größe", "列", 'quo"te', "it's", "100%", "%2F",
+    "a,b;c(d)=e", "{}", "new\nline", "tab\there", "select", "back\\slash", "$.x", "[0]", "-1", "*", "__",
+    "emoji 🚀", LONG_NAME,
 ]  # fmt: skip
 TABLES = [(CLIMBING, ".."), ("a`b.c 'd' \"e\" %2F ü/..\\", ".")]
 TYPES = {c: "bigint" if c == "id" else "varchar" for c in COLUMNS}

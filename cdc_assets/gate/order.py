@@ -1,0 +1,167 @@
+"""The gate of feeds without watermarks: per key, in Kafka's order, what is not a repeat.
+
+Such a feed has no commit_ts of its own but the source's clock, of milliseconds (TiCDC) or whole seconds (Canal): many
+changes of a key may share it. A change is a repeat when the key has got the same change at the same time already, unless
+it goes on from the state that the key is in (a row that changes to and fro within one second does). A change that lies
+before what its key has already got comes too late: a repeat, or one that was never seen.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.gate.changes import IMAGE
+from cdc_assets.protocols.events import Op
+
+GROUP = ["database", "table", "key", "copy", "commit_ts"]
+_DELETE, _INSERT, _UPDATE = str(Op.DELETE), str(Op.INSERT), str(Op.UPDATE)
+
+
+def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
+    """Judge the pieces of each key and commit_ts.
+
+    In: `changes.pieces` with `copy`; the changes released before at or above the lowest commit_ts of these (or None when
+    there are none): database, table, key, commit_ts, release, ordinal, op, before, after.
+    Out: `GROUP`, `pieces` ARRAY<STRUCT> in Kafka's order, `kept` ARRAY<INT> (indices of those that count), `copies` INT
+    (row events among all), `unseen` INT (row events that came too late and were never seen).
+    """
+    order = ["record_timestamp", "topic", "partition", "offset", "index", "piece"]
+    columns = [*order, "weight", *(c for c in IMAGE if c not in order)]
+    fields = [*[F.col(c) for c in columns], F.col("piece_op").alias("op")]
+    pieces = split.groupBy(*GROUP).agg(
+        F.array_sort(F.collect_list(F.struct(*fields))).alias("pieces"), F.sum("weight").cast("int").alias("copies")
+    )
+    if prior is None:
+        judged = pieces.select("*", F.lit(False).alias("late"), _no_contents().alias("before_them"))  # noqa: FBT003
+    else:
+        content = F.struct(
+            "release", "ordinal", "op", _normal("before").alias("before"), _normal("after").alias("after")
+        )
+        same_time = prior.groupBy("database", "table", "key", "commit_ts").agg(
+            F.array_sort(F.collect_list(content)).alias("there")
+        )
+        newest = prior.groupBy("database", "table", "key").agg(F.max("commit_ts").alias("newest"))
+        known = F.transform("there", lambda c: F.struct(c["op"].alias("op"), c["before"], c["after"]))
+        judged = (
+            pieces.join(same_time, on=["database", "table", "key", "commit_ts"], how="left")
+            .join(newest, on=["database", "table", "key"], how="left")
+            .withColumn("late", F.coalesce(F.col("newest") > F.col("commit_ts"), F.lit(False)))  # noqa: FBT003
+            .withColumn("before_them", F.coalesce(known, _no_contents()))
+        )
+    alone = (F.size("pieces") == 1) & (F.size("before_them") == 0)
+    kept = (
+        F.when(F.col("late"), F.array().cast("array<int>"))
+        # Equal rows of a table without a key are told apart by `copy`.
+        .when(alone | (F.col("copy") > 0), F.array(F.lit(0)))
+        .otherwise(_fold())
+    )
+    contents = F.zip_with("pieces", _contents(), lambda p, c: F.struct(p["weight"].alias("weight"), c.alias("c")))
+    lost = F.filter(contents, lambda x: (x["weight"] == 1) & ~F.exists("before_them", lambda q: _same(q, x["c"])))
+    unseen = F.when(F.col("late"), F.size(lost)).otherwise(F.lit(0))
+    return judged.select(*GROUP, "pieces", kept.alias("kept"), "copies", unseen.alias("unseen"))
+
+
+def changes(grouped: DataFrame) -> DataFrame:
+    """The changes that count, a delete and the insert after it as one update.
+
+    In: `group`. Out: as `changes.net`, with `ordinal` INT: the place among the changes of the key at this commit_ts.
+    """
+    pieces = F.transform("kept", lambda i: F.get("pieces", i))
+    nothing = F.struct(F.lit(None).cast("int").alias("d"), F.lit(None).cast("int").alias("u"))
+    empty = F.slice(F.array(nothing), 1, 0)
+
+    def join(out: Column, i: Column) -> Column:
+        op = F.get("counted", i)["op"]
+        last = F.try_element_at(out, F.lit(-1))
+        pair = (op == _INSERT) & last["u"].isNull() & last["d"].isNotNull()
+        joined = F.array(F.struct(last["d"].alias("d"), i.alias("u")))
+        single = F.when(op == _DELETE, _pair(i, None)).otherwise(_pair(None, i))
+        replaced = F.concat(F.slice(out, 1, F.greatest(F.size(out) - 1, F.lit(0))), joined)
+        return F.when(F.coalesce(pair, F.lit(False)), replaced).otherwise(F.concat(out, F.array(single)))  # noqa: FBT003
+
+    netted = F.aggregate(F.sequence(F.lit(0), F.size("counted") - 1), empty, join)
+    flat = (
+        grouped.where(F.size("kept") > 0)
+        .withColumn("counted", pieces)
+        .select("*", F.posexplode(netted).alias("ordinal", "pair"))
+        .withColumn("d", F.get("counted", F.col("pair.d")))
+        .withColumn("u", F.get("counted", F.col("pair.u")))
+    )
+    end = F.coalesce("u", "d")
+    replaced = F.col("d").isNotNull() & F.col("u").isNotNull()
+    before = F.when(F.col("d").isNotNull(), F.col("d.before")).when(end["op"] == _UPDATE, F.col("u.before"))
+    events = F.coalesce(F.col("d.weight"), F.lit(0)) + F.coalesce(F.col("u.weight"), F.lit(0))
+    counted = F.aggregate("counted", F.lit(0), lambda n, p: n + p["weight"])
+    return flat.select(
+        *GROUP,
+        *[end[c].alias(c) for c in IMAGE if c not in {"before", "after"}],
+        F.when(replaced, _UPDATE).otherwise(end["op"]).alias("op"),
+        before.alias("before"),
+        F.col("u.after").alias("after"),
+        "ordinal",
+        events.alias("events"),
+        F.when(F.col("ordinal") == 0, F.col("copies") - counted).otherwise(F.lit(0)).alias("repeats"),
+    )
+
+
+def _pair(d: Column | None, u: Column | None) -> Column:
+    none = F.lit(None).cast("int")
+    return F.struct((none if d is None else d).alias("d"), (none if u is None else u).alias("u"))
+
+
+def _normal(image: str | Column) -> Column:
+    """An image's text without what says nothing: blanks and the form of escapes."""
+    return F.to_json(F.from_json(image, "MAP<STRING, STRING>"), {"ignoreNullFields": "false"})
+
+
+def _no_contents() -> Column:
+    content = F.struct(*[F.lit(None).cast("string").alias(c) for c in ("op", "before", "after")])
+    return F.slice(F.array(content), 1, 0)
+
+
+def _contents() -> Column:
+    """What each piece did, for comparing."""
+    return F.transform(
+        "pieces",
+        lambda p: F.struct(
+            p["op"].alias("op"), _normal(p["before"]).alias("before"), _normal(p["after"]).alias("after")
+        ),
+    )
+
+
+def _same(a: Column, b: Column) -> Column:
+    """Whether two pieces leave the same behind: a row gone, or a row as it is."""
+    gone = b["op"] == _DELETE
+    left = F.when(gone, a["before"].eqNullSafe(b["before"])).otherwise(
+        a["after"].isNotNull() & a["after"].eqNullSafe(b["after"])
+    )
+    return F.coalesce(left, F.lit(False))  # noqa: FBT003
+
+
+def _fold() -> Column:
+    """The indices of the pieces that count, one after the other, beginning with what was there at this time before."""
+    last = F.try_element_at("before_them", F.lit(-1))
+    start = F.struct(
+        F.array().cast("array<int>").alias("kept"),
+        (F.size("before_them") > 0).alias("known"),
+        last["after"].alias("state"),
+        _contents().alias("c"),
+    )
+
+    def step(s: Column, i: Column) -> Column:
+        piece = F.get(s["c"], i)
+        repeated = F.exists("before_them", lambda q: _same(q, piece)) | F.exists(
+            s["kept"], lambda j: _same(F.get(s["c"], j), piece)
+        )
+        fits = F.when(piece["op"] == _INSERT, s["state"].isNull()).otherwise(piece["before"].eqNullSafe(s["state"]))
+        keep = ~repeated | (s["known"] & F.coalesce(fits, F.lit(False)))  # noqa: FBT003
+        return F.struct(
+            F.when(keep, F.concat(s["kept"], F.array(i))).otherwise(s["kept"]).alias("kept"),
+            (s["known"] | keep).alias("known"),
+            F.when(keep, piece["after"]).otherwise(s["state"]).alias("state"),
+            s["c"].alias("c"),
+        )
+
+    finish: Callable[[Column], Column] = lambda s: s["kept"]  # noqa: E731
+    return F.aggregate(F.sequence(F.lit(0), F.size("pieces") - 1), start, step, finish)

@@ -1,0 +1,393 @@
+"""The job as a user runs it: the `dagster` command, `make demo`, and the web server, each in processes of their own.
+
+One story, told once (a process with a Spark session takes its time), and looked at by many tests: a first run; a second
+with nothing new; one stopped by a broken type mapping; one, launched in the web server, after `type_mapping: warn`; and
+the audit.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.lakehouse import Lakehouse
+from cdc_assets_tests.support import Message, Record, Rows, Stream, tso
+
+PROJECT = Path(__file__).parents[2]
+JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
+DEMO = [sys.executable, "-m", "cdc_assets.demo"]
+ORDERS, ODD = Rows("shop", "orders"), Rows("shop", "注文 a.b")
+# The document's codes of bigint and varchar, and one that is varchar's by no document.
+CODES, WRONG = {"id": -5, "v": 12}, {"id": -5, "v": 3}
+
+FEEDS = """
+feeds:
+  shop:
+    protocol: canal-json
+    tidb_extension: true
+    type_mapping: {mapping}
+    source: {{recorded: snapshots, partitions: 2}}
+"""
+
+
+@dataclass
+class Story:
+    """What each chapter left: exit codes and output of the processes, commits below the lakehouse, answers of GraphQL."""
+
+    home: Path
+    server: str = ""
+    codes: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, dict[str, int]] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        mine = {
+            "CDC_FEEDS": str(self.home / "feeds.yaml"),
+            "CDC_LAKEHOUSE": str(self.home / "lake"),
+            "DAGSTER_HOME": str(self.home),
+            "CDC_SPARK_MASTER": "local[2]",
+            "CDC_SPARK_DRIVER_MEMORY": "1g",
+        }
+        return {k: v for k, v in os.environ.items() if not k.startswith(("CDC_", "DAGSTER_", "PYSPARK_"))} | mine
+
+    def feeds(self, mapping: str) -> None:
+        (self.home / "feeds.yaml").write_text(FEEDS.format(mapping=mapping))
+
+    def snapshot(self, name: str, records: list[Record]) -> None:
+        (self.home / "snapshots").mkdir(exist_ok=True)
+        (self.home / "snapshots" / name).write_text("".join(json.dumps(r) + "\n" for r in records))
+
+    def execute(self, chapter: str, command: list[str]) -> None:
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.home, capture_output=True, text=True, timeout=400, check=False
+        )
+        self.codes[chapter], self.outputs[chapter] = done.returncode, done.stdout + done.stderr
+        self.count(chapter)
+
+    def count(self, chapter: str) -> None:
+        root = self.home / "lake"
+        found: dict[str, int] = {}
+        for commit in root.glob("**/_delta_log/*.json"):
+            table = str(commit.parent.parent.relative_to(root))
+            found[table] = found.get(table, 0) + 1
+        self.commits[chapter] = found
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.server}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            told = json.load(answer)
+        assert "errors" not in told, told
+        return told["data"]
+
+    def launch(self, chapter: str, job: str) -> None:
+        """Launch a run in the web server, as its button does, and wait for its end."""
+        params = {
+            "selector": {"repositoryLocationName": "cdc_assets", "repositoryName": "__repository__", "jobName": job},
+            "runConfigData": {},
+        }
+        told = self.ask(LAUNCH, params=params)["launchRun"]
+        assert told["__typename"] == "LaunchRunSuccess", told
+        self.runs[chapter] = told["run"]["runId"]
+        for _ in range(400):
+            status = self.ask(STATUS, run=self.runs[chapter])["runOrError"]["status"]
+            if status in {"SUCCESS", "FAILURE", "CANCELED"}:
+                break
+            time.sleep(1)
+        self.outputs[chapter] = status
+        self.count(chapter)
+
+
+LAUNCH = """
+mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }
+"""
+STATUS = "query($run: ID!) { runOrError(runId: $run) { ... on Run { status } } }"
+ASSETS = """
+{ assetNodes {
+  assetKey { path } groupName description staleStatus
+  assetMaterializations(limit: 1) { runId metadataEntries { label
+    ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
+    ... on TableMetadataEntry { table { records } }
+    ... on TableSchemaMetadataEntry { schema { columns { name type description } } } } }
+  assetChecksOrError { ... on AssetChecks { checks { name blocking
+    executionForLatestMaterialization { runId status evaluation { success severity description
+      metadataEntries { label ... on TableMetadataEntry { table { records } } } } } } } } } }
+"""
+
+
+def coded(event: Message, codes: dict[str, int] = CODES) -> Message:
+    return event | {"sqlType": codes}
+
+
+def first_records() -> Stream:
+    stream = Stream(partitions=2)
+    stream.send(coded(ORDERS.insert(tso(10), 1, "a")), 0)
+    stream.send(coded(ORDERS.insert(tso(20), 2, "b")), 1)
+    stream.send(coded(ORDERS.update(tso(30), 1, "c", old="a")), 0)
+    stream.send(coded(ODD.insert(tso(40), 7, "odd")), 1)
+    stream.watermark(tso(100))
+    stream.send(coded(ORDERS.insert(tso(150), 3, "pending")), 0)
+    return stream
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    told = Story(tmp_path_factory.mktemp("project"))
+    (told.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
+    told.feeds("block")
+    stream = first_records()
+    told.snapshot("1.jsonl", stream.records)
+    told.execute("first", JOB)
+    told.execute("second", DEMO)
+    before = len(stream.records)
+    stream.send(coded(ORDERS.insert(tso(210), 4, "wrong code"), WRONG), 1)
+    stream.send(coded(ODD.update(tso(220), 7, "still odd", old="odd")), 0)
+    stream.watermark(tso(300))
+    told.snapshot("2.jsonl", stream.records[before:])
+    told.execute("blocked", DEMO)
+    told.feeds("warn")
+    with serve(told):
+        told.launch("fixed", "cdc_pipeline")
+        told.launch("audit", "audit")
+        told.answers["assets"] = told.ask(ASSETS)["assetNodes"]
+    yield told
+
+
+class serve:  # noqa: N801 -- a context manager
+    """The web server on a free port of the loopback, with the project's own workspace file."""
+
+    def __init__(self, told: Story) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.told = told
+
+    def __enter__(self) -> None:
+        command = [sys.executable, "-m", "dagster_webserver", "--workspace", str(PROJECT / "workspace.yaml")]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        self.log = (self.told.home / "server.log").open("w")
+        self.process = subprocess.Popen(
+            command, env=self.told.environment, cwd=self.told.home, stdout=self.log, stderr=self.log
+        )
+        self.told.server = f"http://127.0.0.1:{self.port}"
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(f"{self.told.server}/server_info", timeout=5).close()
+            except OSError:
+                assert self.process.poll() is None, (self.told.home / "server.log").read_text()
+                time.sleep(0.5)
+            else:
+                return
+        raise AssertionError("the web server does not answer")
+
+    def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        self.told.outputs["server"] = (self.told.home / "server.log").read_text()
+
+
+@pytest.fixture
+def node(story: Story) -> Callable[..., dict[str, Any]]:
+    """An asset as GraphQL tells it at the story's end: its metadata by label, its checks by name."""
+
+    def find(*path: str) -> dict[str, Any]:
+        (found,) = [n for n in story.answers["assets"] if n["assetKey"]["path"] == list(path)]
+        (newest,) = found["assetMaterializations"]
+        entries = {e["label"]: e for e in newest["metadataEntries"]}
+        checks = {c["name"]: c for c in found["assetChecksOrError"]["checks"]}
+        return found | {"run": newest["runId"], "entries": entries, "checks": checks}
+
+    return find
+
+
+def failed(check: dict[str, Any]) -> bool:
+    return not check["executionForLatestMaterialization"]["evaluation"]["success"]
+
+
+def test_the_first_run_ends_well_and_writes_every_table(story: Story) -> None:
+    assert story.codes["first"] == 0, story.outputs["first"][-3000:]
+    assert set(story.commits["first"]) == {
+        "raw_records/shop",
+        "change_events/shop",
+        "table_schemas/shop",
+        "released_changes/shop",
+        "quarantine/shop",
+        "history/shop/shop/orders",
+        "history/shop/shop/%E6%B3%A8%E6%96%87%20a%2Eb",
+    }
+
+
+def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
+    log = story.outputs["first"]
+    for line in (
+        "raw_records/shop: 1 files, 7 lines, 7 records taken in, 0 lines quarantined, ",
+        "change_events/shop: 5 row, 2 watermark, ",
+        "released_changes/shop: 4 released, 0 duplicate, 0 late, 1 pending, 0 DDL, ",
+        "history/shop shop.orders (1 of 2): 3 changes, 3 versions opened, 0 closed, 2 rows current, ",
+    ):
+        (found,) = [text for text in log.splitlines() if line in text]
+        assert found.endswith(" s")
+
+
+def test_a_second_run_commits_nothing_and_says_so(story: Story) -> None:
+    assert story.codes["second"] == 0, story.outputs["second"][-3000:]
+    assert story.commits["second"] == story.commits["first"]
+    assert "Nothing was new: nothing was taken in, and no Delta table got a commit." in story.outputs["second"]
+
+
+def test_the_demo_tells_counts_watermark_and_history(story: Story) -> None:
+    lines = [" ".join(line.split()) for line in story.outputs["second"].splitlines()]
+    for line in (
+        "Feed shop (canal-json)",
+        "records taken in 0",
+        "row events decoded 0",
+        "quarantined 0",
+        "released 0",
+        "pending 1",
+        "duplicate 0",
+        "late 0",
+        # 100 ms after 1,700,000,000 s; the TSO is the milliseconds << 18
+        f"watermark {1_700_000_000_100 * 2**18} 2023-11-14 22:13:20.100 UTC (shop_changes)",
+        "shop.orders 3 versions, 2 current rows",
+        "shop.注文 a.b 1 versions, 1 current rows",
+    ):
+        assert line in lines
+    assert lines[-1].startswith("Runs, checks and metadata: `make ui`")
+
+
+def test_a_broken_type_mapping_stops_the_run_before_the_gate(story: Story) -> None:
+    assert story.codes["blocked"] != 0
+    moved = {table for table, n in story.commits["blocked"].items() if n > story.commits["second"][table]}
+    assert moved == {"raw_records/shop", "change_events/shop"}
+
+
+def test_the_failed_demo_says_which_check_failed_and_where_the_log_is(story: Story) -> None:
+    tail = story.outputs["blocked"].splitlines()[-3:]
+    assert ".dagster/demo.log" in "".join(tail)
+    assert "jdbc_type_mapping" in tail[-1]
+    assert "shop/change_events" in tail[-1]
+    assert "Traceback" not in story.outputs["blocked"]
+
+
+def test_after_the_fix_the_run_goes_on_and_nothing_is_lost(story: Story, spark: SparkSession) -> None:
+    assert story.outputs["fixed"] == "SUCCESS", story.outputs["server"][-3000:]
+    lake = Lakehouse(spark, str(story.home / "lake"), "shop")
+    columns = ["id", "v", "_cdc_from_ts", "_cdc_to_ts", "_cdc_op", "_cdc_closed_by"]
+    orders = lake.history("shop", "orders").read().select(*columns).collect()
+    assert sorted((tuple(r) for r in orders), key=lambda r: r[2]) == [
+        (1, "a", tso(10), tso(30), "insert", "update"),
+        (2, "b", tso(20), None, "insert", None),
+        (1, "c", tso(30), None, "update", None),
+        (3, "pending", tso(150), None, "insert", None),
+        (4, "wrong code", tso(210), None, "insert", None),
+    ]
+    odd = lake.history("shop", "注文 a.b").read().select(*columns).collect()
+    assert sorted((tuple(r) for r in odd), key=lambda r: r[2]) == [
+        (7, "odd", tso(40), tso(220), "insert", "update"),
+        (7, "still odd", tso(220), None, "update", None),
+    ]
+
+
+def test_a_run_launched_in_the_web_server_materialises_every_asset(
+    story: Story, node: Callable[..., dict[str, Any]]
+) -> None:
+    stages = ["raw_records", "change_events", "table_schemas", "released_changes", "history", "quarantine"]
+    paths = [[name] for name in stages] + [["history", "shop", "orders"], ["history", "shop", "注文 a.b"]]
+    assert len(story.answers["assets"]) == len(paths)
+    for path in paths:
+        found = node("shop", *path)
+        assert found["run"] == story.runs["fixed"]
+        assert found["groupName"] == "shop"
+        assert found["staleStatus"] == "FRESH"
+
+
+def test_metadata_stands_under_dagsters_own_keys(node: Callable[..., dict[str, Any]]) -> None:
+    orders = node("shop", "history", "shop", "orders")["entries"]
+    assert orders["dagster/row_count"]["intValue"] == 5
+    assert orders["current_rows"]["intValue"] == 4
+    assert orders["dagster/table_name"]["text"] == "history/shop/shop/orders"
+    columns = {c["name"]: c for c in orders["dagster/column_schema"]["schema"]["columns"]}
+    assert (columns["id"]["type"], columns["v"]["type"]) == ("bigint", "string")
+    assert columns["id"]["description"] is None
+    assert "null while open" in columns["_cdc_to_ts"]["description"]
+    raw = node("shop", "raw_records")["entries"]
+    # partition 0: two changes, a watermark, the pending one; then the odd update and a watermark
+    assert [json.loads(r) for r in raw["offsets_held"]["table"]["records"]] == [
+        {"topic": "shop_changes", "partition": 0, "from": 0, "to": 5},
+        {"topic": "shop_changes", "partition": 1, "from": 0, "to": 4},
+    ]
+    gate = node("shop", "released_changes")["entries"]
+    # As text: a browser's numbers end at 2**53.
+    assert [json.loads(r) for r in gate["watermarks"]["table"]["records"]] == [
+        {"topic": "shop_changes", "watermark": str(tso(300)), "time": "2023-11-14 22:13:20.300 UTC"}
+    ]
+
+
+def test_a_warning_mapping_shows_the_record_and_lets_the_rest_pass(node: Callable[..., dict[str, Any]]) -> None:
+    checks = node("shop", "change_events")["checks"]
+    mapping = checks["jdbc_type_mapping"]
+    assert mapping["blocking"] is False
+    told = mapping["executionForLatestMaterialization"]["evaluation"]
+    assert (told["success"], told["severity"]) == (False, "WARN")
+    (violations,) = [e["table"]["records"] for e in told["metadataEntries"] if e["label"] == "violations"]
+    (broken,) = [json.loads(r) for r in violations]
+    assert (broken["topic"], broken["partition"], broken["offset"]) == ("shop_changes", 1, 3)
+    assert (broken["table"], broken["column"], broken["jdbc_code"]) == ("orders", "v", 3)
+    assert broken["expected_codes"] == "12"
+    assert not failed(checks["mysql_type_mapping"])
+    assert not failed(checks["conservation"])
+
+
+def test_all_other_checks_pass_and_the_audit_runs_all_its_own(
+    story: Story, node: Callable[..., dict[str, Any]]
+) -> None:
+    assert story.outputs["audit"] == "SUCCESS", story.outputs["server"][-3000:]
+    assert story.commits["audit"] == story.commits["fixed"]
+    audits = 0
+    for each in story.answers["assets"]:
+        path = each["assetKey"]["path"]
+        for name, check in node(*path)["checks"].items():
+            run = check["executionForLatestMaterialization"]
+            assert run["runId"] == story.runs["audit" if name.startswith("audit_") else "fixed"]
+            assert failed(check) == name.endswith("jdbc_type_mapping"), (path, name, run["evaluation"]["description"])
+            audits += name.startswith("audit_")
+    assert audits == 5 + 2
+
+
+def test_the_web_server_starts_without_warnings(story: Story) -> None:
+    # The lines of the runs that it launched are in its log, too.
+    start = story.outputs["server"].partition("Serving dagster-webserver")[0].lower()
+    assert "warning" not in start
+    assert "error" not in start
+
+
+@pytest.mark.parametrize("command", [JOB, DEMO], ids=["dagster", "demo"])
+def test_a_wrong_feeds_file_is_one_line_with_file_path_and_allowed_values(tmp_path: Path, command: list[str]) -> None:
+    told = Story(tmp_path)
+    told.feeds("ignore")
+    told.execute("wrong", command)
+    assert told.codes["wrong"] != 0
+    line = f'{tmp_path}/feeds.yaml: feeds.shop.type_mapping: found "ignore"; allowed: block, warn'
+    lines = told.outputs["wrong"].splitlines()
+    assert lines[-1].removeprefix("cdc_assets.feeds.FeedsError: ") == line
+    assert len(lines) < 6  # a notice of the dagster command's own, or two, and no traceback

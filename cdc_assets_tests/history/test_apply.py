@@ -1,0 +1,167 @@
+"""History tables over several runs: merging, new columns, wider types, several tables."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from cdc_assets.history.apply import pending_tables
+from cdc_assets.history.columns import history_name, resolve_type, wire_types
+from cdc_assets.mysql_types.types import parse_type
+from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.support import Chain, Message, Rows, Stream, dml, tso
+
+
+def feed_runs(it: Chain, *runs: list[Message]) -> list[Any]:
+    """One run for each list of messages, all of which the run's watermark releases; return the reports."""
+    stream = Stream()
+    reports = []
+    for messages in runs:
+        start = len(stream.records)
+        for message in messages:
+            stream.send(message)
+        stream.watermark(max(m["_tidb"]["commitTs"] for m in messages) + 1)
+        it.add(stream.records[start:])
+        reports.append(it.run())
+    return reports
+
+
+def intervals(it: Chain) -> list[tuple[Any, ...]]:
+    return [
+        (v["id"], v["v"], v["_cdc_from_ts"], v["_cdc_to_ts"], v["_cdc_op"], v["_cdc_closed_by"], v["_cdc_is_current"])
+        for v in it.versions()
+    ]
+
+
+def test_a_life_over_several_runs(chain: Callable[..., Chain]) -> None:
+    it, rows = chain(), Rows()
+    reports = feed_runs(
+        it,
+        [rows.insert(tso(1), 1, "a"), rows.insert(tso(1), 2, "x"), rows.insert(tso(1), 3, "y")],
+        [rows.update(tso(2), 1, "b", "a"), rows.update(tso(2), 2, "x", "x"), rows.delete(tso(2), 9, "never there")],
+        [rows.delete(tso(3), 1, "b"), rows.update(tso(4), 4, "new", "not there"), rows.delete(tso(5), 2, "x")],
+        [rows.insert(tso(6), 1, "c"), rows.insert(tso(6), 5, "z"), rows.delete(tso(7), 5, "z")],
+    )
+    assert intervals(it) == [
+        (1, "a", tso(1), tso(2), "insert", "update", False),
+        (2, "x", tso(1), tso(5), "insert", "delete", False),
+        (3, "y", tso(1), None, "insert", None, True),
+        (1, "b", tso(2), tso(3), "update", "delete", False),
+        (4, "new", tso(4), None, "update", None, True),
+        (1, "c", tso(6), None, "insert", None, True),
+        (5, "z", tso(6), tso(7), "insert", "delete", False),
+    ]
+    tables = [report.history[0] for report in reports]
+    assert [t.created for t in tables] == [True, False, False, False]
+    assert [t.opened for t in tables] == [3, 1, 1, 2]
+    assert [t.closed for t in tables] == [0, 1, 2, 0]
+    assert [t.versions for t in tables] == [3, 4, 5, 7]
+    assert [t.current for t in tables] == [3, 3, 2, 3]
+    assert pending_tables(it.lake) == {}
+    conserved(it.lake, it.feed)
+
+
+def test_columns_that_appear_and_types_that_widen(chain: Callable[..., Chain]) -> None:
+    """Without DDL on the wire, the history follows the events; a column is never made narrower."""
+    it = chain()
+
+    def row(at: int, op: str, types: dict[str, str], **values: str | None) -> Message:
+        return dml(op, tso(at), values, types, old=values if op == "UPDATE" else None)
+
+    narrow = {"id": "int", "n": "tinyint", "f": "float", "a": "decimal(5,2)"}
+    wide = {"id": "bigint", "n": "smallint unsigned", "f": "double", "a": "decimal(12,4)", "new": "varchar(9)"}
+    feed_runs(
+        it,
+        [
+            row(1, "INSERT", narrow, id="1", n="-128", f="0.5", a="999.99"),
+            row(1, "INSERT", narrow, id="2", n="1", f="2", a="1.10"),
+        ],
+        [row(2, "INSERT", wide, id="3000000000", n="65535", f="0.1", a="12345678.1234", new="there")],
+        [
+            row(3, "UPDATE", narrow, id="1", n="127", f="0.25", a="-1.50"),
+            row(3, "DELETE", wide, id="2", n="1", f="2", a="1.1", new=None),
+        ],
+    )
+    schema = it.lake.history("shop", "orders").read().schema
+    types = {f.name: f.dataType.simpleString() for f in schema if not f.name.startswith("_cdc_")}
+    assert types == {"id": "bigint", "n": "int", "f": "double", "a": "decimal(12,4)", "new": "string"}
+    assert [(v["id"], v["n"], v["f"], v["a"], v["new"], v["_cdc_to_ts"]) for v in it.versions()] == [
+        (1, -128, 0.5, Decimal("999.99"), None, tso(3)),
+        (2, 1, 2.0, Decimal("1.1"), None, tso(3)),
+        (3000000000, 65535, 0.1, Decimal("12345678.1234"), "there", None),
+        (1, 127, 0.25, Decimal("-1.50"), None, None),
+    ]
+    assert it.quarantine() == []
+
+
+def test_tables_are_kept_apart(chain: Callable[..., Chain]) -> None:
+    it = chain()
+    orders, others = Rows(), Rows(table="others", types={"id": "bigint", "v": "varchar"})
+    elsewhere = Rows(database="shop2")
+    first, second = feed_runs(
+        it,
+        [orders.insert(tso(1), 1, "a"), others.insert(tso(1), 1, "b"), elsewhere.insert(tso(1), 1, "c")],
+        [others.update(tso(2), 1, "d", "b")],
+    )
+    assert [(r.database, r.table) for r in first.history] == [
+        ("shop", "orders"),
+        ("shop", "others"),
+        ("shop2", "orders"),
+    ]
+    assert [(r.database, r.table) for r in second.history] == [("shop", "others")], (
+        "only tables with changes are touched"
+    )
+    assert [v["v"] for v in it.versions()] == ["a"]
+    assert [v["v"] for v in it.versions("others")] == ["b", "d"]
+    assert [v["v"] for v in it.versions("orders", "shop2")] == ["c"]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("id", "id"),
+        ("_cdc_op", "_source_cdc_op"),
+        ("_CDC_X", "_source_CDC_X"),
+        ("_cdc", "_cdc"),
+        ("x_cdc_op", "x_cdc_op"),
+    ],
+)
+def test_names_of_our_own_are_not_hidden(name: str, kept: str) -> None:
+    assert history_name(name) == kept
+
+
+@pytest.mark.fast
+def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
+    observed = [
+        (20, '{"b":"bigint","a":"int","c":"date"}', '{"a":4,"b":-5,"c":91}'),
+        (10, '{"b":"int","a":"int","gone":"int"}', '{"a":4,"gone":4,"b":4}'),
+    ]
+    types = wire_types(observed)
+    assert types == {"a": "int", "gone": "int", "b": "bigint", "c": "date"}
+    assert next(iter(types)) == "a"
+    assert wire_types([(1, '{"x":"int"}', None)]) == {"x": "int"}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("wire", "declared", "override", "resolved"),
+    [
+        ("decimal", "decimal(12,2)", None, "decimal(12,2)"),
+        ("decimal(10,4)", "decimal(12,2)", None, "decimal(10,4)"),  # the wire knows
+        ("enum", "enum('a','b')", None, "enum('a','b')"),
+        ("bigint unsigned", "bigint", None, "bigint unsigned"),
+        ("int", "decimal(12,2)", None, "int"),  # the DDL is about another time
+        ("decimal", None, None, "decimal"),
+        ("decimal", "decimal(12,2)", "decimal(20,6)", "decimal(20,6)"),
+        ("nonsense", None, "varchar(3)", "varchar(3)"),
+    ],
+)
+def test_what_type_a_column_has(wire: str, declared: str | None, override: str | None, resolved: str) -> None:
+    assert resolve_type(wire, declared, override) == parse_type(resolved)
+
+
+@pytest.mark.fast
+def test_an_unknown_type_is_none() -> None:
+    assert resolve_type("nonsense", None, None) is None

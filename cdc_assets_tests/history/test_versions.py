@@ -1,0 +1,154 @@
+"""The chain of versions of a key, apart from any writing."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import DataType
+
+from cdc_assets.history.versions import boundaries, timeline, versions
+from cdc_assets.schema import BIGINT, INT, STRING, struct
+
+ROW: DataType = struct(id=BIGINT, v=STRING)
+CHANGES = struct(
+    key=STRING,
+    copy=INT,
+    commit_ts=BIGINT,
+    release=BIGINT,
+    ordinal=INT,
+    op=STRING,
+    row=ROW,
+    topic=STRING,
+    partition=INT,
+    offset=BIGINT,
+)
+OPEN = struct(key=STRING, copy=INT, commit_ts=BIGINT, row=ROW)
+
+Change = tuple[int, str, str | None]  # commit_ts, op, v after it
+Version = tuple[int, str | None, str | None, int | None, str | None]  # from, op (None: open before), v, to, closed by
+
+
+def chain(spark: SparkSession, changes: dict[str, list[Change]], held: dict[str, tuple[int, str | None]]) -> DataFrame:
+    rows = [
+        (key, 0, at, 1, 0, op, None if op == "delete" else Row(id=1, v=v), "t", 0, at)
+        for key, line in changes.items()
+        for at, op, v in line
+    ]
+    present = [(key, 0, at, Row(id=1, v=v)) for key, (at, v) in held.items()]
+    return versions(boundaries(timeline(spark.createDataFrame(rows, CHANGES), spark.createDataFrame(present, OPEN))))
+
+
+def found(frame: DataFrame) -> dict[str, list[Version]]:
+    result: dict[str, list[Version]] = {}
+    for r in sorted(frame.collect(), key=lambda r: (r["key"], r["commit_ts"])):
+        version = (r["commit_ts"], r["op"], r["row"]["v"], r["to_ts"], r["closed_by"])
+        result.setdefault(r["key"], []).append(version)
+    return result
+
+
+# name -> (the open version before, the changes, the versions that are opened or closed)
+CASES: dict[str, tuple[tuple[int, str | None] | None, list[Change], list[Version]]] = {
+    "insert": (None, [(10, "insert", "a")], [(10, "insert", "a", None, None)]),
+    "snapshot": (None, [(10, "snapshot", "a")], [(10, "snapshot", "a", None, None)]),
+    "update": ((5, "a"), [(10, "update", "b")], [(5, None, "a", 10, "update"), (10, "update", "b", None, None)]),
+    "an update that changes nothing": ((5, "a"), [(10, "update", "a")], []),
+    "to NULL and back": (
+        (5, "a"),
+        [(10, "update", None), (11, "update", "a")],
+        [(5, None, "a", 10, "update"), (10, "update", None, 11, "update"), (11, "update", "a", None, None)],
+    ),
+    "NULL stays NULL": ((5, None), [(10, "update", None)], []),
+    "delete": ((5, "a"), [(10, "delete", None)], [(5, None, "a", 10, "delete")]),
+    "delete of what is not there": (None, [(10, "delete", None)], []),
+    "delete twice": ((5, "a"), [(10, "delete", None), (11, "delete", None)], [(5, None, "a", 10, "delete")]),
+    "delete, and insert of the same row": (
+        (5, "a"),
+        [(10, "delete", None), (11, "insert", "a")],
+        [(5, None, "a", 10, "delete"), (11, "insert", "a", None, None)],
+    ),
+    "update of what is not there": (None, [(10, "update", "a")], [(10, "update", "a", None, None)]),
+    "insert of what is there": (
+        (5, "a"),
+        [(10, "insert", "b")],
+        [(5, None, "a", 10, "update"), (10, "insert", "b", None, None)],
+    ),
+    "a whole life": (
+        None,
+        [
+            (10, "insert", "a"),
+            (11, "update", "a"),
+            (12, "update", "b"),
+            (13, "delete", None),
+            (14, "delete", None),
+            (15, "insert", "b"),
+            (16, "update", "c"),
+        ],
+        [
+            (10, "insert", "a", 12, "update"),
+            (12, "update", "b", 13, "delete"),
+            (15, "insert", "b", 16, "update"),
+            (16, "update", "c", None, None),
+        ],
+    ),
+    "back to the row of before, in one run": (
+        (5, "a"),
+        [(10, "update", "b"), (11, "update", "a")],
+        [(5, None, "a", 10, "update"), (10, "update", "b", 11, "update"), (11, "update", "a", None, None)],
+    ),
+    "an open version without changes": ((5, "a"), [], []),
+}
+
+
+def test_all_cases_side_by_side(spark: SparkSession) -> None:
+    """Each case is a key of its own, so this also shows that keys do not touch each other."""
+    changes = {name: line for name, (_, line, _) in CASES.items()}
+    held = {name: version for name, (version, _, _) in CASES.items() if version}
+    expected = {name: wanted for name, (_, _, wanted) in CASES.items() if wanted}
+    assert found(chain(spark, changes, held)) == expected
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["insert", "update", "delete"]), st.sampled_from(["a", "b", None])), max_size=6
+)
+
+
+def replay(line: list[Change], held: tuple[int, str | None] | None) -> dict[int, tuple[bool, str | None]]:
+    """commit_ts -> (whether the row is there from then on, its v)."""
+    state = {held[0]: (True, held[1])} if held else {}
+    return state | {at: (op != "delete", v if op != "delete" else None) for at, op, v in line}
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    lines=st.lists(STEPS, min_size=8, max_size=25),
+    opened=st.lists(st.sampled_from([None, "a", "b", "null"]), min_size=25),
+)
+def test_versions_are_the_states(
+    spark: SparkSession, lines: list[list[tuple[str, str | None]]], opened: list[str | None]
+) -> None:
+    """At every commit_ts, the versions (with the open one of before) hold what the last change at or before it says."""
+    changes = {str(k): [(10 + n, op, v) for n, (op, v) in enumerate(line)] for k, line in enumerate(lines)}
+    held = {str(k): (5, None if o == "null" else o) for k, o in enumerate(opened[: len(lines)]) if o}
+    result = found(chain(spark, changes, held))
+    for key, line in changes.items():
+        present = result.get(key, [])
+        if key in held and not (present and present[0][1] is None):
+            present = [(5, None, held[key][1], present[0][0] if present else None, None), *present]
+            assert len(present) == 1, "an open version that is not closed has no successor"
+        states = replay(line, held.get(key))
+        for at in [4, 5, *range(10, 17)]:
+            shown: list[Any] = [v for start, _, v, end, _ in present if start <= at and (end is None or at < end)]
+            there, value = next((states[p] for p in sorted(states, reverse=True) if p <= at), (False, None))
+            assert shown == ([value] if there else [])
+        assert all(end is None or start < end for start, _, _, end, _ in present)
+
+
+@pytest.mark.parametrize("op", ["insert", "delete"])
+def test_coordinates_are_those_of_the_opening_change(spark: SparkSession, op: str) -> None:
+    line: list[Change] = [(10, "update", "b"), (11, op, "c")]
+    rows = chain(spark, {"k": line}, {"k": (5, "a")}).collect()
+    places = {r["commit_ts"]: (r["topic"], r["partition"], r["offset"]) for r in rows}
+    expected = {5: (None, None, None), 10: ("t", 0, 10)} | ({11: ("t", 0, 11)} if op == "insert" else {})
+    assert places == expected

@@ -1,0 +1,196 @@
+"""Good messages: the specification's own examples, and what TiCDC's encoder is known to write."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from cdc_assets.protocols.canal_json import decode
+from cdc_assets.sources.ingest import SCHEMA as RAW
+from cdc_assets_tests.support import Chain, Stream, dml, make_feed, rows_of, tso
+
+# From the specification "TiCDC Canal-JSON Protocol".
+SPEC_DDL = """{ "id": 0, "database": "test", "table": "", "pkNames": null, "isDdl": true, "type": "QUERY",
+  "es": 1639633094670, "ts": 1639633095489, "sql": "drop database if exists test", "sqlType": null, "mysqlType": null,
+  "data": null, "old": null, "_tidb": { "commitTs": 429918007904436226 } }"""
+SPEC_TYPES = """"sqlType": { "c_bigint": -5, "c_int": 4, "c_mediumint": 4, "c_smallint": 5, "c_tinyint": -6, "id": 4 },
+  "mysqlType": { "c_bigint": "bigint", "c_int": "int", "c_mediumint": "mediumint", "c_smallint": "smallint",
+  "c_tinyint": "tinyint", "id": "int" }"""
+SPEC_ROW = """{ "c_bigint": "9223372036854775807", "c_int": "2147483647", "c_mediumint": "8388607", "c_smallint": "32767",
+  "c_tinyint": "127", "id": "2" }"""
+SPEC_NEW_ROW = """{ "c_bigint": "9223372036854775807", "c_int": "0", "c_mediumint": "8388607", "c_smallint": "32767",
+  "c_tinyint": "0", "id": "2" }"""
+SPEC_CHANGED = '{ "c_int": "2147483647", "c_tinyint": "127" }'
+SPEC_WATERMARK = """{ "id": 0, "database": "", "table": "", "pkNames": null, "isDdl": false, "type": "TIDB_WATERMARK",
+  "es": 1640007049196, "ts": 1640007050284, "sql": "", "sqlType": null, "mysqlType": null, "data": null, "old": null,
+  "_tidb": { "watermarkTs": 429918007904436226 } }"""
+
+
+def spec_dml(op: str, data: str, old: str) -> str:
+    return (
+        f'{{ "id": 0, "database": "test", "table": "tp_int", "pkNames": [ "id" ], "isDdl": false, "type": "{op}", '
+        f'"es": 1639633141221, "ts": 1639633142960, "sql": "", {SPEC_TYPES}, "data": [ {data} ], "old": {old}, '
+        '"_tidb": { "commitTs": 429918007904436226 } }'
+    )
+
+
+NOTHING = {
+    "index": 0,
+    "op": None,
+    "database": None,
+    "table": None,
+    "key_columns": None,
+    "before": None,
+    "after": None,
+    "mysql_types": None,
+    "jdbc_types": None,
+    "ddl_type": None,
+    "ddl_statement": None,
+    "schema_version": None,
+    "table_id": None,
+    "source": None,
+    "reason": None,
+    "commit_ts": 429918007904436226,
+}
+SPEC_EVENT = NOTHING | {
+    "kind": "row",
+    "database": "test",
+    "table": "tp_int",
+    "key_columns": ["id"],
+    "source_ms": 1639633141221,
+    **dict(zip(("jdbc_types", "mysql_types"), json.loads("{" + SPEC_TYPES + "}").values(), strict=True)),
+}
+ROW, NEW_ROW = json.loads(SPEC_ROW), json.loads(SPEC_NEW_ROW)
+
+# name -> (message, the event that it is)
+SPEC: dict[str, tuple[str, dict[str, Any]]] = {
+    "DDL": (
+        SPEC_DDL,
+        NOTHING
+        | {
+            "kind": "ddl",
+            "database": "test",
+            "source_ms": 1639633094670,
+            "ddl_type": "QUERY",
+            "ddl_statement": "drop database if exists test",
+        },
+    ),
+    "INSERT": (spec_dml("INSERT", SPEC_ROW, "null"), SPEC_EVENT | {"op": "insert", "after": ROW}),
+    "UPDATE, old has all columns": (
+        spec_dml("UPDATE", SPEC_NEW_ROW, f"[ {SPEC_ROW} ]"),
+        SPEC_EVENT | {"op": "update", "before": ROW, "after": NEW_ROW},
+    ),
+    "UPDATE, old has the changed columns": (
+        spec_dml("UPDATE", SPEC_NEW_ROW, f"[ {SPEC_CHANGED} ]"),
+        SPEC_EVENT | {"op": "update", "before": ROW, "after": NEW_ROW},
+    ),
+    "UPDATE, old has none": (
+        spec_dml("UPDATE", SPEC_NEW_ROW, "[ {} ]"),
+        SPEC_EVENT | {"op": "update", "before": NEW_ROW, "after": NEW_ROW},
+    ),
+    "UPDATE from NULL and to NULL": (
+        spec_dml("UPDATE", SPEC_ROW.replace('"127"', "null"), '[ { "c_int": null, "c_tinyint": "1" } ]'),
+        SPEC_EVENT
+        | {"op": "update", "before": ROW | {"c_int": None, "c_tinyint": "1"}, "after": ROW | {"c_tinyint": None}},
+    ),
+    "DELETE, old null (v5.4.0 and later)": (
+        spec_dml("DELETE", SPEC_NEW_ROW, "null"),
+        SPEC_EVENT | {"op": "delete", "before": NEW_ROW},
+    ),
+    "DELETE, old as data (before v5.4.0)": (
+        spec_dml("DELETE", SPEC_NEW_ROW, f"[ {SPEC_NEW_ROW} ]"),
+        SPEC_EVENT | {"op": "delete", "before": NEW_ROW},
+    ),
+    "WATERMARK": (SPEC_WATERMARK, NOTHING | {"kind": "watermark", "source_ms": 1640007049196}),
+    "blanks around it": (f"\n {SPEC_WATERMARK}\t\n ", NOTHING | {"kind": "watermark", "source_ms": 1640007049196}),
+    "unknown fields": (
+        SPEC_WATERMARK.replace('"id": 0', '"id": 0, "new": {"a": [1, {"b": null}]}'),
+        NOTHING | {"kind": "watermark", "source_ms": 1640007049196},
+    ),
+}
+
+
+def decoded(spark: SparkSession, folder: Path, values: list[bytes]) -> list[list[dict[str, Any]]]:
+    """The events of each value; row images and types as objects."""
+    rows = [("t", 3, n, None, 7, None, bytearray(v), None) for n, v in enumerate(values)]
+    raw = spark.createDataFrame(rows, StructType([StructField(f.name, f.dataType) for f in RAW]))
+    events: list[list[dict[str, Any]]] = [[] for _ in values]
+    for event in sorted(rows_of(decode(raw, make_feed(folder))), key=lambda e: (e["offset"], e["index"])):
+        for column in ("before", "after", "mysql_types", "jdbc_types"):
+            event[column] = event[column] and json.loads(event[column])
+        events[event["offset"]].append(event)
+    return events
+
+
+def test_the_specifications_examples(spark: SparkSession, tmp_path: Path) -> None:
+    found = decoded(spark, tmp_path, [message.encode() for message, _ in SPEC.values()])
+    for n, (name, (_, expected)) in enumerate(SPEC.items()):
+        place = {"topic": "t", "partition": 3, "offset": n, "batch": 7, "record_timestamp": None}
+        assert found[n] == [expected | place], name
+
+
+def test_a_message_of_several_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """TiCDC sends one row a message, Canal may send many: each is an event with its index."""
+    message = spec_dml("UPDATE", f"{SPEC_NEW_ROW}, {SPEC_ROW}", f'[ {SPEC_CHANGED}, {{"c_int": "5"}} ]')
+    (events,) = decoded(spark, tmp_path, [message.encode()])
+    assert [(e["index"], e["before"], e["after"]) for e in events] == [
+        (0, ROW, NEW_ROW),
+        (1, ROW | {"c_int": "5"}, ROW),
+    ]
+
+
+def test_texts_survive(spark: SparkSession, tmp_path: Path) -> None:
+    """What TiCDC escapes and what it does not; a full `before` laid over from a partial `old` too."""
+    texts = {
+        "a": '<&>"\\/\u2028',
+        "b": "\x00\x1f\x7f\x85",
+        "c": "日本 🚀 é",
+        "d": "",
+        "e": None,
+        "f": " null ",
+        "g.h": "1e400",
+    }
+    types = dict.fromkeys(["id", *texts], "varchar")
+    insert = dml("INSERT", tso(1), {"id": "1"} | texts, types)
+    update = dml("UPDATE", tso(1), {"id": "1"} | texts, types, old={"c": "\x00<ü", "e": "was set"})
+    escaped = json.dumps(insert).replace("<", "\\u003c").replace("&", "\\u0026").replace(">", "\\u003E").encode()
+    values = [json.dumps(insert, ensure_ascii=False).encode(), escaped, json.dumps(update).encode()]
+    (plain,), (as_ticdc,), (changed,) = decoded(spark, tmp_path, values)
+    assert plain["after"] == as_ticdc["after"] == changed["after"] == {"id": "1"} | texts
+    assert changed["before"] == {"id": "1"} | texts | {"c": "\x00<ü", "e": "was set"}
+
+
+def test_numbers_keep_their_digits(spark: SparkSession, tmp_path: Path) -> None:
+    """commitTs lies above 2^53; values are texts on the wire, and nothing reads them as numbers."""
+    tricky = {"u": "18446744073709551615", "d": "1.10", "f": "5e-324", "z": "007", "n": "-0"}
+    message = dml("INSERT", 2**63 - 1, {"id": "1"} | tricky, dict.fromkeys(["id", *tricky], "varchar"))
+    ((event,),) = decoded(spark, tmp_path, [json.dumps(message).encode()])
+    assert event["commit_ts"] == 2**63 - 1
+    assert event["after"] == {"id": "1"} | tricky
+
+
+@pytest.mark.fast
+def test_binary_of_all_bytes_end_to_end(chain: Callable[..., Chain]) -> None:
+    """The specification's example, and every byte, as ISO-8859-1 characters with TiCDC's escapes."""
+    it = chain()
+    example = bytes([5, 7, 10, 15, 36, 50, 43, 99, 120, 60, 38, 255, 254, 45, 55, 70])
+    escaped = r"\u0005\u0007\n\u000f$2+cx\u003c\u0026ÿþ-7F"
+    every = bytes(range(256))
+    types = {"id": "int", "c_varbinary": "varbinary", "c_blob": "blob"}
+    stream = Stream()
+    message = dml("INSERT", tso(1), {"id": "1", "c_varbinary": "EXAMPLE", "c_blob": every.decode("latin-1")}, types)
+    stream.send(json.dumps(message, ensure_ascii=False).replace("EXAMPLE", escaped).encode())
+    stream.send(dml("INSERT", tso(1), {"id": "2", "c_varbinary": "", "c_blob": None}, types))
+    stream.send(dml("INSERT", tso(1), {"id": "3", "c_varbinary": "€", "c_blob": "ok"}, types))
+    stream.watermark(tso(2))
+    it.add(stream.records)
+    it.run()
+    shown = {v["id"]: (v["c_varbinary"], v["c_blob"]) for v in it.versions()}
+    assert shown == {1: (example, every), 2: (b"", None), 3: (None, b"ok")}
+    assert [(q["reason"], q["column"], q["value"]) for q in it.quarantine()] == [
+        ("bad_value", "c_varbinary", "€".encode())
+    ], "a character above U+00FF is no byte"

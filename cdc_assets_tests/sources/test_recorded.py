@@ -1,0 +1,198 @@
+"""Recorded snapshots: lines that are no records, and records that come more than once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.quarantine import MESSAGES, Reason
+from cdc_assets.sources.ingest import IngestReport, ingest
+from cdc_assets.sources.recorded import locate_lines, snapshot_files
+from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, delta_versions, record, rows_of, tso
+
+GOOD = record(b"value", 0, 1)
+
+
+def line(**changes: Any) -> str:
+    return json.dumps(GOOD | changes)
+
+
+# Lines that are no recorded Kafka record, by the contract.
+BAD_LINES = [
+    "no JSON",
+    '{"topic": "cut',
+    "[]",
+    "1",
+    "null",
+    "{}",
+    json.dumps({k: v for k, v in GOOD.items() if k != "topic"}),
+    json.dumps({k: v for k, v in GOOD.items() if k != "partition"}),
+    json.dumps({k: v for k, v in GOOD.items() if k != "offset"}),
+    json.dumps({k: v for k, v in GOOD.items() if k != "timestamp"}),
+    line(topic=None),
+    line(partition=-1),
+    line(partition="0"),
+    line(offset=-1),
+    line(offset=2**63),
+    line(offset=1.5),
+    line(timestamp="yesterday"),
+    line(value="not base64!"),
+    line(key="*"),
+    line(headers="x"),
+]
+
+
+def run(it: Chain) -> IngestReport:
+    return ingest(it.lake, it.feed)
+
+
+def held(it: Chain) -> list[tuple[int, int, int, bytes | None]]:
+    rows = rows_of(it.lake.raw_records.read())
+    return sorted((r["partition"], r["offset"], r["batch"], r["value"]) for r in rows)
+
+
+def bad_lines(it: Chain) -> list[tuple[str, int, bytes]]:
+    return sorted((q["file"], q["line"], q["value"]) for q in it.quarantine())
+
+
+def test_lines_that_are_no_records_are_told_by_file_and_line(chain: Callable[..., Chain]) -> None:
+    """In plain and packed files, among blank lines and good records; each once, however often they are read."""
+    it = chain()
+    it.add([])
+    text = "\n".join(["", json.dumps(GOOD), *BAD_LINES, "   ", json.dumps(GOOD | {"offset": 2}), ""])
+    (it.snapshots / "a.jsonl").write_text(text, "utf-8")
+    it.add([record(b"x", 1, n) for n in range(3)], "b.jsonl.gz")
+    packed = it.snapshots / "c.jsonl.gz"
+    it.add([record(b"y", 2, 0), {"not": "a record"}, record(b"y", 2, 1), {"not": "a record"}], packed.name)
+    (it.snapshots / "notes.txt").write_text("not a snapshot")
+    report = run(it)
+    lost = json.dumps({"not": "a record"}).encode()
+    # line 1 is blank, 2 is good
+    expected = [("a.jsonl", n, bad.encode()) for n, bad in enumerate(BAD_LINES, start=3)]
+    expected += [("c.jsonl.gz", 2, lost), ("c.jsonl.gz", 4, lost)]
+    assert bad_lines(it) == sorted(expected)
+    for row in it.quarantine():
+        assert (row["stage"], row["reason"], row["batch"]) == ("ingest", "not_a_record", 1)
+        assert row["message"] == MESSAGES[Reason.NOT_A_RECORD]
+        assert row["topic"] is row["partition"] is row["offset"] is None
+    assert [place[:2] for place in held(it)] == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+    assert (report.lines, report.taken, report.repeated, report.quarantined) == (7 + len(expected), 7, 0, len(expected))
+    assert report.files == ["0000.jsonl", "a.jsonl", "b.jsonl.gz", "c.jsonl.gz"]
+
+
+def test_a_record_is_taken_in_once(chain: Callable[..., Chain]) -> None:
+    """Overlapping files, a file that grew, a record twice in a file, offsets that come in any order."""
+    it = chain()
+    it.add([record(b"10", 0, 10), record(b"11", 0, 11), record(b"11", 0, 11)], "a.jsonl")
+    first = run(it)
+    assert (first.lines, first.taken, first.repeated) == (3, 2, 1)
+    assert first.held == {TOPIC: {"0": [10, 11]}}
+    # overlaps with a, and has what lies before and after it, and another partition with the same offsets
+    it.add([record(b"11", 0, 11), record(b"12", 0, 12), record(b"5", 0, 5), record(b"p1", 1, 10)], "b.jsonl.gz")
+    second = run(it)
+    assert (second.batch, second.files, second.lines, second.taken, second.repeated) == (2, ["b.jsonl.gz"], 4, 3, 1)
+    assert second.offsets == {TOPIC: {"0": [5, 12], "1": [10, 10]}}
+    assert second.held == {TOPIC: {"0": [5, 12], "1": [10, 10]}}
+    # grows, by a record in a gap and one of another topic
+    it.add([record(b"10", 0, 10), record(b"7", 0, 7), record(b"other", 0, 7, topic="other")], "a.jsonl")
+    third = run(it)
+    assert (third.files, third.lines, third.taken, third.repeated) == (["a.jsonl"], 3, 2, 1)
+    assert third.held == {TOPIC: {"0": [5, 12], "1": [10, 10]}, "other": {"0": [7, 7]}}
+    assert held(it) == [
+        (0, 5, 2, b"5"),
+        (0, 7, 3, b"7"),
+        (0, 7, 3, b"other"),
+        (0, 10, 1, b"10"),
+        (0, 11, 1, b"11"),
+        (0, 12, 2, b"12"),
+        (1, 10, 2, b"p1"),
+    ]
+
+
+def test_the_first_copy_stays(chain: Callable[..., Chain]) -> None:
+    """The same coordinates with another value, as no broker has them: what was taken in is not replaced."""
+    it = chain()
+    it.add([record(b"first", 0, 1)])
+    run(it)
+    it.add([record(b"second", 0, 1)])
+    assert run(it).repeated == 1
+    assert held(it) == [(0, 1, 1, b"first")]
+
+
+def test_a_record_is_kept_as_it_is(chain: Callable[..., Chain]) -> None:
+    it = chain()
+    every_byte = bytes(range(256))
+    headers = [("h", b"\x00\xff"), ("h", b""), ("ü", b"x")]
+    it.add(
+        [
+            record(None, 0, 0),
+            record(b"", 0, 1, key=b""),
+            record(every_byte, 0, 2, key=every_byte, headers=headers),
+            {k: v for k, v in record(b"v", 0, 3).items() if k != "headers"},
+            record(b"v", 0, 2**63 - 1) | {"timestamp": 1_700_000_000_123},
+        ]
+    )
+    run(it)
+    rows = {r["offset"]: r for r in rows_of(it.lake.raw_records.read())}
+    assert [(rows[n]["key"], rows[n]["value"]) for n in range(3)] == [
+        (None, None),
+        (b"", b""),
+        (every_byte, every_byte),
+    ]
+    assert rows[2]["headers"] == [{"key": k, "value": v} for k, v in headers]
+    assert (rows[0]["headers"], rows[3]["headers"]) == ([], None)
+    assert rows[2**63 - 1]["timestamp"] == "2023-11-14 22:13:20.123000"
+    assert all((r["topic"], r["partition"], r["batch"]) == (TOPIC, 0, 1) for r in rows.values())
+    assert it.quarantine() == []
+
+
+def test_with_nothing_new_no_table_gets_a_commit(chain: Callable[..., Chain]) -> None:
+    it, rows, stream = chain(), Rows(), Stream()
+    stream.send(ddl("CREATE TABLE `shop`.`orders` (`id` BIGINT PRIMARY KEY,`v` VARCHAR(20))", tso(1)))
+    stream.send(rows.insert(tso(2), 1, "a"))
+    stream.send(b"{")
+    stream.watermark(tso(3))
+    path = it.add(stream.records)
+    it.run()
+    before = delta_versions(it.lake)
+    assert before.keys() == {
+        "raw_records/f",
+        "change_events/f",
+        "table_schemas/f",
+        "released_changes/f",
+        "quarantine/f",
+        "history/f/shop/orders",
+    }
+    report = it.run()
+    assert delta_versions(it.lake) == before
+    assert (report.ingest.batch, report.release.release, report.history) == (None, None, [])
+    # A file that was touched is read again, and still brings nothing into the tables after the first.
+    path.touch()
+    report = it.run()
+    assert (report.ingest.taken, report.ingest.repeated) == (0, len(stream.records))
+    assert len(rows_of(it.lake.change_events.read())) == len(stream.records)
+    assert len(it.history()) == 1
+
+
+@pytest.mark.fast
+def test_snapshot_files_are_those_of_the_contract(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.jsonl.gz", "c.json", "d.jsonl.tmp", ".jsonl"):
+        (tmp_path / name).write_text("x" * len(name))
+    found = snapshot_files(tmp_path)
+    assert list(found) == [".jsonl", "a.jsonl.gz", "b.jsonl"]
+    assert found["b.jsonl"] == [7, (tmp_path / "b.jsonl").stat().st_mtime_ns]
+
+
+@pytest.mark.fast
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
+        snapshot_files(tmp_path / "nowhere")
+
+
+@pytest.mark.fast
+def test_lines_are_located_by_their_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"bad\ngood\n\nbad\r\nbad")
+    found = locate_lines(tmp_path, {"a.jsonl": {b"bad", b"bad\r"}})
+    assert [(f["line"], f["value"]) for f in found] == [(1, b"bad"), (4, b"bad\r"), (5, b"bad")]

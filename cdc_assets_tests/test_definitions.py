@@ -1,0 +1,194 @@
+"""The Dagster graph, loaded from the real definitions: what stands in it, and what each job takes of it."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetCheckKey, AssetKey, DefaultScheduleStatus, Definitions
+from pyspark import SparkContext
+
+from cdc_assets.feeds import FeedsError
+
+TWO_FEEDS = """
+feeds:
+  shop:
+    protocol: canal-json
+    tidb_extension: true
+    owners: ["team:data", "ann@example.com"]
+    source: {recorded: shop}
+  crm:
+    protocol: canal-json
+    tidb_extension: true
+    type_mapping: warn
+    source: {recorded: crm}
+"""
+# The folder of a history table's database or table -> its name, for names that MySQL allows. The encoding is the
+# contract's: percent-encoded UTF-8.
+HISTORIES = {
+    ("sales", "orders"): ("sales", "orders"),
+    ("sales", "a%2Eb"): ("sales", "a.b"),
+    ("sales", "a_b"): ("sales", "a_b"),
+    ("sales", "a%2Fb"): ("sales", "a/b"),
+    ("sales", "%E6%B3%A8%E6%96%87"): ("sales", "注文"),
+    ("sales", "%E9%A1%A7%E5%AE%A2"): ("sales", "顧客"),
+    ("sales", "ORDERS"): ("sales", "ORDERS"),
+    ("sales", "orders_conservation"): ("sales", "orders_conservation"),
+    ("sales__orders", "x"): ("sales__orders", "x"),
+    ("sales", "orders__x"): ("sales", "orders__x"),
+    ("%2E%2E%2F%2E%2E%2Fx", "%60%20%24%60"): ("../../x", "` $`"),
+}
+
+Load = Callable[..., Definitions]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Import definitions.py afresh, as Dagster does, for the text of a feeds file and folders of history tables."""
+
+    # The module shortens tracebacks when the feeds file is wrong: not for the rest of the tests.
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+
+    def fresh(feeds: str = TWO_FEEDS, histories: list[tuple[str, str]] | None = None) -> Definitions:
+        (tmp_path / "feeds.yaml").write_text(feeds)
+        for database, table in histories or []:
+            (tmp_path / "lake/history/shop" / database / table / "_delta_log").mkdir(parents=True)
+        monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+        monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
+        monkeypatch.delitem(sys.modules, "cdc_assets.definitions", raising=False)
+        loaded: Definitions = importlib.import_module("cdc_assets.definitions").defs
+        Definitions.validate_loadable(loaded)
+        return loaded
+
+    return fresh
+
+
+def stages(feed: str) -> set[AssetKey]:
+    names = ["raw_records", "change_events", "table_schemas", "released_changes", "history", "quarantine"]
+    return {AssetKey([feed, name]) for name in names}
+
+
+def graph(loaded: Definitions) -> Any:
+    return loaded.resolve_asset_graph()
+
+
+def test_each_feed_is_one_chain(load: Load) -> None:
+    found = graph(load())
+    assert found.get_all_asset_keys() == stages("shop") | stages("crm")
+    parents = {
+        "raw_records": set(),
+        "change_events": {"raw_records"},
+        "table_schemas": {"change_events"},
+        "released_changes": {"change_events", "table_schemas"},
+        "history": {"released_changes", "table_schemas"},
+        "quarantine": {"raw_records", "released_changes", "history"},
+    }
+    for feed in ("shop", "crm"):
+        for name, upstream in parents.items():
+            assert found.get(AssetKey([feed, name])).parent_keys == {AssetKey([feed, each]) for each in upstream}
+
+
+def test_each_asset_has_a_description_a_group_kinds_and_owners(load: Load) -> None:
+    found = graph(load(histories=[("sales", "orders")]))
+    owners = {"shop": ["team:data", "ann@example.com"], "crm": []}
+    for key in found.get_all_asset_keys():
+        node = found.get(key)
+        assert len(node.description) > 20
+        assert node.group_name == key.path[0]
+        assert "deltalake" in node.kinds
+        assert node.owners == owners[key.path[0]]
+        assert node.code_version
+        assert node.is_executable
+    assert found.get(AssetKey(["shop", "change_events"])).kinds == {"pyspark", "deltalake"}
+
+
+def test_history_tables_that_exist_are_assets_of_their_own_under_their_own_names(load: Load) -> None:
+    found = graph(load(histories=list(HISTORIES)))
+    tables = {AssetKey(["shop", "history", *name]) for name in HISTORIES.values()}
+    assert found.get_all_asset_keys() == stages("shop") | stages("crm") | tables
+    upstream = {AssetKey(["shop", "released_changes"]), AssetKey(["shop", "table_schemas"])}
+    assert all(found.get(key).parent_keys == upstream for key in tables)
+    for key in tables:
+        for check in ("conservation", "history_intervals", "audit_history_intervals"):
+            assert AssetCheckKey(key, check) in found.asset_check_keys
+
+
+def test_a_folder_without_a_delta_log_is_no_table(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "lake/history/shop/sales/half").mkdir(parents=True)
+    assert graph(load()).get_all_asset_keys() == stages("shop") | stages("crm")
+
+
+CHECKS = {
+    # asset -> check -> whether it blocks under `type_mapping: block`, and under `type_mapping: warn`
+    "raw_records": {"conservation": (True, True), "audit_each_record_once": (False, False)},
+    "change_events": {
+        "conservation": (True, True),
+        "mysql_type_mapping": (True, False),
+        "jdbc_type_mapping": (True, False),
+        "audit_conservation": (False, False),
+        "audit_mysql_type_mapping": (False, False),
+        "audit_jdbc_type_mapping": (False, False),
+    },
+    "released_changes": {
+        "conservation": (True, True),
+        "watermark_progress": (False, False),
+        "late_events_seen_before": (False, False),
+        "audit_conservation": (False, False),
+    },
+    "quarantine": {"nothing_quarantined": (False, False)},
+}
+
+
+def test_checks_and_which_of_them_block(load: Load) -> None:
+    found = graph(load())
+    wanted = {
+        AssetCheckKey(AssetKey([feed, asset]), check): blocks[number]
+        for number, feed in enumerate(["shop", "crm"])
+        for asset, checks in CHECKS.items()
+        for check, blocks in checks.items()
+    }
+    assert {key: found.get_check_spec(key).blocking for key in found.asset_check_keys} == wanted
+    assert all(len(found.get_check_spec(key).description) > 20 for key in found.asset_check_keys)
+
+
+def test_the_pipeline_has_all_assets_and_no_audit_the_audit_all_audits_and_no_asset(load: Load) -> None:
+    loaded = load(histories=[("sales", "orders")])
+    every = graph(loaded)
+    audits = {key for key in every.asset_check_keys if key.name.startswith("audit_")}
+    pipeline = loaded.resolve_job_def("cdc_pipeline").asset_layer
+    assert set(pipeline.selected_asset_keys) == every.get_all_asset_keys()
+    assert set(pipeline.asset_graph.asset_check_keys) == set(every.asset_check_keys) - audits
+    audit = loaded.resolve_job_def("audit").asset_layer
+    assert set(audit.selected_asset_keys) == set()
+    assert set(audit.asset_graph.asset_check_keys) == audits
+    assert len(audits) == 2 * 5 + 1
+
+
+def test_one_schedule_on_the_pipeline_stopped_until_somebody_starts_it(load: Load) -> None:
+    (schedule,) = load().schedules or []
+    assert (schedule.name, schedule.job_name) == ("cdc_pipeline_hourly", "cdc_pipeline")
+    assert schedule.cron_schedule == "0 * * * *"
+    assert schedule.default_status == DefaultScheduleStatus.STOPPED
+
+
+def test_every_job_runs_in_one_process(load: Load) -> None:
+    loaded = load()
+    assert {loaded.resolve_job_def(job).executor_def.name for job in ("cdc_pipeline", "audit")} == {"in_process"}
+
+
+def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a Spark session was asked for")
+
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
+    load(histories=[("sales", "orders")])
+
+
+def test_a_wrong_feeds_file_is_one_line_and_no_chain_of_errors(load: Load, tmp_path: Path) -> None:
+    with pytest.raises(FeedsError) as raised:
+        load(TWO_FEEDS.replace("type_mapping: warn", "type_mapping: ignore"))
+    assert str(raised.value) == (f'{tmp_path}/feeds.yaml: feeds.crm.type_mapping: found "ignore"; allowed: block, warn')
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__

@@ -110,10 +110,18 @@ class _Stream:
         return key % PARTITIONS, self.message(kind, commit_ts, **fields)
 
 
-def lines(events: int, seed: int = 1, first_id: int = 1, after_ms: int = 0, offsets: list[int] | None = None) -> Iterator[str]:
+def lines(
+    events: int,
+    seed: int = 1,
+    first_id: int = 1,
+    after_ms: int = 0,
+    offsets: list[int] | None = None,
+    repeats: float = REPEATS,
+) -> Iterator[str]:
     """Yield a recorded snapshot, line by line: `events` row events, and the watermarks between them.
 
-    A stream that goes on from an earlier one starts at `first_id`, `after_ms` milliseconds later, at `offsets`.
+    A stream that goes on from an earlier one starts `after_ms` milliseconds later, at `offsets`; its rows have keys from
+    `first_id` on, so that it inserts, updates and deletes rows of the earlier one where they are the same.
     """
     stream = _Stream(seed, first_id, _FIRST_MS + after_ms, offsets or [0] * PARTITIONS)
     if not after_ms:
@@ -123,7 +131,7 @@ def lines(events: int, seed: int = 1, first_id: int = 1, after_ms: int = 0, offs
         stream.ms += 1
         partition, message = stream.change((stream.ms << 18) + n % 5)
         yield stream.record(partition, message)
-        if stream.random.random() < REPEATS:
+        if stream.random.random() < repeats:
             yield stream.record(partition, message)
         if n % WATERMARK_EVERY == 0 or n == events:
             stream.ms += 1
@@ -132,11 +140,15 @@ def lines(events: int, seed: int = 1, first_id: int = 1, after_ms: int = 0, offs
                 yield stream.record(each, stream.message("TIDB_WATERMARK", stream.ms << 18) | mark, keyed=False)
 
 
-def write(path: Path, events: int, **more: int | list[int]) -> int:
-    """Write a recorded snapshot to `path`; return its size in bytes of Kafka values and keys."""
-    size = 0
+def write(
+    path: Path,
+    events: int,
+    seed: int = 1,
+    first_id: int = 1,
+    after_ms: int = 0,
+    offsets: list[int] | None = None,
+    repeats: float = REPEATS,
+) -> None:
+    """Write a recorded snapshot to `path`: `lines`."""
     with path.open("w") as out:
-        for line in lines(events, **more):  # type: ignore[arg-type]
-            out.write(line + "\n")
-            size += len(line)
-    return size
+        out.writelines(line + "\n" for line in lines(events, seed, first_id, after_ms, offsets, repeats))

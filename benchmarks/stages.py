@@ -91,4 +91,3 @@ def run_stages(spark: SparkSession, place: Place) -> list[Timing]:
         timed("release", lambda: release(lake, feed)),
         timed("history", lambda: list(apply(lake, feed, pending_tables(lake)))),
     ]
-

@@ -12,8 +12,6 @@ _ENV_PREFIX = "CDC_SPARK_"
 
 _DEFAULTS = {
     "spark.app.name": "cdc_assets",
-    # Workers, which only compressed values need, run in this environment.
-    "spark.pyspark.python": sys.executable,
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
     "spark.driver.host": "127.0.0.1",
@@ -48,6 +46,8 @@ def spark_settings(configured: Mapping[str, str]) -> dict[str, str]:
         if name.startswith(_ENV_PREFIX)
     }
     settings = _DEFAULTS | dict(configured) | from_env
+    # Spark's Python workers, which only compressed values need, run in this environment; Spark knows no setting for it.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = [str(jar) for jar in ensure_jars()]
     if settings["spark.master"].startswith("local"):
         # A second faster than spark.jars, which copies every jar for each session.

@@ -47,7 +47,7 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChec
         ),
         (released_changes.key_of(name), "audit_conservation"): (
             "Every row event ever seen is released, duplicate, late, excluded or pending; each change stands once.",
-            audit.all_events_placed,
+            lambda lake: audit.all_events_placed(lake, feed),
         ),
     }
     for database, table in tables:

@@ -28,6 +28,7 @@ from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.gate import instant_text, late_events_seen_before, partition_table, watermark_progress
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.release import release
+from cdc_assets.protocols import gated
 from cdc_assets.resources import LakehouseResource
 
 
@@ -47,16 +48,19 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             description="Every row event is exactly one of released, duplicate, late, pending or excluded.",
         ),
         AssetCheckSpec(
-            "watermark_progress",
-            asset=key,
-            description="Every partition shows a watermark, and the released one moves when events come.",
-        ),
-        AssetCheckSpec(
             "late_events_seen_before",
             asset=key,
             description="An event below the released watermark is a repeat of one that was released.",
         ),
     ]
+
+    if gated(feed):
+        progress_spec = AssetCheckSpec(
+            "watermark_progress",
+            asset=key,
+            description="Every partition shows a watermark, and the released one moves when events come.",
+        )
+        checks.append(progress_spec)
 
     @asset(
         key=key,
@@ -99,7 +103,9 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             },
         )
         yield check_result("conservation", key, events_placed(report))
-        yield check_result("watermark_progress", key, watermark_progress(report), AssetCheckSeverity.WARN)
+        if gated(feed):
+            progress = watermark_progress(report, feed.source.partitions)
+            yield check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN)
         yield check_result("late_events_seen_before", key, late_events_seen_before(report))
 
     return released_changes

@@ -33,10 +33,19 @@ def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
     ]
 
 
-def watermark_progress(report: ReleaseReport) -> Verdict:
-    """New events came, and so must the watermark: a partition without any, or one that stands still, holds all back."""
+def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict:
+    """New events came, and so must the watermark: a partition without any, or one that stands still, holds all back.
+
+    `partitions` is how many each topic has, where the feeds file says so: one that sent nothing holds back, too.
+    """
     rows = partition_table(report)
-    silent = [r for r in rows if r["watermark"] is None]
+    unheard = [
+        {"topic": topic, "partition": number, "watermark": None, "watermark_time": None, "released_up_to": None}
+        for topic, shown in sorted(report.partition_watermarks.items())
+        for number in range(partitions or 0)
+        if str(number) not in shown
+    ]
+    silent = [r for r in rows if r["watermark"] is None] + unheard
     if silent:
         told = (
             f"{len(silent)} partitions have shown no watermark yet; nothing of their topics is released until they do."
@@ -46,9 +55,8 @@ def watermark_progress(report: ReleaseReport) -> Verdict:
     if report.rows and stuck and report.pending:
         told = f"{report.rows} row events came, but the watermark stands where it stood; {report.pending} are pending."
         return Verdict(passed=False, description=told, violations=stuck)
-    return Verdict(
-        passed=True, description=f"{len(rows)} partitions, all with a watermark; {report.pending} events pending."
-    )
+    told = f"{len(rows)} partitions, all with a watermark; {report.pending} events pending."
+    return Verdict(passed=True, description=told if rows else "No partition has sent anything yet.")
 
 
 def late_events_seen_before(report: ReleaseReport) -> Verdict:

@@ -163,25 +163,24 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     held = _held(table)
     present_names = {f.name for f in present.values()} | set(schema.names)
 
-    # Lost values are counted while `new` is computed: looking for them takes another pass over the changes.
-    counted = Observation()
+    # All counts are taken while `new` is computed: another pass over the changes costs as much again. A checkpoint holds
+    # it, as a persisted frame that reads the table it is merged into would be planned again after the merge.
+    typing, chaining = Observation(), Observation()
     typed = type_rows(parse_images(changes, columns), columns, feed.protocol, feed.time_zone)
-    watched = typed.observe(counted, F.count_if("has_problem").alias("lost"))
+    watched = typed.observe(typing, F.count_if("has_problem").alias("lost"))
     standing = _open_versions(table, changes, work, schema)
     numbered = number_copies(watched, standing) if work.keyless else watched.withColumn("copy", F.lit(0))
-    new = versions(boundaries(timeline(numbered, standing))).persist()
-    try:
-        opens = F.col("op").isNotNull()
-        found = new.agg(F.count_if(~opens), F.count_if(opens), F.count_if(opens & F.col("to_ts").isNull())).head()
-        closed, opened, left_open = found or (0, 0, 0)
-        quarantined = 0
-        if counted.get["lost"]:
-            lost = problems(typed, columns)
-            quarantined = quarantine.add(lake.quarantine, lost, STAGE, work.after, work.through)
-        held = {"versions": held["versions"] + opened, "current": held["current"] + left_open - closed}
-        _write(table, new, schema, {"sequence": work.through} | held, closes=closed > 0, keyless=work.keyless)
-    finally:
-        new.unpersist()
+    opens = F.col("op").isNotNull()
+    counts = {"closed": ~opens, "opened": opens, "left_open": opens & F.col("to_ts").isNull()}
+    chained = versions(boundaries(timeline(numbered, standing)))
+    new = chained.observe(chaining, *[F.count_if(c).alias(name) for name, c in counts.items()]).localCheckpoint()
+    closed, opened, left_open = (chaining.get[name] for name in counts)
+    quarantined = 0
+    if typing.get["lost"]:
+        lost = problems(typed, columns)
+        quarantined = quarantine.add(lake.quarantine, lost, STAGE, work.after, work.through)
+    held = {"versions": held["versions"] + opened, "current": held["current"] + left_open - closed}
+    _write(table, new, schema, {"sequence": work.through} | held, closes=closed > 0, keyless=work.keyless)
     return TableReport(
         database=work.database,
         table=work.table,

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def first_records() -> Stream:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     told = Story(tmp_path_factory.mktemp("project"))
     (told.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
     told.feeds("block")
@@ -165,7 +165,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         told.launch("fixed", "cdc_pipeline")
         told.launch("audit", "audit")
         told.answers["assets"] = told.ask(ASSETS)["assetNodes"]
-    yield told
+    return told
 
 
 class serve:  # noqa: N801 -- a context manager

@@ -1,0 +1,296 @@
+"""Every dialect of Canal-JSON comes out as the same typed history: recorded streams against the recorded truth.
+
+With commit_ts on the wire: the versions, interval for interval. Without: the sequence of versions of each key, and the
+open rows. Tables without a key: the rows at every commit_ts, as equal rows are interchangeable.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.laws.text_of_mysql import same
+from cdc_assets_tests.support import RECORDED, Chain, histories, history_names, read_lines, value_of
+
+TICDC, MYSQL = RECORDED / "ticdc", RECORDED / "mysql"
+Row = dict[str, Any]
+
+GATED = [
+    ("canal-json_ext", "nopk_raw"),
+    ("canal-json_ext", "types"),
+    ("canal-json_ext_only-updated", "orders"),
+    ("canal-json_ext_only-updated", "nopk_raw"),
+    ("canal-json_ext_content-compatible", "types"),
+    ("canal-json_ext_delete-handle-only", "nopk"),
+    ("canal-json_ext_claim-check", "large"),
+    ("canal-json_ext_lz4", "large"),
+]
+UNGATED = ["orders", "nopk", "types"]
+KEYLESS = [("canal-json_ext", "nokey"), ("canal-json_ext_content-compatible", "nokey")]
+CANAL = [
+    ("canal117-flat", "customers"),
+    ("canal117-flat", "composite"),
+    ("canal117-flat", "bulk"),
+    ("canal117-flat", "types"),
+    ("canal117-flat-gtid", "customers"),
+    ("canal117-flat-dyn3-shanghai", "types"),
+    ("canal117-flat-dyn3-shanghai", "customers"),
+]
+# Canal reads these character sets as UTF-8 and loses what they hold; the client that printed the truth rounded the other.
+NOT_ON_THE_WIRE = ("latin1", "sjis", "gbk", "ucs2", "(15,4)")
+
+
+def run(spark: SparkSession, folder: Path, stream: Path, cuts: int = 1, **settings: Any) -> Chain:
+    made = Chain(spark, folder, **settings)
+    records = read_lines(stream)
+    for n in range(cuts):
+        made.add(records[len(records) * n // cuts : len(records) * (n + 1) // cuts])
+        made.run()
+    conserved(made.lake, made.feed)
+    return made
+
+
+def truth(folder: Path, scenario: str, what: str) -> list[dict[str, Any]]:
+    return read_lines(folder / "truth" / f"{scenario}.{what}")
+
+
+def ticdc_types(scenario: str) -> dict[tuple[str, str], dict[str, str]]:
+    types: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for shape in truth(TICDC, scenario, "tables"):
+        types[shape["schema"], shape["table"]] |= {c["name"]: c["type"] for c in shape["columns"]}
+    return types
+
+
+def row_same(want: Row, got: Row, types: dict[str, str], *, lossy: bool = False, **more: Any) -> bool:
+    """Whether a version holds what the truth has, and, unless its source is `lossy`, nothing else."""
+    own = {c: v for c, v in got.items() if not c.startswith("_cdc_")}
+    return (lossy or all(v is None for c, v in own.items() if c not in want)) and all(
+        c in own and same(v, types[c], own[c], **more) for c, v in want.items()
+    )
+
+
+def take(want: Row, candidates: list[Row], types: dict[str, str], **more: Any) -> bool:
+    """Remove the candidate that is `want`."""
+    hit = next((n for n, c in enumerate(candidates) if row_same(want, c, types, **more)), None)
+    if hit is not None:
+        candidates.pop(hit)
+    return hit is not None
+
+
+@pytest.mark.parametrize(("config", "scenario"), GATED)
+def test_versions_are_the_recorded_truth(config: str, scenario: str, spark: SparkSession, tmp_path: Path) -> None:
+    claims = {"claim_check": str(TICDC / "claimcheck-files")} if "claim" in config else {}
+    made = run(spark, tmp_path, TICDC / config / scenario, tidb_extension=True, **claims)
+    versions: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for database, table in history_names(made.lake):
+        for row in made.history(table, database):
+            versions[database, table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
+    types = ticdc_types(scenario)
+    wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
+    for w in wanted:
+        place = (w["schema"], w["table"], w["valid_from"], w["valid_to"])
+        assert take(w["values"], versions[place], types[place[:2]]), (place, w["values"], versions[place])
+    assert wanted
+    assert not any(versions.values()), "versions that the truth does not have"
+    reasons = {row["reason"] for row in made.quarantine()}
+    assert reasons <= ({"zero_date"} if scenario == "types" else set())
+
+
+@pytest.mark.parametrize("scenario", UNGATED)
+def test_without_the_extension_each_key_has_the_versions_of_the_truth(
+    scenario: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    made = run(spark, tmp_path, TICDC / "canal-json" / scenario)
+    types = ticdc_types(scenario)
+    sequences: dict[tuple[Any, ...], list[Row | None]] = defaultdict(list)
+    for event in truth(TICDC, scenario, "events"):
+        if event["op"] != "ddl" and not (event["op"] == "update" and event["before"] == event["after"]):
+            place = (event["schema"], event["table"], *(event["key"][c] for c in event["key_cols"]))
+            # A delete and an insert of one commit are one update, which closes a version and opens one.
+            sequences[place].append(event["after"])
+    checked = compare_sequences(made, sequences, types)
+    assert checked == sum(after is not None for images in sequences.values() for after in images)
+
+
+@pytest.mark.parametrize(("config", "scenario"), KEYLESS)
+def test_equal_rows_of_a_table_without_a_key_are_counted(
+    config: str, scenario: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    made = run(spark, tmp_path, TICDC / config / scenario, tidb_extension=True)
+    wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
+    (place,) = history_names(made.lake)
+    got = made.history(place[1], place[0])
+    types = ticdc_types(scenario)[place]
+    points = sorted({p for w in wanted for p in (w["valid_from"], w["valid_to"]) if p})
+
+    def at(versions: Iterable[Row], point: int, start: str, end: str) -> list[Row]:
+        return [v for v in versions if v[start] <= point and (v[end] is None or point < v[end])]
+
+    for point in points:
+        there = at(got, point, "_cdc_from_ts", "_cdc_to_ts")
+        for w in at(wanted, point, "valid_from", "valid_to"):
+            assert take(w["values"], there, types), (point, w["values"])
+        assert not there, point
+    copies = defaultdict(set)
+    for row in got:
+        copies[row["_cdc_key"]].add(row["_cdc_copy"])
+    assert all(numbers == set(range(1, len(numbers) + 1)) for numbers in copies.values())
+    assert max(len(numbers) for numbers in copies.values()) > 1, "the scenario has equal rows"
+
+
+def test_replays_of_a_table_without_a_key_are_no_copies(spark: SparkSession, tmp_path: Path) -> None:
+    """A changefeed that starts again sends the same rows at new offsets."""
+    records = [r for r in read_lines(TICDC / "canal-json_ext/nokey") if r["partition"] == 0]
+    again = [r | {"offset": n} for n, r in enumerate([*records[:20], *records])]
+    made = Chain(spark, tmp_path / "again", tidb_extension=True)
+    made.add(again)
+    made.run()
+    plain = Chain(spark, tmp_path / "plain", tidb_extension=True)
+    plain.add(records)
+    plain.run()
+
+    def without_place(chain: Chain) -> list[str]:
+        rows = next(iter(histories(chain.lake).values()))
+        return sorted(repr({k: v for k, v in r.items() if k != "_cdc_offset"}) for r in rows)
+
+    assert without_place(made) == without_place(plain)
+    assert without_place(plain)
+
+
+@pytest.mark.parametrize(("config", "scenario"), CANAL)
+def test_official_canal(config: str, scenario: str, spark: SparkSession, tmp_path: Path) -> None:
+    zone = {"time_zone": "Asia/Shanghai"} if "shanghai" in config else {}
+    made = run(spark, tmp_path, MYSQL / config / scenario, **zone)
+    columns, keys = canal_columns(scenario)
+    sequences: dict[tuple[Any, ...], list[Row | None]] = defaultdict(list)
+    for event in canal_events(scenario):
+        place = (event["db"], event["table"])
+        key = keys[place[1]]
+        before, after = (only(event[image], columns[place[1]]) for image in ("before", "after"))
+        if not key or before == after:
+            continue
+        # A changed key is a row gone and a row come: Canal sends one UPDATE.
+        if before and (after is None or any(before[c] != after[c] for c in key)):
+            sequences[*place, *(before[c] for c in key)].append(None)
+        if after:
+            sequences[*place, *(after[c] for c in key)].append(after)
+    types = {(db, t): columns[t] for (db, t, *_) in sequences}
+    checked = compare_sequences(made, sequences, types, hexadecimal_bits=True, lossy=True)
+    assert checked == sum(after is not None for images in sequences.values() for after in images)
+
+
+def test_official_canal_without_a_key_counts_copies(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows from before the capture are not in the stream: a delete of one closes nothing."""
+    made = run(spark, tmp_path, MYSQL / "canal117-flat/composite")
+    types = canal_columns("composite")[0]["audit_log"]
+    state: list[Row] = []
+    for event in canal_events("composite"):
+        if event["table"] == "audit_log":
+            if event["before"] in state:
+                state.remove(event["before"])
+            if event["after"]:
+                state.append(event["after"])
+    current = [r for r in made.history("audit_log", "dbz_multi") if r["_cdc_is_current"]]
+    for row in state:
+        assert take(row, current, types), row
+    assert state
+    assert not current
+
+
+@pytest.mark.parametrize(
+    ("stream", "settings"),
+    [
+        (TICDC / "canal-json/orders", {}),
+        (TICDC / "canal-json_ext/nokey", {"tidb_extension": True, "partitions": 2}),
+        (MYSQL / "canal117-flat/customers", {}),
+    ],
+)
+def test_chop(stream: Path, settings: dict[str, Any], spark: SparkSession, tmp_path: Path) -> None:
+    """However the stream is cut into runs, the histories are equal, row for row."""
+    whole = run(spark, tmp_path / "whole", stream, **settings)
+    cut = run(spark, tmp_path / "cut", stream, cuts=4, **settings)
+    assert histories(cut.lake) == histories(whole.lake)
+    assert any(histories(whole.lake).values())
+
+
+def test_rows_that_hold_only_their_key_are_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    stream = TICDC / "canal-json_ext_handle-key-only/large"
+    made = run(spark, tmp_path, stream, tidb_extension=True)
+    marked = [r for r in read_lines(stream) if b"onlyHandleKey" in value_of(r)]
+    held = [(r["reason"], r["partition"], r["offset"]) for r in made.quarantine()]
+    assert sorted(held) == sorted(("handle_key_only", r["partition"], r["offset"]) for r in marked)
+    assert marked
+
+
+def test_a_claim_that_is_not_there_is_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for claims in ({}, {"claim_check": str(tmp_path / "empty")}):
+        made = run(
+            spark,
+            tmp_path / f"run{len(claims)}",
+            TICDC / "canal-json_ext_claim-check/large",
+            tidb_extension=True,
+            **claims,
+        )
+        assert [r["reason"] for r in made.quarantine()] == ["claim_check"] * 3
+
+
+def compare_sequences(
+    made: Chain, sequences: dict[tuple[Any, ...], list[Row | None]], types: dict[Any, dict[str, str]], **more: Any
+) -> int:
+    """Hold the versions of each key, in their order, against the images of the truth; return how many were compared."""
+    checked = 0
+    for place in types:
+        rest = made.history(place[1], place[0])
+        rest.sort(key=lambda r: (r["_cdc_from_ts"], r["_cdc_to_ts"] is None, r["_cdc_to_ts"] or 0, r["_cdc_offset"]))
+        for sequence in (s for key, s in sequences.items() if key[:2] == place):
+            images = [after for after in sequence if after is not None]
+            previous_end = -1
+            for n, after in enumerate(images):
+                hit = next((r for r in rest if row_same(after, r, types[place], **more)), None)
+                assert hit is not None, (place, after)
+                rest.remove(hit)
+                assert hit["_cdc_from_ts"] >= previous_end
+                previous_end = hit["_cdc_to_ts"] if hit["_cdc_to_ts"] is not None else 2**63
+                assert hit["_cdc_is_current"] == (n == len(images) - 1 and sequence[-1] is not None)
+                checked += 1
+        assert not rest, (place, rest[:2])
+    return checked
+
+
+def canal_columns(scenario: str) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+    """Table -> column -> type of what Canal can send, and table -> primary key."""
+    tables = json.loads((MYSQL / "truth" / f"{scenario}.schema.json").read_text())
+    spatial = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"}
+    columns = {
+        name: {
+            c["name"]: c["column_type"] if c["data_type"] != "longtext" or "json" not in c["name"] else "json"
+            for c in table["columns"]
+            if c["data_type"] not in spatial and not lost(c, table["create"])
+        }
+        for name, table in tables.items()
+    }
+    return columns, {name: table["pk"] for name, table in tables.items()}
+
+
+def lost(column: dict[str, str], create: str) -> bool:
+    line = next((x for x in create.splitlines() if x.strip().startswith(f"`{column['name']}`")), "")
+    return any(word in line for word in NOT_ON_THE_WIRE)
+
+
+def canal_events(scenario: str) -> list[dict[str, Any]]:
+    events = truth(MYSQL, scenario, "events")
+    return [
+        e
+        for e in events
+        if e["op"] in {"insert", "update", "delete"} and e["phase"] == "stream" and e.get("in_binlog", True)
+    ]
+
+
+def only(image: Row | None, columns: dict[str, str]) -> Row | None:
+    return None if image is None else {c: v for c, v in image.items() if c in columns}

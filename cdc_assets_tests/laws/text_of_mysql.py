@@ -1,0 +1,51 @@
+"""MySQL's text of a value, as the truth files have it, held against the value of a history column: by hand, per type."""
+
+import datetime as dt
+import json
+import struct
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+_TEXT = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"}
+_BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+
+
+def same(text: str | None, column_type: str, value: Any, zone: str = "UTC", *, hexadecimal_bits: bool = False) -> bool:
+    """Whether `value` is what the design's table of types makes of MySQL's text; zero dates are NULL."""
+    base = column_type.replace("(", " ").split(" ", maxsplit=1)[0].lower()
+    if text is None:
+        return value is None
+    if base in {"date", "datetime", "timestamp"} and (text[5:7] == "00" or text[8:10] == "00"):
+        return value is None
+    if value is None:
+        return False
+    if base == "json":
+        return bool(json.loads(text) == json.loads(value))
+    if base in _TEXT:
+        return bool(text == value)
+    if base in _BYTES:
+        return bool(bytes.fromhex(text.removeprefix("0x")) == value)
+    if base == "bit" and hexadecimal_bits:
+        return bool(int(text, 16) == int(value))
+    if base == "float":
+        # The mysql client prints six digits; other truth has them all.
+        exact = struct.unpack("f", struct.pack("f", float(text)))[0]
+        return exact == value or abs(exact - value) <= 2e-6 * abs(exact)
+    if base == "double":
+        return float(text) == value
+    if base == "date":
+        return dt.date.fromisoformat(text) == value
+    if base == "datetime":
+        return dt.datetime.fromisoformat(text) == value
+    if base == "timestamp":
+        local = dt.datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone))
+        return local.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f") == value
+    if base == "time":
+        return _time(text) == _time(value)
+    return Decimal(text) == Decimal(value)  # integers, decimals, years, bits
+
+
+def _time(text: str) -> tuple[bool, list[int], str]:
+    whole, _, fraction = text.lstrip("-").partition(".")
+    return text.startswith("-"), [int(part) for part in whole.split(":")], fraction.rstrip("0")

@@ -32,8 +32,8 @@ jars: java $(VENV)/.ready
 demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
 	@$(BIN)/python -m cdc_assets.demo
 
-ui: setup  ## serve Dagster on 127.0.0.1:3000, with the demo's runs, checks and metadata
-	$(BIN)/dagster-webserver --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
+ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with the demo's runs, checks and metadata
+	@PYTHONWARNINGS='ignore:Function' $(BIN)/dagster dev --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
 
 lint: setup  ## style, docstrings, layers, types
 	$(BIN)/ruff check .

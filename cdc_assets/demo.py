@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dagster import AssetKey, DagsterInstance, MetadataValue, TableMetadataValue
+from dagster import (
+    AssetCheckSeverity,
+    AssetKey,
+    DagsterEventType,
+    DagsterInstance,
+    MetadataValue,
+    TableMetadataValue,
+)
 
 from cdc_assets.feeds import FeedsError, load_feeds
 from cdc_assets.lakehouse import history_tables, lakehouse_root
@@ -27,11 +34,13 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     root = lakehouse_root()
-    before = _commits(root)
+    before, known = _commits(root), _newest_run()
     code = _run_job()
     if code:
-        _say(f"The job failed (exit code {code}): the whole log is in {_LOG}; the line that says why:")
-        _say(_reason())
+        _say(f"\nThe job failed (exit code {code}); its whole log is in {_LOG}.")
+        newest = _newest_run()
+        for reason in _reasons(newest if newest != known else None):
+            _say(reason)
         return code
     commits = _commits(root) - before
     with DagsterInstance.get() as instance:
@@ -73,9 +82,30 @@ def _run_job() -> int:
         return job.wait()
 
 
-def _reason() -> str:
-    lines = [line for line in _LOG.read_text().splitlines() if "Error" in line]
-    return lines[-1] if lines else "(none found)"
+def _newest_run() -> str | None:
+    with DagsterInstance.get() as instance:
+        return next((run.run_id for run in instance.get_runs(limit=1)), None)
+
+
+def _reasons(run: str | None) -> list[str]:
+    """Why a run failed, a line a reason: the checks that stopped it, and what its steps raised."""
+    with DagsterInstance.get() as instance:
+        events = [e.dagster_event for e in instance.all_logs(run)] if run else []
+    reasons = []
+    for event in filter(None, events):
+        if event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+            found = event.asset_check_evaluation_data
+            if not found.passed and found.blocking and found.severity == AssetCheckSeverity.ERROR:
+                reasons.append(f"{found.asset_key.to_user_string()}: {found.check_name}: {found.description}")
+        elif event.event_type == DagsterEventType.STEP_FAILURE:
+            error = event.step_failure_data.error
+            if error and error.cls_name == "DagsterExecutionStepExecutionError":
+                error = error.cause
+            if error and error.cls_name != "DagsterAssetCheckFailedError":
+                # The first line: after it Spark's messages go on with the JVM's stack.
+                reasons.append(f"{event.step_key}: {error.message.strip().splitlines()[0]}")
+    # It did not even begin.
+    return reasons or _LOG.read_text().splitlines()[-1:]
 
 
 def _counts(instance: DagsterInstance, feed: str) -> dict[str, Any]:
@@ -84,7 +114,8 @@ def _counts(instance: DagsterInstance, feed: str) -> dict[str, Any]:
     gate = _metadata(instance, feed, "released_changes")
     quarantined = _number(raw, "lines_quarantined") + _number(events, "events_undecodable")
     # Before the first watermark the metadata is a text.
-    marks = gate["watermarks"].records if isinstance(gate["watermarks"], TableMetadataValue) else []
+    table = gate.get("watermarks")
+    marks = table.records if isinstance(table, TableMetadataValue) else []
     watermarks = [f"{m.data['watermark']}  {m.data['time']}  ({m.data['topic']})" for m in marks]
     return {
         "records taken in": _number(raw, "records_taken_in"),

@@ -6,6 +6,7 @@ from dagster import (
     AssetCheckExecutionContext,
     AssetCheckResult,
     AssetChecksDefinition,
+    AssetCheckSeverity,
     AssetKey,
     In,
     Nothing,
@@ -24,6 +25,8 @@ from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.resources import LakehouseResource
 
 Audit = Callable[[Lakehouse], Verdict]
+
+_OF_TYPES = {"audit_mysql_type_mapping", "audit_jdbc_type_mapping"}
 
 
 def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChecksDefinition:
@@ -72,7 +75,9 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChec
             if spec.key in context.selected_asset_check_keys:
                 verdict = audits[spec.asset_key, spec.name][1](lake)
                 context.log.info(f"{spec.asset_key.to_user_string()} {spec.name}: {verdict.description}")
-                yield check_result(spec.name, spec.asset_key, verdict)
+                mild = feed.type_mapping == "warn" and spec.name in _OF_TYPES
+                severity = AssetCheckSeverity.WARN if mild else AssetCheckSeverity.ERROR
+                yield check_result(spec.name, spec.asset_key, verdict, severity)
 
     checks: AssetChecksDefinition = AssetChecksDefinition.create(
         keys_by_input_name=inputs, node_def=run_audit, check_specs_by_output_name=outputs, can_subset=True

@@ -36,6 +36,7 @@ COLUMNS = {
     # released_changes
     "key": "The key's values, a JSON array; the whole row where the table has no key.",
     "events": "How many row events the change stands for: 2 for a delete and an insert at one commit_ts.",
+    "ordinal": "Order of the changes of one key at one commit_ts.",
     "repeats": "How many copies of them were dropped.",
     # quarantine
     "message": "Why it could not be used, and what to do about it.",
@@ -67,4 +68,5 @@ HISTORY = {
     "_cdc_topic": "Topic of the Kafka record that opened it.",
     "_cdc_partition": "Its partition.",
     "_cdc_offset": "Its offset.",
+    "_cdc_copy": "Which of several equal rows, from 1; only in tables without a key.",
 }

@@ -147,7 +147,9 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
 
 
 def _value_class() -> Column:
-    number = F.col("value").try_cast("decimal(38,0)")
+    # A cast would round 1.5.
+    whole = F.when(F.col("value").rlike("^-?[0-9]+$"), F.col("value"))
+    number = whole.try_cast("decimal(38,0)")
     hit = F.filter("ranges", lambda r: number.between(r[0].cast("decimal(38,0)"), r[1].cast("decimal(38,0)")))
     name = F.concat_ws("..", F.get(hit, F.lit(0)))
     return F.when(F.col("value").isNull(), NULL).when(F.size(hit) > 0, name).otherwise(OUTSIDE)

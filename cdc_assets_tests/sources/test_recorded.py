@@ -78,7 +78,8 @@ def test_lines_that_are_no_records_are_told_by_file_and_line(chain: Callable[...
         assert row["message"] == MESSAGES[Reason.NOT_A_RECORD]
         assert row["topic"] is row["partition"] is row["offset"] is None
     assert [place[:2] for place in held(it)] == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
-    assert (report.lines, report.taken, report.repeated, report.quarantined) == (7 + len(expected), 7, 0, len(expected))
+    assert (report.lines, report.records, report.quarantined) == (7 + len(expected), 7, len(expected))
+    assert (report.held_before, report.taken) == (0, 7)
     assert report.files == ["0000.jsonl", "a.jsonl", "b.jsonl.gz", "c.jsonl.gz"]
 
 
@@ -87,18 +88,19 @@ def test_a_record_is_taken_in_once(chain: Callable[..., Chain]) -> None:
     it = chain()
     it.add([record(b"10", 0, 10), record(b"11", 0, 11), record(b"11", 0, 11)], "a.jsonl")
     first = run(it)
-    assert (first.lines, first.taken, first.repeated) == (3, 2, 1)
+    assert (first.lines, first.records, first.held_before, first.taken) == (3, 2, 0, 2)
     assert first.held == {TOPIC: {"0": [10, 11]}}
     # overlaps with a, and has what lies before and after it, and another partition with the same offsets
     it.add([record(b"11", 0, 11), record(b"12", 0, 12), record(b"5", 0, 5), record(b"p1", 1, 10)], "b.jsonl.gz")
     second = run(it)
-    assert (second.batch, second.files, second.lines, second.taken, second.repeated) == (2, ["b.jsonl.gz"], 4, 3, 1)
+    assert (second.batch, second.files, second.lines) == (2, ["b.jsonl.gz"], 4)
+    assert (second.records, second.held_before, second.taken) == (4, 1, 3)
     assert second.offsets == {TOPIC: {"0": [5, 12], "1": [10, 10]}}
     assert second.held == {TOPIC: {"0": [5, 12], "1": [10, 10]}}
     # grows, by a record in a gap and one of another topic
     it.add([record(b"10", 0, 10), record(b"7", 0, 7), record(b"other", 0, 7, topic="other")], "a.jsonl")
     third = run(it)
-    assert (third.files, third.lines, third.taken, third.repeated) == (["a.jsonl"], 3, 2, 1)
+    assert (third.files, third.records, third.held_before, third.taken) == (["a.jsonl"], 3, 1, 2)
     assert third.held == {TOPIC: {"0": [5, 12], "1": [10, 10]}, "other": {"0": [7, 7]}}
     assert held(it) == [
         (0, 5, 2, b"5"),
@@ -117,7 +119,7 @@ def test_the_first_copy_stays(chain: Callable[..., Chain]) -> None:
     it.add([record(b"first", 0, 1)])
     run(it)
     it.add([record(b"second", 0, 1)])
-    assert run(it).repeated == 1
+    assert run(it).held_before == 1
     assert held(it) == [(0, 1, 1, b"first")]
 
 
@@ -171,7 +173,7 @@ def test_with_nothing_new_no_table_gets_a_commit(chain: Callable[..., Chain]) ->
     # A file that was touched is read again, and still brings nothing into the tables after the first.
     path.touch()
     report = it.run()
-    assert (report.ingest.taken, report.ingest.repeated) == (0, len(stream.records))
+    assert (report.ingest.taken, report.ingest.held_before) == (0, len(stream.records))
     assert len(rows_of(it.lake.change_events.read())) == len(stream.records)
     assert len(it.history()) == 1
 

@@ -20,6 +20,7 @@ from cdc_assets.assets.common import check_result, data_version, described, tabl
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.quarantine import nothing_quarantined
 from cdc_assets.feeds import Feed
+from cdc_assets.quarantine import Reason
 from cdc_assets.resources import LakehouseResource
 
 
@@ -51,6 +52,9 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         yield MaterializeResult(
             asset_key=key, data_version=data_version(lake.quarantine), metadata=table_metadata(lake.quarantine, RECORD)
         )
-        yield check_result("nothing_quarantined", key, verdict, AssetCheckSeverity.WARN)
+        # A zero date is MySQL's own; anything else is a change, or a value, that the history lacks.
+        only_dates = all(row["reason"] == Reason.ZERO_DATE for row in verdict.metadata.get("by_reason", ()))
+        severity = AssetCheckSeverity.WARN if only_dates else AssetCheckSeverity.ERROR
+        yield check_result("nothing_quarantined", key, verdict, severity)
 
     return quarantine

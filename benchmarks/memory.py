@@ -2,17 +2,18 @@
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 _MB = 1_000_000
-_INTERVAL_S = 0.1
+_INTERVAL_S = 0.25
 
 
 class Peak:
-    """The largest resident memory seen, in MB: of the JVM, and of everything together."""
+    """The most memory seen in use, in MB: of the JVM, and of everything together."""
 
     def __init__(self) -> None:
         self.jvm = 0.0
@@ -60,7 +61,7 @@ def _tree(root: int) -> list[_Process]:
     """The process `root` and its descendants, out of /proc."""
     parents: dict[int, int] = {}
     found: dict[int, _Process] = {}
-    page, tick = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+    tick = os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -68,9 +69,11 @@ def _tree(root: int) -> list[_Process]:
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
             fields = rest.split()
             parents[int(folder.name)] = int(fields[1])
+            # Its share of the memory it holds: a child that has just been forked shares all of its parent's.
+            shared = re.search(r"^Pss:\s+(\d+) kB", (folder / "smaps_rollup").read_text(), re.MULTILINE)
             # Its own time, and that of its children that have ended: user and system.
             ticks = sum(int(each) for each in fields[11:15])
-            found[int(folder.name)] = _Process(name, int(fields[21]) * page / _MB, ticks / tick)
+            found[int(folder.name)] = _Process(name, int(shared[1]) * 1024 / _MB if shared else 0, ticks / tick)
     return [found[pid] for pid in found if _descends(pid, root, parents)]
 
 

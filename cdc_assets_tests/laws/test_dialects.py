@@ -37,9 +37,7 @@ CANAL = [
     ("canal117-flat", "customers"),
     ("canal117-flat", "composite"),
     ("canal117-flat", "bulk"),
-    ("canal117-flat", "types"),
     ("canal117-flat-gtid", "customers"),
-    ("canal117-flat-dyn3-shanghai", "types"),
     ("canal117-flat-dyn3-shanghai", "customers"),
 ]
 # Canal reads these character sets as UTF-8 and loses what they hold; the client that printed the truth rounded the other.
@@ -180,7 +178,7 @@ def test_official_canal(config: str, scenario: str, spark: SparkSession, tmp_pat
         place = (event["db"], event["table"])
         key = keys[place[1]]
         before, after = (only(event[image], columns[place[1]]) for image in ("before", "after"))
-        if not key or before == after:
+        if not key or event["before"] == event["after"]:
             continue
         # A changed key is a row gone and a row come: Canal sends one UPDATE.
         if before and (after is None or any(before[c] != after[c] for c in key)):

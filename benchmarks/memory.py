@@ -21,9 +21,9 @@ class Peak:
 
     def look(self) -> None:
         """Look once."""
-        tree = _tree(os.getpid())
-        self.jvm = max(self.jvm, sum(each.mb for each in tree if each.name == "java"))
-        self.total = max(self.total, sum(each.mb for each in tree))
+        sizes = [(process.name, _mb(process.pid)) for process in _tree(os.getpid())]
+        self.jvm = max(self.jvm, sum(mb for name, mb in sizes if name == "java"))
+        self.total = max(self.total, sum(mb for _, mb in sizes))
 
 
 @contextlib.contextmanager
@@ -47,19 +47,19 @@ def watched() -> Iterator[Peak]:
 
 
 def processor_seconds() -> float:
-    """Processor time that the process tree has used so far: what other processes on the machine do not change."""
-    return sum(fields.seconds for fields in _tree(os.getpid()))
+    """Processor time that the process tree has used so far: other processes on the machine hardly change that."""
+    return sum(process.seconds for process in _tree(os.getpid()))
 
 
 class _Process(NamedTuple):
+    pid: int
+    parent: int
     name: str
-    mb: float
-    seconds: float
+    seconds: float  # its own, and of its children that have ended: user and system
 
 
 def _tree(root: int) -> list[_Process]:
     """The process `root` and its descendants, out of /proc."""
-    parents: dict[int, int] = {}
     found: dict[int, _Process] = {}
     tick = os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").iterdir():
@@ -68,16 +68,20 @@ def _tree(root: int) -> list[_Process]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
             fields = rest.split()
-            parents[int(folder.name)] = int(fields[1])
-            # Its share of the memory it holds: a child that has just been forked shares all of its parent's.
-            shared = re.search(r"^Pss:\s+(\d+) kB", (folder / "smaps_rollup").read_text(), re.MULTILINE)
-            # Its own time, and that of its children that have ended: user and system.
-            ticks = sum(int(each) for each in fields[11:15])
-            found[int(folder.name)] = _Process(name, int(shared[1]) * 1024 / _MB if shared else 0, ticks / tick)
-    return [found[pid] for pid in found if _descends(pid, root, parents)]
+            seconds = sum(int(each) for each in fields[11:15]) / tick
+            found[int(folder.name)] = _Process(int(folder.name), int(fields[1]), name, seconds)
+    return [process for process in found.values() if _descends(process.pid, root, found)]
 
 
-def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
-    while pid not in {0, root}:
-        pid = parents.get(pid, 0)
+def _descends(pid: int, root: int, found: dict[int, _Process]) -> bool:
+    while pid != root and pid in found:
+        pid = found[pid].parent
     return pid == root
+
+
+def _mb(pid: int) -> float:
+    """A process's share of the memory it holds: a child that has just been forked shares all of its parent's."""
+    with contextlib.suppress(OSError):
+        share = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+        return int(share[1]) * 1024 / _MB if share else 0
+    return 0

@@ -21,7 +21,9 @@ def key_of(image: Column, key_columns: Column) -> Column:
     # The parsed row is a lambda's argument, and so parsed once, not once a key column.
     parsed = F.array(F.from_json(image, "MAP<STRING, STRING>"))
     values = F.transform(parsed, lambda row: F.transform(key_columns, lambda c: F.try_element_at(row, c)))
-    whole = F.transform(parsed, lambda row: F.map_filter(row, lambda _, value: value.isNotNull()))
+    # In an order of their own: the columns of an image that was put together stand in another order than the message's.
+    columns = F.transform(parsed, lambda row: F.filter(F.map_entries(row), lambda entry: entry["value"].isNotNull()))
+    whole = F.transform(columns, lambda entries: F.map_from_entries(F.array_sort(entries)))
     key = F.when(F.size(key_columns) > 0, F.to_json(F.get(values, F.lit(0)))).otherwise(
         F.to_json(F.get(whole, F.lit(0)))
     )
@@ -51,7 +53,7 @@ def pieces(events: DataFrame) -> DataFrame:
 
 
 def number_copies(split: DataFrame) -> DataFrame:
-    """Add `copy` INT: equal changes of a table without a key are copies, numbered from 1; with a key it is 0.
+    """Add `copy` INT: equal changes of a table without a key are copies, numbered from 1 (deletes: from -1 down).
 
     A changefeed that starts again sends everything from an earlier commit_ts on: in each such pass over the stream the
     copies are numbered anew, so that the first copy of one pass repeats the first of another.
@@ -61,7 +63,8 @@ def number_copies(split: DataFrame) -> DataFrame:
     passes = split.withColumn("rewound", rewound).withColumn("pass", F.sum("rewound").over(in_kafka))
     equal = Window.partitionBy("database", "table", "key", "commit_ts", "piece_op", "topic", "partition", "pass")
     copy = F.row_number().over(equal.orderBy("offset", "index"))
-    return passes.withColumn("copy", F.when(F.size("key_columns") == 0, copy).otherwise(0)).drop("rewound", "pass")
+    signed = F.when(F.col("piece_op") == str(Op.DELETE), -copy).otherwise(copy)
+    return passes.withColumn("copy", signed).drop("rewound", "pass")
 
 
 def net(split: DataFrame) -> DataFrame:

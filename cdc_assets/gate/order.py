@@ -53,7 +53,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     kept = (
         F.when(F.col("late"), F.array().cast("array<int>"))
         # Equal rows of a table without a key are told apart by `copy`.
-        .when(alone | (F.col("copy") > 0), F.array(F.lit(0)))
+        .when(alone | (F.col("copy") != 0), F.array(F.lit(0)))
         .otherwise(_fold())
     )
     contents = F.zip_with("pieces", _contents(), lambda p, c: F.struct(p["weight"].alias("weight"), c.alias("c")))

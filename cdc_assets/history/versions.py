@@ -22,11 +22,12 @@ def number_copies(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
     An insert opens the copy after the last that is open; a delete closes the newest open copy; a delete of a row that has
     no open copy is left out, and so is an update to an equal row.
 
-    In: changes with key (the row itself), commit_ts, release, ordinal, op, topic, partition, offset; open versions with
-    key and copy. Out: the changes, with `copy` INT from 1.
+    In: changes with key (the row itself), commit_ts, release, ordinal, op, topic, partition, offset, index; open versions
+    with key and copy. Out: the changes, with `copy` INT from 1, and `ordinal` as they follow one another.
     """
     held = open_versions.groupBy("key").agg(F.max("copy").alias("held"))
-    by_row = Window.partitionBy("key").orderBy(*_ORDER, *_COORDINATES)
+    # Equal rows come and go in Kafka's order.
+    by_row = Window.partitionBy("key").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
     step = F.when(F.col("op") == _DELETE, -1).when(F.col("op") == _INSERT, 1).otherwise(0)
     start = F.coalesce("held", F.lit(0))
     return (
@@ -39,6 +40,7 @@ def number_copies(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
         .withColumn("copy", F.when(F.col("step") > 0, F.col("count")).when(F.col("step") < 0, F.col("before")))
         .where("copy > 0")
         .withColumn("copy", F.col("copy").cast("int"))
+        .withColumn("ordinal", F.row_number().over(by_row))
         .drop("held", "step", "sum", "count", "before")
     )
 

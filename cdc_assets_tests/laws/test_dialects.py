@@ -38,7 +38,6 @@ CANAL = [
     ("canal117-flat", "composite"),
     ("canal117-flat", "bulk"),
     ("canal117-flat-gtid", "customers"),
-    ("canal117-flat-dyn3-shanghai", "customers"),
 ]
 # Canal reads these character sets as UTF-8 and loses what they hold; the client that printed the truth rounded the other.
 NOT_ON_THE_WIRE = ("latin1", "sjis", "gbk", "ucs2", "(15,4)")

@@ -53,7 +53,7 @@ def pieces(events: DataFrame) -> DataFrame:
 
 
 def number_copies(split: DataFrame) -> DataFrame:
-    """Add `copy` INT: equal changes of a table without a key are copies, numbered from 1 (deletes: from -1 down).
+    """Add `copy` INT: equal changes of a table without a key are copies, numbered from 1 (deletes from -1); else 0.
 
     A changefeed that starts again sends everything from an earlier commit_ts on: in each such pass over the stream the
     copies are numbered anew, so that the first copy of one pass repeats the first of another.
@@ -64,7 +64,7 @@ def number_copies(split: DataFrame) -> DataFrame:
     equal = Window.partitionBy("database", "table", "key", "commit_ts", "piece_op", "topic", "partition", "pass")
     copy = F.row_number().over(equal.orderBy("offset", "index"))
     signed = F.when(F.col("piece_op") == str(Op.DELETE), -copy).otherwise(copy)
-    return passes.withColumn("copy", signed).drop("rewound", "pass")
+    return passes.withColumn("copy", F.when(F.size("key_columns") == 0, signed).otherwise(0)).drop("rewound", "pass")
 
 
 def net(split: DataFrame) -> DataFrame:

@@ -165,3 +165,21 @@ def test_what_type_a_column_has(wire: str, declared: str | None, override: str |
 @pytest.mark.fast
 def test_an_unknown_type_is_none() -> None:
     assert resolve_type("nonsense", None, None) is None
+
+
+def test_a_run_that_changes_nothing_in_a_table(chain: Callable[..., Chain]) -> None:
+    """No version is opened or closed; the table's cursor still advances, and with it what the next run starts from."""
+    it, rows = chain(), Rows()
+    _, nothing, after = feed_runs(
+        it,
+        [rows.insert(tso(1), 1, "a")],
+        [rows.update(tso(2), 1, "a", "a"), rows.delete(tso(3), 9, "never there")],
+        [rows.update(tso(4), 1, "b", "a")],
+    )
+    (report,) = nothing.history
+    assert (report.opened, report.closed, report.versions, report.current) == (0, 0, 1, 1)
+    assert (after.history[0].opened, after.history[0].closed) == (1, 1)
+    assert [(v["v"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()] == [
+        ("a", tso(1), tso(4)),
+        ("b", tso(4), None),
+    ]

@@ -192,9 +192,7 @@ def test_a_run_that_changes_nothing_in_a_table_without_a_key(chain: Callable[...
     def keyless(op: str, at: int, key: str) -> Message:
         return dml(op, tso(at), {"id": key, "v": "x"}, types, key=())
 
-    _, nothing, _ = feed_runs(
-        it, [keyless("INSERT", 1, "1")], [keyless("DELETE", 2, "9")], [keyless("DELETE", 3, "1")]
-    )
+    _, nothing, _ = feed_runs(it, [keyless("INSERT", 1, "1")], [keyless("DELETE", 2, "9")], [keyless("DELETE", 3, "1")])
     (report,) = nothing.history
     assert (report.opened, report.closed, report.versions, report.current) == (0, 0, 1, 1)
     assert [(v["id"], v["_cdc_from_ts"], v["_cdc_to_ts"], v["_cdc_closed_by"]) for v in it.versions()] == [

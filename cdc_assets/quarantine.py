@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse import LakeTable, next_sequence
-from cdc_assets.schema import BIGINT, BINARY, INT, STRING, struct
+from cdc_assets.schema import BIGINT, BINARY, INT, STRING, conform, struct
 
 
 class Reason(StrEnum):
@@ -16,6 +16,7 @@ class Reason(StrEnum):
     NULL_VALUE = "null_value"
     EMPTY_VALUE = "empty_value"
     INVALID_UTF8 = "invalid_utf8"
+    BAD_FRAMING = "bad_framing"
     MALFORMED_JSON = "malformed_json"
     WRONG_TYPE = "wrong_type"
     MISSING_FIELD = "missing_field"
@@ -24,6 +25,7 @@ class Reason(StrEnum):
     HANDLE_KEY_ONLY = "handle_key_only"
     CLAIM_CHECK = "claim_check"
     BAD_COMPRESSION = "bad_compression"
+    UNSUPPORTED_TYPE = "unsupported_type"
     UNKNOWN_COLUMN_TYPE = "unknown_column_type"
     BAD_VALUE = "bad_value"
     ZERO_DATE = "zero_date"
@@ -34,15 +36,18 @@ MESSAGES = {
     "timestamp, and key and value in base64 or null): record the snapshot again, or remove the line.",
     Reason.NULL_VALUE: "The record has a null value, which Canal-JSON never sends: look for another producer, or a "
     "compacted topic.",
-    Reason.EMPTY_VALUE: "The record's value has no bytes: look for another producer on this topic.",
-    Reason.INVALID_UTF8: "The value is not UTF-8: the topic carries another protocol, or compressed values.",
-    Reason.MALFORMED_JSON: "The value is not one whole JSON object: the record was cut, or the topic carries another "
+    Reason.EMPTY_VALUE: "The value has no bytes: look for another producer on this topic.",
+    Reason.INVALID_UTF8: "The message is not UTF-8: the topic carries another protocol, or compressed values.",
+    Reason.BAD_FRAMING: "The record's frames do not fit together, so none of its events can be told from the others: it "
+    "was cut, or the topic carries another protocol than the feed says.",
+    Reason.MALFORMED_JSON: "The message is not one whole JSON object: the record was cut, or the topic carries another "
     "protocol than the feed says.",
     Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes, or a value that no "
     "TiDB can have sent (a negative commitTs, a name of more than 64 characters): compare the value with the "
     "specification, and the producer's version.",
-    Reason.MISSING_FIELD: "The message lacks a field that its type needs (database, table, data, old, mysqlType, sql or "
-    "commitTs): compare the value with the specification, and the producer's version.",
+    Reason.MISSING_FIELD: "The message lacks a field that its type needs (Canal-JSON: database, table, data, old, "
+    "mysqlType, sql or commitTs; Open Protocol: ts, t, scm, tbl, u or d, q, or a column's t or v): compare the value with "
+    "the specification, and the producer's version.",
     Reason.MISSING_TIDB_EXTENSION: "The message has no _tidb, but the feed says tidb_extension: true: set "
     "enable-tidb-extension=true in the changefeed's sink URI, or tidb_extension: false in the feeds file.",
     Reason.HANDLE_KEY_ONLY: "The row was too large for Kafka, and the message holds its key columns only: the history lacks "
@@ -51,6 +56,8 @@ MESSAGES = {
     Reason.CLAIM_CHECK: "The row was too large for Kafka and lies in external storage, where it was not found: name the "
     "folder in claim_check: in the feeds file, and see that the file is there.",
     Reason.BAD_COMPRESSION: "The value looks LZ4- or Snappy-compressed, but cannot be decompressed: the record was cut.",
+    Reason.UNSUPPORTED_TYPE: "The row has a column of type 255, geometry, which the Open Protocol does not support: leave "
+    "the table out of the changefeed, or the column out of the table.",
     Reason.UNKNOWN_TYPE: "The message's type is none that the protocol knows.",
     Reason.UNKNOWN_COLUMN_TYPE: "The column's type is none that MySQL knows or that a history table can hold: give the "
     "column a type under columns: in the feeds file.",
@@ -86,15 +93,11 @@ def message_of(reason: Column) -> Column:
 
 
 def shape(rows: DataFrame, stage: str) -> DataFrame:
-    """Bring rows that have `reason` and any other columns of `SCHEMA` into that schema."""
-    have = set(rows.columns)
-    given = {"stage": F.lit(stage), "message": message_of(F.col("reason"))}
-    return rows.select(
-        *[
-            given.get(f.name, F.col(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
-            for f in SCHEMA
-        ]
-    )
+    """Bring rows that have `reason`, maybe a `detail`, and any other columns of `SCHEMA` into that schema."""
+    message = message_of(F.col("reason"))
+    if "detail" in rows.columns:
+        message = F.concat_ws(" ", message, F.concat(F.lit("("), F.col("detail"), F.lit(")")))
+    return conform(rows, SCHEMA, {"stage": F.lit(stage), "message": message})
 
 
 def add(table: LakeTable, rows: DataFrame, stage: str, after: int, through: int) -> int:

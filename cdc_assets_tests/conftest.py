@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_assets.session import spark_session
@@ -17,7 +18,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session(
         {
             "spark.master": "local[2]",
-            "spark.driver.memory": "2g",
+            "spark.driver.memory": "3g",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
@@ -25,6 +26,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_tables() -> Iterator[None]:
+    """Delta holds on to the state of every table that it has seen for an hour: more than the heap of hundreds of tests."""
+    yield
+    if context := SparkContext._active_spark_context:
+        context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from cdc_assets.assets import raw_records as upstream
 from cdc_assets.assets.common import Stopwatch, check_result, data_version, described, table_metadata
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_decoded
-from cdc_assets.checks.type_mapping import jdbc_type_schema, judge, mysql_type_schema, observe, sources_of
+from cdc_assets.checks.type_mapping import check_types
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols.decode import decode
 from cdc_assets.resources import LakehouseResource
@@ -34,7 +34,6 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     key = key_of(name)
     blocking = feed.type_mapping == "block"
     severity = AssetCheckSeverity.ERROR if blocking else AssetCheckSeverity.WARN
-    sources = sources_of(feed)
     checks = [
         AssetCheckSpec(
             "conservation",
@@ -52,7 +51,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             "jdbc_type_mapping",
             asset=key,
             blocking=blocking,
-            description="Every column's java.sql.Types code is the one that its MySQL type and value prescribe.",
+            description="Every column's type code is the one that its MySQL type and value prescribe.",
         ),
     ]
 
@@ -81,11 +80,11 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         yield check_result("conservation", key, records_decoded(lake, report.after, report.through))
         # All that the gate has not taken yet: what a failing check has stopped is checked again by the next run.
         ungated = (lake.released_changes.cursor() or {"batch": 0})["batch"]
-        observed = observe(lake.change_events.read().where(F.col("batch") > ungated), sources)
-        context.log.info(f"change_events/{name}: {len(observed)} distinct type observations checked, {watch.seconds} s")
-        mysql_types = judge(observed, mysql_type_schema(), sources, "mysqlType")
-        jdbc_types = judge(observed, jdbc_type_schema(sources), sources, "JDBC type")
-        yield check_result("mysql_type_mapping", key, mysql_types, severity)
-        yield check_result("jdbc_type_mapping", key, jdbc_types, severity)
+        found = check_types(lake.change_events.read().where(F.col("batch") > ungated), feed)
+        context.log.info(
+            f"change_events/{name}: {found.observations} distinct type observations checked, {watch.seconds} s"
+        )
+        yield check_result("mysql_type_mapping", key, found.mysql_types, severity)
+        yield check_result("jdbc_type_mapping", key, found.codes, severity)
 
     return change_events

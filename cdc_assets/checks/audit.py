@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.conservation import records_decoded
-from cdc_assets.checks.type_mapping import jdbc_type_schema, judge, mysql_type_schema, observe, sources_of
+from cdc_assets.checks.type_mapping import check_types
 from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import Lakehouse
@@ -31,10 +31,8 @@ def all_records_decoded(lake: Lakehouse) -> Verdict:
 
 def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
     """The mysqlType and the JDBC mapping over all events."""
-    sources = sources_of(feed)
-    observed = observe(lake.change_events.read(), sources)
-    mysql_types = judge(observed, mysql_type_schema(), sources, "mysqlType")
-    return mysql_types, judge(observed, jdbc_type_schema(sources), sources, "JDBC type")
+    verdicts = check_types(lake.change_events.read(), feed)
+    return verdicts.mysql_types, verdicts.codes
 
 
 def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
@@ -45,7 +43,7 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     row = F.col("kind") == str(Kind.ROW)
     mark = F.create_map(*[F.lit(each) for pair in (cursor["watermarks"] or {"": 0}).items() for each in pair])
     above = F.col("commit_ts") >= F.coalesce(F.try_element_at(mark, F.col("topic")), F.lit(0))
-    pending = above if gated(feed) else F.lit(False)  # noqa: FBT003
+    pending = above if gated(feed) else F.lit(False)
     events = lake.change_events.read().where(row & (F.col("batch") <= cursor["batch"]))
     counted = events.agg(F.count("*"), F.count_if(pending)).head() or (0, 0)
     changes = lake.released_changes.read().where(row)

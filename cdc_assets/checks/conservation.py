@@ -73,7 +73,7 @@ def changes_reflected(lake: Lakehouse, report: TableReport) -> Verdict:
         .toDF("key", "last")
     )
     history = lake.history(report.database, report.table).read()
-    current = history.where(F.col("_cdc_is_current") == F.lit(True)).select(F.col("_cdc_key").alias("key"))  # noqa: FBT003
+    current = history.where(F.col("_cdc_is_current") == F.lit(True)).select(F.col("_cdc_key").alias("key"))
     opened = current.join(F.broadcast(last.select("key")), on="key", how="left_semi").groupBy("key").count()
     wanted = F.when(F.col("last.op") == str(Op.DELETE), 0).otherwise(1)
     found = F.coalesce(F.col("count"), F.lit(0))

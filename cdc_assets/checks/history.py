@@ -17,7 +17,7 @@ def intervals(table: LakeTable, since: int = 0) -> Verdict:
     A version that ended before is passed over, and Delta passes over the files that hold only such versions; `since` 0
     checks all.
     """
-    alive = (F.col("_cdc_is_current") == F.lit(True)) | (F.col("_cdc_to_ts") >= since)  # noqa: FBT003
+    alive = (F.col("_cdc_is_current") == F.lit(True)) | (F.col("_cdc_to_ts") >= since)
     versions = table.read().where(alive)
     if since:
         touched = versions.where((F.col("_cdc_from_ts") >= since) | (F.col("_cdc_to_ts") >= since)).select("_cdc_key")
@@ -48,7 +48,7 @@ def violations(versions: DataFrame, row: list[str]) -> DataFrame:
 
 def _broken_rule() -> Column:
     start, end, following = F.col("_cdc_from_ts"), F.col("_cdc_to_ts"), F.col("next_from")
-    ended = F.coalesce(F.col("_cdc_closed_by").isin(*_ENDINGS), F.lit(False))  # noqa: FBT003
+    ended = F.coalesce(F.col("_cdc_closed_by").isin(*_ENDINGS), F.lit(False))
     return (
         F.when(F.col("open_versions") > 1, "more than one open version")
         .when(F.col("_cdc_is_current") != end.isNull(), "_cdc_is_current disagrees with _cdc_to_ts")

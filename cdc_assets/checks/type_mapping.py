@@ -1,229 +1,33 @@
-"""The JDBC and mysqlType mappings: what the messages say of each column's type, held against the reference table.
+"""The two mapping checks of a feed: the MySQL types that its messages name, and the codes beside them."""
 
-The events are boiled down to distinct *observations* first (a table's column, its type, its code, the class of its value),
-which are few; a pandera schema is run on those. The reference is `ticdc-canal-json`, sections "MySQL Type", "SQL Type" and
-"integer types", as `mysql_types.reference` has it.
-"""
+from typing import NamedTuple
 
-import json
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from pyspark.sql import DataFrame
 
-import pandas as pd
-import pandera.pandas as pa
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
-
-from cdc_assets.checks.verdict import SHOWN, Verdict
+from cdc_assets.checks import jdbc_codes, open_codes
+from cdc_assets.checks.observations import Rules, judge, mysql_type_schema
+from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
-from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
-from cdc_assets.protocols.events import Kind
-from cdc_assets.schema import STRING, array, struct
-
-ANY, NULL, OUTSIDE = "any", "null", "outside every range"
-
-_COLUMNS = [
-    "database", "table", "column", "mysql_type", "jdbc_code", "value_class", "events",
-    "topic", "partition", "offset", "sample_value",
-]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Ranged:
-    """A column whose code depends on its value: the classes are the value ranges of its rows in the reference."""
+class TypeVerdicts(NamedTuple):
+    """The outcomes over the same observations."""
 
-    database: str
-    table: str
-    column: str
-    mysql_type: str
-    ranges: tuple[tuple[int, int], ...]
+    observations: int
+    mysql_types: Verdict
+    codes: Verdict
 
 
-def sources_of(feed: Feed) -> frozenset[Source]:
-    """Whose rows of the reference count: TiCDC keeps to the document; without its extension it may be Canal's own."""
-    return frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"})
+def rules_of(feed: Feed) -> Rules:
+    """What the feed's protocol prescribes."""
+    if feed.protocol == "open-protocol":
+        return open_codes.RULES
+    return jdbc_codes.rules(jdbc_codes.sources_of(feed))
 
 
-def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
-    """Boil row events down to their observations: one row a (table, column, type, code, class of value).
-
-    In: rows of change_events. Out: `_COLUMNS`; the coordinates and the value are those of one event as a sample. The
-    value matters for the types only whose code depends on it (unsigned integers); for others its class is `any`.
-    """
-    rows = events.where(F.col("kind") == str(Kind.ROW))
-    place = F.min(F.struct("topic", "partition", "offset")).alias("at")
-    layouts = (
-        rows.groupBy("database", "table", "mysql_types", "jdbc_types")
-        .agg(F.count("*").alias("events"), place)
-        .collect()
-    )
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    ranged: dict[tuple[str, str, str, str], _Ranged] = {}
-    for layout in layouts:
-        codes = json.loads(layout["jdbc_types"])
-        for column, text in json.loads(layout["mysql_types"]).items():
-            where = (layout["database"], layout["table"], column, text)
-            if ranges := _ranges(text, sources):
-                ranged[where] = _Ranged(*where, ranges)
-                continue
-            _count(seen, (*where, codes.get(column), ANY), layout["events"], layout["at"], None)
-    for r in _by_value(rows, ranged.values()):
-        where = (r["database"], r["table"], r["column"], r["mysql_type"])
-        _count(seen, (*where, r["code"], r["value_class"]), r["events"], r["sample"], r["sample"]["value"])
-    return pd.DataFrame(list(seen.values()), columns=_COLUMNS).astype({"jdbc_code": "Int64"})
-
-
-def _count(
-    seen: dict[tuple[Any, ...], dict[str, Any]], what: tuple[Any, ...], events: int, at: Row, value: str | None
-) -> None:
-    """Add events to the observation `what` (the first six of `_COLUMNS`)."""
-    place = {"topic": at["topic"], "partition": at["partition"], "offset": at["offset"], "sample_value": value}
-    row = seen.setdefault(what, dict(zip(_COLUMNS, (*what, 0), strict=False)) | place)
-    row["events"] += events
-
-
-def _ranges(text: str, sources: frozenset[Source]) -> tuple[tuple[int, int], ...]:
-    try:
-        found = jdbc_rows(parse_type(text), sources)
-    except UnknownType:
-        return ()
-    return tuple(sorted({(r.values.low, r.values.high) for r in found if r.values and r.values.low <= r.values.high}))
-
-
-def range_name(low: int, high: int) -> str:
-    """The class of the values from `low` to `high`."""
-    return f"{low}..{high}"
-
-
-def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
-    """Count the values of the columns `ranged` by code and class, in one pass whatever the number of tables."""
-    by_table: dict[tuple[str, str], list[_Ranged]] = {}
-    for each in ranged:
-        by_table.setdefault((each.database, each.table), []).append(each)
-    if not by_table:
-        return []
-    column = struct(column=STRING, mysql_type=STRING, ranges=array(array(STRING)))
-    schema = struct(database=STRING, table=STRING, wanted=array(column))
-    wanted = rows.sparkSession.createDataFrame(
-        [
-            (d, t, [(c.column, c.mysql_type, [[str(low), str(high)] for low, high in c.ranges]) for c in columns])
-            for (d, t), columns in by_table.items()
-        ],
-        schema,
-    )
-    # In an UPDATE the code goes by the new value.
-    parsed = rows.join(F.broadcast(wanted), on=["database", "table"]).select(
-        "database",
-        "table",
-        "topic",
-        "partition",
-        "offset",
-        "wanted",
-        F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>").alias("row"),
-        F.from_json("jdbc_types", "MAP<STRING, INT>").alias("codes"),
-        F.from_json("mysql_types", "MAP<STRING, STRING>").alias("types"),
-    )
-    one = parsed.select("*", F.inline("wanted")).where(
-        F.try_element_at("types", F.col("column")) == F.col("mysql_type")
-    )
-    valued = one.where(F.map_contains_key("row", F.col("column"))).select(
-        "database",
-        "table",
-        "column",
-        "mysql_type",
-        F.try_element_at("codes", F.col("column")).alias("code"),
-        F.try_element_at("row", F.col("column")).alias("value"),
-        "ranges",
-        "topic",
-        "partition",
-        "offset",
-    )
-    classed = valued.withColumn("value_class", _value_class())
-    sample = F.min(F.struct("topic", "partition", "offset", "value")).alias("sample")
-    by = ["database", "table", "column", "mysql_type", "code", "value_class"]
-    return classed.groupBy(*by).agg(F.count("*").alias("events"), sample).collect()
-
-
-def _value_class() -> Column:
-    # A cast would round 1.5.
-    whole = F.when(F.col("value").rlike("^-?[0-9]+$"), F.col("value"))
-    number = whole.try_cast("decimal(38,0)")
-    hit = F.filter("ranges", lambda r: number.between(r[0].cast("decimal(38,0)"), r[1].cast("decimal(38,0)")))
-    name = F.concat_ws("..", F.get(hit, F.lit(0)))
-    return F.when(F.col("value").isNull(), NULL).when(F.size(hit) > 0, name).otherwise(OUTSIDE)
-
-
-def _parsed(text: str) -> MySQLType | None:
-    try:
-        return parse_type(text)
-    except UnknownType:
-        return None
-
-
-def expected_codes(text: str, value_class: str, sources: frozenset[Source]) -> list[int]:
-    """The codes that the reference allows beside a type and a class of values; none for an unknown type."""
-    mysql_type = _parsed(text)
-    if mysql_type is None:
-        return []
-    return sorted({r.code for r in jdbc_rows(mysql_type, sources) if _applies(r, value_class)})
-
-
-def _applies(row: JdbcRow, value_class: str) -> bool:
-    if value_class == NULL:
-        return row.null
-    if value_class == ANY or row.values is None:
-        return value_class != OUTSIDE
-    return range_name(*row.values) == value_class
-
-
-def mysql_type_schema() -> pa.DataFrameSchema:
-    """Every type text is one that MySQL has."""
-    known = pa.Check(
-        lambda s: s.map(lambda t: _parsed(t) is not None), name="known_mysql_type", error="not a MySQL type"
-    )
-    return pa.DataFrameSchema({"mysql_type": pa.Column(str, known)})
-
-
-def jdbc_type_schema(sources: frozenset[Source]) -> pa.DataFrameSchema:
-    """Every code is known, and one that the reference has for the column's type and value."""
-
-    def pair(frame: pd.DataFrame) -> pd.Series:
-        return pd.Series(
-            [
-                _parsed(t) is None or (not pd.isna(code) and int(code) in expected_codes(t, value, sources))
-                for t, code, value in zip(frame["mysql_type"], frame["jdbc_code"], frame["value_class"], strict=True)
-            ],
-            index=frame.index,
-        )
-
-    codes = sorted({row.code for row in JDBC})
-    known = pa.Check.isin(codes, name="known_jdbc_code", error=f"not one of the codes {codes}")
-    fits = pa.Check(pair, name="code_fits_type_and_value", error="not the code of this type and value")
-    return pa.DataFrameSchema({"jdbc_code": pa.Column("Int64", known)}, checks=fits)
-
-
-def _reported(row: Mapping[Hashable, Any], verdict: list[str], sources: frozenset[Source]) -> dict[str, Any]:
-    """One observation as people read it: what it is, what is wrong with it, then where it was seen."""
-    shown: dict[str, Any] = {str(k): None if pd.isna(v) else v for k, v in row.items()}
-    codes = expected_codes(shown["mysql_type"], shown["value_class"], sources)
-    judged = {"expected_codes": ", ".join(map(str, codes)), "verdict": "; ".join(dict.fromkeys(verdict))}
-    what = {name: shown.pop(name) for name in _COLUMNS[:6]}
-    return what | judged | shown
-
-
-def judge(observed: pd.DataFrame, schema: pa.DataFrameSchema, sources: frozenset[Source], what: str) -> Verdict:
-    """Run a schema over observations; each broken row is shown with its coordinates and the codes that were expected."""
-    broken: dict[int, list[str]] = {}
-    try:
-        schema.validate(observed, lazy=True)
-    except pa.errors.SchemaErrors as errors:
-        for failure in errors.failure_cases.to_dict("records"):
-            broken.setdefault(int(failure["index"]), []).append(str(failure["check"]))
-    report = [_reported(row, broken.get(n, ["ok"]), sources) for n, row in enumerate(observed.to_dict("records"))]
-    wrong = [row for n, row in enumerate(report) if n in broken]
-    told = f"{len(report)} distinct observations, all as the reference has them." if not wrong else (
-        f"{len(wrong)} of {len(report)} observations break the {what} mapping, in {sum(r['events'] for r in wrong)} events."
-    )  # fmt: skip
-    return Verdict(not wrong, told, wrong[:SHOWN], {"observations": report[: SHOWN * 10]})
+def check_types(events: DataFrame, feed: Feed) -> TypeVerdicts:
+    """Check rows of change_events."""
+    rules = rules_of(feed)
+    observed = rules.observe(events)
+    mysql_types = judge(observed, mysql_type_schema(), rules, "mysqlType")
+    return TypeVerdicts(len(observed), mysql_types, judge(observed, rules.codes, rules, "type code"))

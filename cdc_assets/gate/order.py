@@ -33,7 +33,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
         F.array_sort(F.collect_list(F.struct(*fields))).alias("pieces"), F.sum("weight").cast("int").alias("copies")
     )
     if prior is None:
-        judged = pieces.select("*", F.lit(False).alias("late"), _no_contents().alias("before_them"))  # noqa: FBT003
+        judged = pieces.select("*", F.lit(False).alias("late"), _no_contents().alias("before_them"))
     else:
         content = F.struct(
             "release", "ordinal", "op", _normal("before").alias("before"), _normal("after").alias("after")
@@ -46,7 +46,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
         judged = (
             pieces.join(same_time, on=["database", "table", "key", "commit_ts"], how="left")
             .join(newest, on=["database", "table", "key"], how="left")
-            .withColumn("late", F.coalesce(F.col("newest") > F.col("commit_ts"), F.lit(False)))  # noqa: FBT003
+            .withColumn("late", F.coalesce(F.col("newest") > F.col("commit_ts"), F.lit(False)))
             .withColumn("before_them", F.coalesce(known, _no_contents()))
         )
     alone = (F.size("pieces") == 1) & (F.size("before_them") == 0)
@@ -78,7 +78,7 @@ def changes(grouped: DataFrame) -> DataFrame:
         joined = F.array(F.struct(last["d"].alias("d"), i.alias("u")))
         single = F.when(op == _DELETE, _pair(i, None)).otherwise(_pair(None, i))
         replaced = F.concat(F.slice(out, 1, F.greatest(F.size(out) - 1, F.lit(0))), joined)
-        return F.when(F.coalesce(pair, F.lit(False)), replaced).otherwise(F.concat(out, F.array(single)))  # noqa: FBT003
+        return F.when(F.coalesce(pair, F.lit(False)), replaced).otherwise(F.concat(out, F.array(single)))
 
     netted = F.aggregate(F.sequence(F.lit(0), F.size("counted") - 1), empty, join)
     flat = (
@@ -136,7 +136,7 @@ def _same(a: Column, b: Column) -> Column:
     left = F.when(gone, a["before"].eqNullSafe(b["before"])).otherwise(
         a["after"].isNotNull() & a["after"].eqNullSafe(b["after"])
     )
-    return F.coalesce(left, F.lit(False))  # noqa: FBT003
+    return F.coalesce(left, F.lit(False))
 
 
 def _fold() -> Column:
@@ -155,7 +155,7 @@ def _fold() -> Column:
             s["kept"], lambda j: _same(F.get(s["c"], j), piece)
         )
         fits = F.when(piece["op"] == _INSERT, s["state"].isNull()).otherwise(piece["before"].eqNullSafe(s["state"]))
-        keep = ~repeated | (s["known"] & F.coalesce(fits, F.lit(False)))  # noqa: FBT003
+        keep = ~repeated | (s["known"] & F.coalesce(fits, F.lit(False)))
         return F.struct(
             F.when(keep, F.concat(s["kept"], F.array(i))).otherwise(s["kept"]).alias("kept"),
             (s["known"] | keep).alias("known"),

@@ -16,7 +16,7 @@ from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance,
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols import gated
 from cdc_assets.protocols.events import Kind
-from cdc_assets.schema import BIGINT, INT, STRING, array, struct
+from cdc_assets.schema import BIGINT, INT, STRING, array, conform, struct
 
 # `release` numbers the commits; `key` is the JSON array of the key's values, or the row itself in a table without a key;
 # `events` says how many row events the change stands for (2: a delete and an insert at one commit_ts), `repeats` how many
@@ -119,7 +119,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         candidates, inside = every.where(_at_or_above(previous, seen)), _inside(previous, marks)
     else:
         seen, marks = {}, {}
-        candidates, inside = new, F.lit(True)  # noqa: FBT003
+        candidates, inside = new, F.lit(True)
     counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
     window = candidates.where(inside & taken)
     split = _pieces(window.where(F.col("kind") == str(Kind.ROW)), lake, unkeyed=counts.unkeyed)
@@ -151,7 +151,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         "pending": counts.pending,
         "totals": _add(cursor["totals"], totals),
     }
-    shaped = _shaped(out if counts.rows or counts.ddl else out.limit(0), number)
+    shaped = conform(out if counts.rows or counts.ddl else out.limit(0), SCHEMA, {"release": F.lit(number)})
     released, duplicate, ddl = _append(table, shaped, advanced)
     return ReleaseReport(
         release=number,
@@ -290,7 +290,7 @@ def _at_or_above(previous: Watermarks, topics: Iterable[str]) -> Column:
 def _late_row(previous: Watermarks) -> Column:
     """Whether an event is a row event below the watermark that its topic has been released up to."""
     each = [(F.col("topic") == topic) & (F.col("commit_ts") < bound) for topic, bound in previous.items()]
-    return (F.col("kind") == str(Kind.ROW)) & functools.reduce(operator.or_, each, F.lit(False))  # noqa: FBT003
+    return (F.col("kind") == str(Kind.ROW)) & functools.reduce(operator.or_, each, F.lit(False))
 
 
 def _inside(previous: Watermarks, marks: Watermarks) -> Column:
@@ -299,7 +299,7 @@ def _inside(previous: Watermarks, marks: Watermarks) -> Column:
         F.col("topic").isin(topics) & (F.col("commit_ts") >= start) & (F.col("commit_ts") < end)
         for (start, end), topics in windows(previous, marks).items()
     ]
-    return functools.reduce(operator.or_, each, F.lit(False))  # noqa: FBT003
+    return functools.reduce(operator.or_, each, F.lit(False))
 
 
 def _taken(feed: Feed) -> Column:
@@ -311,11 +311,11 @@ def _taken(feed: Feed) -> Column:
             database, table = split_pattern(pattern)
             name = F.col("table").like(_like(table)) | F.col("table").isNull()
             each.append(F.col("database").like(_like(database)) & name)
-        return functools.reduce(operator.or_, each, F.lit(False))  # noqa: FBT003
+        return functools.reduce(operator.or_, each, F.lit(False))
 
     if feed.tables.include == ("*.*",) and not feed.tables.exclude:
-        return F.lit(True)  # noqa: FBT003
-    return F.coalesce(matches(feed.tables.include) & ~matches(feed.tables.exclude), F.lit(False))  # noqa: FBT003
+        return F.lit(True)
+    return F.coalesce(matches(feed.tables.include) & ~matches(feed.tables.exclude), F.lit(False))
 
 
 def _like(pattern: str) -> str:
@@ -372,17 +372,6 @@ def _late(late: DataFrame, table: LakeTable, lake: Lakehouse) -> _Late:
         return _Late(unseen=distinct.count() if len(sample) == LATE_SAMPLE else len(sample), sample=sample)
     finally:
         split.unpersist()
-
-
-def _shaped(out: DataFrame, number: int) -> DataFrame:
-    given = {"release": F.lit(number)}
-    have = set(out.columns)
-    return out.select(
-        *[
-            given.get(f.name, F.col(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
-            for f in SCHEMA
-        ]
-    )
 
 
 def _append(table: LakeTable, rows: DataFrame, cursor: Cursor) -> tuple[int, int, int]:

@@ -248,7 +248,7 @@ def _held(table: LakeTable) -> dict[str, int]:
 def _open_versions(table: LakeTable, changes: DataFrame, work: _Work, schema: StructType) -> DataFrame:
     """The open versions of the keys of `changes`: key, copy, commit_ts, row. Only the partition of open ones is read."""
     row = F.struct(*[F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in schema])
-    current = table.read().where(F.col("_cdc_is_current") == F.lit(True))  # noqa: FBT003
+    current = table.read().where(F.col("_cdc_is_current") == F.lit(True))
     rows = current.select(
         F.col("_cdc_key").alias("key"),
         (F.col(COPY) if work.keyless else F.lit(0)).alias("copy"),

@@ -44,7 +44,7 @@ def wire_types(observed: Iterable[tuple[int, str, str | None]]) -> dict[str, str
     latest: dict[str, str] = {}
     order: dict[str, None] = {}
     for _, types, codes in sorted(observed, key=lambda o: o[0]):
-        found: dict[str, str] = json.loads(types)
+        found: dict[str, str] = {name: text for name, text in json.loads(types).items() if text is not None}
         latest |= found
         for name in [*json.loads(codes or "{}"), *found]:
             order.setdefault(name)
@@ -95,7 +95,7 @@ def type_rows(parsed: DataFrame, columns: list[SourceColumn], wire: str, time_zo
     In: `parse_images`. A value that does not fit its type is NULL in `row`; `problems` tells which.
     """
     typed = F.struct(*[_decoded(c, wire, time_zone).alias(c.column) for c in columns])
-    lost = F.lit(False)  # noqa: FBT003
+    lost = F.lit(False)
     for c in columns:
         lost = lost | (F.col("wire").getField(c.name).isNotNull() & F.col("row").getField(c.column).isNull())
     return parsed.withColumn("row", typed).withColumn("has_problem", lost)

@@ -62,11 +62,11 @@ def timeline(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
 def boundaries(line: DataFrame) -> DataFrame:
     """Leave out what changes nothing: updates to an equal row, deletes of what is not there. In and out: `timeline`."""
     by_key = _chain()
-    state = F.struct(F.coalesce(F.col("op") != _DELETE, F.lit(True)).alias("exists"), "row")  # noqa: FBT003
+    state = F.struct(F.coalesce(F.col("op") != _DELETE, F.lit(True)).alias("exists"), "row")
     before = F.lag(state).over(by_key)
-    existed = F.coalesce(before["exists"], F.lit(False))  # noqa: FBT003
+    existed = F.coalesce(before["exists"], F.lit(False))
     same = existed & before["row"].eqNullSafe(F.col("row"))
-    changes = F.when(F.col("op").isNull(), F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)  # noqa: FBT003
+    changes = F.when(F.col("op").isNull(), F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)
     return line.withColumn("changes", changes).where("changes").drop("changes")
 
 

@@ -90,7 +90,7 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
     Args:
         value: STRING, the text on the wire, or NULL.
         mysql_type: the type that the source column had when the value was written.
-        wire: the dialect: `canal-json`, or `ddl` for the text of a default (`ddl.Column.default`).
+        wire: the dialect: `canal-json`, `open-protocol`, or `ddl` for the text of a default (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
             local time that occurs twice is the earlier instant; one that a clock change leaves out moves forward.
         target: `spark_type(mysql_type)`, or a type that `widen` gave for it.
@@ -204,12 +204,65 @@ def _as_is(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decod
 
 def _latin1_bytes(value: Column, wish: _Wish) -> Column:
     # encode() fails the whole job on a character above U+00FF: it must not see one.
-    encoded = F.when(~value.rlike(r"[^\x00-\xff]"), F.encode(value, "ISO-8859-1"))
+    return _padded(F.when(~value.rlike(r"[^\x00-\xff]"), F.encode(value, "ISO-8859-1")), wish)
+
+
+def _padded(data: Column, wish: _Wish) -> Column:
     if wish.type.base != "binary" or wish.type.length is None:
-        return encoded
+        return data
     # Canal strips the trailing zero bytes of BINARY(n), TiCDC keeps them.
-    short = F.octet_length(encoded) < wish.type.length
-    return F.when(short, F.rpad(encoded, wish.type.length, F.lit(b"\0"))).otherwise(encoded)
+    short = F.octet_length(data) < wish.type.length
+    return F.when(short, F.rpad(data, wish.type.length, F.lit(b"\0"))).otherwise(data)
+
+
+_BASE64_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
+
+
+def _base64_text(value: Column, wish: _Wish) -> Column:
+    if wish.type.base not in _BASE64_TEXTS:
+        return value
+    data = F.try_to_binary(value, F.lit("base64"))
+    return F.when(F.is_valid_utf8(data.cast("string")), data.cast("string"))
+
+
+def _base64_or_quoted_bytes(value: Column, wish: _Wish) -> Column:
+    if wish.type.base in {"binary", "varbinary"}:
+        return _padded(_quoted_bytes(value), wish)
+    return F.try_to_binary(value, F.lit("base64"))
+
+
+# What Go's strconv.Quote writes: characters that can be printed as they are, other bytes and characters as escapes.
+_QUOTED = r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\.?|[^\\]+"
+_ESCAPED = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34, "'": 39}
+
+
+def _quoted_bytes(value: Column) -> Column:
+    r"""The bytes of a text in which only `\xNN` is a byte; all else is characters, and those are UTF-8."""
+    escapes = F.create_map(*[F.lit(e) for c, b in _ESCAPED.items() for e in ("\\" + c, f"{b:02X}")])
+
+    def in_hex(part: Column) -> Column:
+        number = F.lpad(F.substr(part, F.lit(3)), 8, "0")
+        # Surrogates are no characters, and beyond 10ffff there are none: decode() fails the whole job on them.
+        character = F.when(
+            number.rlike("^00(0[0-9a-f]|10)") & ~number.rlike("^0000d[89a-f]"),
+            F.hex(F.encode(F.decode(F.unhex(number), "UTF-32"), "UTF-8")),
+        )
+        return (
+            F.when(~part.startswith("\\"), F.hex(F.encode(part, "UTF-8")))
+            .when(part.startswith("\\x") & (F.length(part) == 4), F.upper(F.substr(part, F.lit(3))))
+            .when(F.lower(part).startswith("\\u") & (F.length(part) > 4), character)
+            .otherwise(F.try_element_at(escapes, part))
+        )
+
+    parts = F.regexp_extract_all(value, F.lit(_QUOTED), F.lit(0))
+    # transform() over one element computes the parts once. array_join() leaves out nulls: none may be among them.
+    texts = F.transform(F.array(parts), lambda found: F.transform(found, in_hex))
+    joined = F.transform(texts, lambda t: F.when(F.forall(t, lambda h: h.isNotNull()), F.unhex(F.array_join(t, ""))))
+    return F.when(value.contains("\\"), F.get(joined, F.lit(0))).otherwise(F.encode(value, "UTF-8"))
+
+
+def _none(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decoder has the same signature
+    return F.lit(None)
 
 
 def _enum_ordinal(value: Column, wish: _Wish) -> Column:
@@ -320,6 +373,9 @@ _CANAL_JSON: dict[Family, _Decoder] = {
 _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
     {
         "canal-json": _CANAL_JSON,
+        # TiDB has no spatial types, and the protocol none.
+        "open-protocol": _CANAL_JSON
+        | {Family.TEXT: _base64_text, Family.BINARY: _base64_or_quoted_bytes, Family.SPATIAL: _none},
         # The text of defaults, as cdc_assets.mysql_types.ddl writes it.
         "ddl": _CANAL_JSON
         | {

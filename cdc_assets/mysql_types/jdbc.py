@@ -29,7 +29,7 @@ def code_is_permitted(
         BOOLEAN, never NULL. False for a type that the table does not have, and for a NULL code.
     """
     permitted = [(code == row.code) & _covers(row, value) for row in jdbc_rows(mysql_type, sources)]
-    return F.coalesce(reduce(or_, permitted, F.lit(False)), F.lit(False))  # noqa: FBT003 -- F.lit takes a bare value
+    return F.coalesce(reduce(or_, permitted, F.lit(False)), F.lit(False))
 
 
 def _covers(row: JdbcRow, value: Column) -> Column:
@@ -38,4 +38,4 @@ def _covers(row: JdbcRow, value: Column) -> Column:
         return null_counts | value.isNotNull()
     number = value.try_cast(DecimalType(38, 0))
     low, high = (F.lit(str(limit)).cast(DecimalType(38, 0)) for limit in row.values)
-    return null_counts | F.coalesce(number.between(low, high), F.lit(False))  # noqa: FBT003
+    return null_counts | F.coalesce(number.between(low, high), F.lit(False))

@@ -10,9 +10,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op
-from cdc_assets.protocols.payload import LZ4_MAGIC
+from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.quarantine import Reason
+from cdc_assets.schema import conform
 
 # One parse of the whole message. Objects under STRING come out as their own JSON text.
 _MESSAGE = (
@@ -23,7 +24,6 @@ _MESSAGE = (
 )
 _OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
 
-_LONGEST_NAME = 64
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
 
@@ -34,6 +34,8 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     kind `undecodable` with its `reason`. UPDATE and DELETE have the row as it was in `before`: DELETE's is in the
     message's `data`; UPDATE's is `old` laid over `data`, as `old` may hold all columns or only the changed ones.
     """
+    if feed.claim_check:
+        raw = claim(raw, feed.protocol, feed.claim_check, ["topic", "partition", "offset"])
     text = F.col("value").cast("string")
     # Alone, Spark reads a text up to the end of its first object; inside another object nothing else may follow.
     wrapped = F.concat(F.lit('{"m":'), text, F.lit("}"))
@@ -76,23 +78,20 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
         "ddl_type": F.when(~undecodable & ddl, F.col("parsed.m.type")),
         "ddl_statement": F.when(~undecodable & (ddl | statement), F.col("parsed.m.sql")),
-        "schema_version": F.lit(None),
-        "table_id": F.lit(None),
-        "source": F.lit(None),
     }
-    return events.select(*[decoded.get(f.name, F.col(f.name)).cast(f.dataType).alias(f.name) for f in SCHEMA])
+    return conform(events, SCHEMA, decoded)
 
 
 def _is_ddl() -> Column:
-    return F.coalesce(F.col("parsed.m.isDdl"), F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.col("parsed.m.isDdl"), F.lit(False))
 
 
 def _is_watermark() -> Column:
-    return F.coalesce(F.col("parsed.m.type") == "TIDB_WATERMARK", F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.col("parsed.m.type") == "TIDB_WATERMARK", F.lit(False))
 
 
 def _is_statement() -> Column:
-    return ~_is_ddl() & F.coalesce(F.col("parsed.m.type") == "QUERY", F.lit(False))  # noqa: FBT003
+    return ~_is_ddl() & F.coalesce(F.col("parsed.m.type") == "QUERY", F.lit(False))
 
 
 def _position() -> Column:
@@ -111,8 +110,6 @@ def _reason(text: Column, wrapped: Column, *, extended: bool) -> Column:
     position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
     position = F.when(_is_watermark(), _position()).otherwise(position)
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
-    # No MySQL or TiDB has longer names, and no file system much longer ones.
-    too_long = (F.length("parsed.m.database") > _LONGEST_NAME) | (F.length("parsed.m.table") > _LONGEST_NAME)
     typed = F.col("parsed.m.mysqlType").startswith("{") & F.col("parsed.m.sqlType").startswith("{")
     aligned = (F.size("parsed.m.old") == F.size("parsed.m.data")) & _objects("parsed.m.old")
     complete = named & (F.size("parsed.m.data") > 0) & _objects("parsed.m.data") & typed
@@ -131,16 +128,18 @@ def _reason(text: Column, wrapped: Column, *, extended: bool) -> Column:
         .when(F.col("parsed.m._tidb.claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
         .when(F.col("parsed.m._tidb.onlyHandleKey"), str(Reason.HANDLE_KEY_ONLY))
         .when(position.isNull(), str(Reason.MISSING_FIELD))
-        .when((position < 0) | F.coalesce(too_long, F.lit(False)), str(Reason.WRONG_TYPE))  # noqa: FBT003
+        .when(
+            (position < 0) | name_too_long(F.col("parsed.m.database"), F.col("parsed.m.table")), str(Reason.WRONG_TYPE)
+        )
         .when(_is_watermark() | _is_statement(), F.lit(None))
         .when(_is_ddl(), F.when(F.coalesce(F.length("parsed.m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
-        .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))  # noqa: FBT003
+        .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))
     )
 
 
 def _objects(rows: str) -> Column:
     """Whether every element of an ARRAY<STRING> column is the text of an object."""
-    return F.forall(rows, lambda row: F.coalesce(row.startswith("{"), F.lit(False)))  # noqa: FBT003
+    return F.forall(rows, lambda row: F.coalesce(row.startswith("{"), F.lit(False)))
 
 
 def _overlay(data: Column, old: Column) -> Column:

@@ -10,7 +10,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import Lakehouse, next_sequence
 from cdc_assets.protocols import DECODERS
 from cdc_assets.protocols.events import SCHEMA, Kind
-from cdc_assets.protocols.payload import claim, unpack
+from cdc_assets.protocols.payload import unpack
 
 STAGE = "decode"
 
@@ -48,9 +48,7 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
     if through > cursor["batch"]:
         new = raw.read().where(F.col("batch") > cursor["batch"])
         if packed_batch > cursor["batch"]:
-            new = unpack(new)
-        if feed.claim_check:
-            new = claim(new, feed.claim_check)
+            new = unpack(new, feed.protocol)
         counted = Observation()
         counts = [F.count_if(F.col("kind") == str(kind)).alias(str(kind)) for kind in Kind]
         events = DECODERS[feed.protocol](new, feed).observe(counted, *counts)
@@ -67,5 +65,5 @@ def _quarantine(lake: Lakehouse, after: int, through: int) -> None:
     within = (F.col("batch") > after) & (F.col("batch") <= through)
     bad = lake.change_events.read().where(within & (F.col("kind") == str(Kind.UNDECODABLE)))
     records = lake.raw_records.read().where(within).select(*coordinates, "key", "value")
-    rows = records.join(F.broadcast(bad.select(*coordinates, "index", "reason")), on=coordinates)
+    rows = records.join(F.broadcast(bad.select(*coordinates, "index", "reason", "detail")), on=coordinates)
     quarantine.add(lake.quarantine, rows, STAGE, after, through)

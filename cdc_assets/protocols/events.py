@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 from cdc_assets.schema import BIGINT, INT, STRING, TIMESTAMP, array, struct
 
 # A TSO is physical milliseconds << 18 | a logical counter.
@@ -51,14 +54,25 @@ SCHEMA = struct(
     # full row images where they can be known; before of update and delete, after of insert, update and snapshot
     before=STRING,
     after=STRING,
-    # column -> type as the message has it, column -> java.sql.Types code
+    # column -> type as the message has it; column -> java.sql.Types code (Canal-JSON); column -> {"t": type code, "f":
+    # flags} (Open Protocol)
     mysql_types=STRING,
     jdbc_types=STRING,
+    wire_types=STRING,
     ddl_type=STRING,
     ddl_statement=STRING,
     # protocols that number their schemas (Simple), and those that tell the place in the binlog (Debezium)
     schema_version=BIGINT,
     table_id=BIGINT,
     source=struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
+    # why an event is undecodable: a code of the quarantine, and what is to be said of this one
     reason=STRING,
+    detail=STRING,
 )
+
+_LONGEST_NAME = 64
+
+
+def name_too_long(database: Column, table: Column) -> Column:
+    """Whether a name is longer than any of MySQL and TiDB, and maybe too long for a file system. BOOLEAN, never NULL."""
+    return F.coalesce((F.length(database) > _LONGEST_NAME) | (F.length(table) > _LONGEST_NAME), F.lit(False))

@@ -5,37 +5,68 @@
 file: `{"key": base64, "value": base64}`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 # No compressed value is larger unpacked: Kafka's own limits are far below.
 _MAX_UNPACKED = 1 << 30
 _VARINT_BYTES = 5
+_LENGTH_BYTES = 8
 
 
-def packed(value: Column) -> Column:
-    """Whether a BINARY value of a JSON protocol may be compressed: it does not begin as an object or with a blank."""
-    first = F.substring(value, 1, 1)
-    starts = first.isin(*[F.lit(c) for c in (b"{", b" ", b"\n", b"\r", b"\t")])
-    return F.coalesce((F.length(value) > 0) & ~starts, F.lit(False))  # noqa: FBT003
+class Envelope(NamedTuple):
+    """How a protocol wraps its messages.
+
+    Attributes:
+        key: bytes of a record's key that stand before the (first) event's key.
+        value: bytes of a record's value that stand before the (first) event's JSON text. Where there are any, they are its
+            length: each event has one, and is compressed by itself.
+        claim: where an event names its claim-check file: the field, and the JSON path in it.
+    """
+
+    key: int
+    value: int
+    claim: tuple[str, str]
 
 
-def unpack(raw: DataFrame) -> DataFrame:
-    """Decompress the values that are compressed; what is not, or cannot be, stays as it is. In and out: raw records."""
-    small = ["topic", "partition", "offset", "timestamp", "batch", "key", "value", "headers"]
-    records = raw.select(*small)
-    opened = records.where(packed(F.col("value"))).mapInArrow(_unpack_batches, records.schema)
-    return records.where(~packed(F.col("value"))).unionByName(opened)
+ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
+    {
+        "canal-json": Envelope(key=0, value=0, claim=("value", "$._tidb.claimCheckLocation")),
+        # The key begins with the protocol's version.
+        "open-protocol": Envelope(key=2 * _LENGTH_BYTES, value=_LENGTH_BYTES, claim=("key", "$.ccl")),
+    }
+)
 
 
-def _unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def packed(value: Column, protocol: str) -> Column:
+    """Whether a BINARY value may be compressed: its text does not begin as a JSON object. BOOLEAN, never NULL."""
+    begins = F.substring(value, F.lit(1 + ENVELOPES[protocol].value), F.lit(2))
+    # A Snappy block may begin with {, as the size of its content, but no block goes on as a JSON object does.
+    plain = begins.isin(*[F.lit(b"{" + second) for second in (b"", b'"', b"}", b" ", b"\n", b"\r", b"\t")])
+    blank = F.substring(begins, 1, 1).isin(*[F.lit(c) for c in (b" ", b"\n", b"\r", b"\t")])
+    return F.coalesce((F.length(begins) > 0) & ~plain & ~blank, F.lit(False))
+
+
+def unpack(messages: DataFrame, protocol: str) -> DataFrame:
+    """Decompress the values that are compressed; what is not, or cannot be, stays. In and out: value BINARY, and more."""
+    compressed = packed(F.col("value"), protocol)
+    one = _unpacked_frames if ENVELOPES[protocol].value else _unpacked
+    opened = messages.where(compressed).mapInArrow(partial(_unpack_batches, one), messages.schema)
+    return messages.where(~compressed).unionByName(opened)
+
+
+def _unpack_batches(one: Callable[[bytes], bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         at = batch.schema.get_field_index("value")
-        values = [_unpacked(v) for v in batch.column(at).to_pylist()]
+        values = [one(v) for v in batch.column(at).to_pylist()]
         yield batch.set_column(at, batch.schema.field(at), pa.array(values, batch.schema.field(at).type))
 
 
@@ -56,32 +87,53 @@ def _unpacked(value: bytes) -> bytes:
         return value
 
 
-def claim(raw: DataFrame, folder: str) -> DataFrame:
+def _unpacked_frames(value: bytes) -> bytes:
+    """Decompress each event's value by itself; as it was where the lengths do not fit."""
+    out, at = bytearray(), 0
+    while at < len(value):
+        start = at + _LENGTH_BYTES
+        at = start + int.from_bytes(value[at:start], "big")
+        if at > len(value):
+            return value
+        opened = _unpacked(value[start:at])
+        out += len(opened).to_bytes(_LENGTH_BYTES, "big") + opened
+    return bytes(out)
+
+
+def claim(events: DataFrame, protocol: str, folder: str, place: list[str]) -> DataFrame:
     """Put the messages that lie in `folder` (any URI that Spark reads) in the place of those that only point to them.
 
-    A file is matched by its base name. A message whose file is not there stays as it is. In and out: raw records.
+    A file is matched by its base name; it holds a record of one event. An event whose file is not there stays as it is.
+
+    In and out: an event a row, out of its envelope: key BINARY, value BINARY, the columns `place` that tell it from others,
+    and more.
     """
-    spark = raw.sparkSession
-    pointer = F.get_json_object(F.col("value").cast("string"), "$._tidb.claimCheckLocation")
-    pointing = raw.where(F.contains(F.col("value"), F.lit(b"claimCheckLocation")) & pointer.isNotNull())
-    claims = {
-        (r["topic"], r["partition"], r["offset"]): r["location"].rsplit("/", 1)[-1]
-        for r in pointing.select("topic", "partition", "offset", pointer.alias("location")).collect()
-    }
+    spark, envelope = events.sparkSession, ENVELOPES[protocol]
+    field, path = envelope.claim
+    name = path.rsplit(".", 1)[-1]
+    pointer = F.get_json_object(F.col(field).cast("string"), path)
+    pointing = events.where(F.contains(F.col(field), F.lit(f'"{name}"'.encode())) & pointer.isNotNull())
+    claims = [
+        (*r[:-1], r["location"].rsplit("/", 1)[-1])
+        for r in pointing.select(*place, pointer.alias("location")).collect()
+    ]
     if not claims:
-        return raw
-    wanted = set(claims.values())
+        return events
+    wanted = {c[-1] for c in claims}
     listed = spark.read.format("binaryFile").load(folder).select("path").collect()  # lists, reads nothing
     paths = {name: r["path"] for r in listed if (name := r["path"].rsplit("/", 1)[-1]) in wanted}
     if not paths:
-        return raw
-    found = [(*place, name) for place, name in claims.items() if name in paths]
-    places = spark.createDataFrame(found, "topic STRING, partition INT, offset BIGINT, name STRING")
-    message = F.from_json("value", "value STRING")["value"]
+        return events
+    schema = StructType([*[events.schema[c] for c in place], StructField("name", StringType())])
+    places = spark.createDataFrame([c for c in claims if c[-1] in paths], schema)
+    record = F.from_json("value", "key STRING, value STRING")
     files = spark.read.text(list(paths.values()), wholetext=True).select(
         F.substring_index(F.col("_metadata.file_path"), "/", -1).alias("name"),
-        F.try_to_binary(message, F.lit("base64")).alias("claimed"),
+        *[F.try_to_binary(record[part], F.lit("base64")).alias(part) for part in ("key", "value")],
     )
-    claimed = places.join(files, on="name").drop("name")
-    joined = raw.join(F.broadcast(claimed), on=["topic", "partition", "offset"], how="left")
-    return joined.withColumn("value", F.coalesce("claimed", "value")).drop("claimed")
+    ahead = {"key": envelope.key, "value": envelope.value}
+    bare = {f"claimed_{part}": F.substr(part, F.lit(1 + before)) for part, before in ahead.items()}
+    claimed = places.join(unpack(files, protocol).withColumns(bare).drop("key", "value"), on="name").drop("name")
+    joined = events.join(F.broadcast(claimed), on=place, how="left")
+    arrived = {part: F.coalesce(f"claimed_{part}", part) for part in ahead}
+    return joined.withColumns(arrived).drop(*bare)

@@ -71,7 +71,7 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     # The coordinates alone first: the cursor must be known before the commit, and only where a coordinate comes twice
     # are whole records shuffled.
     per_record = lines.groupBy("topic", "partition", "offset").agg(
-        F.count("*").alias("count"), F.max(packed(F.col("value"))).alias("packed")
+        F.count("*").alias("count"), F.max(packed(F.col("value"), feed.protocol)).alias("packed")
     )
     summary = per_record.groupBy("topic", "partition").agg(
         F.max("packed").alias("packed"),

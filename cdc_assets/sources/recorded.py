@@ -61,7 +61,7 @@ def read_lines(spark: SparkSession, folder: Path, names: Iterable[str]) -> DataF
         & (F.col("r.key").isNull() | key.isNotNull())
         & (F.col("r.value").isNull() | value.isNotNull())
     )
-    judged = lines.select("*", F.coalesce(good, F.lit(False)).alias("_good"))  # noqa: FBT003
+    judged = lines.select("*", F.coalesce(good, F.lit(False)).alias("_good"))
 
     def field(column: Column, name: str) -> Column:
         return F.when(F.col("_good"), column).alias(name)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.type_mapping import jdbc_type_schema, judge, mysql_type_schema, observe, sources_of
+from cdc_assets.checks.jdbc_codes import rules, sources_of
+from cdc_assets.checks.observations import judge, mysql_type_schema
+from cdc_assets.checks.type_mapping import check_types
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.mysql_types.reference import Source
 from cdc_assets.protocols.decode import decode
@@ -87,9 +89,10 @@ def checked(
 ) -> tuple[Verdict, Verdict]:
     """The mysqlType check's verdict, and the JDBC check's."""
     rows = [tuple(e.get(name) for name in SCHEMA.names) for e in events]
-    observed = observe(spark.createDataFrame(rows, SCHEMA), sources)
-    mysql = judge(observed, mysql_type_schema(), sources, "mysqlType")
-    return mysql, judge(observed, jdbc_type_schema(sources), sources, "JDBC type")
+    prescribed = rules(sources)
+    observed = prescribed.observe(spark.createDataFrame(rows, SCHEMA))
+    mysql = judge(observed, mysql_type_schema(), prescribed, "mysqlType")
+    return mysql, judge(observed, prescribed.codes, prescribed, "JDBC type")
 
 
 def broken(spark: SparkSession, cases: list[Case]) -> list[tuple[bool, bool]]:
@@ -208,11 +211,9 @@ def assert_passes(spark: SparkSession, folder: Path, recording: Path, **settings
     made.add(read_lines(recording))
     ingest(made.lake, made.feed)
     decode(made.lake, made.feed)
-    sources = sources_of(made.feed)
-    observed = observe(made.lake.change_events.read(), sources)
-    assert len(observed) > 0
-    for schema in (mysql_type_schema(), jdbc_type_schema(sources)):
-        verdict = judge(observed, schema, sources, "")
+    found = check_types(made.lake.change_events.read(), made.feed)
+    assert found.observations > 0
+    for verdict in (found.mysql_types, found.codes):
         assert verdict.passed, verdict.violations
 
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.type_mapping import jdbc_type_schema, judge, mysql_type_schema, observe
+from cdc_assets.checks.type_mapping import check_types
 from cdc_assets_tests.support import Chain, Stream, ddl, tso, watermark
 
 LABELS = ("red", "it's", "日本,x", "")
@@ -186,7 +186,6 @@ def test_what_comes_out_is_what_went_in(
             want = None if value is None else COLUMNS[name].held(value)
             got = held[key][name]
             assert (json.loads(got) == json.loads(want)) if name == "j" and want else got == want, (name, want, got)
-    observed = observe(made.lake.change_events.read(), frozenset({"spec"}))
-    for schema in (mysql_type_schema(), jdbc_type_schema(frozenset({"spec"}))):
-        verdict = judge(observed, schema, frozenset({"spec"}), "type")
+    found = check_types(made.lake.change_events.read(), made.feed)
+    for verdict in (found.mysql_types, found.codes):
         assert verdict.passed, verdict.violations

@@ -1,0 +1,193 @@
+"""What Canal-JSON messages say of each column's type, held against the reference table.
+
+The reference is `ticdc-canal-json`, sections "MySQL Type", "SQL Type" and "integer types", as `mysql_types.reference` has
+it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pandera.pandas as pa
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name
+from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
+from cdc_assets.mysql_types.types import UnknownType, parse_type
+from cdc_assets.protocols.events import Kind
+from cdc_assets.schema import STRING, array, struct
+
+_COLUMNS = [*WHERE, "mysql_type", "jdbc_code", "value_class", *SEEN]
+
+
+@dataclass(frozen=True)
+class _Ranged:
+    """A column whose code depends on its value: the classes are the value ranges of its rows in the reference."""
+
+    database: str
+    table: str
+    column: str
+    mysql_type: str
+    ranges: tuple[tuple[int, int], ...]
+
+
+def rules(sources: frozenset[Source]) -> Rules:
+    """What holds for the messages of these sources."""
+
+    def expected(row: Mapping[str, Any]) -> dict[str, Any]:
+        codes = expected_codes(row["mysql_type"], row["value_class"], sources)
+        return {"expected_codes": ", ".join(map(str, codes))}
+
+    return Rules(
+        observe=lambda events: observe(events, sources),
+        codes=jdbc_type_schema(sources),
+        what=tuple(_COLUMNS[: -len(SEEN)]),
+        expected=expected,
+    )
+
+
+def sources_of(feed: Feed) -> frozenset[Source]:
+    """Whose rows of the reference count: TiCDC keeps to the document; without its extension it may be Canal's own."""
+    return frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"})
+
+
+def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
+    """Boil row events down to their observations: one row a (table, column, type, code, class of value).
+
+    In: rows of change_events. Out: `_COLUMNS`; the coordinates and the value are those of one event as a sample. The
+    value matters for the types only whose code depends on it (unsigned integers); for others its class is `any`.
+    """
+    rows = events.where(F.col("kind") == str(Kind.ROW))
+    place = F.min(F.struct("topic", "partition", "offset")).alias("at")
+    layouts = (
+        rows.groupBy("database", "table", "mysql_types", "jdbc_types")
+        .agg(F.count("*").alias("events"), place)
+        .collect()
+    )
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    ranged: dict[tuple[str, str, str, str], _Ranged] = {}
+    for layout in layouts:
+        codes = json.loads(layout["jdbc_types"])
+        for column, text in json.loads(layout["mysql_types"]).items():
+            where = (layout["database"], layout["table"], column, text)
+            if ranges := _ranges(text, sources):
+                ranged[where] = _Ranged(*where, ranges)
+                continue
+            _count(seen, (*where, codes.get(column), ANY), layout["events"], layout["at"], None)
+    for r in _by_value(rows, ranged.values()):
+        where = (r["database"], r["table"], r["column"], r["mysql_type"])
+        _count(seen, (*where, r["code"], r["value_class"]), r["events"], r["sample"], r["sample"]["value"])
+    return pd.DataFrame(list(seen.values()), columns=_COLUMNS).astype({"jdbc_code": "Int64"})
+
+
+def _count(
+    seen: dict[tuple[Any, ...], dict[str, Any]], what: tuple[Any, ...], events: int, at: Row, value: str | None
+) -> None:
+    """Add events to the observation `what` (the first six of `_COLUMNS`)."""
+    place = {"topic": at["topic"], "partition": at["partition"], "offset": at["offset"], "sample_value": value}
+    row = seen.setdefault(what, dict(zip(_COLUMNS, (*what, 0), strict=False)) | place)
+    row["events"] += events
+
+
+def _ranges(text: str, sources: frozenset[Source]) -> tuple[tuple[int, int], ...]:
+    try:
+        found = jdbc_rows(parse_type(text), sources)
+    except UnknownType:
+        return ()
+    return tuple(sorted({(r.values.low, r.values.high) for r in found if r.values and r.values.low <= r.values.high}))
+
+
+def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
+    """Count the values of the columns `ranged` by code and class, in one pass whatever the number of tables."""
+    by_table: dict[tuple[str, str], list[_Ranged]] = {}
+    for each in ranged:
+        by_table.setdefault((each.database, each.table), []).append(each)
+    if not by_table:
+        return []
+    column = struct(column=STRING, mysql_type=STRING, ranges=array(array(STRING)))
+    schema = struct(database=STRING, table=STRING, wanted=array(column))
+    wanted = rows.sparkSession.createDataFrame(
+        [
+            (d, t, [(c.column, c.mysql_type, [[str(low), str(high)] for low, high in c.ranges]) for c in columns])
+            for (d, t), columns in by_table.items()
+        ],
+        schema,
+    )
+    # In an UPDATE the code goes by the new value.
+    parsed = rows.join(F.broadcast(wanted), on=["database", "table"]).select(
+        "database",
+        "table",
+        "topic",
+        "partition",
+        "offset",
+        "wanted",
+        F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>").alias("row"),
+        F.from_json("jdbc_types", "MAP<STRING, INT>").alias("codes"),
+        F.from_json("mysql_types", "MAP<STRING, STRING>").alias("types"),
+    )
+    one = parsed.select("*", F.inline("wanted")).where(
+        F.try_element_at("types", F.col("column")) == F.col("mysql_type")
+    )
+    valued = one.where(F.map_contains_key("row", F.col("column"))).select(
+        "database",
+        "table",
+        "column",
+        "mysql_type",
+        F.try_element_at("codes", F.col("column")).alias("code"),
+        F.try_element_at("row", F.col("column")).alias("value"),
+        "ranges",
+        "topic",
+        "partition",
+        "offset",
+    )
+    classed = valued.withColumn("value_class", _value_class())
+    sample = F.min(F.struct("topic", "partition", "offset", "value")).alias("sample")
+    by = ["database", "table", "column", "mysql_type", "code", "value_class"]
+    return classed.groupBy(*by).agg(F.count("*").alias("events"), sample).collect()
+
+
+def _value_class() -> Column:
+    # A cast would round 1.5.
+    whole = F.when(F.col("value").rlike("^-?[0-9]+$"), F.col("value"))
+    number = whole.try_cast("decimal(38,0)")
+    hit = F.filter("ranges", lambda r: number.between(r[0].cast("decimal(38,0)"), r[1].cast("decimal(38,0)")))
+    name = F.concat_ws("..", F.get(hit, F.lit(0)))
+    return F.when(F.col("value").isNull(), NULL).when(F.size(hit) > 0, name).otherwise(OUTSIDE)
+
+
+def expected_codes(text: str, value_class: str, sources: frozenset[Source]) -> list[int]:
+    """The codes that the reference allows beside a type and a class of values; none for an unknown type."""
+    mysql_type = parsed(text)
+    if mysql_type is None:
+        return []
+    return sorted({r.code for r in jdbc_rows(mysql_type, sources) if _applies(r, value_class)})
+
+
+def _applies(row: JdbcRow, value_class: str) -> bool:
+    if value_class == NULL:
+        return row.null
+    if value_class == ANY or row.values is None:
+        return value_class != OUTSIDE
+    return range_name(*row.values) == value_class
+
+
+def jdbc_type_schema(sources: frozenset[Source]) -> pa.DataFrameSchema:
+    """Every code is known, and one that the reference has for the column's type and value."""
+
+    def pair(frame: pd.DataFrame) -> pd.Series:
+        return pd.Series(
+            [
+                parsed(t) is None or (not pd.isna(code) and int(code) in expected_codes(t, value, sources))
+                for t, code, value in zip(frame["mysql_type"], frame["jdbc_code"], frame["value_class"], strict=True)
+            ],
+            index=frame.index,
+        )
+
+    codes = sorted({row.code for row in JDBC})
+    known = pa.Check.isin(codes, name="known_jdbc_code", error=f"not one of the codes {codes}")
+    fits = pa.Check(pair, name="code_fits_type_and_value", error="not the code of this type and value")
+    return pa.DataFrameSchema({"jdbc_code": pa.Column("Int64", known)}, checks=fits)

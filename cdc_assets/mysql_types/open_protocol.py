@@ -1,0 +1,131 @@
+"""The reference tables of the Open Protocol: type codes, column flags, DDL types (`ticdc-open-protocol`).
+
+Sources: the document's sections "Column type code", "DDL type code" and "Bit flags of columns"; where TiCDC's encoder, as
+recorded, departs from the document, the row says so.
+"""
+
+from collections.abc import Mapping
+from enum import IntFlag, StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Flag(IntFlag):
+    """What `f` says of a column. A missing `f` is 0."""
+
+    BINARY = 0x01
+    HANDLE_KEY = 0x02
+    GENERATED = 0x04
+    PRIMARY_KEY = 0x08
+    UNIQUE_KEY = 0x10
+    MULTIPLE_KEY = 0x20
+    NULLABLE = 0x40
+    UNSIGNED = 0x80
+
+
+class JsonType(StrEnum):
+    """The JSON type that a column's value `v` has, when it is not null."""
+
+    NUMBER = "number"
+    STRING = "string"
+    NONE = "none"  # always null
+
+
+class CodeRow(NamedTuple):
+    """One type code.
+
+    Attributes:
+        json: the JSON type of its values.
+        text: the MySQL type that it stands for; None: none (NULL).
+        binary: the type when the binary flag is set. For the other types the document gives the flag no meaning, and
+            the encoder sets it on all whose character set is binary: numbers, dates, decimals and JSON among them.
+        unsigned: whether the unsigned flag is part of the type.
+        may_be_unsigned: whether the flag is permitted though it means nothing: the encoder sets it on YEAR and BIT.
+    """
+
+    json: JsonType
+    text: str | None
+    binary: str | None = None
+    unsigned: bool = False
+    may_be_unsigned: bool = False
+
+
+_NUMBER, _STRING = JsonType.NUMBER, JsonType.STRING
+
+CODES: Mapping[int, CodeRow] = MappingProxyType(
+    {
+        1: CodeRow(_NUMBER, "tinyint", unsigned=True),
+        2: CodeRow(_NUMBER, "smallint", unsigned=True),
+        3: CodeRow(_NUMBER, "int", unsigned=True),
+        4: CodeRow(_NUMBER, "float", unsigned=True),
+        5: CodeRow(_NUMBER, "double", unsigned=True),
+        6: CodeRow(JsonType.NONE, None),
+        7: CodeRow(_STRING, "timestamp"),
+        8: CodeRow(_NUMBER, "bigint", unsigned=True),
+        9: CodeRow(_NUMBER, "mediumint", unsigned=True),
+        10: CodeRow(_STRING, "date"),
+        11: CodeRow(_STRING, "time"),
+        12: CodeRow(_STRING, "datetime"),
+        13: CodeRow(_NUMBER, "year", may_be_unsigned=True),
+        14: CodeRow(_STRING, "date"),
+        15: CodeRow(_STRING, "varchar", "varbinary"),
+        16: CodeRow(_NUMBER, "bit", may_be_unsigned=True),
+        245: CodeRow(_STRING, "json"),
+        246: CodeRow(_STRING, "decimal", unsigned=True),
+        247: CodeRow(_NUMBER, "enum"),
+        248: CodeRow(_NUMBER, "set"),
+        249: CodeRow(_STRING, "tinytext", "tinyblob"),
+        250: CodeRow(_STRING, "mediumtext", "mediumblob"),
+        251: CodeRow(_STRING, "longtext", "longblob"),
+        252: CodeRow(_STRING, "text", "blob"),
+        253: CodeRow(_STRING, "varchar", "varbinary"),
+        254: CodeRow(_STRING, "char", "binary"),
+    }
+)
+GEOMETRY = 255  # not supported, says the document; TiDB has no such columns
+
+
+def type_text(code: int, flags: int) -> str | None:
+    """The MySQL type of a code and a column's flags; None for NULL, `code <n>` for a code that no table has."""
+    row = CODES.get(code)
+    if row is None:
+        return f"code {code}"
+    if row.binary and flags & Flag.BINARY:
+        return row.binary
+    return f"{row.text} unsigned" if row.unsigned and flags & Flag.UNSIGNED else row.text
+
+
+def wrong_flags(code: int, flags: int) -> str | None:
+    """What is wrong with a column's flags beside its code; None when nothing is.
+
+    A flag that the document does not have, an unsigned text, and a key that may be NULL: a primary key never may, and a
+    handle is a primary key or a unique key without NULL.
+    """
+    if flags < 0 or flags > sum(Flag):
+        return "a flag that the protocol does not have"
+    row = CODES.get(code)
+    if row and flags & Flag.UNSIGNED and not (row.unsigned or row.may_be_unsigned):
+        return "an unsigned column of a type that has no sign"
+    if flags & Flag.NULLABLE and flags & (Flag.PRIMARY_KEY | Flag.HANDLE_KEY):
+        return "a key column that may be NULL"
+    return None
+
+
+# The names of TiDB's job types that the document lists, as it numbers them. Others, 61 (a statement that changes several
+# things of a table) among them, go by their statement.
+DDL_TYPES: Mapping[int, str] = MappingProxyType(
+    dict(
+        enumerate(
+            (
+                "create schema", "drop schema", "create table", "drop table", "add column", "drop column", "add index",
+                "drop index", "add foreign key", "drop foreign key", "truncate table", "modify column", "rebase auto id",
+                "rename table", "set default value", "shard row id", "modify table comment", "rename index",
+                "add table partition", "drop table partition", "create view", "modify table charset and collate",
+                "truncate table partition", "drop view", "recover table", "modify schema charset and collate",
+                "lock table", "unlock table", "repair table", "set tiflash replica", "update tiflash replica status",
+                "add primary key", "drop primary key", "create sequence", "alter sequence", "drop sequence",
+            ),
+            start=1,
+        )
+    )
+)  # fmt: skip

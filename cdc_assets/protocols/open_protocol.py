@@ -1,0 +1,278 @@
+"""TiCDC Open Protocol (`ticdc-open-protocol`): raw records -> change events.
+
+A record holds one event or many. Its key is the protocol's version and then, for each event, a length and the event's key;
+its value is, for each event, a length and the event's value: the N-th value belongs to the N-th key. The version and the
+lengths are 8 bytes each, big-endian. An event's `t` says what it is: a row, a DDL statement, or a resolved event, which is
+the watermark.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
+from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.protocols.payload import LZ4_MAGIC, claim
+from cdc_assets.quarantine import Reason
+from cdc_assets.schema import conform
+
+VERSION = 1
+_LENGTH_BYTES = 8
+# A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
+_MOST_EVENTS = 1 << 16
+
+_EVENT_KEY = "m STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN, ccl: STRING>, _corrupt STRING"
+# VARIANT: values keep their JSON type, which the type checks look at, and integers all their digits.
+_IMAGE = "MAP<STRING, STRUCT<t: INT, h: BOOLEAN, f: INT, v: VARIANT>>"
+_EVENT_VALUE = f"m STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STRING>, _corrupt STRING"
+_OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
+_ROW, _DDL, _RESOLVED = 1, 2, 3
+
+# The MySQL type of a column by type code and the two flags that count, as one array.
+_CODES = 256
+_TYPE_TEXTS = [
+    type_text(code, flags)
+    for flags in (0, Flag.BINARY, Flag.UNSIGNED, Flag.BINARY | Flag.UNSIGNED)
+    for code in range(_CODES)
+]
+
+
+def decode(raw: DataFrame, feed: Feed) -> DataFrame:
+    """Decode records of `raw_records` into rows of `events.SCHEMA`; every record gives at least one.
+
+    In: topic, partition, offset, batch, timestamp, key BINARY, value BINARY. A record whose frames do not fit together
+    becomes one event of kind `undecodable`, with the byte position in `detail`; an event that cannot be decoded becomes
+    one such event, and its neighbours in the record stay what they are.
+    """
+    place = ["topic", "partition", "offset", "batch", "record_timestamp"]
+    framed = raw.select(
+        *place[:4], F.col("timestamp").alias("record_timestamp"), _frames(F.col("key"), F.col("value")).alias("framed")
+    )
+    cut = framed.select(*place, "framed.error", F.posexplode_outer("framed.events").alias("index", "event"))
+    events = cut.select(*place, "error", F.coalesce("index", F.lit(0)).alias("index"), "event.key", "event.value")
+    if feed.claim_check:
+        events = claim(events, feed.protocol, feed.claim_check, ["topic", "partition", "offset", "index"])
+    key, value = F.col("key").cast("string"), F.col("value").cast("string")
+    parsed = events.select(
+        *place,
+        "error",
+        "index",
+        "value",
+        key.alias("key_text"),
+        value.alias("value_text"),
+        F.from_json(_wrapped(key), _EVENT_KEY, _OPTIONS).alias("k"),
+        F.from_json(_wrapped(value), _EVENT_VALUE, _OPTIONS).alias("v"),
+    )
+    judged = parsed.withColumn("reason", _reason()).withColumn("image", F.coalesce("v.m.u", "v.m.d"))
+    fine, t = F.col("reason").isNull(), F.col("k.m.t")
+    kind = (
+        F.when(~fine, str(Kind.UNDECODABLE))
+        .when(t == _DDL, str(Kind.DDL))
+        .when(t == _RESOLVED, str(Kind.WATERMARK))
+        .otherwise(str(Kind.ROW))
+    )
+    row, ddl = fine & (t == _ROW), fine & (t == _DDL)
+    deleted, updated = F.col("v.m.d").isNotNull(), F.col("v.m.p").isNotNull()
+    op = F.when(deleted, str(Op.DELETE)).when(updated, str(Op.UPDATE)).otherwise(str(Op.INSERT))
+    decoded = {
+        "kind": kind,
+        "op": F.when(row, op),
+        "database": F.col("k.m.scm"),
+        "table": F.nullif(F.col("k.m.tbl"), F.lit("")),
+        "commit_ts": F.col("k.m.ts"),
+        "source_ms": F.shiftright("k.m.ts", TSO_LOGICAL_BITS),
+        "key_columns": F.when(row, _key_columns(F.col("image"))),
+        "before": F.when(row & deleted, _text(F.col("v.m.d"))).when(row & updated, _before()),
+        "after": F.when(row & ~deleted, _text(F.col("v.m.u"))),
+        "mysql_types": F.when(row, F.to_json(F.transform_values("image", _column_type))),
+        "wire_types": F.when(
+            row, F.to_json(F.transform_values("image", lambda _, c: F.struct(c["t"].alias("t"), _flags(c).alias("f"))))
+        ),
+        "ddl_type": F.when(ddl, _ddl_type()),
+        "ddl_statement": F.when(ddl, F.col("v.m.q")),
+        "detail": F.col("error"),
+    }
+    return conform(judged, SCHEMA, decoded)
+
+
+def _wrapped(text: Column) -> Column:
+    # Alone, Spark reads a text up to the end of its first object; inside another object nothing else may follow.
+    return F.concat(F.lit('{"m":'), text, F.lit("}"))
+
+
+def _int64(data: Column, at: Column) -> Column:
+    """The 8 bytes from the 1-based place `at` as BIGINT; null where there are fewer, or the number is negative."""
+    taken = F.substring(data, at.cast("int"), F.lit(_LENGTH_BYTES))
+    return F.when(F.length(taken) == _LENGTH_BYTES, F.conv(F.hex(taken), 16, 10).try_cast("bigint"))
+
+
+def _frames(key: Column, value: Column) -> Column:
+    """Cut a record into its events.
+
+    In: BINARY, BINARY; a null value stands for values of length 0. Out: STRUCT of events ARRAY<STRUCT<key BINARY, value
+    BINARY>> and error STRING: which byte does not fit; no event counts then.
+    """
+    no_event = F.struct(F.lit(None).cast("binary").alias("key"), F.lit(None).cast("binary").alias("value"))
+    start = F.struct(
+        F.lit(1 + _LENGTH_BYTES).cast("bigint").alias("key_at"),
+        F.lit(1).cast("bigint").alias("value_at"),
+        F.slice(F.array(no_event), 1, 0).alias("events"),
+        _version_error(key).alias("error"),
+    )
+
+    def step(s: Column, _: Column) -> Column:
+        lengths = F.struct(
+            _int64(key, s["key_at"]).alias("key"),
+            F.when(value.isNull(), F.lit(0).cast("bigint")).otherwise(_int64(value, s["value_at"])).alias("value"),
+        )
+        # As a lambda's argument the lengths are computed once.
+        taken = F.get(F.transform(F.array(lengths), lambda length: take(s, length)), F.lit(0))
+        return F.when(s["error"].isNotNull() | (s["key_at"] > F.length(key)), s).otherwise(taken)
+
+    def take(s: Column, length: Column) -> Column:
+        key_from, value_from = s["key_at"] + _LENGTH_BYTES, s["value_at"] + _LENGTH_BYTES
+        fits_key = length["key"] <= F.length(key) - key_from + 1
+        fits_value = value.isNull() | (length["value"] <= F.length(value) - value_from + 1)
+        event = F.struct(
+            F.substring(key, key_from.cast("int"), length["key"].cast("int")).alias("key"),
+            F.substring(value, value_from.cast("int"), length["value"].cast("int")).alias("value"),
+        )
+        error = F.when(~F.coalesce(fits_key, F.lit(False)), _past_end("key", s["key_at"])).when(
+            ~F.coalesce(fits_value, F.lit(False)),
+            _past_end("value", s["value_at"]),
+        )
+        return F.struct(
+            (key_from + F.coalesce(length["key"], F.lit(0))).alias("key_at"),
+            (value_from + F.coalesce(length["value"], F.lit(0))).alias("value_at"),
+            F.when(error.isNull(), F.concat(s["events"], F.array(event))).otherwise(s["events"]).alias("events"),
+            error.alias("error"),
+        )
+
+    def finish(s: Column) -> Column:
+        left = F.when(
+            s["key_at"] <= F.length(key), _at("the key", s["key_at"], f"more than {_MOST_EVENTS} events")
+        ).when(F.size(s["events"]) == 0, F.lit("no event in the key"))
+        rest = F.when(s["value_at"] <= F.length(value), _at("the value", s["value_at"], "more than the key's events"))
+        error = F.coalesce(s["error"], left, rest)
+        return F.struct(F.when(error.isNull(), s["events"]).alias("events"), error.alias("error"))
+
+    # No frame is shorter than its length.
+    most = F.least(F.greatest(F.floor((F.length(key) - _LENGTH_BYTES) / _LENGTH_BYTES), F.lit(1)), F.lit(_MOST_EVENTS))
+    turns = F.sequence(F.lit(1), F.coalesce(most, F.lit(1)).cast("int"))
+    return F.aggregate(turns, start, step, finish)
+
+
+def _version_error(key: Column) -> Column:
+    version = _int64(key, F.lit(1))
+    told = F.coalesce(version.cast("string"), F.lit("none"))
+    wrong = F.concat(F.lit("byte 0 of the key: version "), told, F.lit(f", expected {VERSION}"))
+    return F.when(key.isNull(), F.lit("the record has no key")).when(
+        ~F.coalesce(version == VERSION, F.lit(False)),
+        wrong,
+    )
+
+
+def _at(what: str, place: Column, problem: str) -> Column:
+    """`place` is 1-based; people count bytes from 0."""
+    return F.concat(F.lit("byte "), (place - 1).cast("string"), F.lit(f" of {what}: {problem}"))
+
+
+def _past_end(what: str, place: Column) -> Column:
+    return _at(f"the {what}", place, f"a length that reaches past the {what}'s end")
+
+
+def _flags(column: Column) -> Column:
+    return F.coalesce(column["f"], F.lit(0))
+
+
+def _column_type(_: Column, column: Column) -> Column:
+    flags, code = _flags(column), column["t"]
+    slot = (
+        code
+        + F.when(flags.bitwiseAND(int(Flag.BINARY)) != 0, _CODES).otherwise(0)
+        + F.when(flags.bitwiseAND(int(Flag.UNSIGNED)) != 0, 2 * _CODES).otherwise(0)
+    )
+    known = F.get(F.lit(_TYPE_TEXTS), slot)
+    return F.when(code.between(0, _CODES - 1), known).otherwise(F.concat(F.lit("code "), code.cast("string")))
+
+
+def _key_columns(image: Column) -> Column:
+    """The columns of the handle key, else of the primary key, else of a unique key without NULL, else those with `h`."""
+
+    def flagged(flag: Flag) -> Callable[[Column, Column], Column]:
+        return lambda _, c: _flags(c).bitwiseAND(int(flag)) != 0
+
+    def unique(_: Column, c: Column) -> Column:
+        return _flags(c).bitwiseAND(int(Flag.UNIQUE_KEY | Flag.NULLABLE)) == int(Flag.UNIQUE_KEY)
+
+    choices = [
+        flagged(Flag.HANDLE_KEY),
+        flagged(Flag.PRIMARY_KEY),
+        unique,
+        lambda _, c: F.coalesce(c["h"], F.lit(False)),
+    ]
+    none = F.array().cast("array<string>")
+    found = [F.map_keys(F.map_filter(image, choice)) for choice in choices]
+    return F.array_sort(F.coalesce(*[F.nullif(names, none) for names in found], none))
+
+
+def _text(image: Column) -> Column:
+    """A row image as the text of a JSON object, column -> value."""
+    return F.to_json(F.transform_values(image, lambda _, c: c["v"]))
+
+
+def _before() -> Column:
+    """The full row before an update: `p`, which may hold the changed columns only, and the rest from `u`."""
+    new, old = F.col("v.m.u"), F.col("v.m.p")
+    changed = F.map_keys(old)
+    kept = F.map_filter(new, lambda column, _: ~F.array_contains(changed, column))
+    return _text(F.when(F.size(old) == F.size(new), old).otherwise(F.map_concat(old, kept)))
+
+
+def _ddl_type() -> Column:
+    names = F.create_map(*[F.lit(each) for code, name in DDL_TYPES.items() for each in (str(code), name)])
+    return F.coalesce(F.try_element_at(names, F.col("v.m.t")), F.col("v.m.t"))
+
+
+def _reason() -> Column:
+    """Why an event cannot be decoded; null when it can."""
+    t, message = F.col("k.m.t"), F.col("v.m")
+    key, value = F.col("key_text"), F.col("value_text")
+    row = t == _ROW
+    columns = F.map_values(F.coalesce("v.m.u", "v.m.d"))
+    whole = F.forall(columns, lambda c: c["t"].isNotNull() & c["v"].isNotNull())
+    old = F.coalesce(F.forall(F.map_values("v.m.p"), lambda c: c["v"].isNotNull()), F.lit(True))
+    named = (F.length("k.m.scm") > 0) & (F.length("k.m.tbl") > 0)
+    complete = named & (F.size(columns) > 0) & whole & old
+    both = message["d"].isNotNull() & (message["u"].isNotNull() | message["p"].isNotNull())
+    empty = F.coalesce(F.length("value"), F.lit(0)) == 0
+    return (
+        F.when(F.col("error").isNotNull(), str(Reason.BAD_FRAMING))
+        .when(~F.is_valid_utf8(key), str(Reason.INVALID_UTF8))
+        .when(_unparsed("k"), _malformed_or_wrong(key))
+        .when(t.isNull() | F.col("k.m.ts").isNull(), str(Reason.MISSING_FIELD))
+        .when(~t.isin(_ROW, _DDL, _RESOLVED), str(Reason.UNKNOWN_TYPE))
+        .when((F.col("k.m.ts") < 0) | name_too_long(F.col("k.m.scm"), F.col("k.m.tbl")), str(Reason.WRONG_TYPE))
+        .when(t == _RESOLVED, F.when(~empty, str(Reason.WRONG_TYPE)))
+        .when(F.col("k.m.ccl").isNotNull(), str(Reason.CLAIM_CHECK))
+        .when(F.col("k.m.ohk"), str(Reason.HANDLE_KEY_ONLY))
+        .when(empty, str(Reason.EMPTY_VALUE))
+        .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
+        .when(~F.is_valid_utf8(value), str(Reason.INVALID_UTF8))
+        .when(_unparsed("v"), _malformed_or_wrong(value))
+        .when(t == _DDL, F.when(F.coalesce(F.length(message["q"]), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
+        .when(row & both, str(Reason.WRONG_TYPE))
+        .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))
+        .when(F.exists(columns, lambda c: c["t"] == GEOMETRY), str(Reason.UNSUPPORTED_TYPE))
+    )
+
+
+def _unparsed(parsed: str) -> Column:
+    return F.col(f"{parsed}.m").isNull() | F.col(f"{parsed}._corrupt").isNotNull()
+
+
+def _malformed_or_wrong(text: Column) -> Column:
+    malformed = F.try_parse_json(_wrapped(text)).isNull()
+    return F.when(malformed, str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE))

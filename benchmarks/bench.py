@@ -18,9 +18,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import floors, generate
-from benchmarks.report import Measured, SmallRun, write_report
+from benchmarks.open_protocol import translate
+from benchmarks.report import Decoded, Measured, SmallRun, write_report
 from benchmarks.small import small_runs
-from benchmarks.stages import Place, Timing, prepare, run_stages, timed
+from benchmarks.stages import Place, Timing, prepare, run_decoding, run_stages, timed
 from cdc_assets.session import spark_session
 
 WARM_UP_EVENTS = 5_000
@@ -58,7 +59,9 @@ def main() -> None:
         _warm_up(work)
         measured, place = _big_run(work, options.events, options.rounds)
         small = _small_run(work, place, options.small_runs)
-        write_report(options.results, measured, small, session_seconds)
+        canal = Decoded("canal-json", measured.records, measured.size, measured.step("ingest"), measured.step("decode"))
+        others = [_other_protocol(work, "open-protocol", options.rounds)]
+        write_report(options.results, measured, small, [canal, *others], session_seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         spark.stop()
@@ -96,6 +99,22 @@ def _big_run(work: _Work, events: int, rounds: int) -> tuple[Measured, Place]:
         stages.append(run_stages(work.spark, place))
         _say(f"Round {number} of {rounds}: " + ", ".join(f"{t.name} {t.seconds:.1f} s" for t in floor[-1] + stages[-1]))
     return Measured(records, size, _best(stages), _best(floor)), place
+
+
+def _other_protocol(work: _Work, protocol: str, rounds: int) -> Decoded:
+    """The same events in another protocol, through the stages that differ."""
+    recorded = work.folder / f"{protocol}.jsonl"
+    with (work.folder / "stream.jsonl").open() as lines, recorded.open("w") as out:
+        out.writelines(line + "\n" for line in translate(lines))
+    records, size = _size(recorded)
+    timings = []
+    for _ in range(rounds + 1):  # the first warms up what only this protocol runs
+        place = prepare(work.again(protocol), protocol=protocol)
+        shutil.copy(recorded, place.snapshots / recorded.name)
+        timings.append(run_decoding(work.spark, place))
+    ingest, decode = _best(timings[1:])
+    _say(f"{protocol}: ingest {ingest.seconds:.1f} s, decode {decode.seconds:.1f} s.")
+    return Decoded(protocol, records, size, ingest, decode)
 
 
 def _best(rounds: list[list[Timing]]) -> list[Timing]:

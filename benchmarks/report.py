@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.stages import Timing
 
-MAX_BIG, MAX_SMALL = 2.0, 15.0
+MAX_BIG, MAX_SMALL, MAX_DECODE = 2.0, 15.0, 1.5
 _PACKAGES = ("pyspark", "delta-spark", "dagster")
 
 
@@ -24,9 +24,25 @@ class Measured:
     stages: list[Timing]
     floors: list[Timing]
 
-    def seconds(self, name: str) -> float:
-        """What the stage or the floor of that name took."""
-        return next(t.seconds for t in self.stages + self.floors if t.name == name)
+    def step(self, name: str) -> Timing:
+        """The stage or the floor of that name."""
+        return next(t for t in self.stages + self.floors if t.name == name)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The stream in one protocol, up to its change events."""
+
+    protocol: str
+    records: int
+    size: int  # bytes of Kafka values
+    ingest: Timing
+    decode: Timing
+
+    @property
+    def mb_per_second(self) -> float:
+        """How much is decoded in a second."""
+        return self.size / 1e6 / self.decode.seconds
 
 
 @dataclass(frozen=True)
@@ -52,11 +68,13 @@ class Bar:
         return "pass" if self.ratio <= self.allowed else "FAIL"
 
 
-def write_report(folder: Path, measured: Measured, small: SmallRun, session_seconds: float) -> None:
+def write_report(
+    folder: Path, measured: Measured, small: SmallRun, protocols: list[Decoded], session_seconds: float
+) -> None:
     """Print the report, and write it to `<date>.md` and `<date>.json`."""
     now = datetime.now(UTC)
-    bars = _bars(measured, small)
-    text = _markdown(now, measured, small, bars, session_seconds)
+    bars = _bars(measured, small, protocols)
+    text = _markdown(now, measured, small, protocols, bars, session_seconds)
     print("\n" + text)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{now:%Y-%m-%d}.md").write_text(text)
@@ -66,17 +84,19 @@ def write_report(folder: Path, measured: Measured, small: SmallRun, session_seco
         "session_seconds": session_seconds,
         "stream": asdict(measured),
         "small_run": asdict(small),
+        "protocols": [asdict(p) | {"mb_per_second": p.mb_per_second} for p in protocols],
         "bars": [asdict(bar) | {"verdict": bar.verdict} for bar in bars],
     }
     (folder / f"{now:%Y-%m-%d}.json").write_text(json.dumps(everything, indent=1) + "\n")
 
 
-def _bars(measured: Measured, small: SmallRun) -> list[Bar]:
-    both = measured.seconds("ingest") + measured.seconds("decode")
+def _bars(measured: Measured, small: SmallRun, protocols: list[Decoded]) -> list[Bar]:
+    both = measured.step("ingest").seconds + measured.step("decode").seconds
+    canal, *others = protocols
     return [
         Bar(
             "ingest + decode, against reading, parsing and appending",
-            both / measured.seconds("parse + append"),
+            both / measured.step("parse + append").seconds,
             MAX_BIG,
         ),
         Bar(
@@ -84,6 +104,14 @@ def _bars(measured: Measured, small: SmallRun) -> list[Bar]:
             small.job.seconds / small.appends.seconds,
             MAX_SMALL,
         ),
+        *[
+            Bar(
+                f"decoding {p.protocol}, by the MB, against Canal-JSON",
+                canal.mb_per_second / p.mb_per_second,
+                MAX_DECODE,
+            )
+            for p in others
+        ],
     ]
 
 
@@ -98,7 +126,14 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _markdown(now: datetime, measured: Measured, small: SmallRun, bars: list[Bar], session_seconds: float) -> str:
+def _markdown(
+    now: datetime,
+    measured: Measured,
+    small: SmallRun,
+    protocols: list[Decoded],
+    bars: list[Bar],
+    session_seconds: float,
+) -> str:
     machine = _machine()
     packages = ", ".join(f"{package} {machine[package]}" for package in _PACKAGES)
     total = Timing(
@@ -117,7 +152,7 @@ def _markdown(now: datetime, measured: Measured, small: SmallRun, bars: list[Bar
             f"# Benchmark, {now:%Y-%m-%d %H:%M} UTC",
             "",
             f"{machine['cores']} cores, {machine['memory_gb']} GB of memory; Python {machine['python']}, {packages}.",
-            f"The machine's load over the last five minutes: {machine['load']} (more than its cores: it was shared).",
+            f"The machine's load over the five minutes before the end: {machine['load']}.",
             "",
             f"{measured.records:,} Canal-JSON records of {measured.size / measured.records:.0f} bytes on average",
             f"({measured.size / 1e6:.0f} MB of Kafka values): 12 columns, 3 partitions, inserts, updates, deletes, repeats.",
@@ -139,9 +174,19 @@ def _markdown(now: datetime, measured: Measured, small: SmallRun, bars: list[Bar
             "|---|---:|---:|",
             *[f"| {name} | {t.seconds:.2f} | {t.cpu_seconds:.1f} |" for name, t in small_steps],
             "",
+            "The same events in each protocol:",
+            "",
+            "| protocol | records | MB | ingest s | decode s | decode MB/s |",
+            "|---|---:|---:|---:|---:|---:|",
+            *[
+                f"| {p.protocol} | {p.records:,} | {p.size / 1e6:.0f} | {p.ingest.seconds:.1f} | {p.decode.seconds:.1f} | "
+                f"{p.mb_per_second:.0f} |"
+                for p in protocols
+            ],
+            "",
             "| bar | measured | allowed | |",
             "|---|---:|---:|---|",
-            *[f"| {bar.name} | {bar.ratio:.2f}x | {bar.allowed:.0f}x | {bar.verdict} |" for bar in bars],
+            *[f"| {bar.name} | {bar.ratio:.2f}x | {bar.allowed:g}x | {bar.verdict} |" for bar in bars],
             "",
         ]
     )

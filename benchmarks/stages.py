@@ -51,12 +51,12 @@ class Place:
         return Lakehouse(spark, str(self.root), FEED)
 
 
-def prepare(folder: Path) -> Place:
-    """Make the folder of a feed that has no snapshots yet."""
+def prepare(folder: Path, **settings: object) -> Place:
+    """Make the folder of a feed that has no snapshots yet; without settings it is a Canal-JSON feed with watermarks."""
     place = Place(folder)
     place.snapshots.mkdir(parents=True)
     source = {"recorded": "snapshots", "partitions": 3}
-    feed = {"protocol": "canal-json", "tidb_extension": True, "source": source}
+    feed = {"source": source} | (settings or {"protocol": "canal-json", "tidb_extension": True})
     place.feeds_file.write_text(yaml.safe_dump({"feeds": {FEED: feed}}))
     return place
 
@@ -81,12 +81,17 @@ def timed(name: str, step: Callable[[], Any]) -> Timing:
     return Timing(name, seconds, cpu, peak.jvm, peak.total)
 
 
+def run_decoding(spark: SparkSession, place: Place) -> list[Timing]:
+    """The first two stages: what differs between the protocols."""
+    lake, feed = place.lake(spark), place.feed()
+    return [timed("ingest", lambda: ingest(lake, feed)), timed("decode", lambda: decode(lake, feed))]
+
+
 def run_stages(spark: SparkSession, place: Place) -> list[Timing]:
     """One run of the core: every stage once, in order."""
     lake, feed = place.lake(spark), place.feed()
     return [
-        timed("ingest", lambda: ingest(lake, feed)),
-        timed("decode", lambda: decode(lake, feed)),
+        *run_decoding(spark, place),
         timed("table_schemas", lambda: learn(lake)),
         timed("release", lambda: release(lake, feed)),
         timed("history", lambda: list(apply(lake, feed, pending_tables(lake)))),

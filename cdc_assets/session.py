@@ -31,6 +31,8 @@ _DEFAULTS = {
     # Few, adaptive tasks: a run is small more often than not, and a task costs more than a thousand rows.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    # What a run counts while it writes would not be counted where this rule finds that nothing is to be written.
+    "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
     "spark.databricks.delta.snapshotPartitions": "1",
     # The log's checksum files repeat what the log says, at the price of a job each commit.
     "spark.databricks.delta.schema.typeCheck.enabled": "false",

@@ -165,9 +165,9 @@ class Stream:
             self.send(watermark(ts), partition)
 
 
-def value_of(line: Record) -> bytes:
-    """The bytes of a record's value; b"" for null."""
-    return base64.b64decode(line["value"] or "")
+def bytes_of(line: Record, field: str = "value") -> bytes:
+    """The bytes of a record's key or value; b"" for null."""
+    return base64.b64decode(line[field] or "")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -203,9 +203,10 @@ def run_core(lake: Lakehouse, feed: Feed) -> Reports:
 
 
 def make_feed(folder: Path, partitions: int | None = None, **settings: Any) -> Feed:
-    """A Canal-JSON feed with the TiDB extension that reads `folder`."""
+    """A feed that reads `folder`: Canal-JSON with the TiDB extension, unless the settings say otherwise."""
     source = {"recorded": str(folder)} | ({"partitions": partitions} if partitions else {})
-    entry = {"protocol": "canal-json", "tidb_extension": True, "source": source} | settings
+    default = {} if "protocol" in settings else {"protocol": "canal-json", "tidb_extension": True}
+    entry = default | {"source": source} | settings
     return FeedsFile.model_validate({"feeds": {"f": entry}}).feeds["f"]
 
 

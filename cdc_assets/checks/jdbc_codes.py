@@ -45,6 +45,7 @@ def rules(sources: frozenset[Source]) -> Rules:
     return Rules(
         observe=lambda events: observe(events, sources),
         codes=jdbc_type_schema(sources),
+        called="JDBC type",
         what=tuple(_COLUMNS[: -len(SEEN)]),
         expected=expected,
     )

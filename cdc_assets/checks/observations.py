@@ -26,12 +26,14 @@ class Rules(NamedTuple):
     Attributes:
         observe: change events -> observations: `WHERE`, `mysql_type`, columns of the protocol's own, `SEEN`.
         codes: the schema that observations keep to.
+        called: what the codes are called.
         what: the columns that make up an observation.
         expected: an observation -> what is shown beside it: what the reference has.
     """
 
     observe: Callable[[DataFrame], pd.DataFrame]
     codes: pa.DataFrameSchema
+    called: str
     what: tuple[str, ...]
     expected: Callable[[Mapping[str, Any]], dict[str, Any]]
 

@@ -126,4 +126,4 @@ def _expected(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"expected": ", ".join(t for t in (*told, wrong_flags(code, flags)) if t)}
 
 
-RULES = Rules(observe=observe, codes=type_code_schema(), what=tuple(_WHAT), expected=_expected)
+RULES = Rules(observe=observe, codes=type_code_schema(), called="type code", what=tuple(_WHAT), expected=_expected)

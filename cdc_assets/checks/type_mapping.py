@@ -30,4 +30,4 @@ def check_types(events: DataFrame, feed: Feed) -> TypeVerdicts:
     rules = rules_of(feed)
     observed = rules.observe(events)
     mysql_types = judge(observed, mysql_type_schema(), rules, "mysqlType")
-    return TypeVerdicts(len(observed), mysql_types, judge(observed, rules.codes, rules, "type code"))
+    return TypeVerdicts(len(observed), mysql_types, judge(observed, rules.codes, rules, rules.called))

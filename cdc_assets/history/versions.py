@@ -60,14 +60,18 @@ def timeline(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
 
 
 def boundaries(line: DataFrame) -> DataFrame:
-    """Leave out what changes nothing: updates to an equal row, deletes of what is not there. In and out: `timeline`."""
+    """Leave out what changes nothing: updates to an equal row, deletes of what is not there. In and out: `timeline`.
+
+    An insert where there is a row is an update: Open Protocol may not tell the two apart, and sources repeat themselves.
+    """
     by_key = _chain()
     state = F.struct(F.coalesce(F.col("op") != _DELETE, F.lit(True)).alias("exists"), "row")
     before = F.lag(state).over(by_key)
     existed = F.coalesce(before["exists"], F.lit(False))
     same = existed & before["row"].eqNullSafe(F.col("row"))
     changes = F.when(F.col("op").isNull(), F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)
-    return line.withColumn("changes", changes).where("changes").drop("changes")
+    op = F.when(existed & (F.col("op") == _INSERT), str(Op.UPDATE)).otherwise(F.col("op"))
+    return line.withColumns({"changes": changes, "op": op}).where("changes").drop("changes")
 
 
 def versions(bounds: DataFrame) -> DataFrame:

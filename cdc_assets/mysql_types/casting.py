@@ -236,6 +236,10 @@ _QUOTED = r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\.?|[^\\]+"
 _ESCAPED = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34, "'": 39}
 
 
+# Decoding takes the first byte order mark away: without one, it would take a U+FEFF of the text.
+_UTF32_MARK = "0000feff"
+
+
 def _quoted_bytes(value: Column) -> Column:
     r"""The bytes of a text in which only `\xNN` is a byte; all else is characters, and those are UTF-8."""
     escapes = F.create_map(*[F.lit(e) for c, b in _ESCAPED.items() for e in ("\\" + c, f"{b:02X}")])
@@ -245,7 +249,7 @@ def _quoted_bytes(value: Column) -> Column:
         # Surrogates are no characters, and beyond 10ffff there are none: decode() fails the whole job on them.
         character = F.when(
             number.rlike("^00(0[0-9a-f]|10)") & ~number.rlike("^0000d[89a-f]"),
-            F.hex(F.encode(F.decode(F.unhex(number), "UTF-32"), "UTF-8")),
+            F.hex(F.encode(F.decode(F.unhex(F.concat(F.lit(_UTF32_MARK), number)), "UTF-32"), "UTF-8")),
         )
         return (
             F.when(~part.startswith("\\"), F.hex(F.encode(part, "UTF-8")))

@@ -11,18 +11,17 @@ from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.quarantine import Reason
 from cdc_assets.schema import conform
 
 # One parse of the whole message. Objects under STRING come out as their own JSON text.
 _MESSAGE = (
-    "m STRUCT<database: STRING, `table`: STRING, pkNames: ARRAY<STRING>, isDdl: BOOLEAN, type: STRING, es: BIGINT, "
+    "STRUCT<database: STRING, `table`: STRING, pkNames: ARRAY<STRING>, isDdl: BOOLEAN, type: STRING, es: BIGINT, "
     "sql: STRING, sqlType: STRING, mysqlType: STRING, data: ARRAY<STRING>, old: ARRAY<STRING>, "
-    "_tidb: STRUCT<commitTs: BIGINT, watermarkTs: BIGINT, onlyHandleKey: BOOLEAN, claimCheckLocation: STRING>>, "
-    "_corrupt STRING"
+    "_tidb: STRUCT<commitTs: BIGINT, watermarkTs: BIGINT, onlyHandleKey: BOOLEAN, claimCheckLocation: STRING>>"
 )
-_OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
@@ -37,8 +36,6 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     if feed.claim_check:
         raw = claim(raw, feed.protocol, feed.claim_check, ["topic", "partition", "offset"])
     text = F.col("value").cast("string")
-    # Alone, Spark reads a text up to the end of its first object; inside another object nothing else may follow.
-    wrapped = F.concat(F.lit('{"m":'), text, F.lit("}"))
     message = raw.select(
         "topic",
         "partition",
@@ -46,9 +43,9 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "batch",
         F.col("timestamp").alias("record_timestamp"),
         "value",
-        F.from_json(wrapped, _MESSAGE, _OPTIONS).alias("parsed"),
+        parse(text, _MESSAGE).alias("parsed"),
     )
-    judged = message.withColumn("reason", _reason(text, wrapped, extended=feed.tidb_extension))
+    judged = message.withColumn("reason", _reason(text, extended=feed.tidb_extension))
     events = judged.select(
         "*", F.posexplode_outer(F.when(F.col("reason").isNull(), F.col("parsed.m.data"))).alias("index", "data")
     )
@@ -105,7 +102,7 @@ def _op() -> Column:
     return F.try_element_at(table, F.col("parsed.m.type"))
 
 
-def _reason(text: Column, wrapped: Column, *, extended: bool) -> Column:
+def _reason(text: Column, *, extended: bool) -> Column:
     """Why a message cannot be decoded; null when it can. `extended`: the feed's messages have `_tidb`."""
     position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
     position = F.when(_is_watermark(), _position()).otherwise(position)
@@ -119,10 +116,7 @@ def _reason(text: Column, wrapped: Column, *, extended: bool) -> Column:
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
-        .when(
-            F.col("parsed.m").isNull() | F.col("parsed._corrupt").isNotNull(),
-            F.when(F.try_parse_json(wrapped).isNull(), str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE)),
-        )
+        .when(unparsed("parsed"), why_unparsed(text))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
         .when(F.col("parsed.m._tidb.claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
 from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.quarantine import Reason
 from cdc_assets.schema import conform
@@ -23,11 +24,10 @@ _LENGTH_BYTES = 8
 # A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
 _MOST_EVENTS = 1 << 16
 
-_EVENT_KEY = "m STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN, ccl: STRING>, _corrupt STRING"
+_EVENT_KEY = "STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN, ccl: STRING>"
 # VARIANT: values keep their JSON type, which the type checks look at, and integers all their digits.
 _IMAGE = "MAP<STRING, STRUCT<t: INT, h: BOOLEAN, f: INT, v: VARIANT>>"
-_EVENT_VALUE = f"m STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STRING>, _corrupt STRING"
-_OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
+_EVENT_VALUE = f"STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STRING>"
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 
 # The MySQL type of a column by type code and the two flags that count, as one array.
@@ -62,8 +62,8 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "value",
         key.alias("key_text"),
         value.alias("value_text"),
-        F.from_json(_wrapped(key), _EVENT_KEY, _OPTIONS).alias("k"),
-        F.from_json(_wrapped(value), _EVENT_VALUE, _OPTIONS).alias("v"),
+        parse(key, _EVENT_KEY).alias("k"),
+        parse(value, _EVENT_VALUE).alias("v"),
     )
     judged = parsed.withColumn("reason", _reason()).withColumn("image", F.coalesce("v.m.u", "v.m.d"))
     fine, t = F.col("reason").isNull(), F.col("k.m.t")
@@ -97,15 +97,10 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     return conform(judged, SCHEMA, decoded)
 
 
-def _wrapped(text: Column) -> Column:
-    # Alone, Spark reads a text up to the end of its first object; inside another object nothing else may follow.
-    return F.concat(F.lit('{"m":'), text, F.lit("}"))
-
-
 def _int64(data: Column, at: Column) -> Column:
-    """The 8 bytes from the 1-based place `at` as BIGINT; null where there are fewer, or the number is negative."""
-    taken = F.substring(data, at.cast("int"), F.lit(_LENGTH_BYTES))
-    return F.when(F.length(taken) == _LENGTH_BYTES, F.conv(F.hex(taken), 16, 10).try_cast("bigint"))
+    """The 8 bytes from the 1-based place `at` as INT; null where there are fewer, or the number is out of INT's range."""
+    taken = F.substring(data, at, F.lit(_LENGTH_BYTES))
+    return F.when(F.length(taken) == _LENGTH_BYTES, F.conv(F.hex(taken), 16, 10).try_cast("int"))
 
 
 def _frames(key: Column, value: Column) -> Column:
@@ -116,8 +111,8 @@ def _frames(key: Column, value: Column) -> Column:
     """
     no_event = F.struct(F.lit(None).cast("binary").alias("key"), F.lit(None).cast("binary").alias("value"))
     start = F.struct(
-        F.lit(1 + _LENGTH_BYTES).cast("bigint").alias("key_at"),
-        F.lit(1).cast("bigint").alias("value_at"),
+        F.lit(1 + _LENGTH_BYTES).alias("key_at"),
+        F.lit(1).alias("value_at"),
         F.slice(F.array(no_event), 1, 0).alias("events"),
         _version_error(key).alias("error"),
     )
@@ -125,7 +120,7 @@ def _frames(key: Column, value: Column) -> Column:
     def step(s: Column, _: Column) -> Column:
         lengths = F.struct(
             _int64(key, s["key_at"]).alias("key"),
-            F.when(value.isNull(), F.lit(0).cast("bigint")).otherwise(_int64(value, s["value_at"])).alias("value"),
+            F.when(value.isNull(), F.lit(0)).otherwise(_int64(value, s["value_at"])).alias("value"),
         )
         # As a lambda's argument the lengths are computed once.
         taken = F.get(F.transform(F.array(lengths), lambda length: take(s, length)), F.lit(0))
@@ -136,16 +131,16 @@ def _frames(key: Column, value: Column) -> Column:
         fits_key = length["key"] <= F.length(key) - key_from + 1
         fits_value = value.isNull() | (length["value"] <= F.length(value) - value_from + 1)
         event = F.struct(
-            F.substring(key, key_from.cast("int"), length["key"].cast("int")).alias("key"),
-            F.substring(value, value_from.cast("int"), length["value"].cast("int")).alias("value"),
+            F.substring(key, key_from, length["key"]).alias("key"),
+            F.substring(value, value_from, length["value"]).alias("value"),
         )
         error = F.when(~F.coalesce(fits_key, F.lit(False)), _past_end("key", s["key_at"])).when(
             ~F.coalesce(fits_value, F.lit(False)),
             _past_end("value", s["value_at"]),
         )
         return F.struct(
-            (key_from + F.coalesce(length["key"], F.lit(0))).alias("key_at"),
-            (value_from + F.coalesce(length["value"], F.lit(0))).alias("value_at"),
+            F.when(error.isNull(), key_from + length["key"]).otherwise(s["key_at"]).alias("key_at"),
+            F.when(error.isNull(), value_from + length["value"]).otherwise(s["value_at"]).alias("value_at"),
             F.when(error.isNull(), F.concat(s["events"], F.array(event))).otherwise(s["events"]).alias("events"),
             error.alias("error"),
         )
@@ -251,7 +246,7 @@ def _reason() -> Column:
     return (
         F.when(F.col("error").isNotNull(), str(Reason.BAD_FRAMING))
         .when(~F.is_valid_utf8(key), str(Reason.INVALID_UTF8))
-        .when(_unparsed("k"), _malformed_or_wrong(key))
+        .when(unparsed("k"), why_unparsed(key))
         .when(t.isNull() | F.col("k.m.ts").isNull(), str(Reason.MISSING_FIELD))
         .when(~t.isin(_ROW, _DDL, _RESOLVED), str(Reason.UNKNOWN_TYPE))
         .when((F.col("k.m.ts") < 0) | name_too_long(F.col("k.m.scm"), F.col("k.m.tbl")), str(Reason.WRONG_TYPE))
@@ -261,18 +256,9 @@ def _reason() -> Column:
         .when(empty, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(value), str(Reason.INVALID_UTF8))
-        .when(_unparsed("v"), _malformed_or_wrong(value))
+        .when(unparsed("v"), why_unparsed(value))
         .when(t == _DDL, F.when(F.coalesce(F.length(message["q"]), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(row & both, str(Reason.WRONG_TYPE))
         .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))
         .when(F.exists(columns, lambda c: c["t"] == GEOMETRY), str(Reason.UNSUPPORTED_TYPE))
     )
-
-
-def _unparsed(parsed: str) -> Column:
-    return F.col(f"{parsed}.m").isNull() | F.col(f"{parsed}._corrupt").isNotNull()
-
-
-def _malformed_or_wrong(text: Column) -> Column:
-    malformed = F.try_parse_json(_wrapped(text)).isNull()
-    return F.when(malformed, str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE))

@@ -49,8 +49,8 @@ ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
 def packed(value: Column, protocol: str) -> Column:
     """Whether a BINARY value may be compressed: its text does not begin as a JSON object. BOOLEAN, never NULL."""
     begins = F.substring(value, F.lit(1 + ENVELOPES[protocol].value), F.lit(2))
-    # A Snappy block may begin with {, as the size of its content, but no block goes on as a JSON object does.
-    plain = begins.isin(*[F.lit(b"{" + second) for second in (b"", b'"', b"}", b" ", b"\n", b"\r", b"\t")])
+    # A Snappy block may begin with {, as the size of its content, but none goes on like this.
+    plain = begins.isin(*[F.lit(b"{" + second) for second in (b"", b'"', b"}")])
     blank = F.substring(begins, 1, 1).isin(*[F.lit(c) for c in (b" ", b"\n", b"\r", b"\t")])
     return F.coalesce((F.length(begins) > 0) & ~plain & ~blank, F.lit(False))
 

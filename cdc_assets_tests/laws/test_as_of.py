@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cdc_assets_tests.support import RECORDED, Chain, read_lines, rows_of, value_of
+from cdc_assets_tests.support import RECORDED, Chain, bytes_of, read_lines, rows_of
 
 SCENARIOS = ["orders", "tz", "nopk"]
 ZONES = {"tz": "Asia/Tokyo"}
@@ -175,13 +175,13 @@ def test_coordinates_are_those_of_the_record_that_opened_the_version(
     """Of several copies of a record, the first in its partition."""
     first: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in read_lines(RECORDED / "ticdc/canal-json_ext" / scenario):
-        message = json.loads(value_of(line))
+        message = json.loads(bytes_of(line))
         if message["type"] in {"INSERT", "UPDATE"}:
             row = json.dumps(message["data"], sort_keys=True)
             copy = first.setdefault((message["table"], message["_tidb"]["commitTs"], row), line)
             assert copy["partition"] == line["partition"]
             assert copy["offset"] <= line["offset"]
-    opened_by = {(r["topic"], r["partition"], r["offset"]): json.loads(value_of(r)) for r in first.values()}
+    opened_by = {(r["topic"], r["partition"], r["offset"]): json.loads(bytes_of(r)) for r in first.values()}
     keys = key_columns(scenario)
     for table, key_cols in keys.items():
         for version in recorded(scenario).history(table):
@@ -239,6 +239,6 @@ def test_the_recorded_records_are_kept_verbatim(recorded: Callable[[str], Chain]
     assert len(stored) == len(lines)
     for row in stored:
         line = lines[row["topic"], row["partition"], row["offset"]]
-        assert row["value"] == value_of(line)
+        assert row["value"] == bytes_of(line)
         assert row["key"] == (None if line["key"] is None else b"")
         assert row["timestamp"] == instant(line["timestamp"] << 18)

@@ -1,4 +1,4 @@
-"""Every dialect of Canal-JSON comes out as the same typed history: recorded streams against the recorded truth.
+"""Every protocol and dialect comes out as the same typed history: recorded streams against the recorded truth.
 
 With commit_ts on the wire: the versions, interval for interval. Without: the sequence of versions of each key, and the
 open rows. Tables without a key: the rows at every commit_ts, as equal rows are interchangeable.
@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
+from cdc_assets.protocols import gated
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.text_of_mysql import same
-from cdc_assets_tests.support import RECORDED, Chain, histories, history_names, read_lines, value_of
+from cdc_assets_tests.support import RECORDED, Chain, bytes_of, histories, history_names, read_lines
 
 TICDC, MYSQL = RECORDED / "ticdc", RECORDED / "mysql"
 Row = dict[str, Any]
@@ -30,9 +31,31 @@ GATED = [
     ("canal-json_ext_delete-handle-only", "nopk"),
     ("canal-json_ext_claim-check", "large"),
     ("canal-json_ext_lz4", "large"),
+    ("open-protocol", "orders"),
+    ("open-protocol", "nopk"),
+    ("open-protocol", "nopk_raw"),
+    ("open-protocol", "types"),
+    ("open-protocol", "large"),
+    ("open-protocol_batch1", "tz"),
+    ("open-protocol_batch1", "nopk"),
+    ("open-protocol_only-updated", "orders"),
+    ("open-protocol_only-updated", "nopk"),
+    ("open-protocol_only-updated", "nopk_raw"),
+    ("open-protocol_only-updated", "types"),
+    ("open-protocol_delete-handle-only", "nopk"),
+    ("open-protocol_claim-check", "large"),
 ]
 UNGATED = ["orders", "nopk", "types"]
-KEYLESS = [("canal-json_ext", "nokey"), ("canal-json_ext_content-compatible", "nokey")]
+KEYLESS = [
+    ("canal-json_ext", "nokey"),
+    ("canal-json_ext_content-compatible", "nokey"),
+    ("open-protocol", "nokey"),
+    ("open-protocol_only-updated", "nokey"),
+]
+KEY_ONLY = [
+    ("canal-json_ext_handle-key-only", b"onlyHandleKey", "value"),
+    ("open-protocol_handle-key-only", b"ohk", "key"),
+]
 CANAL = [
     ("canal117-flat", "customers"),
     ("canal117-flat", "composite"),
@@ -43,13 +66,26 @@ CANAL = [
 NOT_ON_THE_WIRE = ("latin1", "sjis", "gbk", "ucs2", "(15,4)")
 
 
+def settings_of(stream: Path) -> dict[str, Any]:
+    """What the feeds file has to say of a recorded stream."""
+    config, scenario = stream.parent.name, stream.name
+    said: dict[str, Any] = {"protocol": "open-protocol" if config.startswith("open") else "canal-json"}
+    if config.startswith("canal-json_ext"):
+        said["tidb_extension"] = True
+    if scenario == "tz":
+        said["time_zone"] = "Asia/Tokyo"
+    if "claim" in config:
+        said["claim_check"] = str(TICDC / "claimcheck-files")
+    return said
+
+
 def run(spark: SparkSession, folder: Path, stream: Path, cuts: int = 1, **settings: Any) -> Chain:
-    made = Chain(spark, folder, **({"tidb_extension": False} | settings))
+    made = Chain(spark, folder, **(settings_of(stream) | settings))
     records = read_lines(stream)
     for n in range(cuts):
         made.add(records[len(records) * n // cuts : len(records) * (n + 1) // cuts])
         made.run()
-    if made.feed.tidb_extension:
+    if gated(made.feed):
         conserved(made.lake, made.feed)
     for verdict in (
         all_records_decoded(made.lake),
@@ -89,8 +125,7 @@ def take(want: Row, candidates: list[Row], types: dict[str, str], **more: Any) -
 
 @pytest.mark.parametrize(("config", "scenario"), GATED)
 def test_versions_are_the_recorded_truth(config: str, scenario: str, spark: SparkSession, tmp_path: Path) -> None:
-    claims = {"claim_check": str(TICDC / "claimcheck-files")} if "claim" in config else {}
-    made = run(spark, tmp_path, TICDC / config / scenario, tidb_extension=True, **claims)
+    made = run(spark, tmp_path, TICDC / config / scenario)
     versions: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for database, table in history_names(made.lake):
         for row in made.history(table, database):
@@ -99,7 +134,8 @@ def test_versions_are_the_recorded_truth(config: str, scenario: str, spark: Spar
     wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
     for w in wanted:
         place = (w["schema"], w["table"], w["valid_from"], w["valid_to"])
-        assert take(w["values"], versions[place], types[place[:2]]), (place, w["values"], versions[place])
+        zone = {"zone": "Asia/Tokyo"} if scenario == "tz" else {}
+        assert take(w["values"], versions[place], types[place[:2]], **zone), (place, w["values"], versions[place])
     assert wanted
     assert not any(versions.values()), "versions that the truth does not have"
     reasons = {row["reason"] for row in made.quarantine()}
@@ -126,7 +162,7 @@ def test_without_the_extension_each_key_has_the_versions_of_the_truth(
 def test_equal_rows_of_a_table_without_a_key_are_counted(
     config: str, scenario: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    made = run(spark, tmp_path, TICDC / config / scenario, tidb_extension=True)
+    made = run(spark, tmp_path, TICDC / config / scenario)
     wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
     (place,) = history_names(made.lake)
     got = made.history(place[1], place[0])
@@ -211,7 +247,8 @@ def test_official_canal_without_a_key_counts_copies(spark: SparkSession, tmp_pat
     ("stream", "settings"),
     [
         (TICDC / "canal-json/orders", {}),
-        (TICDC / "canal-json_ext/nokey", {"tidb_extension": True, "partitions": 2}),
+        (TICDC / "canal-json_ext/nokey", {"partitions": 2}),
+        (TICDC / "open-protocol/orders", {"partitions": 3}),
         (MYSQL / "canal117-flat/customers", {}),
     ],
 )
@@ -223,26 +260,28 @@ def test_chop(stream: Path, settings: dict[str, Any], spark: SparkSession, tmp_p
     assert any(histories(whole.lake).values())
 
 
-def test_rows_that_hold_only_their_key_are_quarantined(spark: SparkSession, tmp_path: Path) -> None:
-    stream = TICDC / "canal-json_ext_handle-key-only/large"
-    made = run(spark, tmp_path, stream, tidb_extension=True)
-    marked = [r for r in read_lines(stream) if b"onlyHandleKey" in value_of(r)]
-    held = [(r["reason"], r["partition"], r["offset"]) for r in made.quarantine()]
-    assert sorted(held) == sorted(("handle_key_only", r["partition"], r["offset"]) for r in marked)
-    assert marked
+@pytest.mark.parametrize(("config", "mark", "field"), KEY_ONLY)
+def test_rows_that_hold_only_their_key_are_quarantined(
+    config: str, mark: bytes, field: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = TICDC / config / "large"
+    made = run(spark, tmp_path, stream)
+    # A record of Open Protocol may hold several of them.
+    wanted = [(r["partition"], r["offset"]) for r in read_lines(stream) for _ in range(bytes_of(r, field).count(mark))]
+    held = [(r["partition"], r["offset"]) for r in made.quarantine()]
+    assert sorted(held) == sorted(wanted)
+    assert {r["reason"] for r in made.quarantine()} == {"handle_key_only"}
 
 
-def test_a_claim_that_is_not_there_is_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["canal-json_ext_claim-check", "open-protocol_claim-check"])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_claim_that_is_not_there_is_quarantined(
+    config: str, named: bool, spark: SparkSession, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
-    for claims in ({}, {"claim_check": str(tmp_path / "empty")}):
-        made = run(
-            spark,
-            tmp_path / f"run{len(claims)}",
-            TICDC / "canal-json_ext_claim-check/large",
-            tidb_extension=True,
-            **claims,
-        )
-        assert [r["reason"] for r in made.quarantine()] == ["claim_check"] * 3
+    claims = {"claim_check": str(tmp_path / "empty") if named else None}
+    made = run(spark, tmp_path / "run", TICDC / config / "large", **claims)
+    assert [r["reason"] for r in made.quarantine()] == ["claim_check"] * 3
 
 
 def compare_sequences(

@@ -48,11 +48,13 @@ NOTHING = {
     "after": None,
     "mysql_types": None,
     "jdbc_types": None,
+    "wire_types": None,
     "ddl_type": None,
     "ddl_statement": None,
     "schema_version": None,
     "table_id": None,
     "source": None,
+    "detail": None,
     "reason": None,
     "commit_ts": 429918007904436226,
 }

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.quarantine import MESSAGES, Reason
 from cdc_assets_tests.laws.conservation import Counts, conserved
-from cdc_assets_tests.support import Chain, Reports, Rows, Stream, dml, rows_of, tso, value_of, watermark
+from cdc_assets_tests.support import Chain, Reports, Rows, Stream, bytes_of, dml, rows_of, tso, watermark
 
 ROWS = Rows()
 UPDATE = ROWS.update(tso(7), 7, "new", "old")
@@ -297,4 +297,4 @@ def test_a_value_that_is_an_object_is_a_bad_value(chain: Callable[..., Chain]) -
     ]
     assert json.loads(found[0]["value"]) == {"deep": [1, 2]}
     assert found[1]["value"] == b"2147483648"
-    assert value_of(stream.records[0]).startswith(b"{")
+    assert bytes_of(stream.records[0]).startswith(b"{")

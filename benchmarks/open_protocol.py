@@ -15,19 +15,19 @@ _COLUMNS: dict[str, tuple[int, int]] = {
 _NUMBERS = {"id": int, "buyer": int, "status": int, "qty": int, "weight": float, "gift": int}
 
 
-def translate(lines: Iterable[str]) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded Open Protocol lines; the events of a partition go together."""
+def translate(lines: Iterable[str], offset: int) -> Iterator[str]:
+    """Recorded Canal-JSON lines -> recorded Open Protocol lines from `offset` on; a partition's events go together."""
     waiting: dict[int, list[tuple[bytes, bytes]]] = {}
     offsets: dict[int, int] = {}
 
     def record(partition: int, timestamp: int) -> str:
         key = (1).to_bytes(8, "big") + b"".join(_framed(k) for k, _ in waiting[partition])
         value = b"".join(_framed(v) for _, v in waiting.pop(partition))
-        offset = offsets[partition] = offsets.get(partition, -1) + 1
+        offsets[partition] = at = offsets.get(partition, offset - 1) + 1
         line = {
             "topic": "bench",
             "partition": partition,
-            "offset": offset,
+            "offset": at,
             "timestamp": timestamp,
             "key": base64.b64encode(key).decode(),
             "value": base64.b64encode(value).decode(),

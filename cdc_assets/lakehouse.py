@@ -30,6 +30,7 @@ _METADATA_CONF = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP_CONF = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION_CONF = "spark.databricks.delta.write.txnVersion"
 
+STATISTICS = "delta.dataSkippingStatsColumns"
 _PROPERTIES = {
     # Cursors are read from the log: keep it far longer than anybody leaves a feed alone.
     "delta.logRetentionDuration": "interval 3650 days",
@@ -98,7 +99,11 @@ class LakeTable:
         return None
 
     def create(self, schema: StructType, partition_by: Sequence[str] = (), properties: Mapping[str, str] = {}) -> None:
-        """Create the table, empty, unless it is there."""
+        """Create the table, empty, unless it is there.
+
+        The columns that readers filter by belong into the property `delta.dataSkippingStatsColumns`: each column whose
+        smallest and largest value Delta keeps costs every append.
+        """
         if self.exists():
             return
         builder = DeltaTable.createIfNotExists(self.spark).location(self.path).addColumns(schema)

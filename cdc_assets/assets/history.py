@@ -36,6 +36,7 @@ from cdc_assets.assets.common import (
 from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.history import intervals
+from cdc_assets.checks.verdict import together
 from cdc_assets.feeds import Feed
 from cdc_assets.history.apply import TableReport, apply, pending_tables
 from cdc_assets.lakehouse import Lakehouse, LakeTable
@@ -156,10 +157,8 @@ def _results(
         "values_quarantined": report.quarantined,
         "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
     }
-    results = [
-        check_result("conservation", key, changes_reflected(lake, report)),
-        check_result("history_intervals", key, intervals(table, report.since)),
-    ]
+    reflected, chained = together(lambda: changes_reflected(lake, report), lambda: intervals(table, report.since))
+    results = [check_result("conservation", key, reflected), check_result("history_intervals", key, chained)]
     version = data_version(table)
     if in_graph:
         yield MaterializeResult(asset_key=key, data_version=version, metadata=metadata)

@@ -13,7 +13,7 @@ from cdc_assets.feeds import Feed, split_pattern
 from cdc_assets.gate import order
 from cdc_assets.gate.changes import net, number_copies, pieces
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
-from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
+from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols import gated
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, INT, STRING, array, conform, struct
@@ -95,7 +95,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         ConcurrentRunError: another run released meanwhile.
     """
     events, table = lake.change_events, lake.released_changes
-    table.create(SCHEMA)
+    table.create(SCHEMA, properties={STATISTICS: "release,commit_ts,kind,database,table"})
     cursor = table.cursor() or _NEW_CURSOR
     through = (events.cursor() or {"batch": 0})["batch"]
     if through <= cursor["batch"]:

@@ -52,7 +52,7 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "true",
 }
 # Fewer keys than this are sent to every task that reads open versions, instead of shuffling those.
-_BROADCAST_CHANGES = 200_000
+BROADCAST_CHANGES = 200_000
 
 Due = dict[tuple[str, str], tuple[int, int]]  # (database, table) -> the releases (after, through] to apply
 
@@ -258,7 +258,7 @@ def _open_versions(table: LakeTable, changes: DataFrame, work: _Work, schema: St
     if not work.after:
         return rows.limit(0)  # nothing has been written yet: no need to gather the keys
     keys = changes.select("key").distinct()
-    return rows.join(F.broadcast(keys) if work.changes <= _BROADCAST_CHANGES else keys, on="key", how="left_semi")
+    return rows.join(F.broadcast(keys) if work.changes <= BROADCAST_CHANGES else keys, on="key", how="left_semi")
 
 
 def _write(

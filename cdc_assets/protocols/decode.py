@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets import quarantine
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import Lakehouse, next_sequence
+from cdc_assets.lakehouse import STATISTICS, Lakehouse, next_sequence
 from cdc_assets.protocols import DECODERS
 from cdc_assets.protocols.events import SCHEMA, Kind
 from cdc_assets.protocols.payload import unpack
@@ -39,7 +39,7 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
         ConcurrentRunError: another run decoded these batches meanwhile.
     """
     raw, table = lake.raw_records, lake.change_events
-    table.create(SCHEMA)
+    table.create(SCHEMA, properties={STATISTICS: "topic,partition,offset,batch,kind,commit_ts"})
     cursor = table.cursor() or {"sequence": 0, "batch": 0}
     settled = (lake.released_changes.cursor() or {"batch": 0})["batch"]
     taken_in = raw.cursor() or {"sequence": 0, "packed": 0}

@@ -15,14 +15,15 @@ from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
 from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
-from cdc_assets.protocols.payload import LZ4_MAGIC, claim
+from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
 from cdc_assets.quarantine import Reason
 from cdc_assets.schema import conform
 
 VERSION = 1
-_LENGTH_BYTES = 8
 # A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
 _MOST_EVENTS = 1 << 16
+# The shortest key that TiCDC writes, {"ts":470590931710771214,"t":3}, and its length.
+_USUAL_FRAME = 39
 
 _EVENT_KEY = "STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN, ccl: STRING>"
 # VARIANT: values keep their JSON type, which the type checks look at, and integers all their digits.
@@ -66,6 +67,7 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         parse(value, _EVENT_VALUE).alias("v"),
     )
     judged = parsed.withColumn("reason", _reason()).withColumn("image", F.coalesce("v.m.u", "v.m.d"))
+    judged = judged.withColumn("handle", _names(F.col("image"), _flagged(Flag.HANDLE_KEY)))
     fine, t = F.col("reason").isNull(), F.col("k.m.t")
     kind = (
         F.when(~fine, str(Kind.UNDECODABLE))
@@ -83,7 +85,7 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "table": F.nullif(F.col("k.m.tbl"), F.lit("")),
         "commit_ts": F.col("k.m.ts"),
         "source_ms": F.shiftright("k.m.ts", TSO_LOGICAL_BITS),
-        "key_columns": F.when(row, _key_columns(F.col("image"))),
+        "key_columns": F.when(row, _key_columns(F.col("image"), F.col("handle"))),
         "before": F.when(row & deleted, _text(F.col("v.m.d"))).when(row & updated, _before()),
         "after": F.when(row & ~deleted, _text(F.col("v.m.u"))),
         "mysql_types": F.when(row, F.to_json(F.transform_values("image", _column_type))),
@@ -99,8 +101,8 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
 
 def _int64(data: Column, at: Column) -> Column:
     """The 8 bytes from the 1-based place `at` as INT; null where there are fewer, or the number is out of INT's range."""
-    taken = F.substring(data, at, F.lit(_LENGTH_BYTES))
-    return F.when(F.length(taken) == _LENGTH_BYTES, F.conv(F.hex(taken), 16, 10).try_cast("int"))
+    taken = F.substring(data, at, F.lit(LENGTH_BYTES))
+    return F.when(F.length(taken) == LENGTH_BYTES, F.conv(F.hex(taken), 16, 10).try_cast("int"))
 
 
 def _frames(key: Column, value: Column) -> Column:
@@ -111,7 +113,7 @@ def _frames(key: Column, value: Column) -> Column:
     """
     no_event = F.struct(F.lit(None).cast("binary").alias("key"), F.lit(None).cast("binary").alias("value"))
     start = F.struct(
-        F.lit(1 + _LENGTH_BYTES).alias("key_at"),
+        F.lit(1 + LENGTH_BYTES).alias("key_at"),
         F.lit(1).alias("value_at"),
         F.slice(F.array(no_event), 1, 0).alias("events"),
         _version_error(key).alias("error"),
@@ -122,12 +124,11 @@ def _frames(key: Column, value: Column) -> Column:
             _int64(key, s["key_at"]).alias("key"),
             F.when(value.isNull(), F.lit(0)).otherwise(_int64(value, s["value_at"])).alias("value"),
         )
-        # As a lambda's argument the lengths are computed once.
-        taken = F.get(F.transform(F.array(lengths), lambda length: take(s, length)), F.lit(0))
+        taken = _with(lengths, lambda length: take(s, length))
         return F.when(s["error"].isNotNull() | (s["key_at"] > F.length(key)), s).otherwise(taken)
 
     def take(s: Column, length: Column) -> Column:
-        key_from, value_from = s["key_at"] + _LENGTH_BYTES, s["value_at"] + _LENGTH_BYTES
+        key_from, value_from = s["key_at"] + LENGTH_BYTES, s["value_at"] + LENGTH_BYTES
         fits_key = length["key"] <= F.length(key) - key_from + 1
         fits_value = value.isNull() | (length["value"] <= F.length(value) - value_from + 1)
         event = F.struct(
@@ -153,10 +154,22 @@ def _frames(key: Column, value: Column) -> Column:
         error = F.coalesce(s["error"], left, rest)
         return F.struct(F.when(error.isNull(), s["events"]).alias("events"), error.alias("error"))
 
-    # No frame is shorter than its length.
-    most = F.least(F.greatest(F.floor((F.length(key) - _LENGTH_BYTES) / _LENGTH_BYTES), F.lit(1)), F.lit(_MOST_EVENTS))
-    turns = F.sequence(F.lit(1), F.coalesce(most, F.lit(1)).cast("int"))
-    return F.aggregate(turns, start, step, finish)
+    def cut(shortest: int) -> Column:
+        """As many steps as the key has frames, if none of them is shorter."""
+        most = F.floor((F.length(key) - LENGTH_BYTES) / shortest)
+        bounded = F.coalesce(F.least(F.greatest(most, F.lit(1)), F.lit(_MOST_EVENTS)), F.lit(1))
+        return F.aggregate(F.sequence(F.lit(1), bounded.cast("int")), start, step)
+
+    def done(s: Column) -> Column:
+        return F.when(s["error"].isNotNull() | (s["key_at"] > F.length(key)), s)
+
+    # A step costs as much where nothing is left to do: only where the usual ones do not suffice, all are taken.
+    return _with(F.coalesce(_with(cut(_USUAL_FRAME), done), cut(LENGTH_BYTES)), finish)
+
+
+def _with(value: Column, use: Callable[[Column], Column]) -> Column:
+    """`use(value)`, with the value computed once however often it is used: it is a lambda's argument."""
+    return F.get(F.transform(F.array(value), use), F.lit(0))
 
 
 def _version_error(key: Column) -> Column:
@@ -193,24 +206,24 @@ def _column_type(_: Column, column: Column) -> Column:
     return F.when(code.between(0, _CODES - 1), known).otherwise(F.concat(F.lit("code "), code.cast("string")))
 
 
-def _key_columns(image: Column) -> Column:
-    """The columns of the handle key, else of the primary key, else of a unique key without NULL, else those with `h`."""
+def _names(image: Column, wanted: Callable[[Column, Column], Column]) -> Column:
+    return F.map_keys(F.map_filter(image, wanted))
 
-    def flagged(flag: Flag) -> Callable[[Column, Column], Column]:
-        return lambda _, c: _flags(c).bitwiseAND(int(flag)) != 0
+
+def _flagged(flag: Flag) -> Callable[[Column, Column], Column]:
+    return lambda _, column: _flags(column).bitwiseAND(int(flag)) != 0
+
+
+def _key_columns(image: Column, handle: Column) -> Column:
+    """The columns of the handle key, else of the primary key, else of a unique key without NULL, else those with `h`."""
 
     def unique(_: Column, c: Column) -> Column:
         return _flags(c).bitwiseAND(int(Flag.UNIQUE_KEY | Flag.NULLABLE)) == int(Flag.UNIQUE_KEY)
 
-    choices = [
-        flagged(Flag.HANDLE_KEY),
-        flagged(Flag.PRIMARY_KEY),
-        unique,
-        lambda _, c: F.coalesce(c["h"], F.lit(False)),
-    ]
     none = F.array().cast("array<string>")
-    found = [F.map_keys(F.map_filter(image, choice)) for choice in choices]
-    return F.array_sort(F.coalesce(*[F.nullif(names, none) for names in found], none))
+    choices = [_flagged(Flag.PRIMARY_KEY), unique, lambda _, c: F.coalesce(c["h"], F.lit(False))]
+    others = F.coalesce(*[F.nullif(_names(image, choice), none) for choice in choices], none)
+    return F.array_sort(F.when(F.size(handle) > 0, handle).otherwise(others))
 
 
 def _text(image: Column) -> Column:

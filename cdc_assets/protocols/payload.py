@@ -19,7 +19,7 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 # No compressed value is larger unpacked: Kafka's own limits are far below.
 _MAX_UNPACKED = 1 << 30
 _VARINT_BYTES = 5
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8  # of the numbers in Open Protocol's frames
 
 
 class Envelope(NamedTuple):
@@ -41,7 +41,7 @@ ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
     {
         "canal-json": Envelope(key=0, value=0, claim=("value", "$._tidb.claimCheckLocation")),
         # The key begins with the protocol's version.
-        "open-protocol": Envelope(key=2 * _LENGTH_BYTES, value=_LENGTH_BYTES, claim=("key", "$.ccl")),
+        "open-protocol": Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl")),
     }
 )
 
@@ -91,12 +91,12 @@ def _unpacked_frames(value: bytes) -> bytes:
     """Decompress each event's value by itself; as it was where the lengths do not fit."""
     out, at = bytearray(), 0
     while at < len(value):
-        start = at + _LENGTH_BYTES
+        start = at + LENGTH_BYTES
         at = start + int.from_bytes(value[at:start], "big")
         if at > len(value):
             return value
         opened = _unpacked(value[start:at])
-        out += len(opened).to_bytes(_LENGTH_BYTES, "big") + opened
+        out += len(opened).to_bytes(LENGTH_BYTES, "big") + opened
     return bytes(out)
 
 

@@ -1,19 +1,24 @@
 """The stage raw_records: new Kafka records into Delta, verbatim, each (topic, partition, offset) once."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from cdc_assets import quarantine
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, next_sequence
+from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols.payload import packed
 from cdc_assets.quarantine import Reason
 from cdc_assets.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, struct
 from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
 
 STAGE = "ingest"
+
+# Files of fewer bytes are parsed twice, for the coordinates and for the records, which is less work than to keep the lines.
+_PARSED_TWICE = 8 << 20
 
 # `batch` numbers the commits that brought the record in: what later stages read on from.
 SCHEMA = struct(
@@ -55,7 +60,7 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
         ConcurrentRunError: another run took in a batch meanwhile.
     """
     table = lake.raw_records
-    table.create(SCHEMA)
+    table.create(SCHEMA, properties={STATISTICS: "topic,partition,offset,batch"})
     lake.quarantine.create(quarantine.SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}, "packed": 0}
     folder = feed.source.recorded
@@ -65,13 +70,25 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     changed = [name for name, state in files.items() if cursor["files"].get(name) != state]
     if not changed:
         return IngestReport(held=cursor["offsets"])
-    batch = next_sequence(cursor)
-    lines = read_lines(lake.spark, folder, changed)
+    lines = read_lines(lake.spark, folder, changed).withColumn("packed", packed(F.col("value"), feed.protocol))
+    if sum(files[name][0] for name in changed) < _PARSED_TWICE:
+        return _take_in(lake, folder, files, changed, lines, cursor)
+    lines.persist(StorageLevel.DISK_ONLY)
+    try:
+        return _take_in(lake, folder, files, changed, lines, cursor)
+    finally:
+        lines.unpersist()
 
+
+def _take_in(
+    lake: Lakehouse, folder: Path, files: dict[str, list[int]], changed: list[str], lines: DataFrame, cursor: Cursor
+) -> IngestReport:
+    """Look at the coordinates of the lines, then commit what is new. In: `read_lines` of the files `changed`."""
+    table, batch = lake.raw_records, next_sequence(cursor)
     # The coordinates alone first: the cursor must be known before the commit, and only where a coordinate comes twice
     # are whole records shuffled.
     per_record = lines.groupBy("topic", "partition", "offset").agg(
-        F.count("*").alias("count"), F.max(packed(F.col("value"), feed.protocol)).alias("packed")
+        F.count("*").alias("count"), F.max("packed").alias("packed")
     )
     summary = per_record.groupBy("topic", "partition").agg(
         F.max("packed").alias("packed"),

@@ -201,6 +201,11 @@ def test_what_ticdc_really_sends_passes(spark: SparkSession, tmp_path: Path, sce
     assert_passes(spark, tmp_path, RECORDED / "ticdc/canal-json_ext" / scenario)
 
 
+@pytest.mark.parametrize("scenario", ["orders", "nopk", "types", "nokey"])
+def test_what_ticdc_really_sends_in_open_protocol_passes(spark: SparkSession, tmp_path: Path, scenario: str) -> None:
+    assert_passes(spark, tmp_path, RECORDED / "ticdc/open-protocol" / scenario, protocol="open-protocol")
+
+
 @pytest.mark.parametrize("scenario", ["types", "ddl"])
 def test_what_canal_really_sends_passes(spark: SparkSession, tmp_path: Path, scenario: str) -> None:
     assert_passes(spark, tmp_path, RECORDED / "mysql/canal117-flat" / scenario, tidb_extension=False)

@@ -72,7 +72,7 @@ CASES: dict[str, tuple[tuple[int, str | None] | None, list[Change], list[Version
     "insert of what is there": (
         (5, "a"),
         [(10, "insert", "b")],
-        [(5, None, "a", 10, "update"), (10, "insert", "b", None, None)],
+        [(5, None, "a", 10, "update"), (10, "update", "b", None, None)],
     ),
     "a whole life": (
         None,

@@ -22,8 +22,6 @@ from cdc_assets.schema import conform
 VERSION = 1
 # A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
 _MOST_EVENTS = 1 << 16
-# The shortest key that TiCDC writes, {"ts":470590931710771214,"t":3}, and its length.
-_USUAL_FRAME = 39
 
 _EVENT_KEY = "STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN, ccl: STRING>"
 # VARIANT: values keep their JSON type, which the type checks look at, and integers all their digits.
@@ -154,17 +152,10 @@ def _frames(key: Column, value: Column) -> Column:
         error = F.coalesce(s["error"], left, rest)
         return F.struct(F.when(error.isNull(), s["events"]).alias("events"), error.alias("error"))
 
-    def cut(shortest: int) -> Column:
-        """As many steps as the key has frames, if none of them is shorter."""
-        most = F.floor((F.length(key) - LENGTH_BYTES) / shortest)
-        bounded = F.coalesce(F.least(F.greatest(most, F.lit(1)), F.lit(_MOST_EVENTS)), F.lit(1))
-        return F.aggregate(F.sequence(F.lit(1), bounded.cast("int")), start, step)
-
-    def done(s: Column) -> Column:
-        return F.when(s["error"].isNotNull() | (s["key_at"] > F.length(key)), s)
-
-    # A step costs as much where nothing is left to do: only where the usual ones do not suffice, all are taken.
-    return _with(F.coalesce(_with(cut(_USUAL_FRAME), done), cut(LENGTH_BYTES)), finish)
+    # No frame is shorter than its length. What is left of the steps once the key has ended does nothing.
+    most = F.floor((F.length(key) - LENGTH_BYTES) / LENGTH_BYTES)
+    bounded = F.coalesce(F.least(F.greatest(most, F.lit(1)), F.lit(_MOST_EVENTS)), F.lit(1))
+    return F.aggregate(F.sequence(F.lit(1), bounded.cast("int")), start, step, finish)
 
 
 def _with(value: Column, use: Callable[[Column], Column]) -> Column:

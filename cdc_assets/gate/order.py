@@ -4,6 +4,9 @@ Such a feed has no commit_ts of its own but the source's clock, of milliseconds 
 changes of a key may share it. A change is a repeat when the key has got the same change at the same time already, unless
 it goes on from the state that the key is in (a row that changes to and fro within one second does). A change that lies
 before what its key has already got comes too late: a repeat, or one that was never seen.
+
+Canal sends a change of the key to the partition of the new one, so that the pieces of one key may lie in several, between
+which Kafka has no order: there each piece follows the one that left the state that it begins with.
 """
 
 from collections.abc import Callable
@@ -23,8 +26,8 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
 
     In: `changes.pieces` with `copy`; the changes released before at or above the lowest commit_ts of these (or None when
     there are none): database, table, key, commit_ts, release, ordinal, op, before, after.
-    Out: `GROUP`, `pieces` ARRAY<STRUCT> in Kafka's order, `kept` ARRAY<INT> (indices of those that count), `copies` INT
-    (row events among all), `unseen` INT (row events that came too late and were never seen).
+    Out: `GROUP`, `pieces` ARRAY<STRUCT> in the order in which they happened, `kept` ARRAY<INT> (indices of those that
+    count), `copies` INT (row events among all), `unseen` INT (row events that came too late and were never seen).
     """
     order = ["record_timestamp", "topic", "partition", "offset", "index", "piece"]
     columns = [*order, "weight", *(c for c in IMAGE if c not in order)]
@@ -49,6 +52,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
             .withColumn("late", F.coalesce(F.col("newest") > F.col("commit_ts"), F.lit(False)))
             .withColumn("before_them", F.coalesce(known, _no_contents()))
         )
+    judged = judged.withColumn("pieces", F.when(_scattered(), _chained()).otherwise(F.col("pieces")))
     alone = (F.size("pieces") == 1) & (F.size("before_them") == 0)
     kept = (
         F.when(F.col("late"), F.array().cast("array<int>"))
@@ -111,8 +115,9 @@ def _pair(d: Column | None, u: Column | None) -> Column:
 
 
 def _normal(image: str | Column) -> Column:
-    """An image's text without what says nothing: blanks and the form of escapes."""
-    return F.to_json(F.from_json(image, "MAP<STRING, STRING>"), {"ignoreNullFields": "false"})
+    """An image's text without what says nothing: blanks, the form of escapes, and the order of the columns."""
+    columns = F.array_sort(F.map_entries(F.from_json(image, "MAP<STRING, STRING>")))
+    return F.to_json(columns, {"ignoreNullFields": "false"})
 
 
 def _no_contents() -> Column:
@@ -121,11 +126,13 @@ def _no_contents() -> Column:
 
 
 def _contents() -> Column:
-    """What each piece did, for comparing."""
+    """What each piece did, for comparing: half of a change of the key has its event's other image too."""
     return F.transform(
         "pieces",
         lambda p: F.struct(
-            p["op"].alias("op"), _normal(p["before"]).alias("before"), _normal(p["after"]).alias("after")
+            p["op"].alias("op"),
+            _normal(F.when(p["op"] != _INSERT, p["before"])).alias("before"),
+            _normal(F.when(p["op"] != _DELETE, p["after"])).alias("after"),
         ),
     )
 
@@ -137,6 +144,61 @@ def _same(a: Column, b: Column) -> Column:
         a["after"].isNotNull() & a["after"].eqNullSafe(b["after"])
     )
     return F.coalesce(left, F.lit(False))
+
+
+def _scattered() -> Column:
+    """Whether the pieces lie in several partitions."""
+    first = F.get("pieces", F.lit(0))
+    return F.exists("pieces", lambda p: (p["partition"] != first["partition"]) | (p["topic"] != first["topic"]))
+
+
+def _chained() -> Column:
+    """The pieces of several partitions, each after the one that left the state that it begins with.
+
+    Within a partition Kafka's order stands. The first of what is left of each partition may be next; it is the one that
+    goes on from the state, and of several the one that another goes on from. Where nothing tells the state before them,
+    they begin with a state that none of them leaves, and a circle begins with the insert: the row came and went.
+    """
+    pieces, contents = F.col("pieces"), _contents()
+    last = F.try_element_at("before_them", F.lit(-1))
+    start = F.struct(
+        F.array().cast("array<int>").alias("order"),
+        F.sequence(F.lit(0), F.size(pieces) - 1).alias("left"),
+        (F.size("before_them") > 0).alias("known"),
+        last["after"].alias("state"),
+        contents.alias("c"),
+    )
+
+    def begins_with(s: Column, i: Column, state: Column) -> Column:
+        return F.get(s["c"], i)["before"].eqNullSafe(state)
+
+    def step(s: Column, _: Column) -> Column:
+        def same_partition(i: Column, j: Column) -> Column:
+            a, b = F.get(pieces, i), F.get(pieces, j)
+            return (a["topic"] == b["topic"]) & (a["partition"] == b["partition"])
+
+        def rank(i: Column) -> Column:
+            piece = F.get(s["c"], i)
+            others = F.filter(s["left"], lambda j: j != i)
+            goes_on = F.when(s["known"], begins_with(s, i, s["state"])).otherwise(
+                ~F.exists(others, lambda j: begins_with(s, i, F.get(s["c"], j)["after"]))
+            )
+            leads_on = F.exists(others, lambda j: begins_with(s, j, piece["after"]))
+            return F.struct(goes_on, F.when(s["known"], leads_on).otherwise(piece["op"] == _INSERT), (-i).alias("i"))
+
+        heads = F.filter(s["left"], lambda i: ~F.exists(s["left"], lambda j: (j < i) & same_partition(i, j)))
+        following = -F.array_max(F.transform(heads, rank))["i"]
+        return F.struct(
+            F.concat(s["order"], F.array(following)).alias("order"),
+            F.filter(s["left"], lambda j: j != following).alias("left"),
+            F.lit(True).alias("known"),
+            F.get(s["c"], following)["after"].alias("state"),
+            s["c"].alias("c"),
+        )
+
+    finish: Callable[[Column], Column] = lambda s: s["order"]  # noqa: E731
+    order = F.aggregate(F.sequence(F.lit(0), F.size(pieces) - 1), start, step, finish)
+    return F.transform(order, lambda i: F.get(pieces, i))
 
 
 def _fold() -> Column:
@@ -154,8 +216,7 @@ def _fold() -> Column:
         repeated = F.exists("before_them", lambda q: _same(q, piece)) | F.exists(
             s["kept"], lambda j: _same(F.get(s["c"], j), piece)
         )
-        fits = F.when(piece["op"] == _INSERT, s["state"].isNull()).otherwise(piece["before"].eqNullSafe(s["state"]))
-        keep = ~repeated | (s["known"] & F.coalesce(fits, F.lit(False)))
+        keep = ~repeated | (s["known"] & piece["before"].eqNullSafe(s["state"]))
         return F.struct(
             F.when(keep, F.concat(s["kept"], F.array(i))).otherwise(s["kept"]).alias("kept"),
             (s["known"] | keep).alias("known"),

@@ -67,10 +67,20 @@ CANAL = [
     ("canal117-flat", "customers"),
     ("canal117-flat", "composite"),
     ("canal117-flat", "bulk"),
+    ("canal117-flat", "extra"),
+    ("canal117-flat", "types"),
+    ("canal117-flat", "types-rowmeta-minimal"),
     ("canal117-flat-gtid", "customers"),
+    ("canal117-flat-dyn3-shanghai", "customers"),
+    ("canal117-flat-dyn3-shanghai", "composite"),
+    ("canal117-flat-dyn3-shanghai", "bulk"),
+    ("canal117-flat-dyn3-shanghai", "extra"),
+    ("canal117-flat-dyn3-shanghai", "types"),
 ]
 # Canal reads these character sets as UTF-8 and loses what they hold; the client that printed the truth rounded the other.
 NOT_ON_THE_WIRE = ("latin1", "sjis", "gbk", "ucs2", "(15,4)")
+# A column that MariaDB was told to make as JSON while Canal ran: Canal takes its text for bytes.
+TAKEN_FOR_BYTES = ("docs_json", "j")
 
 
 def settings_of(stream: Path) -> dict[str, Any]:
@@ -322,7 +332,7 @@ def canal_columns(scenario: str) -> tuple[dict[str, dict[str, str]], dict[str, l
         name: {
             c["name"]: c["column_type"] if c["data_type"] != "longtext" or "json" not in c["name"] else "json"
             for c in table["columns"]
-            if c["data_type"] not in SPATIAL and not lost(c, table["create"])
+            if c["data_type"] not in SPATIAL and (name, c["name"]) != TAKEN_FOR_BYTES and not lost(c, table["create"])
         }
         for name, table in tables.items()
     }

@@ -26,7 +26,7 @@ _COLUMNS = [*WHERE, "mysql_type", "jdbc_code", "value_class", *SEEN]
 
 @dataclass(frozen=True)
 class _Ranged:
-    """A column whose code depends on its value: the classes are the value ranges of its rows in the reference."""
+    """A column whose code depends on its value, or on whether it is NULL: the classes are the ranges in the reference."""
 
     database: str
     table: str
@@ -60,7 +60,7 @@ def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
     """Boil row events down to their observations: one row a (table, column, type, code, class of value).
 
     In: rows of change_events. Out: `_COLUMNS`; the coordinates and the value are those of one event as a sample. The
-    value matters for the types only whose code depends on it (unsigned integers); for others its class is `any`.
+    value matters for the types only whose code depends on it (unsigned integers, Canal's SET); else its class is `any`.
     """
     rows = events.where(F.col("kind") == str(Kind.ROW))
     place = F.min(F.struct("topic", "partition", "offset")).alias("at")
@@ -75,7 +75,8 @@ def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
         codes = json.loads(layout["jdbc_types"])
         for column, text in json.loads(layout["mysql_types"]).items():
             where = (layout["database"], layout["table"], column, text)
-            if ranges := _ranges(text, sources):
+            ranges = _ranges(text, sources)
+            if ranges is not None:
                 ranged[where] = _Ranged(*where, ranges)
                 continue
             _count(seen, (*where, codes.get(column), ANY), layout["events"], layout["at"], None)
@@ -94,12 +95,13 @@ def _count(
     row["events"] += events
 
 
-def _ranges(text: str, sources: frozenset[Source]) -> tuple[tuple[int, int], ...]:
+def _ranges(text: str, sources: frozenset[Source]) -> tuple[tuple[int, int], ...] | None:
+    """The value ranges with a code of their own, none where only NULL has one; None: the value does not matter."""
     try:
-        found = jdbc_rows(parse_type(text), sources)
+        limits = [r.values for r in jdbc_rows(parse_type(text), sources) if r.values]
     except UnknownType:
-        return ()
-    return tuple(sorted({(r.values.low, r.values.high) for r in found if r.values and r.values.low <= r.values.high}))
+        return None
+    return tuple(sorted({(low, high) for low, high in limits if low <= high})) if limits else None
 
 
 def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
@@ -157,7 +159,12 @@ def _value_class() -> Column:
     number = whole.try_cast("decimal(38,0)")
     hit = F.filter("ranges", lambda r: number.between(r[0].cast("decimal(38,0)"), r[1].cast("decimal(38,0)")))
     name = F.concat_ws("..", F.get(hit, F.lit(0)))
-    return F.when(F.col("value").isNull(), NULL).when(F.size(hit) > 0, name).otherwise(OUTSIDE)
+    return (
+        F.when(F.col("value").isNull(), NULL)
+        .when(F.size("ranges") == 0, ANY)
+        .when(F.size(hit) > 0, name)
+        .otherwise(OUTSIDE)
+    )
 
 
 def expected_codes(text: str, value_class: str, sources: frozenset[Source]) -> list[int]:
@@ -171,7 +178,7 @@ def expected_codes(text: str, value_class: str, sources: frozenset[Source]) -> l
 def _applies(row: JdbcRow, value_class: str) -> bool:
     if value_class == NULL:
         return row.null
-    if value_class == ANY or row.values is None:
+    if row.values is None:
         return value_class != OUTSIDE
     return range_name(*row.values) == value_class
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.jdbc import code_is_permitted
+from cdc_assets.checks.jdbc_codes import expected_codes, observe
 from cdc_assets.mysql_types.reference import JDBC, TYPES, Source
 from cdc_assets.mysql_types.types import parse_type
 
@@ -48,13 +48,20 @@ CODES = [-7, -6, -5, 1, 3, 4, 5, 7, 8, 12, 91, 92, 93, 2004, 2005]
 def permitted(
     spark: SparkSession, cases: list[tuple[str, str | None, int | None]], sources: frozenset[Source]
 ) -> list[bool]:
-    rows = [(at, *case) for at, case in enumerate(cases)]
-    frame = spark.createDataFrame(rows, "at int, t string, v string, c int")
-    verdict = F.lit(None).cast("boolean")
-    for text in sorted({text for text, _, _ in cases}):
-        matches = code_is_permitted(F.col("c"), F.col("v"), parse_type(text), sources)
-        verdict = F.when(F.col("t") == text, matches).otherwise(verdict)
-    return [row[1] for row in sorted(frame.select("at", verdict).collect())]
+    """Whether the check's reference has the code beside the type and the value, each case in a table of its own."""
+    rows = [
+        ("row", "d", str(at), "topic", 0, at, *map(json.dumps, ({"c": value}, {"c": text}, {"c": code})))
+        for at, (text, value, code) in enumerate(cases)
+    ]
+    shape = "kind string, database string, table string, topic string, partition int, offset long"
+    frame = spark.createDataFrame(rows, f"{shape}, after string, mysql_types string, jdbc_types string")
+    observed = observe(frame.withColumn("before", F.lit(None).cast("string")), sources)
+    found = observed.set_index(observed["table"].astype(int)).sort_index()
+    assert list(found.index) == list(range(len(cases)))
+    return [
+        code in expected_codes(text, value_class, sources)
+        for (text, _, code), value_class in zip(cases, found["value_class"], strict=True)
+    ]
 
 
 def test_each_type_and_range_has_the_code_of_the_document_and_no_other(spark: SparkSession) -> None:

@@ -32,7 +32,7 @@ def observe(events: DataFrame) -> pd.DataFrame:
         *WHERE[:2],
         *SEEN[1:4],
         F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>").alias("row"),
-        F.explode(F.from_json("wire_types", "MAP<STRING, STRUCT<t: INT, f: INT>>")).alias("column", "type"),
+        F.explode(F.from_json("mysql_types", "MAP<STRING, STRUCT<t: INT, f: INT>>")).alias("column", "type"),
     )
     valued = parsed_rows.select(
         *WHERE, *SEEN[1:4], "type.t", "type.f", F.try_element_at("row", F.col("column")).alias("value")

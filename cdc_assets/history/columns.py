@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
+from cdc_assets.mysql_types.open_protocol import type_text
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.quarantine import Reason
 
@@ -44,11 +45,17 @@ def wire_types(observed: Iterable[tuple[int, str, str | None]]) -> dict[str, str
     latest: dict[str, str] = {}
     order: dict[str, None] = {}
     for _, types, codes in sorted(observed, key=lambda o: o[0]):
-        found: dict[str, str] = {name: text for name, text in json.loads(types).items() if text is not None}
+        said = {name: _type_text(wire) for name, wire in json.loads(types).items()}
+        found = {name: text for name, text in said.items() if text is not None}
         latest |= found
         for name in [*json.loads(codes or "{}"), *found]:
             order.setdefault(name)
     return {name: latest[name] for name in order if name in latest}
+
+
+def _type_text(wire: str | dict[str, int] | None) -> str | None:
+    """A column's type as text; the Open Protocol has a code and flags in its place."""
+    return type_text(wire["t"], wire["f"]) if isinstance(wire, dict) else wire
 
 
 def resolve_type(wire: str, declared: str | None, override: str | None) -> MySQLType | None:

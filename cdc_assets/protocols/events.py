@@ -54,11 +54,10 @@ SCHEMA = struct(
     # full row images where they can be known; before of update and delete, after of insert, update and snapshot
     before=STRING,
     after=STRING,
-    # column -> type as the message has it; column -> java.sql.Types code (Canal-JSON); column -> {"t": type code, "f":
-    # flags} (Open Protocol)
+    # column -> type as the message has it (Open Protocol: {"t": type code, "f": flags}); Canal-JSON: column -> code of
+    # java.sql.Types
     mysql_types=STRING,
     jdbc_types=STRING,
-    wire_types=STRING,
     ddl_type=STRING,
     ddl_statement=STRING,
     # protocols that number their schemas (Simple), and those that tell the place in the binlog (Debezium)

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag
 from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
@@ -28,14 +29,6 @@ _EVENT_KEY = "STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN,
 _IMAGE = "MAP<STRING, STRUCT<t: INT, h: BOOLEAN, f: INT, v: VARIANT>>"
 _EVENT_VALUE = f"STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STRING>"
 _ROW, _DDL, _RESOLVED = 1, 2, 3
-
-# The MySQL type of a column by type code and the two flags that count, as one array.
-_CODES = 256
-_TYPE_TEXTS = [
-    type_text(code, flags)
-    for flags in (0, Flag.BINARY, Flag.UNSIGNED, Flag.BINARY | Flag.UNSIGNED)
-    for code in range(_CODES)
-]
 
 
 def decode(raw: DataFrame, feed: Feed) -> DataFrame:
@@ -86,8 +79,7 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "key_columns": F.when(row, _key_columns(F.col("image"), F.col("handle"))),
         "before": F.when(row & deleted, _text(F.col("v.m.d"))).when(row & updated, _before()),
         "after": F.when(row & ~deleted, _text(F.col("v.m.u"))),
-        "mysql_types": F.when(row, F.to_json(F.transform_values("image", _column_type))),
-        "wire_types": F.when(
+        "mysql_types": F.when(
             row, F.to_json(F.transform_values("image", lambda _, c: F.struct(c["t"].alias("t"), _flags(c).alias("f"))))
         ),
         "ddl_type": F.when(ddl, _ddl_type()),
@@ -109,6 +101,12 @@ def _frames(key: Column, value: Column) -> Column:
     In: BINARY, BINARY; a null value stands for values of length 0. Out: STRUCT of events ARRAY<STRUCT<key BINARY, value
     BINARY>> and error STRING: which byte does not fit; no event counts then.
     """
+    # As fields of a lambda's argument: a column of bytes is copied, whole, each time that it is looked at.
+    return once(F.struct(key.alias("key"), value.alias("value")), lambda record: _cut(record["key"], record["value"]))
+
+
+def _cut(key: Column, value: Column) -> Column:
+    """`_frames` of a key and a value that cost nothing to look at."""
     no_event = F.struct(F.lit(None).cast("binary").alias("key"), F.lit(None).cast("binary").alias("value"))
     start = F.struct(
         F.lit(1 + LENGTH_BYTES).alias("key_at"),
@@ -116,32 +114,34 @@ def _frames(key: Column, value: Column) -> Column:
         F.slice(F.array(no_event), 1, 0).alias("events"),
         _version_error(key).alias("error"),
     )
+    no_value = value.isNull()
 
     def step(s: Column, _: Column) -> Column:
-        lengths = F.struct(
+        frame = F.struct(
             _int64(key, s["key_at"]).alias("key"),
-            F.when(value.isNull(), F.lit(0)).otherwise(_int64(value, s["value_at"])).alias("value"),
+            F.when(no_value, F.lit(0)).otherwise(_int64(value, s["value_at"])).alias("value"),
         )
-        taken = _with(lengths, lambda length: take(s, length))
-        return F.when(s["error"].isNotNull() | (s["key_at"] > F.length(key)), s).otherwise(taken)
+        done = s["error"].isNotNull() | (s["key_at"] > F.length(key))
+        return F.when(done, s).otherwise(once(frame, lambda length: take(s, length)))
 
     def take(s: Column, length: Column) -> Column:
         key_from, value_from = s["key_at"] + LENGTH_BYTES, s["value_at"] + LENGTH_BYTES
+        # What is left is subtracted: a hostile length would overflow a sum.
         fits_key = length["key"] <= F.length(key) - key_from + 1
-        fits_value = value.isNull() | (length["value"] <= F.length(value) - value_from + 1)
+        fits_value = no_value | (length["value"] <= F.length(value) - value_from + 1)
         event = F.struct(
             F.substring(key, key_from, length["key"]).alias("key"),
             F.substring(value, value_from, length["value"]).alias("value"),
         )
-        error = F.when(~F.coalesce(fits_key, F.lit(False)), _past_end("key", s["key_at"])).when(
-            ~F.coalesce(fits_value, F.lit(False)),
-            _past_end("value", s["value_at"]),
+        taken = F.struct(
+            (key_from + length["key"]).alias("key_at"),
+            (value_from + length["value"]).alias("value_at"),
+            F.concat(s["events"], F.array(event)).alias("events"),
+            s["error"],
         )
-        return F.struct(
-            F.when(error.isNull(), key_from + length["key"]).otherwise(s["key_at"]).alias("key_at"),
-            F.when(error.isNull(), value_from + length["value"]).otherwise(s["value_at"]).alias("value_at"),
-            F.when(error.isNull(), F.concat(s["events"], F.array(event))).otherwise(s["events"]).alias("events"),
-            error.alias("error"),
+        error = F.when(fits_key, _past_end("value", s["value_at"])).otherwise(_past_end("key", s["key_at"]))
+        return F.when(fits_key & fits_value, taken).otherwise(
+            F.struct(s["key_at"], s["value_at"], s["events"], error.alias("error"))
         )
 
     def finish(s: Column) -> Column:
@@ -152,15 +152,10 @@ def _frames(key: Column, value: Column) -> Column:
         error = F.coalesce(s["error"], left, rest)
         return F.struct(F.when(error.isNull(), s["events"]).alias("events"), error.alias("error"))
 
-    # No frame is shorter than its length. What is left of the steps once the key has ended does nothing.
-    most = F.floor((F.length(key) - LENGTH_BYTES) / LENGTH_BYTES)
-    bounded = F.coalesce(F.least(F.greatest(most, F.lit(1)), F.lit(_MOST_EVENTS)), F.lit(1))
-    return F.aggregate(F.sequence(F.lit(1), bounded.cast("int")), start, step, finish)
-
-
-def _with(value: Column, use: Callable[[Column], Column]) -> Column:
-    """`use(value)`, with the value computed once however often it is used: it is a lambda's argument."""
-    return F.get(F.transform(F.array(value), use), F.lit(0))
+    # A frame begins with a length, whose first bytes are zero: there are no more frames than such bytes.
+    most = F.coalesce(F.regexp_count(F.decode(key, "ISO-8859-1"), F.lit("\\x00{4}")), F.lit(1))
+    steps = F.greatest(F.least(most, F.lit(_MOST_EVENTS)), F.lit(1))
+    return F.aggregate(F.sequence(F.lit(1), steps), start, step, finish)
 
 
 def _version_error(key: Column) -> Column:
@@ -184,17 +179,6 @@ def _past_end(what: str, place: Column) -> Column:
 
 def _flags(column: Column) -> Column:
     return F.coalesce(column["f"], F.lit(0))
-
-
-def _column_type(_: Column, column: Column) -> Column:
-    flags, code = _flags(column), column["t"]
-    slot = (
-        code
-        + F.when(flags.bitwiseAND(int(Flag.BINARY)) != 0, _CODES).otherwise(0)
-        + F.when(flags.bitwiseAND(int(Flag.UNSIGNED)) != 0, 2 * _CODES).otherwise(0)
-    )
-    known = F.get(F.lit(_TYPE_TEXTS), slot)
-    return F.when(code.between(0, _CODES - 1), known).otherwise(F.concat(F.lit("code "), code.cast("string")))
 
 
 def _names(image: Column, wanted: Callable[[Column, Column], Column]) -> Column:
@@ -241,10 +225,12 @@ def _reason() -> Column:
     key, value = F.col("key_text"), F.col("value_text")
     row = t == _ROW
     columns = F.map_values(F.coalesce("v.m.u", "v.m.d"))
-    whole = F.forall(columns, lambda c: c["t"].isNotNull() & c["v"].isNotNull())
+    # One look at all columns; which of the two is wrong is asked only where something is.
+    fine = F.forall(columns, lambda c: c["v"].isNotNull() & F.coalesce(c["t"] != GEOMETRY, F.lit(False)))
+    complete = F.forall(columns, lambda c: c["v"].isNotNull() & c["t"].isNotNull())
     old = F.coalesce(F.forall(F.map_values("v.m.p"), lambda c: c["v"].isNotNull()), F.lit(True))
     named = (F.length("k.m.scm") > 0) & (F.length("k.m.tbl") > 0)
-    complete = named & (F.size(columns) > 0) & whole & old
+    filled = F.coalesce(named & (F.size(columns) > 0) & old, F.lit(False))
     both = message["d"].isNotNull() & (message["u"].isNotNull() | message["p"].isNotNull())
     empty = F.coalesce(F.length("value"), F.lit(0)) == 0
     return (
@@ -263,6 +249,6 @@ def _reason() -> Column:
         .when(unparsed("v"), why_unparsed(value))
         .when(t == _DDL, F.when(F.coalesce(F.length(message["q"]), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(row & both, str(Reason.WRONG_TYPE))
-        .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))
-        .when(F.exists(columns, lambda c: c["t"] == GEOMETRY), str(Reason.UNSUPPORTED_TYPE))
+        .when(~filled, str(Reason.MISSING_FIELD))
+        .when(~fine, F.when(complete, str(Reason.UNSUPPORTED_TYPE)).otherwise(str(Reason.MISSING_FIELD)))
     )

@@ -48,7 +48,6 @@ NOTHING = {
     "after": None,
     "mysql_types": None,
     "jdbc_types": None,
-    "wire_types": None,
     "ddl_type": None,
     "ddl_statement": None,
     "schema_version": None,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Feed
+from cdc_assets.history.columns import wire_types
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag
 from cdc_assets.protocols.open_protocol import decode
 from cdc_assets.protocols.payload import packed, unpack
@@ -100,7 +101,8 @@ def test_the_documents_log(spark: SparkSession, feed: Feed) -> None:
         ("insert", None, '{"id":4,"val":"ZWU="}'),
     ]
     assert {(e["database"], e["table"], tuple(e["key_columns"])) for e in rows} == {("test", "t1", ("id",))}
-    assert {e["mysql_types"] for e in rows if e["op"] == "insert"} == {'{"id":"int","val":"varchar"}'}
+    (types,) = {e["mysql_types"] for e in rows if e["op"] == "insert"}
+    assert wire_types([(1, types, None)]) == {"id": "int", "val": "varchar"}
     assert {e["source_ms"] for e in rows} == {415508878783938562 >> 18, 415508881418485761 >> 18}
 
 
@@ -193,8 +195,9 @@ def test_types_by_code_and_flags(spark: SparkSession, feed: Feed) -> None:
     for flags, wanted in ((0, plain), (BINARY, binary), (128, unsigned)):
         columns = {f"c{code}": column(code, None, flags) for code in plain}
         (event,) = decoded(spark, feed, message((row_key(1), {"u": columns})))
-        assert json.loads(event["mysql_types"]) == {f"c{code}": text for code, text in wanted.items()}
-        assert json.loads(event["wire_types"]) == {f"c{code}": {"t": code, "f": flags} for code in plain}
+        assert json.loads(event["mysql_types"]) == {f"c{code}": {"t": code, "f": flags} for code in plain}
+        texts = {f"c{code}": text for code, text in wanted.items() if text is not None}
+        assert wire_types([(1, event["mysql_types"], None)]) == texts
 
 
 # --- framing

@@ -40,6 +40,7 @@ class Envelope(NamedTuple):
 ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
     {
         "canal-json": Envelope(key=0, value=0, claim=("value", "$._tidb.claimCheckLocation")),
+        "simple": Envelope(key=0, value=0, claim=("value", "$.claimCheckLocation")),
         # The key begins with the protocol's version.
         "open-protocol": Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl")),
     }

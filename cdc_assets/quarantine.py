@@ -18,6 +18,7 @@ class Reason(StrEnum):
     INVALID_UTF8 = "invalid_utf8"
     BAD_FRAMING = "bad_framing"
     MALFORMED_JSON = "malformed_json"
+    MALFORMED_AVRO = "malformed_avro"
     WRONG_TYPE = "wrong_type"
     MISSING_FIELD = "missing_field"
     MISSING_TIDB_EXTENSION = "missing_tidb_extension"
@@ -42,6 +43,8 @@ MESSAGES = {
     "was cut, or the topic carries another protocol than the feed says.",
     Reason.MALFORMED_JSON: "The message is not one whole JSON object: the record was cut, or the topic carries another "
     "protocol than the feed says.",
+    Reason.MALFORMED_AVRO: "The value is not one whole Avro message of the Simple Protocol: the record was cut, or the "
+    "changefeed has another protocol or encoding-format than the feed says.",
     Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes, or a value that no "
     "TiDB can have sent (a negative commitTs, a name of more than 64 characters): compare the value with the "
     "specification, and the producer's version.",

@@ -1,8 +1,6 @@
 """The audit: every promise of a feed's tables, checked over everything they hold."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -38,7 +36,7 @@ def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
 
 def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     """All row events of change_events are released, duplicate, late, excluded or pending; released ones stand once."""
-    cursor: Mapping[str, Any] | None = lake.released_changes.cursor()
+    cursor = lake.released_changes.cursor()
     if cursor is None:
         return Verdict(passed=True, description="Nothing has been released yet.")
     row = F.col("kind") == str(Kind.ROW)

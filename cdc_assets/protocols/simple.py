@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
+from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
@@ -25,12 +26,25 @@ _TABLE = (
     "STRUCT<schema: STRING, `table`: STRING, tableID: BIGINT, version: BIGINT, "
     f"columns: ARRAY<{_COLUMN}>, indexes: ARRAY<{_INDEX}>>"
 )
-# One parse of the whole message. Row images, objects under STRING, come out as their own JSON text.
-_MESSAGE = (
-    "STRUCT<version: INT, type: STRING, sql: STRING, commitTs: BIGINT, "
-    f"tableSchema: {_TABLE}, preTableSchema: {_TABLE}, database: STRING, `table`: STRING, tableID: BIGINT, "
-    "schemaVersion: BIGINT, claimCheckLocation: STRING, handleKeyOnly: BOOLEAN, data: STRING, old: STRING>"
-)
+_FIELDS = {
+    "version": "INT",
+    "type": "STRING",
+    "sql": "STRING",
+    "commitTs": "BIGINT",
+    "tableSchema": _TABLE,
+    "preTableSchema": _TABLE,
+    "database": "STRING",
+    "table": "STRING",
+    "tableID": "BIGINT",
+    "schemaVersion": "BIGINT",
+    "claimCheckLocation": "STRING",
+    "handleKeyOnly": "BOOLEAN",
+    # Row images: in JSON, objects under STRING come out as their own text.
+    "data": "STRING",
+    "old": "STRING",
+}
+# One parse of the whole message.
+_MESSAGE = f"STRUCT<{', '.join(f'`{name}`: {kind}' for name, kind in _FIELDS.items())}>"
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 _DDL_TYPES = ["CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"]
@@ -42,47 +56,66 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     In: topic, partition, offset, batch, timestamp, value BINARY. A record that cannot be decoded becomes one event of
     kind `undecodable` with its `reason`. Rows have `schema_version` and `table_id`; ddl and bootstrap events have
     `table_schemas`, and of the first of them `schema_version` and `table_id`. A bootstrap has no position (its commitTs
-    means nothing), a ddl without a schema no table.
+    means nothing), a ddl without a schema no table. Both encodings give the same images, values as text; of Avro,
+    `wire_types` keeps each value's branch.
     """
+    avro = feed.encoding == "avro"
     if feed.claim_check:
-        raw = claim(raw, feed.protocol, feed.claim_check, ["topic", "partition", "offset"])
-    text = F.col("value").cast("string")
-    message = raw.select(
-        "topic",
-        "partition",
-        "offset",
-        "batch",
-        F.col("timestamp").alias("record_timestamp"),
-        "value",
-        parse(text, _MESSAGE).alias("parsed"),
-    )
-    judged = message.withColumn("reason", _reason(text)).withColumn("m", F.col("parsed.m"))
-    fine, kind = F.col("reason").isNull(), _kind(F.col("m.type"))
+        pointer = simple_avro.claim_check(F.col("value")) if avro else None
+        raw = claim(raw, feed.wire, feed.claim_check, ["topic", "partition", "offset"], pointer)
+    messages = (_of_avro if avro else _of_json)(raw.withColumn("record_timestamp", F.col("timestamp")))
+    judged = messages.withColumn("reason", F.coalesce(_unreadable(), F.col("broken"), _wrong()))
+    fine, kind = F.col("reason").isNull(), _kind()
     row = fine & (kind == str(Kind.ROW))
     ddl, bootstrap = fine & (kind == str(Kind.DDL)), fine & (kind == str(Kind.BOOTSTRAP))
-    carried = F.array_compact(F.array("m.tableSchema", "m.preTableSchema"))
-    named = F.coalesce("m.tableSchema", "m.preTableSchema")
+    carried = F.array_compact(F.array("tableSchema", "preTableSchema"))
+    named = F.coalesce("tableSchema", "preTableSchema")
     decoded = {
         "index": F.lit(0),
         "kind": F.when(fine, kind).otherwise(str(Kind.UNDECODABLE)),
         "op": F.when(row, _op()),
-        "database": F.when(row, F.col("m.database")).otherwise(named["schema"]),
-        "table": F.when(row, F.col("m.table")).otherwise(named["table"]),
-        "commit_ts": F.when(~bootstrap, F.col("m.commitTs")),
-        "source_ms": F.when(~bootstrap, F.shiftright("m.commitTs", TSO_LOGICAL_BITS)),
-        "before": F.when(row, F.col("m.old")),
-        "after": F.when(row, F.col("m.data")),
-        "ddl_type": F.when(ddl, F.col("m.type")),
-        "ddl_statement": F.when(ddl, F.col("m.sql")),
-        "schema_version": F.when(row, F.col("m.schemaVersion")).otherwise(named["version"]),
-        "table_id": F.when(row, F.col("m.tableID")).otherwise(named["tableID"]),
+        "database": F.when(row, F.col("database")).otherwise(named["schema"]),
+        "table": F.when(row, F.col("table")).otherwise(named["table"]),
+        "commit_ts": F.when(~bootstrap, F.col("commitTs")),
+        "source_ms": F.when(~bootstrap, F.shiftright("commitTs", TSO_LOGICAL_BITS)),
+        "before": F.when(row, F.col("old")),
+        "after": F.when(row, F.col("data")),
+        "wire_types": F.when(row, F.col("branches")),
+        "ddl_type": F.when(ddl, F.col("type")),
+        "ddl_statement": F.when(ddl, F.col("sql")),
+        "schema_version": F.when(row, F.col("schemaVersion")).otherwise(named["version"]),
+        "table_id": F.when(row, F.col("tableID")).otherwise(named["tableID"]),
         "table_schemas": F.when((ddl | bootstrap) & named.isNotNull(), F.to_json(carried)),
     }
     return conform(judged, SCHEMA, decoded)
 
 
-def _kind(message_type: Column) -> Column:
+_PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
+
+
+def _of_json(raw: DataFrame) -> DataFrame:
+    """The fields of JSON messages. Out: `_PLACE`, `_FIELDS`, `broken` STRING (the reason, else null), `branches` (null)."""
+    text = F.col("value").cast("string")
+    parsed = raw.select(*_PLACE, parse(text, _MESSAGE).alias("parsed"))
+    broken = F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8)).when(unparsed("parsed"), why_unparsed(text))
+    return parsed.select(*_PLACE, broken.alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
+
+
+def _of_avro(raw: DataFrame) -> DataFrame:
+    """The fields of Avro messages. Out: as `_of_json`."""
+    parsed = raw.select(*_PLACE, simple_avro.parse(F.col("value")).alias("parsed"))
+    fields = simple_avro.fields(F.col("parsed"))
+    typed = [fields[name].cast(kind).alias(name) for name, kind in _FIELDS.items()]
+    read = parsed.select(*_PLACE, "parsed", *typed, fields["branches"].alias("branches"))
+    broken = F.when(simple_avro.unparsed(F.col("parsed")), str(Reason.MALFORMED_AVRO)).when(
+        simple_avro.invalid_text(F.col("parsed"), F.concat_ws("", "data", "old")), str(Reason.INVALID_UTF8)
+    )
+    return read.withColumn("broken", broken).drop("parsed")
+
+
+def _kind() -> Column:
     """What a message is; null for a type that the protocol does not have."""
+    message_type = F.col("type")
     return (
         F.when(message_type.isin(*_OPS), str(Kind.ROW))
         .when(message_type == "WATERMARK", str(Kind.WATERMARK))
@@ -93,43 +126,47 @@ def _kind(message_type: Column) -> Column:
 
 def _op() -> Column:
     table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
-    return F.try_element_at(table, F.col("m.type"))
+    return F.try_element_at(table, F.col("type"))
 
 
-def _reason(text: Column) -> Column:
-    """Why a message cannot be decoded; null when it can."""
-    m = F.col("parsed.m")
-    kind, commit_ts = _kind(m["type"]), m["commitTs"]
-    row, ddl, bootstrap = (kind == str(each) for each in (Kind.ROW, Kind.DDL, Kind.BOOTSTRAP))
-    database = F.coalesce(m["database"], m["tableSchema"]["schema"])
-    table = F.coalesce(m["table"], m["tableSchema"]["table"])
-    lacks_statement = ddl & (F.coalesce(F.length(m["sql"]), F.lit(0)) == 0)
-    lacks_schema = bootstrap & m["tableSchema"].isNull()
-    incomplete = _incomplete(m["tableSchema"]) | _incomplete(m["preTableSchema"])
+def _unreadable() -> Column:
+    """Why a value is no message at all, whatever the encoding; else null."""
     return (
         F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
-        .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
-        .when(unparsed("parsed"), why_unparsed(text))
-        .when(m["version"].isNull() | m["type"].isNull(), str(Reason.MISSING_FIELD))
-        .when((m["version"] != VERSION) | kind.isNull(), str(Reason.UNKNOWN_TYPE))
-        .when(m["claimCheckLocation"].isNotNull(), str(Reason.CLAIM_CHECK))
-        .when(m["handleKeyOnly"], str(Reason.HANDLE_KEY_ONLY))
-        .when(~bootstrap & commit_ts.isNull(), str(Reason.MISSING_FIELD))
-        .when((~bootstrap & (commit_ts < 0)) | name_too_long(database, table), str(Reason.WRONG_TYPE))
-        .when(row & ~_whole_row(m), str(Reason.MISSING_FIELD))
-        .when(lacks_statement | lacks_schema | incomplete, str(Reason.MISSING_FIELD))
-        .when(_ambiguous(m["tableSchema"]) | _ambiguous(m["preTableSchema"]), str(Reason.WRONG_TYPE))
     )
 
 
-def _whole_row(m: Column) -> Column:
+def _wrong() -> Column:
+    """Why a message cannot be used; null when it can."""
+    kind, commit_ts = _kind(), F.col("commitTs")
+    row, ddl, bootstrap = (kind == str(each) for each in (Kind.ROW, Kind.DDL, Kind.BOOTSTRAP))
+    database = F.coalesce("database", "tableSchema.schema", "preTableSchema.schema")
+    table = F.coalesce("table", "tableSchema.table", "preTableSchema.table")
+    lacks_statement = ddl & (F.coalesce(F.length("sql"), F.lit(0)) == 0)
+    lacks_schema = bootstrap & F.col("tableSchema").isNull()
+    schemas = [F.col(each) for each in ("tableSchema", "preTableSchema")]
+    return (
+        F.when(F.col("version").isNull() | F.col("type").isNull(), str(Reason.MISSING_FIELD))
+        .when((F.col("version") != VERSION) | kind.isNull(), str(Reason.UNKNOWN_TYPE))
+        .when(F.col("claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
+        .when(F.col("handleKeyOnly"), str(Reason.HANDLE_KEY_ONLY))
+        .when(~bootstrap & commit_ts.isNull(), str(Reason.MISSING_FIELD))
+        .when((~bootstrap & (commit_ts < 0)) | name_too_long(database, table), str(Reason.WRONG_TYPE))
+        .when(row & ~_whole_row(), str(Reason.MISSING_FIELD))
+        .when(lacks_statement | lacks_schema, str(Reason.MISSING_FIELD))
+        .when(_incomplete(schemas[0]) | _incomplete(schemas[1]), str(Reason.MISSING_FIELD))
+        .when(_ambiguous(schemas[0]) | _ambiguous(schemas[1]), str(Reason.WRONG_TYPE))
+    )
+
+
+def _whole_row() -> Column:
     """Whether a row message names its table and schema, and has the images of its type. BOOLEAN, never NULL."""
-    named = (F.length(m["database"]) > 0) & (F.length(m["table"]) > 0)
-    numbered = m["tableID"].isNotNull() & m["schemaVersion"].isNotNull()
-    after, before = (F.coalesce(m[image].rlike("^[{](?![}])"), F.lit(False)) for image in ("data", "old"))
-    images = (after | (m["type"] == "DELETE")) & (before | (m["type"] == "INSERT"))
+    named = (F.length("database") > 0) & (F.length("table") > 0)
+    numbered = F.col("tableID").isNotNull() & F.col("schemaVersion").isNotNull()
+    after, before = (F.coalesce(F.col(image).rlike("^[{](?![}])"), F.lit(False)) for image in ("data", "old"))
+    images = (after | (F.col("type") == "DELETE")) & (before | (F.col("type") == "INSERT"))
     return F.coalesce(named & numbered & images, F.lit(False))
 
 

@@ -185,7 +185,7 @@ def _text(value: Column) -> Column:
     return F.coalesce(
         value["member3"],
         *[value[f"member{n}"].cast("string") for n in (0, 1, 2)],
-        F.base64(value["member4"]),
+        F.translate(F.base64(value["member4"]), "\r\n", ""),  # Spark breaks it into lines
         F.when(value["member5"].isNotNull(), F.to_json(value["member5"])),
         unsigned,
     )

@@ -92,7 +92,7 @@ def run_stages(spark: SparkSession, place: Place) -> list[Timing]:
     lake, feed = place.lake(spark), place.feed()
     return [
         *run_decoding(spark, place),
-        timed("table_schemas", lambda: learn(lake)),
+        timed("table_schemas", lambda: learn(lake, feed)),
         timed("release", lambda: release(lake, feed)),
         timed("history", lambda: list(apply(lake, feed, pending_tables(lake)))),
     ]

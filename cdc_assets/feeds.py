@@ -259,6 +259,10 @@ class Feed(_Model):
     protocol: ProtocolName = Field(description=", ".join(get_args(ProtocolName)))
     tidb_extension: bool = Field(default=False, description="true, false")
     encoding: Encoding = Field("json", description=", ".join(get_args(Encoding)))
+    # Seconds, as send-bootstrap-interval-in-sec of the changefeed.
+    bootstrap_interval: Annotated[int, BeforeValidator(_not_bool)] = Field(
+        120, ge=1, description="a whole number, 1 or more"
+    )
     time_zone: str = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
     source: Source
     gate_scope: GateScope = Field("topic", description=", ".join(get_args(GateScope)))
@@ -281,9 +285,9 @@ class Feed(_Model):
         _only_with("canal-json", info)
         return value
 
-    @field_validator("encoding")
+    @field_validator("encoding", "bootstrap_interval")
     @classmethod
-    def _of_simple(cls, value: Encoding, info: ValidationInfo) -> Encoding:
+    def _of_simple(cls, value: Encoding | int, info: ValidationInfo) -> Encoding | int:
         _only_with("simple", info)
         return value
 
@@ -291,6 +295,11 @@ class Feed(_Model):
     @classmethod
     def _known_zone(cls, value: str) -> str:
         return _time_zone(value)
+
+    @property
+    def wire(self) -> str:
+        """The wire format: the protocol, and its encoding where that is not JSON."""
+        return self.protocol if self.encoding == "json" else f"{self.protocol}-{self.encoding}"
 
     def takes(self, database: str, table: str) -> bool:
         """Whether the feed takes this source table."""

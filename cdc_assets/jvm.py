@@ -43,6 +43,12 @@ JARS = (
         "4.4.0",
         "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     ),
+    Jar(
+        "org.apache.spark",
+        "spark-avro_2.13",
+        "4.1.1",
+        "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
+    ),
 )
 
 # usepoms="false": the jars alone, not what they depend on.

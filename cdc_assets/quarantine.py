@@ -18,6 +18,7 @@ class Reason(StrEnum):
     INVALID_UTF8 = "invalid_utf8"
     BAD_FRAMING = "bad_framing"
     MALFORMED_JSON = "malformed_json"
+    MALFORMED_AVRO = "malformed_avro"
     WRONG_TYPE = "wrong_type"
     MISSING_FIELD = "missing_field"
     MISSING_TIDB_EXTENSION = "missing_tidb_extension"
@@ -34,7 +35,7 @@ class Reason(StrEnum):
 MESSAGES = {
     Reason.NOT_A_RECORD: "The line is not a recorded Kafka record (one JSON object with topic, partition, offset, "
     "timestamp, and key and value in base64 or null): record the snapshot again, or remove the line.",
-    Reason.NULL_VALUE: "The record has a null value, which Canal-JSON never sends: look for another producer, or a "
+    Reason.NULL_VALUE: "The record has a null value, which the protocol never sends: look for another producer, or a "
     "compacted topic.",
     Reason.EMPTY_VALUE: "The value has no bytes: look for another producer on this topic.",
     Reason.INVALID_UTF8: "The message is not UTF-8: the topic carries another protocol, or compressed values.",
@@ -42,11 +43,14 @@ MESSAGES = {
     "was cut, or the topic carries another protocol than the feed says.",
     Reason.MALFORMED_JSON: "The message is not one whole JSON object: the record was cut, or the topic carries another "
     "protocol than the feed says.",
+    Reason.MALFORMED_AVRO: "The value is not one whole Avro message of the Simple Protocol: the record was cut, or the "
+    "changefeed has another protocol or encoding-format than the feed says.",
     Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes, or a value that no "
     "TiDB can have sent (a negative commitTs, a name of more than 64 characters): compare the value with the "
     "specification, and the producer's version.",
     Reason.MISSING_FIELD: "The message lacks a field that its type needs (Canal-JSON: database, table, data, old, "
-    "mysqlType, sql or commitTs; Open Protocol: ts, t, scm, tbl, u or d, q, or a column's t or v): compare the value with "
+    "mysqlType, sql or commitTs; Open Protocol: ts, t, scm, tbl, u or d, q, or a column's t or v; Simple: version, type, "
+    "database, table, tableID, schemaVersion, data, old, sql, commitTs, or a part of tableSchema): compare the value with "
     "the specification, and the producer's version.",
     Reason.MISSING_TIDB_EXTENSION: "The message has no _tidb, but the feed says tidb_extension: true: set "
     "enable-tidb-extension=true in the changefeed's sink URI, or tidb_extension: false in the feeds file.",

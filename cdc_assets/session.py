@@ -40,6 +40,11 @@ _DEFAULTS = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 
+# Avro makes room for as much as a length says before it reads: in a corrupt record that may be any number, and the JVM dies.
+# No row has more values, and no type more labels, than MySQL's 65,535 labels of an enum; and TiDB's largest row has 120 MB.
+_AVRO_LIMITS = {"collectionItems": 1 << 16, "string": 1 << 27, "bytes": 1 << 27}
+_JAVA_OPTIONS = [f"-Dorg.apache.avro.limits.{what}.maxLength={limit}" for what, limit in _AVRO_LIMITS.items()]
+
 
 def spark_settings(configured: Mapping[str, str]) -> dict[str, str]:
     """Return every Spark setting: the defaults, over them `configured`, over them the environment, and the jars.
@@ -53,6 +58,8 @@ def spark_settings(configured: Mapping[str, str]) -> dict[str, str]:
         if name.startswith(_ENV_PREFIX)
     }
     settings = _DEFAULTS | dict(configured) | from_env
+    for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
     # Spark's Python workers, which only compressed values need, run in this environment; Spark knows no setting for it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = [str(jar) for jar in ensure_jars()]

@@ -199,7 +199,7 @@ def run_core(lake: Lakehouse, feed: Feed) -> Reports:
     return Reports(
         ingest(lake, feed),
         decode(lake, feed),
-        learn(lake),
+        learn(lake, feed),
         release(lake, feed),
         list(apply(lake, feed, pending_tables(lake))),
     )

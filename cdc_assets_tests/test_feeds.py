@@ -393,7 +393,7 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
             {"gate_scop": "topic"},
             (
                 "feeds.shop.gate_scop: unknown key; did you mean gate_scope?; known: protocol, tidb_extension, "
-                "encoding, time_zone, source, gate_scope, tables, columns, type_mapping, owners"
+                "encoding, bootstrap_interval, time_zone, source, gate_scope, tables, columns, type_mapping, owners"
             ),
         ),
         ({"zzz": SECRET}, "feeds.shop.zzz: unknown key; known: protocol, "),

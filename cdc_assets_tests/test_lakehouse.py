@@ -127,7 +127,7 @@ def test_a_failed_commit_leaves_no_settings_behind(spark: SparkSession, table: L
 STAGES: dict[str, Callable[[Chain], object]] = {
     "raw_records": lambda it: ingest(it.lake, it.feed),
     "change_events": lambda it: decode(it.lake, it.feed),
-    "table_schemas": lambda it: learn(it.lake),
+    "table_schemas": lambda it: learn(it.lake, it.feed),
     "released_changes": lambda it: release(it.lake, it.feed),
     "history": lambda it: list(apply(it.lake, it.feed, pending_tables(it.lake))),
 }

@@ -15,7 +15,7 @@ COLUMNS = {
     "release": "Number of the commit that released the change.",
     "stage": "Which stage put the row here: ingest, decode or history.",
     # the event
-    "kind": "row, ddl, watermark, or undecodable (the record is in quarantine).",
+    "kind": "row, ddl, watermark, bootstrap, or undecodable (the record is in quarantine).",
     "op": "insert, update, delete or snapshot.",
     "database": "The source's database.",
     "table": "The source's table.",
@@ -31,6 +31,7 @@ COLUMNS = {
     "ddl_statement": "The statement's text.",
     "schema_version": "The schema's number, from protocols that have one.",
     "table_id": "The table's number, from protocols that have one.",
+    "table_schemas": "The table schemas that the message carries, the one that holds from then on first.",
     "source": "Place in the MySQL binlog, from protocols that tell it.",
     "reason": "Why it could not be used: a code.",
     "detail": "What is to be said of this one, such as the byte where it breaks.",

@@ -25,10 +25,16 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import events_placed
-from cdc_assets.checks.gate import instant_text, late_events_seen_before, partition_table, watermark_progress
+from cdc_assets.checks.gate import (
+    instant_text,
+    late_events_seen_before,
+    partition_table,
+    schema_known,
+    watermark_progress,
+)
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.release import release
-from cdc_assets.protocols import gated
+from cdc_assets.protocols import gated, numbers_schemas
 from cdc_assets.resources import LakehouseResource
 
 
@@ -61,6 +67,14 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             description="Every partition shows a watermark, and the released one moves when events come.",
         )
         checks.append(progress_spec)
+
+    if numbers_schemas(feed):
+        schema_spec = AssetCheckSpec(
+            "schema_known",
+            asset=key,
+            description="No event waits for its table's schema; one may, until the next BOOTSTRAP brings it.",
+        )
+        checks.append(schema_spec)
 
     @asset(
         key=key,
@@ -98,6 +112,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
                 "excluded": report.excluded,
                 "pending": report.pending,
                 "ddl_statements": report.ddl,
+                **({"waiting_for_a_schema": rows_metadata(report.waiting)} if numbers_schemas(feed) else {}),
                 "since_the_feed_began": report.total,
                 "seconds": watch.seconds,
             },
@@ -106,6 +121,10 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         if gated(feed):
             progress = watermark_progress(report, feed.source.partitions)
             yield check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN)
+        if numbers_schemas(feed):
+            known, overdue = schema_known(report, feed.bootstrap_interval)
+            severity = AssetCheckSeverity.ERROR if overdue else AssetCheckSeverity.WARN
+            yield check_result("schema_known", key, known, severity)
         yield check_result("late_events_seen_before", key, late_events_seen_before(report))
 
     return released_changes

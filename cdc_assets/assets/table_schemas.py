@@ -28,7 +28,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     )
     def table_schemas(context: AssetExecutionContext, lakehouse: LakehouseResource) -> MaterializeResult[None]:
         lake, watch = lakehouse.feed(name), Stopwatch()
-        report = learn(lake)
+        report = learn(lake, feed)
         context.log.info(f"table_schemas/{name}: {report.statements} new DDL statements, {watch.seconds} s")
         for error in report.errors:
             context.log.warning(f"table_schemas/{name}: {error['error']}")
@@ -40,6 +40,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             metadata=table_metadata(lake.table_schemas)
             | {
                 "new_statements": report.statements,
+                "new_numbered_schemas": report.schemas,
                 "unreadable_statements": rows_metadata(report.errors),
                 "latest_statements": rows_metadata(r.asDict() for r in latest),
                 "seconds": watch.seconds,

@@ -1,8 +1,6 @@
 """The audit: every promise of a feed's tables, checked over everything they hold."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -10,6 +8,7 @@ from cdc_assets.checks.conservation import records_decoded
 from cdc_assets.checks.type_mapping import check_types
 from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.feeds import Feed
+from cdc_assets.gate.release import gate_of, waiting_tables
 from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.protocols import gated
 from cdc_assets.protocols.events import Kind
@@ -37,12 +36,11 @@ def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
 
 def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     """All row events of change_events are released, duplicate, late, excluded or pending; released ones stand once."""
-    cursor: Mapping[str, Any] | None = lake.released_changes.cursor()
+    cursor = lake.released_changes.cursor()
     if cursor is None:
         return Verdict(passed=True, description="Nothing has been released yet.")
     row = F.col("kind") == str(Kind.ROW)
-    mark = F.create_map(*[F.lit(each) for pair in (cursor["watermarks"] or {"": 0}).items() for each in pair])
-    above = F.col("commit_ts") >= F.coalesce(F.try_element_at(mark, F.col("topic")), F.lit(0))
+    above = F.col("commit_ts") >= gate_of(cursor["watermarks"], waiting_tables(cursor))
     pending = above if gated(feed) else F.lit(False)
     events = lake.change_events.read().where(row & (F.col("batch") <= cursor["batch"]))
     counted = events.agg(F.count("*"), F.count_if(pending)).head() or (0, 0)

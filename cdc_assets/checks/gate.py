@@ -59,6 +59,27 @@ def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict
     return Verdict(passed=True, description=told if rows else "No partition has sent anything yet.")
 
 
+def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
+    """No event waits for its table's schema; and whether one has waited for a whole bootstrap interval.
+
+    `interval` is the changefeed's, in seconds; time is Kafka's, from the first waiting record to the newest record.
+    """
+    if not report.waiting:
+        return Verdict(passed=True, description="Every released event's table schema is known."), False
+    rows = [w | {"waited_seconds": max(0, report.newest - w["record_ms"]) // 1000} for w in report.waiting]
+    overdue = [r for r in rows if r["waited_seconds"] >= interval]
+    events = sum(r["events"] for r in rows)
+    told = f"{events} events of {len(rows)} tables wait for a schema that no message has brought yet"
+    if overdue:
+        told += (
+            f", {len(overdue)} tables for {interval} s or more: see that the changefeed sends BOOTSTRAP messages "
+            "(send-bootstrap-interval-in-sec), and that bootstrap_interval: in the feeds file is what it says there."
+        )
+    else:
+        told += f"; it comes with the next BOOTSTRAP, within {interval} s."
+    return Verdict(passed=False, description=told, violations=overdue or rows), bool(overdue)
+
+
 def late_events_seen_before(report: ReleaseReport) -> Verdict:
     """An event below the released watermark must be a repeat of something released."""
     told = f"{report.late_repeated} late events, all repeats of released ones."

@@ -14,9 +14,10 @@ from cdc_assets.gate import order
 from cdc_assets.gate.changes import net, number_copies, pieces
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
 from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
-from cdc_assets.protocols import gated
+from cdc_assets.protocols import gated, numbers_schemas
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, INT, STRING, array, conform, struct
+from cdc_assets.table_schemas import numbered_schemas, schema_of
 
 # `release` numbers the commits; `key` is the JSON array of the key's values, or the row itself in a table without a key;
 # `events` says how many row events the change stands for (2: a delete and an insert at one commit_ts), `repeats` how many
@@ -59,8 +60,11 @@ _NEW_CURSOR: Cursor = {
     "tables": [],
     "highest": -1,
     "pending": 0,
+    "waiting": [],
+    "newest": 0,
     "totals": {},
 }
+Waiting = dict[tuple[str, str], int]  # (database, table) -> commit_ts from which on its events wait for a schema
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,19 @@ class ReleaseReport:
     watermarks_before: Watermarks = field(default_factory=dict)
     partition_watermarks: PartitionWatermarks = field(default_factory=dict)
     late_sample: list[dict[str, Any]] = field(default_factory=list)
+    # Tables with events that wait for a schema: database, table, events, and of the first of them since (commit_ts),
+    # table_id, schema_version, topic, partition, offset, record_ms (Kafka's time).
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    newest: int = 0  # the newest Kafka time of any record that the gate has seen, in milliseconds
     total: dict[str, int] = field(default_factory=dict)
 
 
 def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     """Look at the new change events, advance the watermarks, and release what lies below them.
 
-    The window is [previous watermark, watermark) by commit_ts over change_events; what is above stays there, pending.
+    The window is [previous watermark, watermark) by commit_ts over change_events; what is above stays there, pending. So
+    does, where rows name their schema by number, what a table has from its first row on whose schema is not known: that
+    table's window ends there, and begins there in a later run.
     One commit, whose cursor holds the watermarks that events are dropped by from then on; none without new events.
 
     Raises:
@@ -105,27 +115,36 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
             partition_watermarks=cursor["partition_watermarks"],
             pending=cursor["pending"],
             pending_before=cursor["pending"],
+            waiting=cursor["waiting"],
+            newest=cursor["newest"],
             total=cursor["totals"],
         )
     previous: Watermarks = cursor["watermarks"]
+    held, waiting = waiting_tables(cursor), []
     every = events.read()
     new = every.where(F.col("batch") > cursor["batch"])
-    arrived = _arrivals(new, previous)
+    arrived = _arrivals(new, previous, held)
     taken = _taken(feed)
     if gated(feed):
         seen = merge(cursor["partition_watermarks"], arrived.watermarks)
         marks = advance(previous, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         # Events above the window are pending, and counted with the window's: one look at the files that reach that far.
-        candidates, inside = every.where(_at_or_above(previous, seen)), _inside(previous, marks)
+        candidates, inside = every.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
     else:
         seen, marks = {}, {}
         candidates, inside = new, F.lit(True)
+    if numbers_schemas(feed):
+        candidates = _with_schemas(candidates, lake)
     counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
+    if counts.missing:
+        inside = _inside(previous, marks, held, counts.missing)
+        counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
+        waiting = _waiting(candidates.where(taken & ~inside & _inside(previous, marks, held, {})))
     window = candidates.where(inside & taken)
-    split = _pieces(window.where(F.col("kind") == str(Kind.ROW)), lake, unkeyed=counts.unkeyed)
+    split = _pieces(window.where(F.col("kind") == str(Kind.ROW)), lake, feed, unkeyed=counts.unkeyed)
     number = next_sequence(cursor)
     if gated(feed):
-        late = _late(new.where(_late_row(previous)), table, lake) if arrived.late else _NO_LATE
+        late = _late(_keyed(new.where(_late_row(previous, held)), lake, feed), table) if arrived.late else _NO_LATE
         changes, late_repeated = net(split), arrived.late - late.unseen
     else:
         prior = _released_from(table, arrived.lowest) if arrived.lowest <= cursor["highest"] else None
@@ -149,6 +168,8 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         "highest": max(cursor["highest"], arrived.highest),
         "tables": sorted([d, t, n] for (d, t), n in tables.items()),
         "pending": counts.pending,
+        "waiting": waiting,
+        "newest": max(cursor["newest"], arrived.newest),
         "totals": _add(cursor["totals"], totals),
     }
     shaped = conform(out if counts.rows or counts.ddl else out.limit(0), SCHEMA, {"release": F.lit(number)})
@@ -169,6 +190,8 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         watermarks_before=previous,
         partition_watermarks=seen,
         late_sample=late.sample,
+        waiting=waiting,
+        newest=advanced["newest"],
         total=advanced["totals"],
     )
 
@@ -183,14 +206,18 @@ class _Counts:
     ddl: int
     unkeyed: bool  # some messages name no primary key
     tables: set[tuple[str, str]]
+    missing: Waiting  # where the schema of a row in the window is not known
 
 
 def _count(candidates: DataFrame) -> _Counts:
     """Count row events and DDL in one look. In: change events, `inside` and `taken` BOOLEAN."""
+    # Only `_with_schemas` says whether a row's schema is known.
+    missing = F.col("missing") if "missing" in candidates.columns else F.lit(False)
+    unkeyed = (F.size("key_columns") == 0).alias("unkeyed")
     found = (
         candidates.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)))
-        .groupBy("kind", "database", "table", "inside", "taken", (F.size("key_columns") == 0).alias("unkeyed"))
-        .count()
+        .groupBy("kind", "database", "table", "inside", "taken", unkeyed, missing.alias("missing"))
+        .agg(F.count("*").alias("count"), F.min("commit_ts").alias("first"))
         .collect()
     )
     rows = [r for r in found if r["kind"] == Kind.ROW]
@@ -202,14 +229,59 @@ def _count(candidates: DataFrame) -> _Counts:
         ddl=sum(r["count"] for r in found if r["kind"] == Kind.DDL and r["inside"] and r["taken"]),
         unkeyed=any(r["unkeyed"] for r in window),
         tables={(r["database"], r["table"]) for r in window},
+        missing={(r["database"], r["table"]): r["first"] for r in window if r["missing"]},
     )
 
 
-def _pieces(rows: DataFrame, lake: Lakehouse, *, unkeyed: bool) -> DataFrame:
+def waiting_tables(cursor: Cursor) -> Waiting:
+    """The tables that wait, out of the stage's cursor."""
+    return {(w["database"], w["table"]): w["since"] for w in cursor["waiting"]}
+
+
+def _with_schemas(events: DataFrame, lake: Lakehouse) -> DataFrame:
+    """Give row events the `key_columns` and `mysql_types` of their numbered schema; add `missing`: it is not known."""
+    row = F.col("kind") == str(Kind.ROW)
+    schemas = F.broadcast(numbered_schemas(lake))
+    joined = events.join(schemas, on=["database", "table", "schema_version"], how="left")
+    found = joined.withColumn("schema", F.when(row, schema_of(F.col("schemas"), F.col("table_id"))))
+    given = {c: F.col("schema").getField(c) for c in ("key_columns", "mysql_types")}
+    return found.withColumns(given | {"missing": row & F.col("schema").isNull()}).drop("schemas", "schema")
+
+
+def _waiting(rows: DataFrame) -> list[dict[str, Any]]:
+    """What waits, one entry a table, as `ReleaseReport.waiting`. In: the events in the window that are not released."""
+    first = F.struct(
+        "table_id",
+        "schema_version",
+        "topic",
+        "partition",
+        "offset",
+        F.unix_millis("record_timestamp").alias("record_ms"),
+    )
+    found = (
+        rows.where(F.col("kind") == str(Kind.ROW))
+        .groupBy("database", "table")
+        .agg(
+            F.count("*").alias("events"),
+            F.min("commit_ts").alias("since"),
+            F.min_by(F.when(F.col("missing"), first), F.when(F.col("missing"), F.col("commit_ts"))).alias("first"),
+        )
+        .orderBy("database", "table")
+        .collect()
+    )
+    return [{k: v for k, v in r.asDict().items() if k != "first"} | r["first"].asDict() for r in found]
+
+
+def _keyed(rows: DataFrame, lake: Lakehouse, feed: Feed) -> DataFrame:
+    """Row events with `key_columns` wherever their table is known to have a key."""
+    return _with_schemas(rows, lake) if numbers_schemas(feed) else _resolve_keys(rows, lake)
+
+
+def _pieces(rows: DataFrame, lake: Lakehouse, feed: Feed, *, unkeyed: bool) -> DataFrame:
     """Row events as `changes.pieces` with `copy`; only where there may be tables without a key are copies counted."""
     if not unkeyed:
         return pieces(rows).withColumn("copy", F.lit(0))
-    split = pieces(_resolve_keys(rows, lake))
+    split = pieces(rows if numbers_schemas(feed) else _resolve_keys(rows, lake))
     whole_rows = F.size("key_columns") == 0
     return split.where(~whole_rows).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(whole_rows)))
 
@@ -250,10 +322,11 @@ class _Arrivals:
     late: int
     lowest: int  # commit_ts of the row events
     highest: int
+    newest: int  # Kafka's time, in milliseconds
     watermarks: PartitionWatermarks
 
 
-def _arrivals(new: DataFrame, previous: Watermarks) -> _Arrivals:
+def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting) -> _Arrivals:
     """Count the new row events and the late ones among them; the largest watermark that each partition shows."""
     row = F.col("kind") == str(Kind.ROW)
     found = (
@@ -261,7 +334,8 @@ def _arrivals(new: DataFrame, previous: Watermarks) -> _Arrivals:
         .agg(
             F.max(F.when(F.col("kind") == str(Kind.WATERMARK), F.col("commit_ts"))).alias("watermark"),
             F.count_if(row).alias("rows"),
-            F.count_if(_late_row(previous)).alias("late"),
+            F.count_if(_late_row(previous, held)).alias("late"),
+            F.unix_millis(F.max("record_timestamp")).alias("newest"),
             F.min(F.when(row, F.col("commit_ts"))).alias("lowest"),
             F.max(F.when(row, F.col("commit_ts"))).alias("highest"),
         )
@@ -275,26 +349,53 @@ def _arrivals(new: DataFrame, previous: Watermarks) -> _Arrivals:
         late=sum(r["late"] for r in found),
         lowest=min((r["lowest"] for r in found if r["rows"]), default=0),
         highest=max((r["highest"] for r in found if r["rows"]), default=0),
+        newest=max((r["newest"] or 0 for r in found), default=0),
         watermarks=watermarks,
     )
 
 
-def _at_or_above(previous: Watermarks, topics: Iterable[str]) -> Column:
-    """Whether an event is at or above the watermark that its topic has been released up to."""
+def gate_of(marks: Watermarks, waiting: Waiting) -> Column:
+    """The commit_ts below which an event's table is released: its topic's watermark, or where it waits. BIGINT."""
+    nothing = F.lit(0).cast("bigint")
+    mark = functools.reduce(
+        lambda when, each: when.when(F.col("topic") == each[0], F.lit(each[1])),
+        marks.items(),
+        F.when(F.lit(False), nothing),
+    ).otherwise(nothing)
+    bound = functools.reduce(
+        lambda when, each: when.when(
+            (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
+        ),
+        waiting.items(),
+        F.when(F.lit(False), nothing),
+    )
+    return F.least(mark, bound)  # of NULL and another, the other
+
+
+def _at_or_above(previous: Watermarks, topics: Iterable[str], held: Waiting) -> Column:
+    """Whether an event is at or above what its table has been released up to."""
+    if held:
+        lowest = min([*(previous.get(topic, 0) for topic in topics), *held.values()])
+        return (F.col("commit_ts") >= lowest) & (F.col("commit_ts") >= gate_of(previous, held))
     bounds = {topic: previous.get(topic, 0) for topic in topics}
     exact = [(F.col("topic") == topic) & (F.col("commit_ts") >= bound) for topic, bound in bounds.items()]
     # By the lowest bound, a literal, Delta skips whole files.
     return (F.col("commit_ts") >= min(bounds.values(), default=0)) & functools.reduce(operator.or_, exact)
 
 
-def _late_row(previous: Watermarks) -> Column:
-    """Whether an event is a row event below the watermark that its topic has been released up to."""
+def _late_row(previous: Watermarks, held: Waiting) -> Column:
+    """Whether an event is a row event below what its table has been released up to."""
+    if held:
+        return (F.col("kind") == str(Kind.ROW)) & (F.col("commit_ts") < gate_of(previous, held))
     each = [(F.col("topic") == topic) & (F.col("commit_ts") < bound) for topic, bound in previous.items()]
     return (F.col("kind") == str(Kind.ROW)) & functools.reduce(operator.or_, each, F.lit(False))
 
 
-def _inside(previous: Watermarks, marks: Watermarks) -> Column:
-    """Whether an event lies in its topic's release window."""
+def _inside(previous: Watermarks, marks: Watermarks, held: Waiting, waiting: Waiting) -> Column:
+    """Whether an event lies in its topic's release window, or its table's: `held` begins it, `waiting` ends it."""
+    if held or waiting:
+        commit_ts = F.col("commit_ts")
+        return (commit_ts >= gate_of(previous, held)) & (commit_ts < gate_of(marks, waiting))
     each = [
         F.col("topic").isin(topics) & (F.col("commit_ts") >= start) & (F.col("commit_ts") < end)
         for (start, end), topics in windows(previous, marks).items()
@@ -356,9 +457,12 @@ def _once(ddl: DataFrame) -> DataFrame:
     )
 
 
-def _late(late: DataFrame, table: LakeTable, lake: Lakehouse) -> _Late:
-    """How many late row events were never seen, and a sample of them; what was released before is read by commit_ts."""
-    split = pieces(_resolve_keys(late, lake)).where("weight = 1").persist()
+def _late(late: DataFrame, table: LakeTable) -> _Late:
+    """How many late row events were never seen, and a sample of them; what was released before is read by commit_ts.
+
+    In: row events, `_keyed`.
+    """
+    split = pieces(late).where("weight = 1").persist()
     try:
         bounds = split.agg(F.min("commit_ts"), F.max("commit_ts")).head()
         before = table.read().where((F.col("kind") == str(Kind.ROW)) & F.col("commit_ts").between(*bounds or (0, 0)))

@@ -90,7 +90,8 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
     Args:
         value: STRING, the text on the wire, or NULL.
         mysql_type: the type that the source column had when the value was written.
-        wire: the dialect: `canal-json`, `open-protocol`, or `ddl` for the text of a default (`ddl.Column.default`).
+        wire: the dialect: `canal-json`, `open-protocol`, `simple`, or `ddl` for the text of a default
+            (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
             local time that occurs twice is the earlier instant; one that a clock change leaves out moves forward.
         target: `spark_type(mysql_type)`, or a type that `widen` gave for it.
@@ -136,7 +137,8 @@ _PERMITTED_CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,6})?"
 _PERMITTED_DATES = {
     Family.DATE: rf"^{_PERMITTED_DATE}\z",
     Family.DATETIME: rf"^{_PERMITTED_DATE} {_PERMITTED_CLOCK}\z",
-    Family.TIMESTAMP: r"^0000-00-00 00:00:00([.]0{1,6})?\z",
+    # With a zone beside it in Simple's JSON object.
+    Family.TIMESTAMP: r'^([{].*"value":")?0000-00-00 00:00:00([.]0{1,6})?("[^"]*("[^"]*"){0,2}[}])?\z',
 }
 
 
@@ -231,6 +233,10 @@ def _base64_or_quoted_bytes(value: Column, wish: _Wish) -> Column:
     return F.try_to_binary(value, F.lit("base64"))
 
 
+def _base64_bytes(value: Column, wish: _Wish) -> Column:
+    return _padded(F.try_to_binary(value, F.lit("base64")), wish)
+
+
 # What Go's strconv.Quote writes: characters that can be printed as they are, other bytes and characters as escapes.
 _QUOTED = r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\.?|[^\\]+"
 _ESCAPED = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34, "'": 39}
@@ -308,6 +314,17 @@ def _set_mask(value: Column, wish: _Wish) -> Column:
     return F.when(bits.isNotNull(), F.get(F.transform(F.array(bits), chosen), F.lit(0)))
 
 
+def _wrapped(decoder: _Decoder) -> _Decoder:
+    """A decoder of bits that takes 64 of them as two's complement as well: Simple's Avro sends a set 64th bit as a sign."""
+
+    def decode_either(value: Column, wish: _Wish) -> Column:
+        above = F.lit(str(1 << 64)).cast(DecimalType(20, 0))
+        unsigned = (value.try_cast(DecimalType(20, 0)) + above).cast(StringType())
+        return decoder(F.when(value.rlike(r"^-[1-9][0-9]{0,18}\z"), unsigned).otherwise(value), wish)
+
+    return decode_either
+
+
 def _set_labels(value: Column, wish: _Wish) -> Column:
     labels = wish.type.labels
     if labels is None:
@@ -329,11 +346,22 @@ def _datetime(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every de
 
 
 def _timestamp(value: Column, wish: _Wish) -> Column:
+    return _instant(value, F.lit(wish.time_zone))
+
+
+def _instant(value: Column, zone: Column) -> Column:
     # The zone stands in the text, so the session's own zone does not matter.
-    zoned = F.concat(value, F.lit(" " + wish.time_zone))
+    zoned = F.concat(value, F.lit(" "), zone)
     instant = F.when(value.rlike(rf"^(?!0000){_DATE} {_CLOCK}\z"), zoned.try_cast(TimestampType()))
     low, high = (F.lit(f"{limit} UTC").cast(TimestampType()) for limit in TIMESTAMP_RANGE)
     return F.when(instant.between(low, high), instant)
+
+
+def _located_timestamp(value: Column, wish: _Wish) -> Column:
+    """`{"location": zone, "value": text}`, as the encoder writes it, or a plain text, as the document has it."""
+    located = F.from_json(F.when(value.startswith("{"), value), "location STRING, value STRING")
+    clock = F.coalesce(located["value"], F.when(~value.startswith("{"), value))
+    return _instant(clock, F.coalesce(located["location"], F.lit(wish.time_zone)))
 
 
 def _date_or_datetime(decoder: _Decoder) -> _Decoder:
@@ -380,6 +408,14 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
         # TiDB has no spatial types, and the protocol none.
         "open-protocol": _CANAL_JSON
         | {Family.TEXT: _base64_text, Family.BINARY: _base64_or_quoted_bytes, Family.SPATIAL: _none},
+        "simple": _CANAL_JSON
+        | {
+            Family.BIT: _wrapped(_bit),
+            Family.SET: _wrapped(_set_mask),
+            Family.BINARY: _base64_bytes,
+            Family.TIMESTAMP: _located_timestamp,
+            Family.SPATIAL: _none,
+        },
         # The text of defaults, as cdc_assets.mysql_types.ddl writes it.
         "ddl": _CANAL_JSON
         | {

@@ -5,18 +5,27 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 
 from cdc_assets.feeds import Feed, FeedsError
-from cdc_assets.protocols import canal_json, open_protocol
+from cdc_assets.protocols import canal_json, open_protocol, simple
 
 Decoder = Callable[[DataFrame, Feed], DataFrame]
 
 # A new protocol is one module beside this one, and one line here. A decoder turns raw records into rows of
 # `events.SCHEMA`, at least one for every record.
-DECODERS: dict[str, Decoder] = {"canal-json": canal_json.decode, "open-protocol": open_protocol.decode}
+DECODERS: dict[str, Decoder] = {
+    "canal-json": canal_json.decode,
+    "open-protocol": open_protocol.decode,
+    "simple": simple.decode,
+}
 
 
 def gated(feed: Feed) -> bool:
     """Whether the feed has watermarks, and so a gate that holds back what may not be complete."""
-    return feed.tidb_extension or feed.protocol == "open-protocol"
+    return feed.tidb_extension or feed.protocol in {"open-protocol", "simple"}
+
+
+def numbers_schemas(feed: Feed) -> bool:
+    """Whether a row names its table's schema by number only, and waits until another message has brought that schema."""
+    return feed.protocol == "simple"
 
 
 def require_supported(name: str, feed: Feed) -> None:

@@ -48,7 +48,7 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
     if through > cursor["batch"]:
         new = raw.read().where(F.col("batch") > cursor["batch"])
         if packed_batch > cursor["batch"]:
-            new = unpack(new, feed.protocol)
+            new = unpack(new, feed.wire)
         counted = Observation()
         counts = [F.count_if(F.col("kind") == str(kind)).alias(str(kind)) for kind in Kind]
         events = DECODERS[feed.protocol](new, feed).observe(counted, *counts)

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     ROW = "row"
     DDL = "ddl"
     WATERMARK = "watermark"
+    BOOTSTRAP = "bootstrap"  # the schema of a table, without a position of its own (Simple)
     STATEMENT = "statement"  # the text of a DML statement, beside its row events: counted, and of no further use
     UNDECODABLE = "undecodable"  # holds the record's place; `reason` says why, and the record is in quarantine
 
@@ -63,6 +64,8 @@ SCHEMA = struct(
     # protocols that number their schemas (Simple), and those that tell the place in the binlog (Debezium)
     schema_version=BIGINT,
     table_id=BIGINT,
+    # the table schemas that a ddl or bootstrap event carries (Simple): a JSON array, the one that holds from then on first
+    table_schemas=STRING,
     source=struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
     # why an event is undecodable: a code of the quarantine, and what is to be said of this one
     reason=STRING,

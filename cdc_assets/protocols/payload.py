@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from cdc_assets.protocols import simple_avro
+
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 # No compressed value is larger unpacked: Kafka's own limits are far below.
 _MAX_UNPACKED = 1 << 30
@@ -29,17 +31,22 @@ class Envelope(NamedTuple):
         key: bytes of a record's key that stand before the (first) event's key.
         value: bytes of a record's value that stand before the (first) event's JSON text. Where there are any, they are its
             length: each event has one, and is compressed by itself.
+        plain: what an uncompressed value begins with, where that is not a JSON object.
         claim: where an event names its claim-check file: the field, and the JSON path in it.
     """
 
     key: int
     value: int
     claim: tuple[str, str]
+    plain: tuple[bytes, ...] = ()
 
 
+# By wire format (`Feed.wire`).
 ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
     {
         "canal-json": Envelope(key=0, value=0, claim=("value", "$._tidb.claimCheckLocation")),
+        "simple": Envelope(key=0, value=0, claim=("value", "$.claimCheckLocation")),
+        "simple-avro": Envelope(key=0, value=0, claim=("value", ""), plain=simple_avro.BEGINNINGS),
         # The key begins with the protocol's version.
         "open-protocol": Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl")),
     }
@@ -47,8 +54,12 @@ ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
 
 
 def packed(value: Column, protocol: str) -> Column:
-    """Whether a BINARY value may be compressed: its text does not begin as a JSON object. BOOLEAN, never NULL."""
-    begins = F.substring(value, F.lit(1 + ENVELOPES[protocol].value), F.lit(2))
+    """Whether a BINARY value may be compressed: it does not begin as the protocol's messages do. BOOLEAN, never NULL."""
+    envelope = ENVELOPES[protocol]
+    if envelope.plain:
+        beginning = F.substring(value, F.lit(1), F.lit(len(envelope.plain[0])))
+        return F.coalesce((F.length(value) > 0) & ~beginning.isin(*map(F.lit, envelope.plain)), F.lit(False))
+    begins = F.substring(value, F.lit(1 + envelope.value), F.lit(2))
     # A Snappy block may begin with {, as the size of its content, but none goes on like this.
     plain = begins.isin(*[F.lit(b"{" + second) for second in (b"", b'"', b"}")])
     blank = F.substring(begins, 1, 1).isin(*[F.lit(c) for c in (b" ", b"\n", b"\r", b"\t")])
@@ -100,19 +111,21 @@ def _unpacked_frames(value: bytes) -> bytes:
     return bytes(out)
 
 
-def claim(events: DataFrame, protocol: str, folder: str, place: list[str]) -> DataFrame:
+def claim(events: DataFrame, protocol: str, folder: str, place: list[str], pointer: Column | None = None) -> DataFrame:
     """Put the messages that lie in `folder` (any URI that Spark reads) in the place of those that only point to them.
 
     A file is matched by its base name; it holds a record of one event. An event whose file is not there stays as it is.
 
     In and out: an event a row, out of its envelope: key BINARY, value BINARY, the columns `place` that tell it from others,
-    and more.
+    and more. `pointer` is where an event's file is, STRING or NULL; without it, what stands in the event's JSON text.
     """
     spark, envelope = events.sparkSession, ENVELOPES[protocol]
-    field, path = envelope.claim
-    name = path.rsplit(".", 1)[-1]
-    pointer = F.get_json_object(F.col(field).cast("string"), path)
-    pointing = events.where(F.contains(F.col(field), F.lit(f'"{name}"'.encode())) & pointer.isNotNull())
+    if pointer is None:
+        field, path = envelope.claim
+        name = path.rsplit(".", 1)[-1]
+        named = F.contains(F.col(field), F.lit(f'"{name}"'.encode()))
+        pointer = F.when(named, F.get_json_object(F.col(field).cast("string"), path))
+    pointing = events.where(pointer.isNotNull())
     claims = [
         (*r[:-1], r["location"].rsplit("/", 1)[-1])
         for r in pointing.select(*place, pointer.alias("location")).collect()

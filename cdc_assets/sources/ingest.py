@@ -70,7 +70,7 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     changed = [name for name, state in files.items() if cursor["files"].get(name) != state]
     if not changed:
         return IngestReport(held=cursor["offsets"])
-    lines = read_lines(lake.spark, folder, changed).withColumn("packed", packed(F.col("value"), feed.protocol))
+    lines = read_lines(lake.spark, folder, changed).withColumn("packed", packed(F.col("value"), feed.wire))
     if sum(files[name][0] for name in changed) < _PARSED_TWICE:
         return _take_in(lake, folder, files, changed, lines, cursor)
     lines.persist(StorageLevel.DISK_ONLY)

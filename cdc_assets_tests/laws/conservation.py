@@ -67,20 +67,25 @@ def _classes(lake: Lakehouse, feed: Feed, events: list[dict[str, Any]], rows: li
     """The class of each row event, from the watermarks that each release went by.
 
     A batch is looked at by the first release whose cursor has passed it; what was then below the watermark released
-    before is late.
+    before is late. A table that waits for a schema is released up to its first waiting event.
     """
     log = lake.released_changes.delta().history().select("version", "userMetadata").orderBy("version").collect()
     cursors = [json.loads(c["userMetadata"]) for c in log if c["userMetadata"]]
     assert [c["sequence"] for c in cursors] == list(range(1, len(cursors) + 1))
     before: list[dict[str, int]] = [{}, *[c["watermarks"] for c in cursors]]
+    waits = [{}, *[{(w["database"], w["table"]): w["since"] for w in c["waiting"]} for c in cursors]]
     _watermarks_are_right(feed, cursors, events)
+
+    def gate(release: int, event: dict[str, Any]) -> int:
+        mark = before[release].get(event["topic"], 0)
+        return min(mark, waits[release].get((event["database"], event["table"]), mark))
 
     def classify(event: dict[str, Any]) -> str:
         looked_at = next((n for n, c in enumerate(cursors) if c["batch"] >= event["batch"]), None)
         assert looked_at is not None, "an event that the gate has not looked at"
-        if event["commit_ts"] < before[looked_at].get(event["topic"], 0):
+        if event["commit_ts"] < gate(looked_at, event):
             return "late"
-        if event["commit_ts"] >= before[-1].get(event["topic"], 0):
+        if event["commit_ts"] >= gate(-1, event):
             return "pending"
         return "window" if _takes(feed, f"{event['database']}.{event['table']}") else "excluded"
 

@@ -1,0 +1,43 @@
+"""The column types of the Simple Protocol (`ticdc-simple-protocol`): what its table schemas say, as the text of MySQL types.
+
+The document's section "Column definition" gives a type in parts: `mysqlType`, `length`, `decimal`, `elements`, `unsigned`,
+`zerofill`. What TiCDC's encoder, as recorded, puts there beyond the document is noted where it is read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cdc_assets.mysql_types.types import INTEGERS, NUMBERS, MySQLType, UnknownType, parse_type
+
+_WITH_LENGTH = INTEGERS | {"char", "varchar", "binary", "varbinary", "bit"}
+_WITH_FRACTION = frozenset({"datetime", "timestamp", "time"})
+
+
+def type_text(data_type: Mapping[str, Any]) -> str:
+    """The text of a MySQL type out of a `dataType`; a `mysqlType` that MySQL does not have stays as it is.
+
+    In: `mysqlType` STRING and, where they apply, `length`, `decimal` (absent when zero), `elements`, `unsigned`,
+    `zerofill`.
+    """
+    try:
+        named = parse_type(data_type["mysqlType"])
+    except UnknownType:
+        return str(data_type["mysqlType"])
+    # What the name itself says counts: the document's reference table writes `bigint unsigned`.
+    return str(named if named.length is not None or named.labels is not None else _completed(named, data_type))
+
+
+def _completed(named: MySQLType, data_type: Mapping[str, Any]) -> MySQLType:
+    length, fraction = data_type.get("length"), data_type.get("decimal") or 0
+    if named.base in NUMBERS:  # the encoder calls YEAR and BIT unsigned as well
+        unsigned = named.unsigned or bool(data_type.get("unsigned"))
+        named = replace(named, unsigned=unsigned, zerofill=named.zerofill or bool(data_type.get("zerofill")))
+    if named.base == "decimal" and length:
+        return replace(named, length=length, scale=fraction)
+    if named.base in {"enum", "set"} and data_type.get("elements"):
+        return replace(named, labels=tuple(data_type["elements"]))
+    if named.base in _WITH_FRACTION and fraction > 0:
+        return replace(named, length=fraction)  # `length` counts the characters of the text
+    # A length that says nothing (float and double: the width on the screen; text and blob: what they hold) is left out.
+    return replace(named, length=length) if named.base in _WITH_LENGTH and length else named

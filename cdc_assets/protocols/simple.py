@@ -1,0 +1,189 @@
+"""TiCDC Simple Protocol (`ticdc-simple-protocol`): raw records -> change events. One message a record, one event a message.
+
+A row says which version of its table's schema it was written under, and nothing of the columns' types and keys: those are
+in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keeps.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.feeds import Feed
+from cdc_assets.protocols import simple_avro
+from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
+from cdc_assets.protocols.payload import LZ4_MAGIC, claim
+from cdc_assets.quarantine import Reason
+from cdc_assets.schema import conform
+
+VERSION = 1
+
+_COLUMN = (
+    "STRUCT<name: STRING, dataType: STRUCT<mysqlType: STRING, charset: STRING, collate: STRING, length: BIGINT, "
+    "decimal: INT, elements: ARRAY<STRING>, unsigned: BOOLEAN, zerofill: BOOLEAN>, nullable: BOOLEAN, default: STRING>"
+)
+_INDEX = "STRUCT<name: STRING, unique: BOOLEAN, primary: BOOLEAN, nullable: BOOLEAN, columns: ARRAY<STRING>>"
+_TABLE = (
+    "STRUCT<schema: STRING, `table`: STRING, tableID: BIGINT, version: BIGINT, "
+    f"columns: ARRAY<{_COLUMN}>, indexes: ARRAY<{_INDEX}>>"
+)
+_FIELDS = {
+    "version": "INT",
+    "type": "STRING",
+    "sql": "STRING",
+    "commitTs": "BIGINT",
+    "tableSchema": _TABLE,
+    "preTableSchema": _TABLE,
+    "database": "STRING",
+    "table": "STRING",
+    "tableID": "BIGINT",
+    "schemaVersion": "BIGINT",
+    "claimCheckLocation": "STRING",
+    "handleKeyOnly": "BOOLEAN",
+    # Row images: in JSON, objects under STRING come out as their own text.
+    "data": "STRING",
+    "old": "STRING",
+}
+# One parse of the whole message.
+_MESSAGE = f"STRUCT<{', '.join(f'`{name}`: {kind}' for name, kind in _FIELDS.items())}>"
+
+_OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+_DDL_TYPES = ["CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"]
+
+
+def decode(raw: DataFrame, feed: Feed) -> DataFrame:
+    """Decode records of `raw_records` into rows of `events.SCHEMA`, one for each record.
+
+    In: topic, partition, offset, batch, timestamp, value BINARY. A record that cannot be decoded becomes one event of
+    kind `undecodable` with its `reason`. Rows have `schema_version` and `table_id`; ddl and bootstrap events have
+    `table_schemas`, and of the first of them `schema_version` and `table_id`. A bootstrap has no position (its commitTs
+    means nothing), a ddl without a schema no table. Both encodings give the same images, values as text; of Avro,
+    `wire_types` keeps each value's branch.
+    """
+    avro = feed.encoding == "avro"
+    if feed.claim_check:
+        pointer = simple_avro.claim_check(F.col("value")) if avro else None
+        raw = claim(raw, feed.wire, feed.claim_check, ["topic", "partition", "offset"], pointer)
+    messages = (_of_avro if avro else _of_json)(raw.withColumn("record_timestamp", F.col("timestamp")))
+    judged = messages.withColumn("reason", F.coalesce(_unreadable(), F.col("broken"), _wrong()))
+    fine, kind = F.col("reason").isNull(), _kind()
+    row = fine & (kind == str(Kind.ROW))
+    ddl, bootstrap = fine & (kind == str(Kind.DDL)), fine & (kind == str(Kind.BOOTSTRAP))
+    carried = F.array_compact(F.array("tableSchema", "preTableSchema"))
+    named = F.coalesce("tableSchema", "preTableSchema")
+    decoded = {
+        "index": F.lit(0),
+        "kind": F.when(fine, kind).otherwise(str(Kind.UNDECODABLE)),
+        "op": F.when(row, _op()),
+        "database": F.when(row, F.col("database")).otherwise(named["schema"]),
+        "table": F.when(row, F.col("table")).otherwise(named["table"]),
+        "commit_ts": F.when(~bootstrap, F.col("commitTs")),
+        "source_ms": F.when(~bootstrap, F.shiftright("commitTs", TSO_LOGICAL_BITS)),
+        "before": F.when(row, F.col("old")),
+        "after": F.when(row, F.col("data")),
+        "wire_types": F.when(row, F.col("branches")),
+        "ddl_type": F.when(ddl, F.col("type")),
+        "ddl_statement": F.when(ddl, F.col("sql")),
+        "schema_version": F.when(row, F.col("schemaVersion")).otherwise(named["version"]),
+        "table_id": F.when(row, F.col("tableID")).otherwise(named["tableID"]),
+        "table_schemas": F.when((ddl | bootstrap) & named.isNotNull(), F.to_json(carried)),
+    }
+    return conform(judged, SCHEMA, decoded)
+
+
+_PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
+
+
+def _of_json(raw: DataFrame) -> DataFrame:
+    """The fields of JSON messages. Out: `_PLACE`, `_FIELDS`, `broken` STRING (the reason, else null), `branches` (null)."""
+    text = F.col("value").cast("string")
+    parsed = raw.select(*_PLACE, parse(text, _MESSAGE).alias("parsed"))
+    broken = F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8)).when(unparsed("parsed"), why_unparsed(text))
+    return parsed.select(*_PLACE, broken.alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
+
+
+def _of_avro(raw: DataFrame) -> DataFrame:
+    """The fields of Avro messages. Out: as `_of_json`."""
+    parsed = raw.select(*_PLACE, simple_avro.parse(F.col("value")).alias("parsed"))
+    fields = simple_avro.fields(F.col("parsed"))
+    typed = [fields[name].cast(kind).alias(name) for name, kind in _FIELDS.items()]
+    read = parsed.select(*_PLACE, "parsed", *typed, fields["branches"].alias("branches"))
+    broken = F.when(simple_avro.unparsed(F.col("parsed")), str(Reason.MALFORMED_AVRO)).when(
+        simple_avro.invalid_text(F.col("parsed"), F.concat_ws("", "data", "old")), str(Reason.INVALID_UTF8)
+    )
+    return read.withColumn("broken", broken).drop("parsed")
+
+
+def _kind() -> Column:
+    """What a message is; null for a type that the protocol does not have."""
+    message_type = F.col("type")
+    return (
+        F.when(message_type.isin(*_OPS), str(Kind.ROW))
+        .when(message_type == "WATERMARK", str(Kind.WATERMARK))
+        .when(message_type == "BOOTSTRAP", str(Kind.BOOTSTRAP))
+        .when(message_type.isin(*_DDL_TYPES), str(Kind.DDL))
+    )
+
+
+def _op() -> Column:
+    table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
+    return F.try_element_at(table, F.col("type"))
+
+
+def _unreadable() -> Column:
+    """Why a value is no message at all, whatever the encoding; else null."""
+    return (
+        F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
+        .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
+        .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
+    )
+
+
+def _wrong() -> Column:
+    """Why a message cannot be used; null when it can."""
+    kind, commit_ts = _kind(), F.col("commitTs")
+    row, ddl, bootstrap = (kind == str(each) for each in (Kind.ROW, Kind.DDL, Kind.BOOTSTRAP))
+    database = F.coalesce("database", "tableSchema.schema", "preTableSchema.schema")
+    table = F.coalesce("table", "tableSchema.table", "preTableSchema.table")
+    lacks_statement = ddl & (F.coalesce(F.length("sql"), F.lit(0)) == 0)
+    lacks_schema = bootstrap & F.col("tableSchema").isNull()
+    schemas = [F.col(each) for each in ("tableSchema", "preTableSchema")]
+    return (
+        F.when(F.col("version").isNull() | F.col("type").isNull(), str(Reason.MISSING_FIELD))
+        .when((F.col("version") != VERSION) | kind.isNull(), str(Reason.UNKNOWN_TYPE))
+        .when(F.col("claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
+        .when(F.col("handleKeyOnly"), str(Reason.HANDLE_KEY_ONLY))
+        .when(~bootstrap & commit_ts.isNull(), str(Reason.MISSING_FIELD))
+        .when((~bootstrap & (commit_ts < 0)) | name_too_long(database, table), str(Reason.WRONG_TYPE))
+        .when(row & ~_whole_row(), str(Reason.MISSING_FIELD))
+        .when(lacks_statement | lacks_schema, str(Reason.MISSING_FIELD))
+        .when(_incomplete(schemas[0]) | _incomplete(schemas[1]), str(Reason.MISSING_FIELD))
+        .when(_ambiguous(schemas[0]) | _ambiguous(schemas[1]), str(Reason.WRONG_TYPE))
+    )
+
+
+def _whole_row() -> Column:
+    """Whether a row message names its table and schema, and has the images of its type. BOOLEAN, never NULL."""
+    named = (F.length("database") > 0) & (F.length("table") > 0)
+    numbered = F.col("tableID").isNotNull() & F.col("schemaVersion").isNotNull()
+    after, before = (F.coalesce(F.col(image).rlike("^[{](?![}])"), F.lit(False)) for image in ("data", "old"))
+    images = (after | (F.col("type") == "DELETE")) & (before | (F.col("type") == "INSERT"))
+    return F.coalesce(named & numbered & images, F.lit(False))
+
+
+def _incomplete(table: Column) -> Column:
+    """Whether a table schema that is there lacks what a row needs of it. BOOLEAN, never NULL."""
+    named = (F.length(table["schema"]) > 0) & (F.length(table["table"]) > 0)
+    numbered = table["tableID"].isNotNull() & table["version"].isNotNull()
+    columns = F.forall(table["columns"], lambda c: (F.length(c["name"]) > 0) & c["dataType"]["mysqlType"].isNotNull())
+    keys = F.forall(
+        F.coalesce(table["indexes"], F.array().cast(f"array<{_INDEX}>")),
+        lambda i: F.forall(i["columns"], lambda name: name.isNotNull()),
+    )
+    whole = named & numbered & (F.size(table["columns"]) > 0) & columns & keys
+    return table.isNotNull() & ~F.coalesce(whole, F.lit(False))
+
+
+def _ambiguous(table: Column) -> Column:
+    """Whether two columns of a table schema have one name, which no table can have. BOOLEAN, never NULL."""
+    names = F.transform(table["columns"], lambda c: F.lower(c["name"]))
+    return F.coalesce(F.size(names) != F.size(F.array_distinct(names)), F.lit(False))

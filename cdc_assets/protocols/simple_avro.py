@@ -1,0 +1,196 @@
+"""The Avro encoding of the Simple Protocol (`ticdc-simple-protocol-avro`): values -> the struct that JSON messages make.
+
+A value is one raw Avro datum: no magic, no header, no schema id. Its schema, a union of twelve records at the top, stands
+here, as the wire has nothing but the order of its fields.
+"""
+
+import json
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+# The branch of `Message` in the union at the top, as every value begins; a row's goes on with the symbol and the branch DML.
+_MESSAGE_BRANCH = b"\x16"
+_DML_BEGINS = _MESSAGE_BRANCH + b"\x06\x06"
+# A message's first bytes: the branch, then the type's symbol, then the payload's branch, which are numbered alike.
+BEGINNINGS = tuple(_MESSAGE_BRANCH + 2 * bytes([2 * n]) for n in range(4))
+
+_Schema = str | dict[str, Any] | list[Any]
+
+
+def _record(name: str, /, **fields: _Schema) -> _Schema:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+def _enum(name: str, *symbols: str) -> _Schema:
+    return {"type": "enum", "name": name, "symbols": list(symbols)}
+
+
+def _array(items: _Schema) -> _Schema:
+    return {"type": "array", "items": items}
+
+
+def _maybe(schema: _Schema) -> _Schema:
+    return ["null", schema]
+
+
+_DATA_TYPE = _record(
+    "DataType",
+    mysqlType="string",
+    charset="string",
+    collate="string",
+    length="long",
+    decimal=_maybe("int"),
+    elements=_maybe(_array("string")),
+    unsigned=_maybe("boolean"),
+    zerofill=_maybe("boolean"),
+)
+_COLUMN = _record("ColumnSchema", name="string", dataType=_DATA_TYPE, nullable="boolean", default=_maybe("string"))
+_INDEX = _record(
+    "IndexSchema", name="string", unique="boolean", primary="boolean", nullable="boolean", columns=_array("string")
+)
+_TABLE = _record(
+    "TableSchema",
+    database="string",
+    table="string",
+    tableID="long",
+    version="long",
+    columns=_array(_COLUMN),
+    indexes=_array(_INDEX),
+)
+_CHECKSUM = _record("Checksum", version="int", corrupted="boolean", current="long", previous="long")
+_WATERMARK = _record("Watermark", version="int", commitTs="long", buildTs="long")
+_BOOTSTRAP = _record("Bootstrap", version="int", buildTs="long", tableSchema=_TABLE)
+_DDL = _record(
+    "DDL",
+    version="int",
+    type=_enum("DDLType", "CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX", "QUERY"),
+    sql="string",
+    commitTs="long",
+    buildTs="long",
+    tableSchema=_maybe("TableSchema"),
+    preTableSchema=_maybe("TableSchema"),
+)
+_TIMESTAMP = _record("Timestamp", location="string", value="string")
+_UNSIGNED = _record("UnsignedBigint", value="long")
+_VALUE = ["null", "long", "float", "double", "string", "bytes", _TIMESTAMP, _UNSIGNED]
+BRANCHES = ("long", "float", "double", "string", "bytes", "Timestamp", "UnsignedBigint")
+_DML = _record(
+    "DML",
+    version="int",
+    database="string",
+    table="string",
+    tableID="long",
+    type=_enum("DMLType", "INSERT", "UPDATE", "DELETE"),
+    commitTs="long",
+    buildTs="long",
+    schemaVersion="long",
+    claimCheckLocation=_maybe("string"),
+    handleKeyOnly=_maybe("boolean"),
+    checksum=_maybe(_CHECKSUM),
+    data=_maybe({"type": "map", "values": _VALUE}),
+    # The named types of a value are defined above.
+    old=_maybe({"type": "map", "values": [*_VALUE[:-2], "Timestamp", "UnsignedBigint"]}),
+)
+_MESSAGE = _record(
+    "Message",
+    type=_enum("MessageType", "WATERMARK", "BOOTSTRAP", "DDL", "DML"),
+    payload=[_WATERMARK, _BOOTSTRAP, _DDL, _DML],
+)
+# Alone, a reader stops at the end of the datum, whatever follows; and what was cut may still be whole. With these bytes put
+# behind it, and read as a part of it, neither passes.
+_END = b"\x00end\xff\x16\x80\x01"
+_CLOSED = json.dumps(_record("Closed", message=_MESSAGE, end={"type": "fixed", "name": "End", "size": len(_END)}))
+
+
+def parse(value: Column) -> Column:
+    """Read a BINARY value; null where it is no whole message. Out: STRUCT, for the functions below."""
+    body = F.when(value.startswith(F.lit(_MESSAGE_BRANCH)), F.concat(F.substr(value, F.lit(2)), F.lit(_END)))
+    return from_avro(body, _CLOSED, {"mode": "PERMISSIVE"})
+
+
+def unparsed(parsed: Column) -> Column:
+    """Whether a value was no whole message, or its type is not that of its payload. BOOLEAN, never NULL."""
+    payload = parsed["message"]["payload"]
+    fits = [
+        (parsed["message"]["type"] == kind) & payload[f"member{n}"].isNotNull()
+        for n, kind in enumerate(("WATERMARK", "BOOTSTRAP", "DDL", "DML"))
+    ]
+    one = fits[0] | fits[1] | fits[2] | fits[3]
+    return ~F.coalesce((parsed["end"] == F.lit(_END)) & one, F.lit(False))
+
+
+def fields(parsed: Column) -> dict[str, Column]:
+    """The fields of a message under the names that JSON has for them, and `branches`.
+
+    Row images are the text of JSON objects, in which each value has the text that JSON has for it; `branches` is one, too:
+    column -> branch of the union that the (new) value came in.
+    """
+    payload = parsed["message"]["payload"]
+    watermark, bootstrap, ddl, dml = (payload[f"member{n}"] for n in range(4))
+    kind = F.coalesce(dml["type"], ddl["type"], parsed["message"]["type"])
+    row = {name: dml[name] for name in ("database", "table", "tableID", "schemaVersion")}
+    large = {name: dml[name] for name in ("claimCheckLocation", "handleKeyOnly")}
+    return {
+        "version": F.coalesce(*[each["version"] for each in (dml, watermark, ddl, bootstrap)]),
+        "type": kind,
+        "sql": ddl["sql"],
+        "commitTs": F.coalesce(*[each["commitTs"] for each in (dml, watermark, ddl)]),
+        "tableSchema": F.coalesce(bootstrap["tableSchema"], ddl["tableSchema"]),
+        "preTableSchema": ddl["preTableSchema"],
+        **row,
+        **large,
+        "data": _image(dml["data"]),
+        "old": _image(dml["old"]),
+        "branches": F.to_json(F.transform_values(F.coalesce(dml["data"], dml["old"]), lambda _, v: _branch(v))),
+    }
+
+
+def invalid_text(parsed: Column, images: Column) -> Column:
+    """Whether a text of a message is not UTF-8. `images`: its row images as text, in which what is wrong is U+FFFD."""
+    payload = parsed["message"]["payload"]
+    ddl, dml = payload["member2"], payload["member3"]
+
+    def wrong(text: Column) -> Column:
+        return F.coalesce(~F.is_valid_utf8(text), F.lit(False))
+
+    def wrong_image(image: Column) -> Column:
+        values = F.exists(F.map_values(image), lambda v: wrong(v["member3"]))
+        return F.coalesce(values | F.exists(F.map_keys(image), wrong), F.lit(False))
+
+    suspicious = F.contains(images, F.lit("\ufffd"))
+    names = wrong(ddl["sql"]) | wrong(dml["database"]) | wrong(dml["table"])
+    return names | (suspicious & (wrong_image(dml["data"]) | wrong_image(dml["old"])))
+
+
+def claim_check(value: Column) -> Column:
+    """The location that a BINARY value names instead of its row; null for most."""
+    row = F.when(value.startswith(F.lit(_DML_BEGINS)), value)
+    return parse(row)["message"]["payload"]["member3"]["claimCheckLocation"]
+
+
+def _image(values: Column) -> Column:
+    return F.to_json(F.transform_values(values, lambda _, v: _text(v)))
+
+
+def _text(value: Column) -> Column:
+    """A value's text in JSON: bytes in base64, a TIMESTAMP as the text of its object, a big number without its sign."""
+    number = value["member6"]["value"]
+    above = F.lit(str(1 << 64)).cast("decimal(20,0)")
+    unsigned = F.when(number < 0, (number.cast("decimal(20,0)") + above).cast("string")).otherwise(
+        number.cast("string")
+    )
+    return F.coalesce(
+        value["member3"],
+        *[value[f"member{n}"].cast("string") for n in (0, 1, 2)],
+        F.translate(F.base64(value["member4"]), "\r\n", ""),  # Spark breaks it into lines
+        F.when(value["member5"].isNotNull(), F.to_json(value["member5"])),
+        unsigned,
+    )
+
+
+def _branch(value: Column) -> Column:
+    branches = [F.when(value[f"member{n}"].isNotNull(), name) for n, name in enumerate(BRANCHES)]
+    return F.coalesce(*branches)

@@ -1,0 +1,135 @@
+"""Simple Protocol: every recorded scenario in both encodings, cut into runs, and read from every place in the middle."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.laws.test_dialects import TICDC, check_states, check_versions, row_same, ticdc_types, truth
+from cdc_assets_tests.support import Chain, Record, bytes_of, histories, read_lines, record
+
+SCENARIOS = ["large", "nopk", "orders", "types", "tz"]
+KEYLESS = "nokey"
+# All of them in one feed, each in a topic of its own: their tables differ (nopk_raw has nopk's, and is another test's).
+TOGETHER = [*SCENARIOS, KEYLESS]
+
+
+def records_of(config: str) -> list[Record]:
+    """The scenarios side by side, as they would come in: the first records of each, then the next."""
+    streams = [[r | {"topic": s} for r in read_lines(TICDC / config / s)] for s in TOGETHER]
+    placed = [(n / len(stream), r) for stream in streams for n, r in enumerate(stream)]
+    return [r for _, r in sorted(placed, key=lambda p: p[0])]
+
+
+@pytest.fixture(scope="module")
+def json_in_one_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    made = Chain(spark, tmp_path_factory.mktemp("json"), protocol="simple")
+    made.add(records_of("simple-json"))
+    made.run()
+    return made
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_versions_are_the_recorded_truth(scenario: str, json_in_one_run: Chain) -> None:
+    assert check_versions(json_in_one_run, scenario)
+
+
+def test_rows_without_a_key_are_the_recorded_truth(json_in_one_run: Chain) -> None:
+    check_states(json_in_one_run, KEYLESS)
+
+
+def test_every_record_is_accounted_for(json_in_one_run: Chain) -> None:
+    counts = conserved(json_in_one_run.lake, json_in_one_run.feed)
+    assert (counts.undecodable, counts.late) == (0, 0)
+    assert {q["reason"] for q in json_in_one_run.quarantine()} == {"zero_date"}
+
+
+def test_avro_in_three_runs_makes_the_histories_of_json_in_one(
+    json_in_one_run: Chain, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The same events from both encodings, equal column by column, however they are cut into runs."""
+    made = Chain(spark, tmp_path, protocol="simple", encoding="avro")
+    records = records_of("simple-avro")
+    for n in range(3):
+        made.add(records[len(records) * n // 3 : len(records) * (n + 1) // 3])
+        made.run()
+    conserved(made.lake, made.feed)
+    assert histories(made.lake) == histories(json_in_one_run.lake)
+
+
+# --- from the middle
+
+
+def renamed(line: Record, database: str) -> Record:
+    """A recorded JSON message of another database, in a topic of its own."""
+    text = bytes_of(line).decode().replace('"shop"', json.dumps(database)).replace("`shop`", f"`{database}`")
+    return record(text.encode(), line["partition"], line["offset"], topic=database) | {"timestamp": line["timestamp"]}
+
+
+def replayed(events: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """(from, to, row) of each version that the events of a table make, by hand: what was there before them is unknown."""
+    versions: list[list[Any]] = []
+    for event in events:
+        for version in versions:
+            if version[1] is None and all(version[2][c] == event["key"][c] for c in event["key_cols"]):
+                version[1] = event["commit_ts"]
+        if event["after"] is not None:
+            versions.append([event["commit_ts"], None, event["after"]])
+    return [tuple(version) for version in versions]
+
+
+def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing wrong is released, and everything once the bootstrap has come.
+
+    The stream has one table, whose rows come under one schema, then under another, each brought once: each start is a
+    database of its own.
+    """
+    stream = read_lines(TICDC / "simple-json/tz")
+    messages = [json.loads(bytes_of(line)) for line in stream]
+    altered = next(n for n, m in enumerate(messages) if m["type"] == "ALTER")
+    watermark = next(m["commitTs"] for m in messages if m["type"] == "WATERMARK")
+    rows = [n for n, m in enumerate(messages) if "schemaVersion" in m]
+    made = Chain(spark, tmp_path, protocol="simple")
+    for start in range(len(stream)):
+        made.add(renamed(line, f"from_{start}") for line in stream[start:])
+    first = made.run().release
+    conserved(made.lake, made.feed)
+    # Below the watermark, those before the ALTER know both schemas, those after it none.
+    behind = {start: [n for n in rows if n >= max(start, altered) and messages[n]["commitTs"] < watermark] for start in
+              range(altered + 1, len(stream))}  # fmt: skip
+    waiting = {(w["database"], w["events"], w["since"]) for w in first.waiting}
+    assert waiting == {(f"from_{s}", len(ns), messages[ns[0]]["commitTs"]) for s, ns in behind.items() if ns}
+    assert {w["schema_version"] for w in first.waiting} == {messages[altered]["tableSchema"]["version"]}
+
+    # Now the changefeed sends its bootstrap, and a watermark above everything.
+    late = [
+        {
+            "version": 1,
+            "type": "BOOTSTRAP",
+            "commitTs": 0,
+            "buildTs": 0,
+            "tableSchema": messages[altered]["tableSchema"],
+        },
+        {"version": 1, "type": "WATERMARK", "commitTs": messages[rows[-1]]["commitTs"] + 1, "buildTs": 0},
+    ]
+    for start in range(len(stream)):
+        made.add(renamed(record(m, 0, 100 + n), f"from_{start}") for n, m in enumerate(late))
+    second = made.run().release
+    counts = conserved(made.lake, made.feed)
+    assert (second.waiting, second.pending, counts.pending, counts.late) == ([], 0, 0, 0)
+    assert counts.released == counts.rows
+    types = ticdc_types("tz")["shop", "tz_c_t"]
+    changes = [e for e in truth(TICDC, "tz", "events") if e["op"] != "ddl"]
+    for start in range(len(stream)):
+        sent = {(m["commitTs"], (m.get("data") or m["old"])["id"]) for m in messages[start:] if "schemaVersion" in m}
+        wanted = replayed(e for e in changes if (e["commit_ts"], str(e["key"]["id"])) in sent)
+        assert len(wanted) >= 1
+        got = made.history("tz_c_t", f"from_{start}")
+        for from_ts, to_ts, row in wanted:
+            there = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
+            assert any(row_same(row, r, types, zone="Asia/Tokyo") for r in there), (start, row, there)
+        assert len(got) == len(wanted)

@@ -1,0 +1,262 @@
+"""The Simple Protocol's decoder: the document's examples, both encodings, and what is not as it should be."""
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.feeds import Feed
+from cdc_assets.protocols.payload import packed
+from cdc_assets.protocols.simple import decode
+from cdc_assets.quarantine import MESSAGES, Reason
+from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.protocols.simple_encoder import Table, column, watermark
+from cdc_assets_tests.support import RECORDED, Chain, bytes_of, make_feed, read_lines, record
+
+TICDC = RECORDED / "ticdc"
+USER = Table()
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    return make_feed(tmp_path, protocol="simple")
+
+
+@pytest.fixture
+def avro_feed(tmp_path: Path) -> Feed:
+    return make_feed(tmp_path, protocol="simple", encoding="avro")
+
+
+def decoded(spark: SparkSession, feed: Feed, values: Iterable[bytes | None]) -> list[dict[str, Any]]:
+    """The events of records, which have the offsets 0, 1, ... of one partition."""
+    rows = [("t", 0, offset, None, 1, b"", value, []) for offset, value in enumerate(values)]
+    events = decode(spark.createDataFrame(rows, SCHEMA).coalesce(1), feed)
+    return sorted((r.asDict() for r in events.collect()), key=lambda e: e["offset"])
+
+
+def text(message: object) -> bytes:
+    return json.dumps(message, ensure_ascii=False).encode()
+
+
+# --- the document's examples
+
+JOHN = {"age": "25", "id": "1", "name": "John Doe", "score": "90.5"}
+BETTER = JOHN | {"score": "95"}
+_COLUMNS = (
+    column("id", "int", nullable=False),
+    column("name", "varchar", charset="utf8mb4", collate="utf8mb4_bin", length=255),
+    column("age", "int"),
+    column("score", "float", length=12),
+)
+DOCUMENT = Table(columns=_COLUMNS)
+AFTER_ALTER = DOCUMENT.under(447987408682614791, None, column("createTime", "timestamp", length=19))
+ALTER = "ALTER TABLE `user` ADD COLUMN `createTime` TIMESTAMP"
+EXAMPLES = [
+    AFTER_ALTER.ddl("ALTER", ALTER, 447987408682614795, before=DOCUMENT),
+    DOCUMENT.row("INSERT", 447984084414103554, data=JOHN),
+    DOCUMENT.row("UPDATE", 447984099186180098, data=BETTER, old=JOHN),
+    DOCUMENT.row("DELETE", 447984114259722243, old=BETTER),
+    watermark(447984124732375041),
+    Table("new_user", columns=_COLUMNS).bootstrap(),
+]
+
+
+def test_the_documents_examples(spark: SparkSession, feed: Feed) -> None:
+    events = decoded(spark, feed, map(text, EXAMPLES))
+    assert [(e["kind"], e["op"], e["database"], e["table"], e["commit_ts"]) for e in events] == [
+        ("ddl", None, "simple", "user", 447987408682614795),
+        ("row", "insert", "simple", "user", 447984084414103554),
+        ("row", "update", "simple", "user", 447984099186180098),
+        ("row", "delete", "simple", "user", 447984114259722243),
+        ("watermark", None, None, None, 447984124732375041),
+        # commitTs 0 is meaningless: a bootstrap has no place among the events
+        ("bootstrap", None, "simple", "new_user", None),
+    ]
+    assert [(e["schema_version"], e["table_id"]) for e in events] == [
+        (447987408682614791, 148),
+        *[(447984074911121426, 148)] * 3,
+        (None, None),
+        (447984074911121426, 148),
+    ]
+    images = [tuple(image and json.loads(image) for image in (e["before"], e["after"])) for e in events]
+    assert images == [(None, None), (None, JOHN), (JOHN, BETTER), (BETTER, None), (None, None), (None, None)]
+    assert (events[0]["ddl_type"], events[0]["ddl_statement"]) == ("ALTER", ALTER)
+    carried = [[(s["version"], [c["name"] for c in s["columns"]]) for s in json.loads(e["table_schemas"] or "[]")]
+               for e in events]  # fmt: skip
+    before = (447984074911121426, ["id", "name", "age", "score"])
+    after = (447987408682614791, ["id", "name", "age", "score", "createTime"])
+    assert carried == [[after, before], [], [], [], [], [before]]
+    assert events[1]["source_ms"] == 447984084414103554 >> 18
+    assert {e["mysql_types"] for e in events} == {None}, "a row has no types of its own"
+
+
+def test_null_and_absent_are_different(spark: SparkSession, feed: Feed) -> None:
+    rows = [USER.row("INSERT", 5, data={"id": "1", "v": None}), USER.row("INSERT", 5, data={"id": "1"})]
+    events = decoded(spark, feed, map(text, rows))
+    assert [json.loads(e["after"]) for e in events] == [{"id": "1", "v": None}, {"id": "1"}]
+
+
+def test_both_encodings_give_the_same_events(spark: SparkSession, feed: Feed, avro_feed: Feed) -> None:
+    """The recorded types, extremes and NULLs included: all that does not depend on the encoding, and the images' text."""
+    as_json, as_avro = (
+        decoded(spark, each, [bytes_of(line) for line in read_lines(TICDC / config / "types")])
+        for each, config in ((feed, "simple-json"), (avro_feed, "simple-avro"))
+    )
+    same = ["kind", "op", "database", "table", "commit_ts", "schema_version", "table_id", "ddl_type", "ddl_statement"]
+    assert [[e[c] for c in same] for e in as_avro] == [[e[c] for c in same] for e in as_json]
+    assert "undecodable" not in {e["kind"] for e in as_json}
+    floats = {"c_float", "c_float_u", "c_double", "c_double2"}
+    wrapped = {"c_bit64", "c_set64"}  # no type tells them in Avro: two's complement until they are cast
+    compared = 0
+    for one, other in zip(as_json, as_avro, strict=True):
+        for image in ("before", "after"):
+            want, got = (json.loads(e[image] or "{}") for e in (one, other))
+            assert want.keys() == got.keys()
+            for name, value in want.items():
+                compared += 1
+                if value is None or got[name] is None:
+                    assert value is got[name], name
+                elif isinstance(value, dict):
+                    assert json.loads(got[name]) == value
+                elif name in floats:
+                    assert float(got[name]) == pytest.approx(float(value), rel=2e-7)
+                elif name in wrapped:
+                    assert int(got[name]) % 2**64 == int(value)
+                else:
+                    assert got[name] == value, name
+    assert compared > 1000
+    branches = json.loads(next(e for e in as_avro if e["kind"] == "row")["wire_types"])
+    assert (branches["id"], branches["c_bigint_u"], branches["c_float"]) == ("long", "UnsignedBigint", "float")
+    assert (branches["c_blob"], branches["c_timestamp0"], branches["c_date"]) == ("bytes", "Timestamp", "string")
+
+
+# --- what is not as it should be
+
+INSERT = USER.insert(5, 1, "one")
+UPDATE = USER.update(5, 1, "one", "two")
+BOOTSTRAP = USER.bootstrap()
+MALFORMED, WRONG_TYPE, MISSING = Reason.MALFORMED_JSON, Reason.WRONG_TYPE, Reason.MISSING_FIELD
+
+
+def without(message: dict[str, Any], *fields: str) -> bytes:
+    return text({k: v for k, v in message.items() if k not in fields})
+
+
+def with_schema(**fields: Any) -> bytes:
+    return text(BOOTSTRAP | {"tableSchema": USER.schema | fields})
+
+
+BAD: dict[str, tuple[bytes | None, Reason]] = {
+    "null value": (None, Reason.NULL_VALUE),
+    "empty value": (b"", Reason.EMPTY_VALUE),
+    "lz4 frame, cut": (b"\x04\x22\x4d\x18\x64\x40\xa7\xff\x00\x00\x00cut", Reason.BAD_COMPRESSION),
+    "invalid UTF-8": (text(INSERT).replace(b"one", b"\xc3\x28"), Reason.INVALID_UTF8),
+    "cut": (text(INSERT)[:-3], MALFORMED),
+    "something behind": (text(INSERT) + b"{}", MALFORMED),
+    "Avro": (b"\x16\x00\x00\x02\x02\x02", MALFORMED),
+    "an array": (b"[1]", WRONG_TYPE),
+    "commitTs as text": (text(INSERT | {"commitTs": "soon"}), WRONG_TYPE),
+    "commitTs below zero": (text(INSERT | {"commitTs": -1}), WRONG_TYPE),
+    "a name of 65 characters": (text(INSERT | {"table": "t" * 65}), WRONG_TYPE),
+    "columns that are no list": (with_schema(columns={}), WRONG_TYPE),
+    "two columns of one name": (with_schema(columns=[column("a", "int"), column("A", "int")]), WRONG_TYPE),
+    "no type": (without(INSERT, "type"), MISSING),
+    "no version": (without(INSERT, "version"), MISSING),
+    "another version": (text(INSERT | {"version": 2}), Reason.UNKNOWN_TYPE),
+    "another type": (text(INSERT | {"type": "UPSERT"}), Reason.UNKNOWN_TYPE),
+    "a row without commitTs": (without(INSERT, "commitTs"), MISSING),
+    "a row without schemaVersion": (without(INSERT, "schemaVersion"), MISSING),
+    "a row without tableID": (without(INSERT, "tableID"), MISSING),
+    "a row without its table": (text(INSERT | {"table": ""}), MISSING),
+    "an insert without data": (without(INSERT, "data"), MISSING),
+    "an insert of nothing": (text(INSERT | {"data": {}}), MISSING),
+    "an insert of a text": (text(INSERT | {"data": "row"}), MISSING),
+    "an update without old": (without(UPDATE, "old"), MISSING),
+    "a delete without old": (without(UPDATE | {"type": "DELETE"}, "old"), MISSING),
+    "a watermark without commitTs": (without(watermark(5), "commitTs"), MISSING),
+    "a bootstrap without its schema": (without(BOOTSTRAP, "tableSchema"), MISSING),
+    "a schema without columns": (with_schema(columns=[]), MISSING),
+    "a schema without version": (with_schema(version=None), MISSING),
+    "a column without name": (with_schema(columns=[column("", "int")]), MISSING),
+    "a column without type": (with_schema(columns=[{"name": "a"}]), MISSING),
+    "an index without columns": (with_schema(indexes=[{"name": "i", "primary": True}]), MISSING),
+    "a statement without text": (text(USER.ddl("ALTER", "", 5)), MISSING),
+    "a key alone": (text(INSERT | {"handleKeyOnly": True}), Reason.HANDLE_KEY_ONLY),
+    "a row elsewhere": (text(INSERT | {"claimCheckLocation": "s3://b/c.json"}), Reason.CLAIM_CHECK),
+}
+
+
+def test_what_json_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> None:
+    """Each with its reason, and harming nothing: a good row among them arrives."""
+    made = Chain(spark, tmp_path, protocol="simple")
+    good = [text(m) for m in (BOOTSTRAP, USER.insert(6, 9, "good"), watermark(10))]
+    values = [*[value for value, _ in BAD.values()], *good]
+    made.add(record(value, offset=n) for n, value in enumerate(values))
+    made.run()
+    found = {q["offset"]: q for q in made.quarantine()}
+    told = {name: found[n]["reason"] if n in found else None for n, name in enumerate(BAD)}
+    assert told == {name: str(reason) for name, (_, reason) in BAD.items()}
+    assert all(q["message"].startswith(MESSAGES[Reason(q["reason"])]) for q in found.values())
+    assert [r["v"] for r in made.history("user", "simple")] == ["good"]
+    assert conserved(made.lake, made.feed).undecodable == len(BAD)
+
+
+def avro_length(number: int) -> bytes:
+    """A zigzag varint, as the Avro specification has it ("Binary Encoding")."""
+    rest, out = (number << 1) & (2**64 - 1) if number >= 0 else (-number << 1) - 1, b""
+    while rest >= 128:
+        out, rest = out + bytes([rest & 127 | 128]), rest >> 7
+    return out + bytes([rest])
+
+
+def test_what_avro_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> None:
+    """Cut at every byte, with something behind, with any byte changed, with lengths that no memory holds."""
+    values = [bytes_of(line) for line in read_lines(TICDC / "simple-avro/large")]
+    kinds = {value[1]: value for value in values}
+    mark, bootstrap, row = kinds[0], kinds[2], min((v for v in values if v[1] == 6), key=len)
+    cut = [whole[:n] for whole in (mark, bootstrap, row) for n in range(1, len(whole))]
+    longer = [whole + more for whole in (mark, bootstrap, row) for more in (b"\0", whole, b"\x16" * 30)]
+    head = b"\x16\x02\x02" + avro_length(1) * 2 + b"\x02d\x02t" + avro_length(1) * 2  # up to the number of columns
+    lengths = [avro_length(n) for n in (2**30, 2**31 - 9, 2**31, 2**62, -5, -(2**62))]
+    huge = [*[head + n for n in lengths], *[b"\x16\x06\x06\x02" + n + b"shop" for n in lengths]]
+    mixed = [b"\x16\x06" + mark[2:], b"\x14" + mark[1:], b"{}", b"\x16"]
+    broken = [*cut, *longer, *huge, *mixed]
+    named = [
+        (mark[:3] + b"\x04" + mark[4:], Reason.UNKNOWN_TYPE),  # version 2
+        (row.replace(b"short", b"sh\xffrt"), Reason.INVALID_UTF8),
+        (row.replace(b"title", b"ti\xffle"), Reason.INVALID_UTF8),
+        (b"", Reason.EMPTY_VALUE),
+        (None, Reason.NULL_VALUE),
+    ]
+    assert b"short" in row
+    rng = random.Random(6)
+    whole = [mark, bootstrap, row] * 200
+    flipped = [(at := rng.randrange(3, len(w))) and w[:at] + bytes([w[at] ^ 1 << rng.randrange(8)]) + w[at + 1 :] for w in
+               whole]  # fmt: skip
+    made = Chain(spark, tmp_path, protocol="simple", encoding="avro")
+    everything = [*broken, *[value for value, _ in named], *flipped]
+    made.add(record(value, offset=n) for n, value in enumerate(everything))
+    made.run()
+    found = {q["offset"]: q["reason"] for q in made.quarantine() if q["stage"] == "decode"}
+    assert [everything[n] for n in range(len(broken)) if found.get(n) != "malformed_avro"] == []
+    assert [found.get(len(broken) + n) for n in range(len(named))] == [str(reason) for _, reason in named]
+    # Not every changed byte can be told (a letter for another), but each record is accounted for, and many are.
+    counts = conserved(made.lake, made.feed)
+    assert counts.records == len(everything)
+    assert counts.undecodable > len(broken) + len(named) + 100
+
+
+def test_what_may_be_compressed(spark: SparkSession) -> None:
+    """No recorded message looks compressed; JSON is none in an Avro feed, nor Avro in a JSON feed."""
+    for wire, other in (("simple", "simple-avro"), ("simple-avro", "simple")):
+        config = {"simple": "simple-json"}.get(wire, wire)
+        frame = spark.createDataFrame(
+            [(bytes_of(line),) for line in read_lines(TICDC / config / "nopk")], "value BINARY"
+        )
+        found = frame.select(packed(frame["value"], wire), packed(frame["value"], other)).distinct().collect()
+        assert [tuple(r) for r in found] == [(False, True)]

@@ -27,6 +27,7 @@ COLUMNS = {
     "after": "The row after the change, a JSON object.",
     "mysql_types": "Column -> MySQL type, as the message has it (Open Protocol: type code and flags).",
     "jdbc_types": "Column -> java.sql.Types code, as the message has it.",
+    "wire_types": "Column -> branch of the union that its value came in (Simple in Avro).",
     "ddl_type": "The kind of statement, as the message has it.",
     "ddl_statement": "The statement's text.",
     "schema_version": "The schema's number, from protocols that have one.",

@@ -56,9 +56,10 @@ SCHEMA = struct(
     before=STRING,
     after=STRING,
     # column -> type as the message has it (Open Protocol: {"t": type code, "f": flags}); Canal-JSON: column -> code of
-    # java.sql.Types
+    # java.sql.Types; Simple in Avro: column -> branch of the union that its value came in
     mysql_types=STRING,
     jdbc_types=STRING,
+    wire_types=STRING,
     ddl_type=STRING,
     ddl_statement=STRING,
     # protocols that number their schemas (Simple), and those that tell the place in the binlog (Debezium)

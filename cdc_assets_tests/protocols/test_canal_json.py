@@ -47,6 +47,7 @@ NOTHING = {
     "before": None,
     "after": None,
     "mysql_types": None,
+    "wire_types": None,
     "jdbc_types": None,
     "ddl_type": None,
     "ddl_statement": None,

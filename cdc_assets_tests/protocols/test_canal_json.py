@@ -48,6 +48,7 @@ NOTHING = {
     "after": None,
     "mysql_types": None,
     "wire_types": None,
+    "table_schemas": None,
     "jdbc_types": None,
     "ddl_type": None,
     "ddl_statement": None,

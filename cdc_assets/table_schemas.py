@@ -120,6 +120,20 @@ def numbered_schemas(lake: Lakehouse) -> DataFrame:
     return rows.groupBy("database", "table", "schema_version").agg(F.map_from_entries(entries).alias("schemas"))
 
 
+def carried_schemas(events: DataFrame, known: DataFrame | None) -> list[dict[str, Any]]:
+    """The numbered schemas in `known` (rows of table_schemas) and those that DDL and bootstrap events carry, each once.
+
+    Out: rows of `SCHEMA`.
+    """
+    carrying = events.where(F.col("table_schemas").isNotNull())
+    found = carrying.groupBy("table_schemas").agg(F.min(F.struct("topic", "partition", "offset")).alias("at")).collect()
+    rows = [row for r in found for row in _numbered(r["at"].asDict() | {"table_schemas": r["table_schemas"]})]
+    if known is not None:
+        learnt = known.where(F.col("schema_version").isNotNull()).collect()
+        rows = [r.asDict(recursive=True) for r in learnt] + rows
+    return list({_number(row): row for row in reversed(rows)}.values())
+
+
 def schema_of(schemas: SparkColumn, table_id: SparkColumn) -> SparkColumn:
     """The schema of a row out of the `schemas` of its table's name and version; null when it is not known.
 

@@ -362,14 +362,18 @@ def gate_of(marks: Watermarks, waiting: Waiting) -> Column:
         marks.items(),
         F.when(F.lit(False), nothing),
     ).otherwise(nothing)
-    bound = functools.reduce(
+    return F.least(mark, waiting_since(waiting))  # of NULL and another, the other
+
+
+def waiting_since(waiting: Waiting) -> Column:
+    """The commit_ts from which on an event's table waits. BIGINT; NULL where it does not."""
+    return functools.reduce(
         lambda when, each: when.when(
             (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
         ),
         waiting.items(),
-        F.when(F.lit(False), nothing),
+        F.when(F.lit(False), F.lit(0).cast("bigint")),
     )
-    return F.least(mark, bound)  # of NULL and another, the other
 
 
 def _at_or_above(previous: Watermarks, topics: Iterable[str], held: Waiting) -> Column:

@@ -6,6 +6,7 @@ The document's section "Column definition" gives a type in parts: `mysqlType`, `
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.mysql_types.types import INTEGERS, NUMBERS, MySQLType, UnknownType, parse_type
@@ -41,3 +42,27 @@ def _completed(named: MySQLType, data_type: Mapping[str, Any]) -> MySQLType:
         return replace(named, length=fraction)  # `length` counts the characters of the text
     # A length that says nothing (float and double: the width on the screen; text and blob: what they hold) is left out.
     return replace(named, length=length) if named.base in _WITH_LENGTH and length else named
+
+
+_LARGEST = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1, "long": (1 << 32) - 1}
+
+
+def largest_length(mysql_type: MySQLType) -> int | None:
+    """How many bytes a text or blob holds; None for other types."""
+    size, kind = mysql_type.base[:-4], mysql_type.base[-4:]
+    return _LARGEST[size] if kind in {"text", "blob"} and size in _LARGEST else None
+
+
+# What a value that is not NULL is on the wire: in JSON a string, in Avro a branch of the union of values. The document's
+# section "mysqlType reference table"; UnsignedBigint, Timestamp and JSON's object are what TiCDC's encoder, as recorded,
+# sends instead.
+_LONG, _TEXT, _BYTES = ("string", "long"), ("string",), ("string", "bytes")
+WIRE_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    dict.fromkeys([*INTEGERS, "year", "enum", "set", "bit"], _LONG)
+    | {"bigint unsigned": ("string", "long", "UnsignedBigint")}
+    | {"float": ("string", "float"), "double": ("string", "double")}
+    | dict.fromkeys(["decimal", "varchar", "char", "tinytext", "text", "mediumtext", "longtext"], _TEXT)
+    | dict.fromkeys(["date", "datetime", "time", "json"], _TEXT)
+    | {"timestamp": ("string", "object", "Timestamp")}
+    | dict.fromkeys(["varbinary", "binary", "tinyblob", "blob", "mediumblob", "longblob"], _BYTES)
+)

@@ -1,0 +1,203 @@
+"""What the values of Simple Protocol messages are, held against the schema that they name and the reference table.
+
+The reference is `ticdc-simple-protocol`, sections "TableSchema definition" and "mysqlType reference table", as
+`mysql_types.simple` and `mysql_types.reference` have it.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pandera.pandas as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name
+from cdc_assets.mysql_types.reference import TYPES, Family, value_range
+from cdc_assets.mysql_types.simple import WIRE_TYPES, largest_length
+from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.protocols.events import Kind
+from cdc_assets.schema import BIGINT, BOOLEAN, STRING, array, struct
+from cdc_assets.table_schemas import carried_schemas, schema_of
+
+_WHAT = [*WHERE, "mysql_type", "nullable", "wire_type", "value_class"]
+_OTHER = "other"
+_NOT_NULL = "null in a column that is NOT NULL"
+_TOO_LONG = "too long"
+
+
+class _Limits(NamedTuple):
+    """What a value of a column may be: an integer in [low, high], or a text of so many characters or bytes."""
+
+    name: str
+    type: str
+    nullable: bool
+    low: str | None = None
+    high: str | None = None
+    characters: int | None = None
+    bytes: int | None = None
+
+
+_COLUMN = struct(name=STRING, type=STRING, nullable=BOOLEAN, low=STRING, high=STRING, characters=BIGINT, bytes=BIGINT)
+_SCHEMA = struct(database=STRING, table=STRING, schema_version=BIGINT, table_id=BIGINT, columns=array(_COLUMN))
+
+
+def rules(known: DataFrame | None) -> Rules:
+    """What holds for the messages of a feed; `known` are its table_schemas, beside those that the events carry."""
+    return Rules(
+        observe=partial(observe, known=known),
+        codes=value_schema(),
+        called="value",
+        what=tuple(_WHAT),
+        expected=_expected,
+    )
+
+
+def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
+    """Boil row events down to their observations: a (table, column, type, NULL or not, wire type, class of value).
+
+    In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`. Rows whose schema neither brings are left out:
+    they wait, and are looked at when it has come. In an UPDATE the new row counts.
+    """
+    schemas = [
+        (s["database"], s["table"], s["schema_version"], s["table_id"], [limits_of(c) for c in s["columns"]])
+        for s in carried_schemas(events, known)
+    ]
+    frame = events.sparkSession.createDataFrame(schemas, _SCHEMA)
+    by_name = F.map_from_entries(F.transform("columns", lambda c: F.struct(c["name"], c)))
+    entries = F.collect_list(F.struct("table_id", by_name))
+    by_version = frame.groupBy("database", "table", "schema_version").agg(F.map_from_entries(entries).alias("schemas"))
+    rows = events.where(F.col("kind") == str(Kind.ROW))
+    joined = rows.join(F.broadcast(by_version), on=["database", "table", "schema_version"])
+    values = (
+        joined.withColumn("columns", schema_of(F.col("schemas"), F.col("table_id")))
+        .where(F.col("columns").isNotNull())
+        .select(
+            *WHERE[:2],
+            *SEEN[1:4],
+            "columns",
+            F.from_json("wire_types", "MAP<STRING, STRING>").alias("branches"),
+            F.explode(F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>")).alias("column", "value"),
+        )
+    )
+    name = F.col("column")
+    typed = values.select(
+        *WHERE,
+        *SEEN[1:4],
+        F.try_element_at("columns", name).alias("c"),
+        F.coalesce(F.try_element_at("branches", name), _json_type(F.col("value"))).alias("wire_type"),
+        F.col("value").cast("string").alias("text"),
+    )
+    by = [*WHERE, "mysql_type", "nullable", "wire_type", "value_class"]
+    classed = typed.select(
+        *WHERE,
+        F.col("c.type").alias("mysql_type"),
+        F.col("c.nullable").alias("nullable"),
+        "wire_type",
+        _value_class().alias("value_class"),
+        F.struct(*SEEN[1:4], F.substring("text", 1, 200).alias("sample_value")).alias("at"),
+    )
+    found = classed.groupBy(*by).agg(F.count("*").alias("events"), F.min("at").alias("at")).collect()
+    observations = [{c: r[c] for c in by} | {"events": r["events"]} | r["at"].asDict() for r in found]
+    return pd.DataFrame(observations, columns=[*_WHAT, *SEEN])
+
+
+def limits_of(column: Mapping[str, Any]) -> _Limits:
+    """The limits of a column of a table schema."""
+    plain = _Limits(column["name"], column["type"], column["nullable"] is not False)
+    mysql_type = parsed(column["type"])
+    if mysql_type is None:
+        return plain
+    family = TYPES[mysql_type.base].family
+    if (limits := _integers(mysql_type)) is not None:
+        return plain._replace(low=str(limits[0]), high=str(limits[1]))
+    if family in {Family.TEXT, Family.BINARY}:
+        # MySQL counts a text's bytes in a character set of its own, in which a character has one at least.
+        longest = mysql_type.length or largest_length(mysql_type)
+        return plain._replace(characters=longest) if family is Family.TEXT else plain._replace(bytes=longest)
+    return plain
+
+
+def _integers(mysql_type: MySQLType) -> tuple[int, int] | None:
+    """The smallest and largest number that a value is on the wire; None for other than numbers."""
+    family, labels = TYPES[mysql_type.base].family, len(mysql_type.labels or ())
+    if family is Family.ENUM:
+        return (0, labels) if labels else None
+    if family in {Family.SET, Family.BIT}:
+        width = labels if family is Family.SET else mysql_type.length
+        high = (1 << (width or 64)) - 1
+        return (-(1 << 63) if high >= 1 << 63 else 0, high)  # Avro has no unsigned numbers
+    if family is Family.YEAR:
+        return (0, 2155)
+    limits = value_range(mysql_type)
+    return (limits.low, limits.high) if limits else None
+
+
+def _json_type(value: Column) -> Column:
+    schema = F.schema_of_variant(value)
+    return (
+        F.when(value.isNull() | (schema == "VOID"), NULL)
+        .when(schema == "STRING", "string")
+        .when(schema.startswith("OBJECT"), "object")
+        .otherwise(_OTHER)
+    )
+
+
+def _value_class() -> Column:
+    text, column = F.col("text"), F.col("c")
+    number = F.when(text.rlike(r"^-?[0-9]+\z"), text.try_cast("decimal(38,0)"))
+    inside = number.between(column["low"].cast("decimal(38,0)"), column["high"].cast("decimal(38,0)"))
+    padding = F.length(text) - F.length(F.rtrim(text, F.lit("=")))
+    in_base64 = F.length(text) / 4 * 3 - padding
+    long = (F.length(text) > column["characters"]) | (in_base64 > column["bytes"])
+    return (
+        F.when(text.isNull(), F.when(~column["nullable"], _NOT_NULL).otherwise(NULL))
+        .when(inside, F.concat(column["low"], F.lit(".."), column["high"]))
+        .when(column["low"].isNotNull(), OUTSIDE)
+        .when(F.coalesce(long, F.lit(False)), _TOO_LONG)
+        .otherwise(ANY)
+    )
+
+
+def value_schema() -> pa.DataFrameSchema:
+    """Every column is one of its schema, NULL only where it may be, and every value as its type prescribes."""
+    known = pa.Check(
+        lambda frame: frame["mysql_type"].notna(), name="column_known", error="not a column of its schema version"
+    )
+    null = pa.Check(lambda frame: frame["value_class"] != _NOT_NULL, name="nullable", error="NULL in a NOT NULL column")
+    fits = pa.Check(
+        lambda frame: ~frame["value_class"].isin([OUTSIDE, _TOO_LONG]),
+        name="value_fits_type",
+        error="outside the range, or the length, of the type",
+    )
+    wire = pa.Check(
+        lambda frame: pd.Series(
+            [_wire_fits(t, w) for t, w in zip(frame["mysql_type"], frame["wire_type"], strict=True)], index=frame.index
+        ),
+        name="wire_type_fits",
+        error="not the JSON type or Avro branch of the type",
+    )
+    return pa.DataFrameSchema({}, checks=[known, null, fits, wire])
+
+
+def _allowed(text: str | None) -> tuple[str, ...]:
+    mysql_type = parsed(text)
+    if mysql_type is None:
+        return ()
+    unsigned = f"{mysql_type.base} unsigned" if mysql_type.unsigned else mysql_type.base
+    return WIRE_TYPES.get(unsigned) or WIRE_TYPES.get(mysql_type.base, ())
+
+
+def _wire_fits(text: str | None, wire_type: str) -> bool:
+    """A type that is not known has no wire type: that is another check's."""
+    return wire_type == NULL or not _allowed(text) or wire_type in _allowed(text)
+
+
+def _expected(row: Mapping[str, Any]) -> dict[str, Any]:
+    mysql_type = parsed(row["mysql_type"])
+    limits = mysql_type and _integers(mysql_type)
+    longest = mysql_type and (mysql_type.length or largest_length(mysql_type))
+    size = f"at most {longest} long" if longest and not limits else None
+    told = [" or ".join(_allowed(row["mysql_type"])), range_name(*limits) if limits else size]
+    return {"expected": ", ".join(t for t in told if t)}

@@ -1,0 +1,121 @@
+"""The type checks of Simple: what the recorded encoder sends passes, and each rule is broken by what breaks it alone."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc_assets.checks.simple_types import limits_of
+from cdc_assets.checks.type_mapping import check_types
+from cdc_assets.protocols.simple import decode
+from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets.table_schemas import SCHEMA as REGISTRY
+from cdc_assets_tests.protocols.simple_encoder import Table, column
+from cdc_assets_tests.support import RECORDED, bytes_of, make_feed, read_lines, record
+
+TABLE = Table(
+    columns=(
+        column("id", "int", nullable=False),
+        column("v", "varchar", length=3),
+        column("b", "varbinary", length=4),
+        column("n", "tinyint", unsigned=True),
+        column("e", "enum", elements=["x", "y"]),
+        column("s", "set", elements=["x", "y"]),
+        column("ts", "timestamp"),
+        column("odd", "vector"),
+    )
+)
+FINE = {"id": "1", "v": "日本語", "b": "AAECAw==", "n": "255", "e": "2", "s": "3", "ts": "2024-01-02 03:04:05"}
+# column and value -> what is wrong with them
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "a column of another version": ("w", "7", "not a column of its schema version"),
+    "NULL in a key": ("id", None, "NULL in a NOT NULL column"),
+    "a text too long": ("v", "four", "outside the range, or the length, of the type"),
+    "too many bytes": ("b", "AAECAwQ=", "outside the range, or the length, of the type"),
+    "below zero": ("n", "-1", "outside the range, or the length, of the type"),
+    "no number": ("n", "1.5", "outside the range, or the length, of the type"),
+    "no such label": ("e", "3", "outside the range, or the length, of the type"),
+    "no such labels": ("s", "4", "outside the range, or the length, of the type"),
+    "a number of JSON": ("n", 7, "not the JSON type or Avro branch of the type"),
+    "an object": ("v", {"a": "b"}, "not the JSON type or Avro branch of the type"),
+}
+
+
+def events_of(spark: SparkSession, values: list[bytes], **settings: str) -> tuple[DataFrame, Any]:
+    feed = make_feed(RECORDED, protocol="simple", **settings)
+    rows = [("t", 0, offset, None, 1, b"", value, []) for offset, value in enumerate(values)]
+    return decode(spark.createDataFrame(rows, SCHEMA).coalesce(1), feed), feed
+
+
+@pytest.mark.parametrize("encoding", ["json", "avro"])
+def test_the_recorded_encoder_keeps_the_rules(encoding: str, spark: SparkSession) -> None:
+    streams = [read_lines(RECORDED / f"ticdc/simple-{encoding}" / scenario) for scenario in ("types", "tz", "nopk")]
+    events, feed = events_of(spark, [bytes_of(line) for stream in streams for line in stream], encoding=encoding)
+    found = check_types(events, feed)
+    assert found.mysql_types.passed, found.mysql_types.violations
+    assert found.codes.passed, found.codes.violations
+    seen = {o["column"] for o in found.codes.metadata["observations"]}
+    # `types` has every type that there is.
+    assert {c["name"] for c in read_lines(RECORDED / "ticdc/truth/types.tables")[0]["columns"]} <= seen
+    classes = {o["value_class"] for o in found.codes.metadata["observations"] if o["column"] == "c_bigint_u"}
+    assert classes == {"null", "0..18446744073709551615"}
+
+
+def test_each_rule_is_broken_alone(spark: SparkSession) -> None:
+    rows = [FINE, *[FINE | {name: value} for name, value, _ in BROKEN.values()]]
+    values = [TABLE.bootstrap(), *[TABLE.row("INSERT", n + 1, data=row) for n, row in enumerate(rows)]]
+    # A row whose schema nobody has brought is not judged: it waits.
+    values.append(TABLE.under(9).row("INSERT", 99, data={"what": 1}))
+    events, feed = events_of(spark, [bytes_of(record(v)) for v in values])
+    found = check_types(events, feed)
+    assert not found.codes.passed
+    told = {(v["column"], v["offset"]): v["verdict"] for v in found.codes.violations}
+    # The bootstrap has offset 0, the row that is fine 1.
+    assert told == {(name, n + 2): verdict for n, (name, _, verdict) in enumerate(BROKEN.values())}
+    assert found.mysql_types.passed, "nobody has used the column of an unknown type"
+
+
+def test_an_unknown_type_is_the_other_checks(spark: SparkSession) -> None:
+    values = [TABLE.bootstrap(), TABLE.row("INSERT", 1, data=FINE | {"odd": "[1,2]"})]
+    events, feed = events_of(spark, [bytes_of(record(v)) for v in values])
+    found = check_types(events, feed)
+    assert found.codes.passed
+    assert [(v["column"], v["mysql_type"]) for v in found.mysql_types.violations] == [("odd", "vector")]
+
+
+def test_schemas_learnt_before_count(spark: SparkSession) -> None:
+    """A row's schema may have come with an earlier batch: then table_schemas has it."""
+    events, feed = events_of(spark, [bytes_of(record(TABLE.row("INSERT", 1, data=FINE | {"w": "7"})))])
+    assert check_types(events, feed).observations == 0
+    columns = [{"name": n, "type": "text", "nullable": True, "default": None, "generated": None} for n in FINE]
+    learnt = {
+        "database": "simple",
+        "table": "user",
+        "table_id": 148,
+        "schema_version": TABLE.version,
+        "columns": columns,
+    }
+    known = spark.createDataFrame([dict.fromkeys(REGISTRY.names) | learnt], REGISTRY)
+    found = check_types(events, feed, known)
+    assert [v["column"] for v in found.codes.violations] == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("mysql_type", "limits"),
+    [
+        ("bigint unsigned", ("0", str(2**64 - 1), None, None)),
+        ("mediumint(9)", (str(-(2**23)), str(2**23 - 1), None, None)),
+        ("bit(10)", ("0", "1023", None, None)),
+        ("bit(64)", (str(-(2**63)), str(2**64 - 1), None, None)),  # two's complement in Avro
+        ("enum('a','b')", ("0", "2", None, None)),  # 0: MySQL's empty error value
+        ("year", ("0", "2155", None, None)),
+        ("char(3)", (None, None, 3, None)),
+        ("tinytext", (None, None, 255, None)),
+        ("binary(3)", (None, None, None, 3)),
+        ("mediumblob", (None, None, None, 2**24 - 1)),
+        ("date", (None, None, None, None)),
+    ],
+)
+def test_limits(mysql_type: str, limits: tuple[Any, ...]) -> None:
+    found = limits_of({"name": "c", "type": mysql_type, "nullable": True})
+    assert (found.low, found.high, found.characters, found.bytes) == limits

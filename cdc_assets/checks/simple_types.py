@@ -65,8 +65,7 @@ def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
         for s in carried_schemas(events, known)
     ]
     frame = events.sparkSession.createDataFrame(schemas, _SCHEMA)
-    by_name = F.map_from_entries(F.transform("columns", lambda c: F.struct(c["name"], c)))
-    entries = F.collect_list(F.struct("table_id", by_name))
+    entries = F.collect_list(F.struct("table_id", "columns"))
     by_version = frame.groupBy("database", "table", "schema_version").agg(F.map_from_entries(entries).alias("schemas"))
     rows = events.where(F.col("kind") == str(Kind.ROW))
     joined = rows.join(F.broadcast(by_version), on=["database", "table", "schema_version"])
@@ -76,7 +75,7 @@ def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
         .select(
             *WHERE[:2],
             *SEEN[1:4],
-            "columns",
+            F.map_from_entries(F.transform("columns", lambda c: F.struct(c["name"], c))).alias("columns"),
             F.from_json("wire_types", "MAP<STRING, STRING>").alias("branches"),
             F.explode(F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>")).alias("column", "value"),
         )

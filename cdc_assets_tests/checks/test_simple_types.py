@@ -19,13 +19,23 @@ TABLE = Table(
         column("v", "varchar", length=3),
         column("b", "varbinary", length=4),
         column("n", "tinyint", unsigned=True),
+        column("m", "mediumint"),
         column("e", "enum", elements=["x", "y"]),
         column("s", "set", elements=["x", "y"]),
         column("ts", "timestamp"),
         column("odd", "vector"),
     )
 )
-FINE = {"id": "1", "v": "日本語", "b": "AAECAw==", "n": "255", "e": "2", "s": "3", "ts": "2024-01-02 03:04:05"}
+FINE = {
+    "id": "1",
+    "v": "日本語",
+    "b": "AAECAw==",
+    "n": "255",
+    "m": "-1",
+    "e": "2",
+    "s": "3",
+    "ts": "2024-01-02 03:04:05",
+}
 # column and value -> what is wrong with them
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "a column of another version": ("w", "7", "not a column of its schema version"),
@@ -33,11 +43,11 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "a text too long": ("v", "four", "outside the range, or the length, of the type"),
     "too many bytes": ("b", "AAECAwQ=", "outside the range, or the length, of the type"),
     "below zero": ("n", "-1", "outside the range, or the length, of the type"),
-    "no number": ("n", "1.5", "outside the range, or the length, of the type"),
+    "no number": ("m", "1.5", "outside the range, or the length, of the type"),
     "no such label": ("e", "3", "outside the range, or the length, of the type"),
     "no such labels": ("s", "4", "outside the range, or the length, of the type"),
     "a number of JSON": ("n", 7, "not the JSON type or Avro branch of the type"),
-    "an object": ("v", {"a": "b"}, "not the JSON type or Avro branch of the type"),
+    "an object": ("v", {}, "not the JSON type or Avro branch of the type"),
 }
 
 

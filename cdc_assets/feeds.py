@@ -10,6 +10,7 @@ import os
 import re
 import zoneinfo
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast, get_args
@@ -36,6 +37,9 @@ ProtocolName = Literal["canal-json", "open-protocol", "simple", "debezium"]
 Encoding = Literal["json", "avro"]
 GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
+OnDataLoss = Literal["fail", "skip"]
+# Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
+StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
 Setting = str | int | float | bool
 
 _Loc = tuple[str | int, ...]
@@ -74,6 +78,45 @@ def _begins_with(prefix: str) -> Callable[[str], str]:
         return key
 
     return check
+
+
+# Spark's reader sets these itself, or a field of its own does.
+_TAKEN_OPTIONS = (
+    "kafka.bootstrap.servers",
+    "kafka.auto.offset.reset",
+    "kafka.enable.auto.commit",
+    "kafka.interceptor.classes",
+    "kafka.key.deserializer",
+    "kafka.value.deserializer",
+)
+
+
+def _free_option(key: str) -> str:
+    if key in _TAKEN_OPTIONS:
+        _reject(f"keys other than {', '.join(_TAKEN_OPTIONS)}")
+    return key
+
+
+_STARTING_OFFSETS = (
+    "earliest, latest, an instant such as 2024-05-01T00:00:00Z, or a mapping of topics to {partition: offset}"
+)
+
+
+def _starting_offsets(value: object) -> StartingOffsets:
+    if value in ("earliest", "latest"):
+        return cast("StartingOffsets", value)
+    if isinstance(value, str):
+        try:
+            instant = datetime.fromisoformat(value)
+        except ValueError:
+            instant = None
+        if instant and instant.tzinfo:
+            return instant
+    if isinstance(value, dict) and value and all(isinstance(each, dict) and each for each in value.values()):
+        pairs = [pair for each in value.values() for pair in each.items()]
+        if all(str(number).isdecimal() and type(offset) is int and offset >= 0 for number, offset in pairs):
+            return {topic: {int(number): offset for number, offset in each.items()} for topic, each in value.items()}
+    _reject(_STARTING_OFFSETS)
 
 
 def _setting(value: object) -> Setting:
@@ -166,7 +209,9 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _FeedName = Annotated[str, AfterValidator(_feed_name)]
 _SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
 _Setting = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would report each of its types
-_OptionKey = Annotated[str, AfterValidator(_begins_with("kafka."))]
+_OptionKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_free_option)]
+_StartingOffsets = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
+_WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
 _Option = Annotated[SecretStr, BeforeValidator(_as_text)]
 _TablePattern = Annotated[str, AfterValidator(_table_pattern)]
 _ColumnPath = Annotated[str, AfterValidator(_column_path)]
@@ -192,6 +237,9 @@ class Kafka(_Model):
     topics: tuple[_Text, ...] | None = Field(None, min_length=1, description="a list of topic names, at least one")
     topic_pattern: _Text | None = Field(None, validate_default=True, description="a regular expression (Java's)")
     options: dict[_OptionKey, _Option] = Field({}, description="a mapping of kafka.* settings to text")
+    starting_offsets: _StartingOffsets = Field("earliest", description=_STARTING_OFFSETS)
+    on_data_loss: OnDataLoss = Field("fail", description=", ".join(get_args(OnDataLoss)))
+    max_records_per_run: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
 
     @field_validator("topic_pattern")
     @classmethod
@@ -204,9 +252,7 @@ class Source(_Model):
     """Where a feed's records come from: a folder of recorded ones (an absolute path once loaded), or a broker."""
 
     recorded: Path | None = Field(None, description="a folder, relative to the feeds file")
-    partitions: Annotated[int, BeforeValidator(_not_bool)] | None = Field(
-        None, ge=1, description="a whole number, 1 or more"
-    )
+    partitions: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     kafka: Kafka | None = Field(None, validate_default=True)
 
     @field_validator("recorded", mode="before")

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,31 @@ JARS = (
         "4.1.1",
         "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
     ),
+    Jar(
+        "org.apache.spark",
+        "spark-sql-kafka-0-10_2.13",
+        "4.1.1",
+        "9c1ce986f548e6b1dcb0e2dfe2f253a0bc58f2232a32a0c9c6c674dd25a8570c",
+    ),
+    # 4.1.1 of this one is missing in some mirrors; nothing in it has changed that the connector calls.
+    Jar(
+        "org.apache.spark",
+        "spark-token-provider-kafka-0-10_2.13",
+        "4.0.0",
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    ),
+    Jar(
+        "org.apache.kafka",
+        "kafka-clients",
+        "3.9.1",
+        "7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9",
+    ),
+    Jar(
+        "org.apache.commons",
+        "commons-pool2",
+        "2.12.1",
+        "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef",
+    ),
 )
 
 # usepoms="false": the jars alone, not what they depend on.
@@ -66,17 +92,22 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc-assets" / "jars"
 
 
-def ensure_jars() -> list[Path]:
-    """Return the jars' paths; fetch the missing ones first. No network is used when none is missing.
+def java() -> str:
+    """The command that starts a JVM: `JAVA_HOME`'s, else the one on the path."""
+    return str(Path(os.environ["JAVA_HOME"], "bin", "java")) if os.environ.get("JAVA_HOME") else "java"
+
+
+def ensure_jars(jars: Sequence[Jar] | None = None) -> list[Path]:
+    """Return the paths of `jars` (default: `JARS`); fetch the missing ones first, and use no network if there are none.
 
     Raises:
         RuntimeError: a jar could not be fetched, or is not the one that is pinned.
     """
-    folder = cache_dir()
-    for jar in JARS:
+    folder, wanted = cache_dir(), JARS if jars is None else jars
+    for jar in wanted:
         if not (folder / jar.file_name).exists():
             _fetch(jar, folder)
-    return [folder / jar.file_name for jar in JARS]
+    return [folder / jar.file_name for jar in wanted]
 
 
 def _fetch(jar: Jar, folder: Path) -> None:
@@ -87,10 +118,9 @@ def _fetch(jar: Jar, folder: Path) -> None:
             settings = str(Path(work) / "ivysettings.xml")
             Path(settings).write_text(_IVY_SETTINGS)
         ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-        java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else Path("java")
         pattern = f"{work}/[artifact]-[revision].[ext]"
         # One jar a call: Ivy's -dependency takes a single module.
-        command = [str(java), "-jar", str(ivy), "-settings", settings, "-cache", f"{work}/ivy", "-confs", "default"]
+        command = [java(), "-jar", str(ivy), "-settings", settings, "-cache", f"{work}/ivy", "-confs", "default"]
         command += ["-dependency", jar.organisation, jar.module, jar.revision, "-retrieve", pattern]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         fetched = Path(work) / jar.file_name

@@ -13,6 +13,7 @@ class Reason(StrEnum):
     """Why something is in quarantine: the closed list."""
 
     NOT_A_RECORD = "not_a_record"
+    DATA_LOSS = "data_loss"
     NULL_VALUE = "null_value"
     EMPTY_VALUE = "empty_value"
     INVALID_UTF8 = "invalid_utf8"
@@ -35,6 +36,8 @@ class Reason(StrEnum):
 MESSAGES = {
     Reason.NOT_A_RECORD: "The line is not a recorded Kafka record (one JSON object with topic, partition, offset, "
     "timestamp, and key and value in base64 or null): record the snapshot again, or remove the line.",
+    Reason.DATA_LOSS: "Records were deleted on the broker before they were read, and the feed's on_data_loss: skip went on "
+    "without them: the history lacks their changes. Let the topic keep its records longer than the feed may stand still.",
     Reason.NULL_VALUE: "The record has a null value, which the protocol never sends: look for another producer, or a "
     "compacted topic.",
     Reason.EMPTY_VALUE: "The value has no bytes: look for another producer on this topic.",

@@ -3,6 +3,7 @@
 import json
 import textwrap
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,9 @@ def test_every_field_of_the_contract_is_read(load, monkeypatch):
                   kafka.sasl.jaas.config: password="${PASSWORD}"
                   kafka.request.timeout.ms: 30000
                   kafka.enable.metrics.push: false
+                starting_offsets: {one: {0: 17, 1: 0}}
+                on_data_loss: skip
+                max_records_per_run: 1000
           old:
             protocol: debezium
             source: {kafka: {bootstrap_servers: a:9092, topic_pattern: 'db\\..*'}}
@@ -129,6 +133,24 @@ def test_every_field_of_the_contract_is_read(load, monkeypatch):
         "kafka.enable.metrics.push": "false",
     }
     assert old.source.kafka.topic_pattern == r"db\..*"
+    assert (old.source.kafka.starting_offsets, old.source.kafka.on_data_loss) == ("earliest", "fail")
+    assert old.source.kafka.max_records_per_run is None
+    assert live.source.kafka.starting_offsets == {"one": {0: 17, 1: 0}}
+    assert (live.source.kafka.on_data_loss, live.source.kafka.max_records_per_run) == ("skip", 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("2024-05-01T02:00:00+02:00", datetime(2024, 5, 1, tzinfo=UTC)),
+        ("2024-05-01T00:00:00Z", datetime(2024, 5, 1, tzinfo=UTC)),
+    ],
+)
+def test_where_a_broker_feed_begins(load, text, expected):
+    found = load(kafka(topics=["t"], starting_offsets=text)).feeds["shop"].source.kafka.starting_offsets
+    assert found == expected
 
 
 def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path, monkeypatch):
@@ -452,6 +474,36 @@ def test_wrong_fields(problems, fields, message):
                 "feeds.shop.source.kafka.option: unknown key; did you mean options?; known: bootstrap_servers, topics, "
                 "topic_pattern, options"
             ),
+        ),
+        *[
+            (
+                {"topics": ["t"], "starting_offsets": wrong},
+                "feeds.shop.source.kafka.starting_offsets: found "
+                + shown
+                + "; allowed: earliest, latest, an instant such",
+            )
+            for wrong, shown in [
+                ("first", '"first"'),
+                ("2024-05-01T00:00:00", '"2024-05-01T00:00:00"'),  # in which zone?
+                (5, "5"),
+                ({}, "an empty mapping"),
+                ({"t": 5}, "a mapping"),
+                ({"t": {"x": 5}}, "a mapping"),
+                ({"t": {"0": -1}}, "a mapping"),
+                ({"t": {"0": True}}, "a mapping"),
+            ]
+        ],
+        (
+            {"topics": ["t"], "on_data_loss": "ignore"},
+            'feeds.shop.source.kafka.on_data_loss: found "ignore"; allowed: fail, skip',
+        ),
+        (
+            {"topics": ["t"], "max_records_per_run": 0},
+            "feeds.shop.source.kafka.max_records_per_run: found 0; allowed: a whole number, 1 or more",
+        ),
+        (
+            {"topics": ["t"], "options": {"kafka.bootstrap.servers": "b:1"}},
+            'feeds.shop.source.kafka.options["kafka.bootstrap.servers"]: found "kafka.bootstrap.servers"; allowed: keys',
         ),
     ],
 )

@@ -25,12 +25,41 @@ from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_taken
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
-from cdc_assets.sources.ingest import ingest
+from cdc_assets.sources.ingest import IngestReport, ingest
 
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
     return asset_key(name, "raw_records")
+
+
+def _told(report: IngestReport, feed: Feed) -> str:
+    """What the run did, for the log."""
+    if feed.source.recorded:
+        return (
+            f"{len(report.files)} files, {report.lines} lines, {report.taken} records taken in, "
+            f"{report.quarantined} lines quarantined"
+        )
+    left = f", {report.left} offsets left for later runs" if report.left else ""
+    return f"{report.taken} records taken in up to the offsets of {report.fixed_at or 'the last run'}{left}"
+
+
+def _from_files(report: IngestReport) -> dict[str, int]:
+    return {
+        "files": len(report.files),
+        "lines": report.lines,
+        "records_held_before": report.held_before,
+        "lines_quarantined": report.quarantined,
+    }
+
+
+def _from_broker(report: IngestReport) -> dict[str, int | str]:
+    return {
+        "offsets_without_record": report.without_record,
+        "offsets_left": report.left,
+        "partitions_with_losses": len(report.lost),
+        "offsets_fixed_at": report.fixed_at or "no new offsets",
+    }
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -40,7 +69,8 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         "conservation",
         asset=key,
         blocking=True,
-        description="Every line of the snapshot files is a record that the table holds once, or is in quarantine.",
+        description="Every record read, and every line of a snapshot file, is a record that the table holds once, or is in "
+        "quarantine.",
     )
 
     @asset(
@@ -55,20 +85,16 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         report = ingest(lake, feed)
-        context.log.info(
-            f"raw_records/{name}: {len(report.files)} files, {report.lines} lines, {report.taken} records taken in, "
-            f"{report.quarantined} lines quarantined, {watch.seconds} s"
-        )
+        context.log.info(f"raw_records/{name}: {_told(report, feed)}, {watch.seconds} s")
+        for loss in report.lost:
+            context.log.warning(f"raw_records/{name}: lost, and skipped: {loss}")
         yield MaterializeResult(
             asset_key=key,
             data_version=data_version(lake.raw_records),
             metadata=table_metadata(lake.raw_records, RECORD)
             | {
-                "files": len(report.files),
-                "lines": report.lines,
                 "records_taken_in": report.taken,
-                "records_held_before": report.held_before,
-                "lines_quarantined": report.quarantined,
+                **(_from_files(report) if feed.source.recorded else _from_broker(report)),
                 "offsets_of_this_run": offsets_metadata(report.offsets),
                 "offsets_held": offsets_metadata(report.held),
                 "seconds": watch.seconds,

@@ -16,13 +16,13 @@ from cdc_assets.sources.ingest import IngestReport
 
 
 def records_taken(lake: Lakehouse, report: IngestReport) -> Verdict:
-    """Every line of the files is a record that the table holds, or is in quarantine."""
+    """Every record read, and every line of a file, is a record that the table holds, or is in quarantine."""
     if report.batch is None:
-        return Verdict(passed=True, description="No file is new or has changed.")
+        return Verdict(passed=True, description="Nothing is new.")
     mine = (F.col("stage") == ingest.STAGE) & (F.col("batch") == report.batch)
     return balance(
-        f"{report.lines} lines: {report.taken} records taken in, {report.held_before} held before, "
-        f"{report.quarantined} lines quarantined.",
+        f"{report.lines} read: {report.taken} records taken in, {report.held_before} held before, "
+        f"{report.quarantined} quarantined.",
         records=(report.records, report.taken + report.held_before),
         quarantined=(report.quarantined, lake.quarantine.read().where(mine).count() if report.quarantined else 0),
     )

@@ -126,7 +126,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     arrived = _arrivals(new, previous, held)
     taken = _taken(feed)
     if gated(feed):
-        seen = merge(cursor["partition_watermarks"], arrived.watermarks)
+        seen = merge(merge(cursor["partition_watermarks"], _partitions_held(lake)), arrived.watermarks)
         marks = advance(previous, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         # Events above the window are pending, and counted with the window's: one look at the files that reach that far.
         candidates, inside = every.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
@@ -194,6 +194,12 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         newest=advanced["newest"],
         total=advanced["totals"],
     )
+
+
+def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:
+    """Every partition that raw_records knows, without a watermark: a broker tells of those, too, that have no record yet."""
+    offsets = (lake.raw_records.cursor() or {"offsets": {}})["offsets"]
+    return {topic: dict.fromkeys(partitions) for topic, partitions in offsets.items()}
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,9 @@ def require_supported(name: str, feed: Feed) -> None:
     """Stop, in one line, at a feed that the feeds file may describe but this version cannot run.
 
     Raises:
-        FeedsError: the protocol, or the source, is not implemented.
+        FeedsError: the protocol is not implemented.
     """
     if feed.protocol not in DECODERS:
         raise FeedsError(
             f"feeds.{name}.protocol: {feed.protocol} is not supported yet; supported: {', '.join(DECODERS)}"
         )
-    if feed.source.recorded is None:
-        raise FeedsError(f"feeds.{name}.source: kafka is not supported yet; supported: recorded")

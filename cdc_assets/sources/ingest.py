@@ -1,18 +1,24 @@
 """The stage raw_records: new Kafka records into Delta, verbatim, each (topic, partition, offset) once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from cdc_assets import quarantine
-from cdc_assets.feeds import Feed
+from cdc_assets.feeds import Feed, Kafka
 from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols.payload import packed
 from cdc_assets.quarantine import Reason
-from cdc_assets.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, struct
+from cdc_assets.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, conform, struct
+from cdc_assets.sources import kafka as topics
+from cdc_assets.sources.broker import Broker, BrokerError, censored
+from cdc_assets.sources.offsets import Held, Loss, Place
 from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
 
 STAGE = "ingest"
@@ -45,27 +51,141 @@ class IngestReport:
     records: int = 0  # different (topic, partition, offset) among the lines
     held_before: int = 0  # of these, those that the table held already
     taken: int = 0  # of these, those that the table holds since this batch
-    quarantined: int = 0  # lines that are not records
+    quarantined: int = 0  # lines that are not records; of a broker, partitions that have lost records
     offsets: Offsets = field(default_factory=dict)  # of this batch, the repeated included
     held: Offsets = field(default_factory=dict)  # of the whole table
+    # of a broker
+    without_record: int = 0  # offsets read that have no record: compacted, of transaction markers, or aborted
+    left: int = 0  # offsets left for later runs by max_records_per_run
+    lost: list[str] = field(default_factory=list)  # what was lost on the broker, and accepted
+    fixed_at: str = ""  # when the range was fixed; before this run, if a run before died
 
 
 def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
-    """Take in the lines of recorded files that are new or have changed since the last run.
+    """Take in what the feed's source has that raw_records has not.
 
-    One commit to raw_records, whose cursor holds the files' states and the offsets held; none when no file changed.
+    The cursor of raw_records holds, beside `sequence`: `files`, the states of the recorded files taken in; `offsets`, the
+    offsets held of each partition known; `packed`, the newest batch with values that may be compressed; of a broker, `ids`
+    of the topics, `begun_anew`, the batches with which a topic of the same name but another id began, and `plan`, what a run
+    has fixed and not yet read.
 
     Raises:
         FileNotFoundError: the feed's folder does not exist.
+        BrokerError: the broker does not answer, or its records cannot be read.
+        DataLossError: the broker has lost records that were not read yet.
         ConcurrentRunError: another run took in a batch meanwhile.
     """
     table = lake.raw_records
     table.create(SCHEMA, properties={STATISTICS: "topic,partition,offset,batch"})
     lake.quarantine.create(quarantine.SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}, "packed": 0}
-    folder = feed.source.recorded
-    if folder is None:
-        raise ValueError("The feed's source is not a folder of recorded snapshots.")
+    if feed.source.kafka is not None:
+        return _from_broker(lake, feed, feed.source.kafka, cursor)
+    if feed.source.recorded is not None:
+        return _from_files(lake, feed, feed.source.recorded, cursor)
+    raise ValueError("The feed has no source.")
+
+
+def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: Cursor) -> IngestReport:
+    """Fix the offsets in a commit, then read exactly these and commit their records; no commit when nothing is new."""
+    table = lake.raw_records
+    with Broker(lake.spark._jvm, kafka) as broker:  # noqa: SLF001 -- there is no public way
+        if "plan" in cursor:
+            plan, lost = topics.resume(broker, kafka, topics.Plan.from_json(cursor["plan"]))
+        else:
+            following = {
+                Place(topic, int(number)): hi + 1
+                for topic, partitions in cursor["offsets"].items()
+                for number, (_, hi) in partitions.items()
+            }
+            held = Held(following, cursor.get("ids", {}))
+            plan, lost = topics.fix(broker, kafka, held, first="ids" not in cursor, turn=cursor["sequence"])
+            if not lost and not plan.size and held.ids == plan.ids and following.keys() >= plan.ranges.keys():
+                return IngestReport(held=cursor["offsets"])
+        fixed_now = plan.size > 0 and "plan" not in cursor
+        _quarantine_losses(lake, lost, next_sequence(cursor) + fixed_now)
+        if fixed_now:
+            cursor = cursor | {"sequence": next_sequence(cursor), "plan": plan.to_json()}
+            table.append(conform(lake.spark.range(0), SCHEMA, {}), cursor)
+        try:
+            return _take_in_offsets(lake, feed, kafka, plan, lost, cursor)
+        except (PySparkException, Py4JError) as error:
+            told = censored(str(error).strip().splitlines()[0], lake.spark._jvm, kafka)  # noqa: SLF001
+        # Outside the except block: the exception has Spark's own words, and must not be chained.
+        topics.resume(broker, kafka, plan)
+    raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: the records could not be read or written: {told}")
+
+
+def _take_in_offsets(
+    lake: Lakehouse, feed: Feed, kafka: Kafka, plan: topics.Plan, lost: list[Loss], cursor: Cursor
+) -> IngestReport:
+    """Read the plan's offsets, and commit their records with a cursor that no longer holds the plan."""
+    batch = next_sequence(cursor)
+    rows: list[Row] = []
+    records = conform(lake.spark.range(0), SCHEMA, {})
+    if plan.size:
+        found = topics.read(lake.spark, kafka, plan.ranges).withColumn("packed", packed(F.col("value"), feed.protocol))
+        # Kept, as the cursor must be known before the commit, and a broker's network is dearer than a local disk.
+        records = found.withColumn("batch", F.lit(batch).cast("bigint")).persist(StorageLevel.DISK_ONLY)
+    try:
+        if plan.size:
+            per_partition = records.groupBy("topic", "partition")
+            rows = per_partition.agg(F.count("*").alias("records"), F.max("packed").alias("packed")).collect()
+        held: Offsets = {t: dict(p) for t, p in cursor["offsets"].items() if t not in plan.restarted}
+        for place, (start, end) in plan.ranges.items():
+            partitions = held.setdefault(place.topic, {})
+            lowest = partitions.get(str(place.partition), [start])[0]
+            partitions[str(place.partition)] = [min(lowest, start), end - 1]
+        begun_anew = cursor.get("begun_anew", {})
+        new_cursor = {name: value for name, value in cursor.items() if name != "plan"} | {
+            "sequence": batch,
+            "offsets": held,
+            "packed": batch if any(r["packed"] for r in rows) else cursor["packed"],
+            "ids": dict(plan.ids),
+            "begun_anew": begun_anew | {topic: [*begun_anew.get(topic, []), batch] for topic in plan.restarted},
+        }
+        counted = Observation()
+        lake.raw_records.append(records.select(*SCHEMA.names).observe(counted, F.count("*").alias("taken")), new_cursor)
+        taken = counted.get["taken"]
+    finally:
+        records.unpersist()
+    count = sum(r["records"] for r in rows)
+    read = {place: [start, end - 1] for place, (start, end) in plan.ranges.items() if start < end}
+    return IngestReport(
+        batch=batch,
+        lines=count,
+        records=count,
+        taken=taken,
+        quarantined=len(lost),
+        offsets=topics.nested(read),
+        held=held,
+        without_record=plan.size - count,
+        left=plan.left,
+        lost=[str(loss) for loss in lost],
+        fixed_at=plan.fixed_at,
+    )
+
+
+def _quarantine_losses(lake: Lakehouse, lost: Iterable[Loss], batch: int) -> None:
+    """One row a partition that has lost records: its offset is the first that was wanted."""
+    rows = [
+        {
+            "batch": batch,
+            "reason": str(Reason.DATA_LOSS),
+            "detail": str(loss),
+            "topic": loss.place.topic,
+            "partition": loss.place.partition,
+            "offset": loss.wanted,
+        }
+        for loss in lost
+    ]
+    if rows:
+        columns = "batch BIGINT, reason STRING, detail STRING, topic STRING, partition INT, offset BIGINT"
+        quarantine.add(lake.quarantine, lake.spark.createDataFrame(rows, columns), STAGE, batch - 1, batch)
+
+
+def _from_files(lake: Lakehouse, feed: Feed, folder: Path, cursor: Cursor) -> IngestReport:
+    """Take in the lines of recorded files that are new or have changed: one commit; none when no file changed."""
     files = snapshot_files(folder)
     changed = [name for name, state in files.items() if cursor["files"].get(name) != state]
     if not changed:
@@ -126,7 +246,7 @@ def _take_in(
     held = _merged(cursor["offsets"], offsets)
     # The newest batch with values that may be compressed: only for such batches does decoding look into every value.
     newest_packed = batch if any(r["packed"] for r in rows) else cursor["packed"]
-    new_cursor: Cursor = {"sequence": batch, "files": files, "offsets": held, "packed": newest_packed}
+    new_cursor = cursor | {"sequence": batch, "files": files, "offsets": held, "packed": newest_packed}
     # Counted as they are written: the first look into a table after a commit costs as much as the small commit itself.
     counted = Observation()
     table.append(records.select(*SCHEMA.names).observe(counted, F.count("*").alias("taken")), new_cursor)

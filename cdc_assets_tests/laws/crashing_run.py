@@ -1,6 +1,7 @@
 """One run of the core in a process of its own, which kills itself with SIGKILL at a given moment.
 
-usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT, where MOMENT is
+usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT [SETTINGS], where SETTINGS are the feed's, in JSON, and
+MOMENT is
 `before N` or `after N`: immediately before or after the Nth commit of rows and cursor;
 `created NAME`: after the history table NAME was created, empty; `shaped`: after a history table got its columns.
 
@@ -9,6 +10,7 @@ used: what is lost is this process with all that it knew, and the tables are as 
 """
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -78,8 +80,9 @@ def session() -> SparkSession:
 
 
 if __name__ == "__main__":
-    folder, moment = sys.argv[1:]
+    folder, moment, *more = sys.argv[1:]
+    settings = json.loads(more[0]) if more else {"partitions": PARTITIONS}
     install(moment)
-    Chain(session(), Path(folder), partitions=PARTITIONS).run()
+    Chain(session(), Path(folder), **settings).run()
     print("ended", flush=True)
     os._exit(0)  # and leave the JVM, which may be another's, alone

@@ -1,0 +1,170 @@
+"""A Kafka broker's own account of its topics: which there are, with how many partitions, and which offsets they have.
+
+Kafka's Java client does the asking, on the JVM of Spark or a small one of its own, so that one set of `kafka.*` options
+serves here and in Spark's reader. What such an option holds may be a secret, and no message shows it.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from cdc_assets.feeds import Kafka
+from cdc_assets.jvm import ensure_jars, java
+from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
+
+_PREFIX = "kafka."
+_SHOWN = "***"
+# What the client library's classes need beside the jars of `cdc_assets.jvm`, of the jars that pyspark brings along.
+_BESIDE_THE_CLIENT = ("slf4j-api-*.jar", "lz4-java-*.jar", "snappy-java-*.jar", "zstd-jni-*.jar", "jackson-*.jar")
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
+
+
+class BrokerError(RuntimeError):
+    """The broker did not answer, or not with what was asked for."""
+
+
+def options(kafka: Kafka) -> dict[str, str]:
+    """Spark's options of the connection, secrets and all: never to be shown.
+
+    Records of transactions that were aborted are not read, unless the feed says so itself.
+    """
+    return {
+        f"{_PREFIX}bootstrap.servers": kafka.bootstrap_servers,
+        f"{_PREFIX}isolation.level": "read_committed",
+    } | {name: value.get_secret_value() for name, value in kafka.options.items()}
+
+
+def censored(text: str, jvm: Any, kafka: Kafka) -> str:  # noqa: ANN401 -- py4j's view of a JVM
+    """The text without what may be a secret in the feed's options: those that Kafka does not know to be none."""
+    known = jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configDef().configKeys()
+    for name, value in kafka.options.items():
+        definition = known.get(name.removeprefix(_PREFIX))
+        if definition is not None and definition.type().toString() != "PASSWORD":
+            continue
+        secret = value.get_secret_value()
+        # A JAAS configuration has its secrets in quotes, and a message may have one of them.
+        for part in sorted({secret, *re.findall(r'"([^"]+)"', secret)}, key=len, reverse=True):
+            text = text.replace(part, _SHOWN)
+    return text
+
+
+@contextlib.contextmanager
+def client_jvm() -> Iterator[Any]:
+    """A small JVM with Kafka's client alone, for those who have no Spark session; it ends with the context."""
+    beside = Path(pyspark.__file__).parent / "jars"
+    jars = [*ensure_jars(), *(jar for name in _BESIDE_THE_CLIENT for jar in beside.glob(name))]
+    port, token = launch_gateway(
+        classpath=os.pathsep.join(map(str, jars)),
+        javaopts=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        java_path=java(),
+        enable_auth=True,
+        die_on_exit=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    try:
+        yield gateway.jvm
+    finally:
+        gateway.shutdown()
+
+
+class Broker:
+    """A connection to the brokers of one feed; a context manager.
+
+    Raises:
+        BrokerError: from every method, when the broker does not answer, or refuses.
+    """
+
+    def __init__(self, jvm: Any, kafka: Kafka) -> None:  # noqa: ANN401 -- py4j's view of a JVM
+        self._jvm, self._kafka = jvm, kafka
+        self._isolation = options(kafka)[f"{_PREFIX}isolation.level"].upper()
+
+    def __enter__(self) -> Self:
+        given = self._jvm.java.util.HashMap()
+        for name, value in options(self._kafka).items():
+            given.put(name.removeprefix(_PREFIX), value)
+        pattern = self._kafka.topic_pattern
+        self._pattern: Any = None
+        if pattern is not None:
+            self._pattern = self._asked(lambda: self._jvm.java.util.regex.Pattern.compile(pattern))
+        self._admin = self._asked(lambda: self._jvm.org.apache.kafka.clients.admin.AdminClient.create(given))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._admin.close(self._jvm.java.time.Duration.ofSeconds(5))
+
+    def reads(self, topic: str) -> bool:
+        """Whether the feed reads a topic of this name."""
+        if self._pattern is None:
+            return topic in (self._kafka.topics or ())
+        return bool(self._pattern.matcher(topic).matches())
+
+    def snapshot(self) -> Snapshot:
+        """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
+        topics = self._topics()
+        while True:
+            places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
+            earliest, latest = (self._offsets(places, which) for which in ("earliest", "latest"))
+            # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
+            again = self._topics()
+            if again == topics:
+                break
+            topics = again
+        bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
+        for place in places:
+            bounds[place.topic][place.partition] = Bounds(earliest[place], latest[place])
+        return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
+
+    def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
+        """Per partition the offset of the first record at or after the instant; -1 where there is none."""
+        return self._offsets(places, "forTimestamp", int(instant.timestamp() * 1000))
+
+    def _topics(self) -> dict[str, tuple[str | None, int]]:
+        """The feed's topics that are there: name -> id and number of partitions."""
+        listed = self._asked(lambda: self._admin.listTopics().listings().get())
+        names = self._jvm.java.util.ArrayList()
+        for topic in self._jvm.java.util.ArrayList(listed):
+            if self.reads(topic.name()):
+                names.add(topic.name())
+        described = self._asked(lambda: self._admin.describeTopics(names).allTopicNames().get())
+        found = {}
+        for name in sorted(described):
+            topic_id = described[name].topicId().toString()
+            found[name] = (None if topic_id == _NO_ID else topic_id, described[name].partitions().size())
+        return found
+
+    def _offsets(self, places: Iterable[Place], which: str, *arguments: int) -> dict[Place, int]:
+        admin = self._jvm.org.apache.kafka.clients.admin
+        asked, at = self._jvm.java.util.HashMap(), {}
+        for place in places:
+            at[place] = self._jvm.org.apache.kafka.common.TopicPartition(place.topic, place.partition)
+            asked.put(at[place], getattr(admin.OffsetSpec, which)(*arguments))
+        levels = self._jvm.org.apache.kafka.common.IsolationLevel
+        chosen = self._asked(lambda: admin.ListOffsetsOptions(levels.valueOf(self._isolation)))
+        found = self._asked(lambda: self._admin.listOffsets(asked, chosen).all().get())
+        return {place: found.get(partition).offset() for place, partition in at.items()}
+
+    def _asked(self, ask: Any) -> Any:  # noqa: ANN401 -- whatever the client answers
+        try:
+            return ask()
+        except Py4JJavaError as error:
+            cause = error.java_exception
+            while cause.getCause() is not None:
+                cause = cause.getCause()
+            told = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
+        except PySparkException as error:  # into which pyspark turns some of Java's own
+            told = str(error).strip().splitlines()[0]
+        # Outside the except block: the exception has the client's own words, and must not be chained.
+        raise BrokerError(
+            f"Kafka at {self._kafka.bootstrap_servers}: {censored(told, self._jvm, self._kafka)} "
+            "(look at source.kafka in the feeds file, and whether the broker is up)"
+        )

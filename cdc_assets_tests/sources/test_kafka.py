@@ -1,0 +1,596 @@
+"""Records from a real broker: each once, whatever happens to the run, to the broker or to the topics in between."""
+
+import base64
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
+from cdc_assets.checks.conservation import records_taken
+from cdc_assets.checks.gate import watermark_progress
+from cdc_assets.lakehouse import ConcurrentRunError
+from cdc_assets.sources import kafka as source
+from cdc_assets.sources.broker import Broker, BrokerError, client_jvm
+from cdc_assets.sources.ingest import IngestReport, ingest
+from cdc_assets.sources.offsets import DataLossError
+from cdc_assets_tests.broker import Client, TestBroker
+from cdc_assets_tests.laws.streams import short_stream
+from cdc_assets_tests.support import (
+    RECORDED,
+    Chain,
+    Record,
+    Rows,
+    Stream,
+    histories,
+    read_lines,
+    record,
+    rows_of,
+    tso,
+)
+
+ROOT = Path(__file__).parents[2]
+QUICK = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "3000"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    running = TestBroker(tmp_path_factory.mktemp("kafka") / "broker")
+    yield running
+    running.kill()
+
+
+@pytest.fixture(scope="module")
+def client(spark: SparkSession, broker: TestBroker) -> Iterator[Client]:
+    made = Client(spark, broker)
+    yield made
+    made.close()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"topic{next(_numbers)}"
+
+
+Feeding = Callable[..., Chain]
+
+
+@pytest.fixture
+def feeding(spark: SparkSession, broker: TestBroker, tmp_path: Path) -> Feeding:
+    """Make a feed with an empty lakehouse; the arguments are the settings of source.kafka."""
+
+    def make(*topics: str, settings: dict[str, Any] | None = None, **kafka: Any) -> Chain:
+        source = {"bootstrap_servers": broker.servers} | ({"topics": list(topics)} if topics else {}) | kafka
+        return Chain(spark, tmp_path / f"feed{next(_numbers)}", source={"kafka": source}, **(settings or {}))
+
+    return make
+
+
+def run(it: Chain) -> IngestReport:
+    """Take in, and let the check look at it."""
+    report = ingest(it.lake, it.feed)
+    verdict = records_taken(it.lake, report)
+    assert verdict.passed, verdict.description
+    return report
+
+
+def values(it: Chain) -> list[tuple[int, int, bytes | None]]:
+    rows = it.lake.raw_records.read().select("partition", "offset", "value").collect()
+    return sorted((r["partition"], r["offset"], None if r["value"] is None else bytes(r["value"])) for r in rows)
+
+
+def numbered(partition: int, numbers: range) -> list[Record]:
+    return [record(b"%d" % n, partition, n) for n in numbers]
+
+
+def expect(**by_partition: range) -> list[tuple[int, int, bytes]]:
+    """Offset n of partition p has the value n."""
+    return [(int(p.removeprefix("p")), n, b"%d" % n) for p, numbers in sorted(by_partition.items()) for n in numbers]
+
+
+def test_all_recorded_records_arrive_as_they_are(client: Client, feeding: Feeding) -> None:
+    """Every recorded set of every encoder, each as a topic of its own: order, keys, values, headers and times."""
+    sent: dict[str, list[Record]] = {}
+    for path in sorted(RECORDED.glob("*/*/*.jsonl*")):
+        if path.parent.name in {"truth", "claimcheck-files"}:
+            continue
+        records = read_lines(path.parent / path.name.partition(".jsonl")[0])
+        name = f"recorded.{path.parent.parent.name}.{path.parent.name}.{path.name.partition('.')[0]}"
+        first = [r for r in records if r["topic"] == records[0]["topic"]]
+        client.create(name, 1 + max(r["partition"] for r in first))
+        client.send(first, topic=name)
+        sent[name] = first
+    assert len(sent) > 40
+    it = feeding(topic_pattern=r"recorded\..*")
+    report = run(it)
+    assert report.taken == sum(map(len, sent.values()))
+    assert (report.without_record, report.left, report.lost) == (0, 0, [])
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in sorted(rows_of(it.lake.raw_records.read()), key=lambda r: r["offset"]):
+        found.setdefault((row["topic"], row["partition"]), []).append(row)
+    wanted: dict[tuple[str, int], list[Record]] = {}
+    for name, records in sent.items():
+        for each in records:
+            wanted.setdefault((name, each["partition"]), []).append(each)
+    assert found.keys() == wanted.keys()
+    for place, rows in found.items():
+        assert [r["offset"] for r in rows] == list(range(len(rows)))
+        for row, line in zip(rows, wanted[place], strict=True):
+            assert (row["key"], row["value"]) == (_bytes(line["key"]), _bytes(line["value"]))
+            given = [{"key": h["key"], "value": _bytes(h["value"])} for h in line.get("headers") or []]
+            assert row["headers"] == given
+            assert row["timestamp"] == _time(line["timestamp"])
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _time(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(milliseconds // 1000)) + f".{milliseconds % 1000:03}000"
+
+
+def test_a_record_is_kept_as_it_is(client: Client, feeding: Feeding, topic: str) -> None:
+    client.create(topic)
+    every_byte = bytes(range(256))
+    headers = [("h", b"\x00\xff"), ("h", b""), ("ü", b"x")]
+    null_header = record(b"v", 0, 3)
+    null_header["headers"] = [{"key": "null", "value": None}]
+    sent = [record(None), record(b"", key=b""), record(every_byte, key=every_byte, headers=headers), null_header]
+    client.send(sent, topic=topic)
+    it = feeding(topic)
+    run(it)
+    rows = sorted(rows_of(it.lake.raw_records.read()), key=lambda r: r["offset"])
+    assert [(r["key"], r["value"]) for r in rows] == [(None, None), (b"", b""), (every_byte, every_byte), (None, b"v")]
+    assert [r["headers"] for r in rows] == [
+        [],
+        [],
+        [{"key": k, "value": v} for k, v in headers],
+        [{"key": "null", "value": None}],
+    ]
+
+
+def same_history(chain: Chain, files: Chain) -> None:
+    """Row for row; the offsets that opened the versions are the broker's own."""
+    one, other = histories(chain.lake), histories(files.lake)
+    assert one
+    assert one.keys() == other.keys()
+    for name, rows in other.items():
+        assert without_offsets(one[name]) == without_offsets(rows), name
+
+
+def without_offsets(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr({k: v for k, v in r.items() if k != "_cdc_offset"}) for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("stream", "settings", "limit"),
+    [
+        ("ticdc/canal-json_ext/orders", {}, 300),
+        ("ticdc/open-protocol/nopk", {"protocol": "open-protocol"}, None),
+        ("ticdc/canal-json_ext_lz4/large", {}, None),
+        ("mysql/canal117-flat/composite", {"protocol": "canal-json"}, None),
+    ],
+)
+def test_the_history_is_the_one_from_files(
+    stream: str,
+    settings: dict[str, Any],
+    limit: int | None,
+    client: Client,
+    feeding: Feeding,
+    chain: Callable[..., Chain],
+    topic: str,
+) -> None:
+    """All at once, or cut into runs by max_records_per_run."""
+    records = [r | {"topic": f"{topic}.{r['topic']}"} for r in read_lines(RECORDED / stream)]
+    names = sorted({r["topic"] for r in records})
+    for name in names:
+        client.create(name, 1 + max(r["partition"] for r in records if r["topic"] == name))
+    client.send(records)
+    it = feeding(*names, settings=settings, **({"max_records_per_run": limit} if limit else {}))
+    runs = 0
+    while (report := it.run()).ingest.batch:
+        runs += 1
+        assert report.ingest.taken <= (limit or len(records))
+    assert runs == (1 if limit is None else -(-len(records) // limit))
+    files = chain(**settings)
+    files.add(records)
+    files.run()
+    same_history(it, files)
+    for verdict in (all_records_decoded(it.lake), all_events_placed(it.lake, it.feed), each_record_once(it.lake)):
+        assert verdict.passed, verdict.description
+
+
+def test_records_produced_while_a_run_is_under_way_belong_to_the_next(
+    client: Client, feeding: Feeding, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(topic, 2)
+    client.send([*numbered(0, range(5)), *numbered(1, range(3))], topic=topic)
+    it, read = feeding(topic), source.read
+
+    def meanwhile(*args: Any) -> Any:
+        client.send(numbered(0, range(5, 9)), topic=topic)
+        return read(*args)
+
+    monkeypatch.setattr(source, "read", meanwhile)
+    report = run(it)
+    assert report.offsets == {topic: {"0": [0, 4], "1": [0, 2]}}
+    assert values(it) == expect(p0=range(5), p1=range(3))
+    monkeypatch.setattr(source, "read", read)
+    assert run(it).offsets == {topic: {"0": [5, 8]}}
+    assert values(it) == expect(p0=range(9), p1=range(3))
+    again = run(it)
+    assert (again.batch, again.held) == (None, {topic: {"0": [0, 8], "1": [0, 2]}})
+
+
+@pytest.mark.parametrize("moment", ["before 1", "after 1", "before 2", "after 2"])
+def test_a_run_that_is_killed_is_taken_up_with_the_same_offsets(
+    moment: str, client: Client, feeding: Feeding, topic: str, spark: SparkSession
+) -> None:
+    """Commit 1 fixes the offsets, commit 2 has the records: killed around both, with new records before the retry."""
+    client.create(topic, 2)
+    first, second = short_stream()
+    client.send(first, topic=topic)
+    it = feeding(topic)
+    killed = run_and_die(spark, it, moment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    commits = [line.split()[2] for line in killed.stdout.splitlines() if line.startswith("commit")]
+    assert commits == ["raw_records/f"] * (int(moment[-1]) - moment.startswith("before"))
+    client.send(second, topic=topic)
+    report = run(it)
+    taken = {
+        "before 1": len(first) + len(second),  # nothing was fixed yet
+        "after 1": len(first),
+        "before 2": len(first),
+        "after 2": len(second),  # all was there already
+    }
+    assert report.taken == taken[moment]
+    it.run()
+    assert it.lake.raw_records.read().count() == len(first) + len(second)
+    assert each_record_once(it.lake).passed
+    assert "plan" not in it.lake.raw_records.cursor()
+
+
+def run_and_die(spark: SparkSession, it: Chain, moment: str) -> "subprocess.CompletedProcess[str]":
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    parameters = gateway.gateway_parameters
+    env = os.environ | {
+        "PYSPARK_GATEWAY_PORT": str(parameters.port),
+        "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
+    }
+    kafka = it.feed.source.kafka
+    settings = {"source": {"kafka": {"bootstrap_servers": kafka.bootstrap_servers, "topics": list(kafka.topics)}}}
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "cdc_assets_tests.laws.crashing_run",
+            str(it.folder),
+            moment,
+            json.dumps(settings),
+        ],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_two_runs_at_once(client: Client, feeding: Feeding, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second takes over what the first has fixed, and one of them stops with nothing written."""
+    client.create(topic)
+    client.send(numbered(0, range(5)), topic=topic)
+    it, read = feeding(topic), source.read
+
+    def meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(source, "read", read)
+        client.send(numbered(0, range(5, 7)), topic=topic)
+        assert run(it).offsets == {topic: {"0": [0, 4]}}
+        return read(*args)
+
+    monkeypatch.setattr(source, "read", meanwhile)
+    with pytest.raises(ConcurrentRunError, match="another run has already committed step 2"):
+        run(it)
+    assert values(it) == expect(p0=range(5))
+    run(it)
+    assert values(it) == expect(p0=range(7))
+
+
+def test_new_partitions_and_topics_join_and_hold_the_watermark(client: Client, feeding: Feeding) -> None:
+    """A partition that has shown no watermark holds its topic, although nothing has ever come from it."""
+    rows = Rows()
+    client.create("join.a", 1)
+    it = feeding(topic_pattern=r"join\..*")
+    first = Stream(1)
+    first.send(rows.insert(tso(1), 1, "a"))
+    first.watermark(tso(5))
+    client.send(first.records, topic="join.a")
+    assert it.run().release.watermarks == {"join.a": tso(5)}
+    client.grow("join.a", 2)
+    client.create("join.b", 1)
+    more = Stream(1)
+    more.send(rows.insert(tso(6), 2, "b"))
+    more.watermark(tso(9))
+    client.send(more.records, topic="join.a")
+    report = it.run()
+    assert report.ingest.held == {"join.a": {"0": [0, 3], "1": [0, -1]}, "join.b": {"0": [0, -1]}}
+    assert report.release.watermarks == {"join.a": tso(5)}
+    assert report.release.partition_watermarks == {"join.a": {"0": tso(9), "1": None}, "join.b": {"0": None}}
+    progress = watermark_progress(report.release, None)
+    assert not progress.passed
+    assert [(v["topic"], v["partition"]) for v in progress.violations] == [("join.a", 1), ("join.b", 0)]
+    last = Stream(2)
+    last.send(rows.update(tso(7), 1, "c", "a"), 1)
+    last.watermark(tso(10))
+    client.send(last.records, topic="join.a")
+    client.send([r for r in last.records if not r["partition"]], topic="join.b")
+    assert it.run().release.watermarks == {"join.a": tso(10), "join.b": tso(10)}
+    assert [(v["id"], v["v"], v["_cdc_to_ts"]) for v in it.versions()] == [
+        (1, "a", tso(7)),
+        (2, "b", None),
+        (1, "c", None),
+    ]
+
+
+def losses(it: Chain) -> list[tuple[str, str, int, int]]:
+    return [(q["reason"], q["topic"], q["partition"], q["offset"]) for q in it.quarantine()]
+
+
+def with_skip(it: Chain) -> Chain:
+    kafka = it.feed.source.kafka.model_copy(update={"on_data_loss": "skip"})
+    it.feed = it.feed.model_copy(update={"source": it.feed.source.model_copy(update={"kafka": kafka})})
+    return it
+
+
+def test_expired_records_are_an_error_or_skipped_and_written_down(client: Client, feeding: Feeding, topic: str) -> None:
+    client.create(topic, 2)
+    it = feeding(topic)
+    client.send([*numbered(0, range(4)), *numbered(1, range(2))], topic=topic)
+    run(it)
+    client.send([*numbered(0, range(4, 10)), *numbered(1, range(2, 4))], topic=topic)
+    client.expire(topic, 0, 7)
+    with pytest.raises(DataLossError) as raised:
+        run(it)
+    assert f"{topic} partition 0: wanted from offset 4, available: 7 to 10" in str(raised.value)
+    assert "on_data_loss: skip" in str(raised.value)
+    assert values(it) == expect(p0=range(4), p1=range(2))
+    report = run(with_skip(it))
+    assert report.lost == [
+        f"{topic} partition 0: wanted from offset 4, available: 7 to 10 (the records before have expired)"
+    ]
+    assert values(it) == sorted([*expect(p0=range(4), p1=range(4)), *expect(p0=range(7, 10))])
+    assert losses(it) == [("data_loss", topic, 0, 4)]
+    assert "wanted from offset 4, available: 7 to 10" in it.quarantine()[0]["message"]
+    assert run(it).batch is None
+    assert len(losses(it)) == 1
+
+
+def test_what_expires_after_the_offsets_were_fixed_is_told_as_well(
+    client: Client, feeding: Feeding, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(topic)
+    client.send(numbered(0, range(10)), topic=topic)
+    it, read = feeding(topic), source.read
+
+    def too_late(*args: Any) -> Any:
+        client.expire(topic, 0, 6)
+        return read(*args)
+
+    monkeypatch.setattr(source, "read", too_late)
+    with pytest.raises(DataLossError, match="partition 0: wanted from offset 0, available: 6 to 10"):
+        run(it)
+    monkeypatch.setattr(source, "read", read)
+    with pytest.raises(DataLossError, match="partition 0: wanted from offset 0, available: 6 to 10"):
+        run(it)
+    assert run(with_skip(it)).taken == 4
+    assert values(it) == expect(p0=range(6, 10))
+    assert losses(it) == [("data_loss", topic, 0, 0)]
+
+
+def test_a_topic_deleted_and_created_again_is_another_one(client: Client, feeding: Feeding, topic: str) -> None:
+    """Although the offset that is wanted is there: what stands before it was never read."""
+    client.create(topic)
+    it = feeding(topic)
+    client.send(numbered(0, range(3)), topic=topic)
+    run(it)
+    client.delete(topic)
+    with pytest.raises(
+        DataLossError, match=r"partition 0: wanted from offset 3, none available .the topic was deleted"
+    ):
+        run(it)
+    assert run(with_skip(it)).taken == 0
+    assert losses(it) == [("data_loss", topic, 0, 3)]
+    assert run(it).batch is None
+    client.create(topic)
+    client.send(numbered(0, range(5)), topic=topic)
+    assert run(it).taken == 5
+    assert losses(it) == [("data_loss", topic, 0, 3)]
+    client.delete(topic)
+    client.create(topic)
+    client.send(numbered(0, range(7)), topic=topic)
+    strict = replace_kafka(it, on_data_loss="fail")
+    with pytest.raises(
+        DataLossError, match=r"wanted from offset 5, available: 0 to 7 .the topic was deleted and created"
+    ):
+        run(strict)
+    assert run(with_skip(it)).taken == 7
+    assert [n for _, n, _ in values(it)] == sorted([*range(3), *range(5), *range(7)])
+    assert each_record_once(it.lake).passed, "records of three topics of one name"
+
+
+def replace_kafka(it: Chain, **settings: Any) -> Chain:
+    kafka = it.feed.source.kafka.model_copy(update=settings)
+    it.feed = it.feed.model_copy(update={"source": it.feed.source.model_copy(update={"kafka": kafka})})
+    return it
+
+
+def test_aborted_transactions_and_compaction_leave_gaps_that_are_no_losses(
+    client: Client, feeding: Feeding, topic: str
+) -> None:
+    client.create(topic)
+    client.send(numbered(0, range(2)), topic=topic)
+    client.send([record(b"aborted") for _ in range(3)], topic=topic, transaction="abort")
+    client.send([record(b"6"), record(b"7")], topic=topic, transaction="commit")
+    it = feeding(topic)
+    report = run(it)
+    # 0, 1; three aborted and their marker at 2 to 5; 6, 7 and their marker at 8
+    assert values(it) == [(0, 0, b"0"), (0, 1, b"1"), (0, 6, b"6"), (0, 7, b"7")]
+    assert (report.taken, report.without_record) == (4, 5)
+    client.send(numbered(0, range(9, 11)), topic=topic)
+    assert run(it).taken == 2
+    assert losses(it) == []
+
+    packed = f"{topic}-compacted"
+    quickly = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
+    client.create(packed, 1, quickly)
+    client.send([record(b"%d" % n, key=b"k") for n in range(20)], topic=packed)
+    # Much later, and so in a segment of its own: the one before can be compacted.
+    client.send([record(b"end", 0, 3_600_000, key=b"other")], topic=packed)
+    it = feeding(packed)
+    deadline = time.monotonic() + 30
+    while (report := run(it)).taken > 2 and time.monotonic() < deadline:
+        time.sleep(0.5)
+        it = feeding(packed)
+    assert (report.taken, report.without_record) == (2, 19)
+    assert [value for *_, value in values(it)] == [b"19", b"end"]
+
+
+def test_where_a_feed_begins(client: Client, feeding: Feeding, topic: str) -> None:
+    client.create(topic, 2)
+    early = [record(b"%d" % n, p) | {"timestamp": 1_700_000_000_000 + n} for p in (0, 1) for n in range(4)]
+    client.send(early, topic=topic)
+    latest = feeding(topic, starting_offsets="latest")
+    assert run(latest).taken == 0
+    given = feeding(topic, starting_offsets={topic: {0: 3}})
+    assert (run(given).taken, len(values(given))) == (5, 5)
+    instant = feeding(topic, starting_offsets="2023-11-14T22:13:20.002Z")
+    run(instant)
+    assert values(instant) == [(0, 2, b"2"), (0, 3, b"3"), (1, 2, b"2"), (1, 3, b"3")]
+    with pytest.raises(
+        DataLossError, match=r"partition 1: wanted from offset 9, available: 0 to 4 .*starting_offsets is wrong"
+    ):
+        run(feeding(topic, starting_offsets={topic: {1: 9}}))
+    client.grow(topic, 3)
+    client.send([record(b"4", 0), record(b"new", 2)], topic=topic)
+    # A partition that comes later is read from its beginning: it belongs to the time after the feed began.
+    run(latest)
+    assert values(latest) == [(0, 4, b"4"), (2, 0, b"new")]
+
+
+def test_max_records_per_run_is_shared_by_the_partitions(client: Client, feeding: Feeding, topic: str) -> None:
+    client.create(topic, 3)
+    client.send([*numbered(0, range(20)), *numbered(1, range(2)), *numbered(2, range(9))], topic=topic)
+    it = feeding(topic, max_records_per_run=10)
+    reports = [run(it) for _ in range(5)]
+    assert [r.taken for r in reports] == [10, 10, 10, 1, 0]
+    assert [r.left for r in reports] == [21, 11, 1, 0, 0]
+    assert reports[0].offsets == {topic: {"0": [0, 3], "1": [0, 1], "2": [0, 3]}}
+    assert values(it) == expect(p0=range(20), p1=range(2), p2=range(9))
+
+
+def test_a_broker_that_is_killed_and_comes_back_during_a_run(
+    broker: TestBroker, client: Client, feeding: Feeding, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(topic, 2)
+    client.send([*numbered(0, range(50)), *numbered(1, range(50))], topic=topic)
+    it, read = feeding(topic), source.read
+
+    def interrupted(*args: Any) -> Any:
+        broker.kill()
+        threading.Timer(1.5, broker.start).start()
+        return read(*args)
+
+    monkeypatch.setattr(source, "read", interrupted)
+    assert run(it).taken == 100
+    assert values(it) == expect(p0=range(50), p1=range(50))
+
+
+def test_a_broker_that_does_not_answer_is_one_line(feeding: Feeding, topic: str) -> None:
+    it = feeding(topic, bootstrap_servers="127.0.0.1:1", options=QUICK)
+    with pytest.raises(BrokerError) as raised:
+        run(it)
+    assert str(raised.value).startswith("Kafka at 127.0.0.1:1: TimeoutException: ")
+    assert "source.kafka in the feeds file" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert it.lake.raw_records.cursor() is None
+
+
+@pytest.mark.parametrize(
+    ("kafka", "told"),
+    [
+        ({"topics": ["nowhere"]}, "has no topic nowhere (source.kafka.topics in the feeds file)"),
+        ({"topic_pattern": "("}, "Unclosed group"),
+        ({"topics": ["nowhere"], "options": {"kafka.isolation.level": "none"}}, "No enum constant"),
+        ({"topics": ["nowhere"], "options": {"kafka.security.protocol": "SASL_PLAINTEXT"}}, "JAAS"),
+    ],
+)
+def test_a_wrong_source_is_one_line(kafka: dict[str, Any], told: str, feeding: Feeding) -> None:
+    with pytest.raises(BrokerError) as raised:
+        run(feeding(**kafka))
+    assert told in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_no_message_shows_a_secret(feeding: Feeding) -> None:
+    """Kafka's own message about a wrong login module has the module's text."""
+    for login in ('hunter2! required username="u" password="hunter2!";', 'x.Y maybe password="hunter2!";', "hunter2!"):
+        options = {
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": login,
+        }
+        with pytest.raises(BrokerError) as raised:
+            run(feeding("t", options=options))
+        assert "hunter2" not in repr(raised.value)
+        assert "hunter2" not in repr(raised.value.__context__)
+
+
+def test_a_small_jvm_of_its_own_serves_as_well(client: Client, feeding: Feeding, topic: str) -> None:
+    client.create(topic, 2)
+    client.send(numbered(1, range(3)), topic=topic)
+    kafka = feeding(topic).feed.source.kafka
+    with client_jvm() as jvm, Broker(jvm, kafka) as asked:
+        found = asked.snapshot()
+    assert {n: tuple(b) for n, b in found[topic].partitions.items()} == {0: (0, 0), 1: (0, 3)}
+
+
+def test_a_million_records_none_lost_and_none_twice(
+    spark: SparkSession, broker: TestBroker, client: Client, feeding: Feeding, topic: str
+) -> None:
+    count = 1_000_000
+    client.create(topic, 4)
+    numbers = spark.range(count).select(
+        F.lit(topic).alias("topic"),
+        (F.col("id") % 4).cast("int").alias("partition"),
+        F.col("id").cast("string").alias("value"),
+    )
+    numbers.write.format("kafka").option("kafka.bootstrap.servers", broker.servers).save()
+    it = feeding(topic)
+    assert run(it).taken == count
+    found = it.lake.raw_records.read().agg(
+        F.count("*"),
+        F.count_distinct("partition", "offset"),
+        F.count_distinct("value"),
+        F.sum(F.col("value").cast("string").cast("bigint")),
+    )
+    assert tuple(found.collect()[0]) == (count, count, count, count * (count - 1) // 2)
+    client.delete(topic)

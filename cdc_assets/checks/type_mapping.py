@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
-from cdc_assets.checks import jdbc_codes, open_codes
+from cdc_assets.checks import connect_types, jdbc_codes, open_codes
 from cdc_assets.checks.observations import Rules, judge, mysql_type_schema
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
@@ -22,6 +22,8 @@ def rules_of(feed: Feed) -> Rules:
     """What the feed's protocol prescribes."""
     if feed.protocol == "open-protocol":
         return open_codes.RULES
+    if feed.protocol == "debezium":
+        return connect_types.RULES
     return jdbc_codes.rules(jdbc_codes.sources_of(feed))
 
 

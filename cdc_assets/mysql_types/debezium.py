@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType
+from pyspark.sql.types import DecimalType, TimestampNTZType
 
 from cdc_assets.expressions import once
 from cdc_assets.mysql_types.reference import TYPES, Family
@@ -247,21 +247,15 @@ def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # n
 def _plain(value: Column) -> Column:
     """The text of a floating-point number without exponent."""
     shape = r"^(-?)([0-9]+)(?:[.]([0-9]+))?[eE]([+-]?[0-9]+)\z"
-    whole, fraction = F.regexp_extract(value, shape, 2), F.regexp_extract(value, shape, 3)
-    point = F.length(whole) + F.regexp_extract(value, shape, 4).try_cast("int")
+    sign, whole, fraction, exponent = (F.regexp_extract(value, shape, n) for n in (1, 2, 3, 4))
+    digits, point = F.concat(whole, fraction), F.length(whole) + exponent.try_cast("int")
+    inside = F.concat(
+        F.rpad(F.substring(digits, F.lit(1), point), point, F.lit("0")), F.lit("."), F.substr(digits, point + 1)
+    )
+    below = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
     # No decimal has more than 65 digits.
-    parts = F.struct(F.concat(whole, fraction).alias("digits"), F.when(point.between(-100, 100), point).alias("point"))
-
-    def placed(p: Column) -> Column:
-        digits, at = p["digits"], p["point"]
-        inside = F.concat(
-            F.rpad(F.substring(digits, F.lit(1), at), at, F.lit("0")), F.lit("."), F.substr(digits, at + 1)
-        )
-        below = F.concat(F.lit("0."), F.repeat(F.lit("0"), -at), digits)
-        return F.regexp_replace(F.when(at > 0, inside).otherwise(below), "[.]?0*$", "")
-
-    text = F.concat(F.regexp_extract(value, shape, 1), once(parts, placed))
-    return F.when(value.rlike("[eE]"), text).otherwise(value)
+    text = F.when(point.between(1, 100), inside).when(point.between(-100, 0), below)
+    return F.when(value.rlike("[eE]"), F.concat(sign, F.regexp_replace(text, "[.]?0*$", ""))).otherwise(value)
 
 
 def _string(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
@@ -276,38 +270,30 @@ def _string(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # n
 
 
 def _bits(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """Little-endian bytes."""
+    """Little-endian bytes, eight at most."""
     digits = F.hex(F.try_to_binary(value, F.lit("base64")))
-    return once(digits, lambda d: F.when(F.length(d) <= _BIGINT_DIGITS, F.conv(_reversed_bytes(d), 16, 10)))
+    return F.when(F.length(value) <= len("AAAAAAAAAAA="), F.conv(_reversed_bytes(digits), 16, 10))
 
 
 def _reversed_bytes(digits: Column) -> Column:
     return F.array_join(F.reverse(F.regexp_extract_all(digits, F.lit("(..)"), F.lit(1))), "")
 
 
-def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
     """The unscaled value as big-endian two's complement; its scale is the schema's."""
-    scale = int(dict(column.parameters).get("scale", "0"))
-    unscaled = once(F.hex(F.try_to_binary(value, F.lit("base64"))), _whole)
+    parameters = dict(column.parameters)
+    scale = int(parameters.get("scale", "0"))
+    precision = int(parameters.get("connect.decimal.precision", mysql_type.length or 0)) or _MAX_PRECISION
+    unscaled = _whole(value, precision)
     if not scale:
         return unscaled
-
-    def scaled(number: Column) -> Column:
-        digits = F.ltrim(number, F.lit("-"))
-        padded = F.lpad(digits, F.greatest(F.length(digits), F.lit(scale + 1)), F.lit("0"))
-        sign = F.when(number.startswith("-"), F.lit("-")).otherwise(F.lit(""))
-        return F.concat(sign, once(padded, lambda p: _pointed(p, scale)))
-
-    return once(unscaled, scaled)
+    zeros = F.regexp_replace(unscaled, "^(-?)", "$1" + "0" * scale)
+    return F.regexp_replace(zeros, rf"^(-?)0*([0-9]+)([0-9]{{{scale}}})\z", "$1$2.$3")
 
 
-def _pointed(digits: Column, scale: int) -> Column:
-    whole = F.substring(digits, F.lit(1), F.length(digits) - scale)
-    return F.concat(whole, F.lit("."), F.right(digits, F.lit(scale)))
-
-
-# Hexadecimal digits: of eight bytes, and of twenty-eight: DECIMAL(65) has twenty-seven.
-_BIGINT_DIGITS, _MOST_DIGITS = 16, 56
+# Hexadecimal digits: of eight bytes, of sixteen, and of twenty-eight: DECIMAL(65) has twenty-seven.
+_BIGINT_DIGITS, _DECIMAL_DIGITS, _MOST_DIGITS = 16, 32, 56
+_BIGINT_PRECISION = 18
 # Larger numbers are taken four bytes at a time, and kept in limbs of so many decimal digits, the lowest first.
 _WORD_DIGITS, _LIMBS, _LIMB_DIGITS = 8, 4, 18
 _LIMB = DecimalType(20, 0)
@@ -317,13 +303,26 @@ def _number(value: int) -> Column:
     return F.lit(str(value)).cast(_LIMB)
 
 
-def _whole(digits: Column) -> Column:
-    """The decimal digits of a two's complement given in hexadecimal."""
-    negative = F.substring(digits, 1, 1).isin(*"89ABCDEF")
-    filled = F.lpad(digits, F.lit(_BIGINT_DIGITS), F.when(negative, F.lit("F")).otherwise(F.lit("0")))
-    return F.when(F.length(digits).between(2, _BIGINT_DIGITS), F.conv(filled, 16, -10)).when(
-        F.length(digits).between(_BIGINT_DIGITS, _MOST_DIGITS), _big_integer(digits, negative)
-    )
+def _whole(value: Column, precision: int) -> Column:
+    """The decimal digits of a two's complement in base64, of a number of at most so many digits."""
+    digits = F.hex(F.try_to_binary(value, F.lit("base64")))
+    # The first character of base64 has the highest six bits.
+    negative = value.rlike("^[g-z0-9+/]")
+
+    def filled(size: int) -> Column:
+        return F.lpad(digits, F.lit(size), F.when(negative, F.lit("F")).otherwise(F.lit("0")))
+
+    short = F.when(F.length(digits).between(2, _BIGINT_DIGITS), F.conv(filled(_BIGINT_DIGITS), 16, -10))
+    if precision <= _BIGINT_PRECISION:
+        return short
+    if precision <= _MAX_PRECISION:
+        all_digits = filled(_DECIMAL_DIGITS)
+        high = F.conv(F.substring(all_digits, 1, _BIGINT_DIGITS), 16, -10).cast(_LIMB)
+        low = F.conv(F.substring(all_digits, _BIGINT_DIGITS + 1, _BIGINT_DIGITS), 16, 10).cast(_LIMB)
+        long = F.try_add(F.try_multiply(high, _number(1 << 64)), low).cast("string")
+        return F.coalesce(short, F.when(F.length(digits) <= _DECIMAL_DIGITS, long))
+    long = F.when(F.length(digits) <= _MOST_DIGITS, _big_integer(digits, negative))
+    return F.coalesce(short, long)
 
 
 def _big_integer(digits: Column, negative: Column) -> Column:
@@ -363,6 +362,7 @@ def _times(limbs: Column, factor: Column, more: Column) -> Column:
 
 
 _DAY = 86_400_000_000  # microseconds
+_FIRST = "1970-01-01 00:00:00"
 
 
 def _date(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
@@ -378,52 +378,45 @@ def _microseconds(value: Column, column: Field) -> Column:
     return number if name.startswith("Micro") else F.try_multiply(number, F.lit(1000))
 
 
-def _clock(microseconds: Column, digits: int | None) -> Column:
-    """`HH:MM:SS[.ffffff]` of a number of microseconds that is not negative; None: as many digits as it takes."""
-    seconds = F.floor(microseconds / 1_000_000).cast("bigint")
-    hours = F.floor(seconds / 3600).cast("string")
+def _time(value: Column, column: Field, mysql_type: MySQLType) -> Column:
+    """`[-]HH:MM:SS[.ffffff]`, with the digits of the column's type, or as many as it takes where that is not told."""
+    number = _microseconds(value, column)
+    size = F.abs(number)
+    seconds = F.floor(size / 1_000_000)
+    hours = F.floor(size / 3_600_000_000).cast("string")
     parts = [
         F.when(F.length(hours) == 1, F.concat(F.lit("0"), hours)).otherwise(hours),
-        F.lpad((F.floor(seconds / 60) % 60).cast("string"), 2, "0"),
+        F.lpad((F.floor(size / 60_000_000) % 60).cast("string"), 2, "0"),
         F.lpad((seconds % 60).cast("string"), 2, "0"),
     ]
-    fraction = F.lpad((microseconds % 1_000_000).cast("string"), 6, "0")
+    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
+    digits = mysql_type.length
     shown = F.regexp_replace(fraction, "0+$", "") if digits is None else F.substring(fraction, 1, digits)
-    return F.regexp_replace(F.concat(F.concat_ws(":", *parts), F.lit("."), shown), "[.]$", "")
-
-
-def _time(value: Column, column: Field, mysql_type: MySQLType) -> Column:
-    def text(number: Column) -> Column:
-        sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
-        # MySQL's range is 35 days.
-        bounded = F.when(number.between(-50 * _DAY, 50 * _DAY), F.abs(number))
-        return F.concat(sign, once(bounded, lambda n: _clock(n, mysql_type.length)))
-
-    return once(_microseconds(value, column), text)
+    sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
+    text = F.concat(sign, F.concat_ws(":", *parts), F.regexp_replace(F.concat(F.lit("."), shown), "[.]$", ""))
+    # MySQL's range is 35 days.
+    return F.when(number.between(-50 * _DAY, 50 * _DAY), text)
 
 
 def _datetime(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
     """Wall clock as if in UTC."""
-
-    def text(number: Column) -> Column:
-        of_day = F.pmod(number, F.lit(_DAY))
-        days = ((number - of_day) / _DAY).cast("int")
-        # The years from 0 to 9999, and some more.
-        within = number.between(-800_000 * _DAY, 3_000_000 * _DAY)
-        clock = once(of_day, lambda n: _clock(n, None))
-        return F.when(within, F.concat(F.date_from_unix_date(days).cast("string"), F.lit(" "), clock))
-
-    return once(_microseconds(value, column), text)
+    number = _microseconds(value, column)
+    seconds = (number.cast(DecimalType(20, 0)) / F.lit(1_000_000)).cast(DecimalType(18, 6))
+    text = (F.lit(_FIRST).cast(TimestampNTZType()) + F.make_dt_interval(F.lit(0), F.lit(0), F.lit(0), seconds)).cast(
+        "string"
+    )
+    # The years from 0 to 9999, and some more.
+    return F.when(number.between(-719_000 * _DAY, 3_000_000 * _DAY), text)
 
 
 _ZONED = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?)Z\z"
-_EPOCH = r"^1970-01-01T00:00:00([.]0+)?Z\z"
+_ZERO = r"^1970-01-01T00:00:00([.]0+)?Z\z"
 
 
 def _timestamp(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
     """In UTC. MySQL's TIMESTAMP begins a second after the epoch, which stands for its zero date."""
     text = F.concat_ws(" ", F.regexp_extract(value, _ZONED, 1), F.regexp_extract(value, _ZONED, 2))
-    return F.when(value.rlike(_EPOCH), F.lit("0000-00-00 00:00:00")).when(value.rlike(_ZONED), text)
+    return F.when(value.rlike(_ZERO), F.lit("0000-00-00 00:00:00")).when(value.rlike(_ZONED), text)
 
 
 def _year(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001

@@ -7,7 +7,6 @@ connector's documented rule makes of it; nothing is taken from decoding.
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.mysql_types.types import SPATIAL
 from cdc_assets_tests.laws.test_dialects import MYSQL, Row, compare_sequences, run, take, truth
-from cdc_assets_tests.support import Chain, Record, histories, read_lines
+from cdc_assets_tests.support import Chain
 
 Run = Callable[[str, str], Chain]
 

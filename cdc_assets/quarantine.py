@@ -52,8 +52,8 @@ MESSAGES = {
     "specification, and the producer's version.",
     Reason.MISSING_FIELD: "The message lacks a field that its type needs (Canal-JSON: database, table, data, old, "
     "mysqlType, sql or commitTs; Open Protocol: ts, t, scm, tbl, u or d, q, or a column's t or v; Simple: version, type, "
-    "database, table, tableID, schemaVersion, data, old, sql, commitTs, or a part of tableSchema; Debezium: before or after, "
-    "ts_ms, or db, table, file or pos of source): compare the value with the specification, and the producer's version.",
+    "database, table, tableID, schemaVersion, data, old, sql, commitTs, or a part of tableSchema; Debezium: before, after, "
+    "ts_ms, or source's db, table, file or pos): compare the value with the specification, and the producer's version.",
     Reason.MISSING_TIDB_EXTENSION: "The message has no _tidb, but the feed says tidb_extension: true: set "
     "enable-tidb-extension=true in the changefeed's sink URI, or tidb_extension: false in the feeds file.",
     Reason.HANDLE_KEY_ONLY: "The row was too large for Kafka, and the message holds its key columns only: the history lacks "

@@ -4,6 +4,7 @@ import functools
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -111,33 +112,19 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     cursor = table.cursor() or _NEW_CURSOR
     through = (events.cursor() or {"batch": 0})["batch"]
     if through <= cursor["batch"]:
-        known = cursor["partition_watermarks"]
-        return ReleaseReport(
-            watermarks=cursor["watermarks"],
-            watermarks_before=cursor["watermarks"],
-            partition_watermarks=known if has_watermarks(feed, known) else {},
-            pending=cursor["pending"],
-            pending_before=cursor["pending"],
-            waiting=cursor["waiting"],
-            newest=cursor["newest"],
-            total=cursor["totals"],
-        )
+        return _unchanged(feed, cursor)
     previous: Watermarks = cursor["watermarks"]
     held, waiting = waiting_tables(cursor), []
     every = events.read()
     new = every.where(F.col("batch") > cursor["batch"])
     arrived = _arrivals(new, previous, held, placed=feed.protocol == "debezium")
     taken = _taken(feed)
-    seen = merge(cursor["partition_watermarks"], arrived.watermarks) if may_have_watermarks(feed) else {}
-    gated, ungated = has_watermarks(feed, seen), cursor.get("ungated", 0)
+    seen, gated, ungated = _watermarks(feed, cursor, arrived)
     if gated:
-        if not has_watermarks(feed, cursor["partition_watermarks"]):
-            ungated = cursor["batch"]
         marks = advance(previous, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         # Events above the window are pending, and counted with the window's: one look at the files that reach that far.
-        candidates, inside = every.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
-        if ungated:
-            candidates = candidates.where(F.col("batch") > ungated)
+        later = every.where(F.col("batch") > ungated) if ungated else every
+        candidates, inside = later.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
     else:
         marks = {}
         candidates, inside = new, F.lit(True)
@@ -159,10 +146,8 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         changes, late_repeated = net(split), arrived.late - late.unseen
     else:
         prior = _released_from(table, arrived.lowest) if arrived.lowest <= cursor["highest"] else None
-        rules = positions if by_place else order
-        judged = rules.group(split, prior)
-        late = _NO_LATE if prior is None else _too_late(judged)
-        changes, late_repeated = rules.changes(judged), late.repeated
+        changes, late = _in_order(split, prior, positions if by_place else order)
+        late_repeated = late.repeated
     out = changes.withColumn("kind", F.lit(str(Kind.ROW)))
     if counts.ddl:
         statements = _once(window.where(F.col("kind") == str(Kind.DDL)))
@@ -207,6 +192,31 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         newest=advanced["newest"],
         total=advanced["totals"],
     )
+
+
+def _unchanged(feed: Feed, cursor: Cursor) -> ReleaseReport:
+    """The report of a run that finds nothing new."""
+    known = cursor["partition_watermarks"]
+    return ReleaseReport(
+        watermarks=cursor["watermarks"],
+        watermarks_before=cursor["watermarks"],
+        partition_watermarks=known if has_watermarks(feed, known) else {},
+        pending=cursor["pending"],
+        pending_before=cursor["pending"],
+        waiting=cursor["waiting"],
+        newest=cursor["newest"],
+        total=cursor["totals"],
+    )
+
+
+def _watermarks(feed: Feed, cursor: Cursor, arrived: "_Arrivals") -> tuple[PartitionWatermarks, bool, int]:
+    """The watermarks seen, whether the feed is gated by them, and the batches up to which it was not."""
+    if not may_have_watermarks(feed):
+        return {}, False, 0
+    seen = merge(cursor["partition_watermarks"], arrived.watermarks)
+    gated = has_watermarks(feed, seen)
+    first = gated and not has_watermarks(feed, cursor["partition_watermarks"])
+    return seen, gated, cursor["batch"] if first else cursor["ungated"]
 
 
 @dataclass(frozen=True)
@@ -316,6 +326,12 @@ _NO_LATE = _Late()
 def _released_from(table: LakeTable, commit_ts: int) -> DataFrame:
     """The row changes released at or above a commit_ts."""
     return table.read().where((F.col("kind") == str(Kind.ROW)) & (F.col("commit_ts") >= commit_ts))
+
+
+def _in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, _Late]:
+    """The changes among pieces of feeds without watermarks, by the rules of `order` or of `positions`."""
+    judged = rules.group(split, prior)
+    return rules.changes(judged), _NO_LATE if prior is None else _too_late(judged)
 
 
 def _too_late(judged: DataFrame) -> _Late:

@@ -241,7 +241,16 @@ def _integer(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # 
 
 
 def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    return _plain(value) if mysql_type.base == "decimal" else value
+    """DECIMAL with decimal.handling.mode=double: a double may be larger than the largest DECIMAL, which it stands for."""
+    if mysql_type.base != "decimal":
+        return value
+    if mysql_type.length is None:
+        return _plain(value)
+    scale = mysql_type.scale or 0
+    largest = "9" * (mysql_type.length - scale) + f".{'9' * scale}" * bool(scale)
+    sign = F.when(value.startswith("-"), F.lit("-")).otherwise(F.lit(""))
+    at_the_end = F.abs(value.try_cast("double")) == F.lit(float(largest))
+    return F.when(at_the_end, F.concat(sign, F.lit(largest))).otherwise(_plain(value))
 
 
 def _plain(value: Column) -> Column:

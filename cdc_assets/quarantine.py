@@ -24,6 +24,8 @@ class Reason(StrEnum):
     MISSING_FIELD = "missing_field"
     MISSING_TIDB_EXTENSION = "missing_tidb_extension"
     UNKNOWN_TYPE = "unknown_type"
+    IMAGES_DISAGREE = "images_disagree"
+    BAD_KEY = "bad_key"
     HANDLE_KEY_ONLY = "handle_key_only"
     CLAIM_CHECK = "claim_check"
     BAD_COMPRESSION = "bad_compression"
@@ -53,8 +55,8 @@ MESSAGES = {
     "specification, and the producer's version.",
     Reason.MISSING_FIELD: "The message lacks a field that its type needs (Canal-JSON: database, table, data, old, "
     "mysqlType, sql or commitTs; Open Protocol: ts, t, scm, tbl, u or d, q, or a column's t or v; Simple: version, type, "
-    "database, table, tableID, schemaVersion, data, old, sql, commitTs, or a part of tableSchema): compare the value with "
-    "the specification, and the producer's version.",
+    "database, table, tableID, schemaVersion, data, old, sql, commitTs, or a part of tableSchema; Debezium: before, after, "
+    "ts_ms, or source's db, table, file or pos): compare the value with the specification, and the producer's version.",
     Reason.MISSING_TIDB_EXTENSION: "The message has no _tidb, but the feed says tidb_extension: true: set "
     "enable-tidb-extension=true in the changefeed's sink URI, or tidb_extension: false in the feeds file.",
     Reason.HANDLE_KEY_ONLY: "The row was too large for Kafka, and the message holds its key columns only: the history lacks "
@@ -66,6 +68,10 @@ MESSAGES = {
     Reason.UNSUPPORTED_TYPE: "The row has a column of type 255, geometry, which the Open Protocol does not support: leave "
     "the table out of the changefeed, or the column out of the table.",
     Reason.UNKNOWN_TYPE: "The message's type is none that the protocol knows.",
+    Reason.IMAGES_DISAGREE: "The row images do not go with op (c and r have no before, d has no after): a transformation of "
+    "the connector has changed the envelope, or another producer writes to this topic.",
+    Reason.BAD_KEY: "The record's key is not a JSON object, so that its row cannot be told from others: set the connector's "
+    "key.converter to org.apache.kafka.connect.json.JsonConverter.",
     Reason.UNKNOWN_COLUMN_TYPE: "The column's type is none that MySQL knows or that a history table can hold: give the "
     "column a type under columns: in the feeds file.",
     Reason.BAD_VALUE: "The value does not fit the column's type; the column is NULL in the history: correct the type "

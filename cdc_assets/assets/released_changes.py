@@ -34,7 +34,7 @@ from cdc_assets.checks.gate import (
 )
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.release import release
-from cdc_assets.protocols import gated, numbers_schemas
+from cdc_assets.protocols import may_have_watermarks, numbers_schemas
 from cdc_assets.resources import LakehouseResource
 
 
@@ -60,7 +60,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         ),
     ]
 
-    if gated(feed):
+    if may_have_watermarks(feed):
         progress_spec = AssetCheckSpec(
             "watermark_progress",
             asset=key,
@@ -118,7 +118,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             },
         )
         yield check_result("conservation", key, events_placed(report))
-        if gated(feed):
+        if may_have_watermarks(feed):
             progress = watermark_progress(report, feed.source.partitions)
             yield check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN)
         if numbers_schemas(feed):

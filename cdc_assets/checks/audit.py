@@ -10,7 +10,7 @@ from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.release import gate_of, waiting_tables
 from cdc_assets.lakehouse import Lakehouse
-from cdc_assets.protocols import gated
+from cdc_assets.protocols import has_watermarks
 from cdc_assets.protocols.events import Kind
 
 
@@ -48,14 +48,15 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
         return Verdict(passed=True, description="Nothing has been released yet.")
     row = F.col("kind") == str(Kind.ROW)
     above = F.col("commit_ts") >= gate_of(cursor["watermarks"], waiting_tables(cursor))
-    pending = above if gated(feed) else F.lit(False)
+    gated, ungated = has_watermarks(feed, cursor["partition_watermarks"]), cursor["ungated"]
+    pending = above & (F.col("batch") > ungated) if gated else F.lit(False)
     events = lake.change_events.read().where(row & (F.col("batch") <= cursor["batch"]))
     counted = events.agg(F.count("*"), F.count_if(pending)).head() or (0, 0)
     changes = lake.released_changes.read().where(row)
     released = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
     # One change a key and commit_ts; but equal rows of a table without a key, and sources whose commit_ts is a clock's
     # second, have several, each from a record of its own.
-    several = (F.size("key_columns") == 0) | F.lit(not gated(feed))
+    several = (F.size("key_columns") == 0) | F.lit(not gated or ungated > 0)
     record = F.when(several, F.struct("topic", "partition", "offset", "index", "ordinal")).alias("record")
     twice = changes.groupBy("database", "table", "key", "commit_ts", record).count().where("count > 1")
     shown = [r.asDict() for r in twice.select("database", "table", "key", "commit_ts", "count").limit(SHOWN).collect()]

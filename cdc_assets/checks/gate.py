@@ -56,7 +56,7 @@ def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict
         told = f"{report.rows} row events came, but the watermark stands where it stood; {report.pending} are pending."
         return Verdict(passed=False, description=told, violations=stuck)
     told = f"{len(rows)} partitions, all with a watermark; {report.pending} events pending."
-    return Verdict(passed=True, description=told if rows else "No partition has sent anything yet.")
+    return Verdict(passed=True, description=told if rows else "No partition has sent a watermark yet.")
 
 
 def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:

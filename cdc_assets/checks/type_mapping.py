@@ -5,7 +5,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks import jdbc_codes, open_codes, simple_types
+from cdc_assets.checks import connect_types, jdbc_codes, open_codes, simple_types
 from cdc_assets.checks.observations import Rules, judge, mysql_type_schema
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
@@ -28,6 +28,8 @@ def rules_of(feed: Feed, known: DataFrame | None = None) -> Rules:
         return simple_types.rules(known)
     if feed.protocol == "open-protocol":
         return open_codes.RULES
+    if feed.protocol == "debezium":
+        return connect_types.RULES
     return jdbc_codes.rules(jdbc_codes.sources_of(feed))
 
 

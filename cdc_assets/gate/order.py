@@ -27,7 +27,8 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     In: `changes.pieces` with `copy`; the changes released before at or above the lowest commit_ts of these (or None when
     there are none): database, table, key, commit_ts, release, ordinal, op, before, after.
     Out: `GROUP`, `pieces` ARRAY<STRUCT> in the order in which they happened, `kept` ARRAY<INT> (indices of those that
-    count), `copies` INT (row events among all), `unseen` INT (row events that came too late and were never seen).
+    count), `copies` INT (row events among all), `unseen` INT (row events that came too late and were never seen), `lost`
+    ARRAY<INT>: the index of one to show for those.
     """
     order = ["record_timestamp", "topic", "partition", "offset", "index", "piece"]
     columns = [*order, "weight", *(c for c in IMAGE if c not in order)]
@@ -63,7 +64,8 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     contents = F.zip_with("pieces", _contents(), lambda p, c: F.struct(p["weight"].alias("weight"), c.alias("c")))
     lost = F.filter(contents, lambda x: (x["weight"] == 1) & ~F.exists("before_them", lambda q: _same(q, x["c"])))
     unseen = F.when(F.col("late"), F.size(lost)).otherwise(F.lit(0))
-    return judged.select(*GROUP, "pieces", kept.alias("kept"), "copies", unseen.alias("unseen"))
+    shown = F.array(F.lit(0)).alias("lost")
+    return judged.select(*GROUP, "pieces", kept.alias("kept"), "copies", unseen.alias("unseen"), shown)
 
 
 def changes(grouped: DataFrame) -> DataFrame:

@@ -4,17 +4,18 @@ import functools
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed, split_pattern
-from cdc_assets.gate import order
+from cdc_assets.gate import order, positions
 from cdc_assets.gate.changes import net, number_copies, pieces
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
 from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
-from cdc_assets.protocols import gated, numbers_schemas
+from cdc_assets.protocols import has_watermarks, may_have_watermarks, numbers_schemas
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, INT, STRING, array, conform, struct
 from cdc_assets.table_schemas import numbered_schemas, schema_of
@@ -63,6 +64,8 @@ _NEW_CURSOR: Cursor = {
     "waiting": [],
     "newest": 0,
     "totals": {},
+    # Of feeds whose messages tell whether there are watermarks: the batches up to here were released before the first.
+    "ungated": 0,
 }
 Waiting = dict[tuple[str, str], int]  # (database, table) -> commit_ts from which on its events wait for a schema
 
@@ -109,29 +112,21 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     cursor = table.cursor() or _NEW_CURSOR
     through = (events.cursor() or {"batch": 0})["batch"]
     if through <= cursor["batch"]:
-        return ReleaseReport(
-            watermarks=cursor["watermarks"],
-            watermarks_before=cursor["watermarks"],
-            partition_watermarks=cursor["partition_watermarks"],
-            pending=cursor["pending"],
-            pending_before=cursor["pending"],
-            waiting=cursor["waiting"],
-            newest=cursor["newest"],
-            total=cursor["totals"],
-        )
+        return _unchanged(feed, cursor)
     previous: Watermarks = cursor["watermarks"]
     held, waiting = waiting_tables(cursor), []
     every = events.read()
     new = every.where(F.col("batch") > cursor["batch"])
-    arrived = _arrivals(new, previous, held)
+    arrived = _arrivals(new, previous, held, placed=feed.protocol == "debezium")
     taken = _taken(feed)
-    if gated(feed):
-        seen = merge(merge(cursor["partition_watermarks"], _partitions_held(lake)), arrived.watermarks)
+    seen, gated, ungated = _watermarks(lake, feed, cursor, arrived)
+    if gated:
         marks = advance(previous, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         # Events above the window are pending, and counted with the window's: one look at the files that reach that far.
-        candidates, inside = every.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
+        later = every.where(F.col("batch") > ungated) if ungated else every
+        candidates, inside = later.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
     else:
-        seen, marks = {}, {}
+        marks = {}
         candidates, inside = new, F.lit(True)
     if numbers_schemas(feed):
         candidates = _with_schemas(candidates, lake)
@@ -141,21 +136,23 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
         waiting = _waiting(candidates.where(taken & ~inside & _inside(previous, marks, held, {})))
     window = candidates.where(inside & taken)
-    split = _pieces(window.where(F.col("kind") == str(Kind.ROW)), lake, feed, unkeyed=counts.unkeyed)
+    # Where changes tell their place in the binlog, equal rows of a table without a key are told apart by it.
+    by_place = arrived.placed and not gated
+    rows = window.where(F.col("kind") == str(Kind.ROW))
+    split = _pieces(rows, lake, feed, unkeyed=counts.unkeyed, numbered=not by_place)
     number = next_sequence(cursor)
-    if gated(feed):
+    if gated:
         late = _late(_keyed(new.where(_late_row(previous, held)), lake, feed), table) if arrived.late else _NO_LATE
         changes, late_repeated = net(split), arrived.late - late.unseen
     else:
         prior = _released_from(table, arrived.lowest) if arrived.lowest <= cursor["highest"] else None
-        judged = order.group(split, prior)
-        late = _NO_LATE if prior is None else _too_late(judged)
-        changes, late_repeated = order.changes(judged), late.repeated
+        changes, late = _in_order(split, prior, positions if by_place else order)
+        late_repeated = late.repeated
     out = changes.withColumn("kind", F.lit(str(Kind.ROW)))
     if counts.ddl:
         statements = _once(window.where(F.col("kind") == str(Kind.DDL)))
         out = out.unionByName(statements, allowMissingColumns=True)
-    in_window = counts.rows - (0 if gated(feed) else late.unseen + late_repeated)
+    in_window = counts.rows - (0 if gated else late.unseen + late_repeated)
     totals = {"rows": arrived.rows, "excluded": counts.excluded, "window": in_window}
     totals |= {"late_repeated": late_repeated, "late_unseen": late.unseen}
     tables = {(d, t): n for d, t, n in cursor["tables"]} | dict.fromkeys(counts.tables, number)
@@ -171,6 +168,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         "waiting": waiting,
         "newest": max(cursor["newest"], arrived.newest),
         "totals": _add(cursor["totals"], totals),
+        "ungated": ungated,
     }
     shaped = conform(out if counts.rows or counts.ddl else out.limit(0), SCHEMA, {"release": F.lit(number)})
     released, duplicate, ddl = _append(table, shaped, advanced)
@@ -188,12 +186,39 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         ddl=ddl,
         watermarks=marks,
         watermarks_before=previous,
-        partition_watermarks=seen,
+        partition_watermarks=seen if gated else {},
         late_sample=late.sample,
         waiting=waiting,
         newest=advanced["newest"],
         total=advanced["totals"],
     )
+
+
+def _unchanged(feed: Feed, cursor: Cursor) -> ReleaseReport:
+    """The report of a run that finds nothing new."""
+    known = cursor["partition_watermarks"]
+    return ReleaseReport(
+        watermarks=cursor["watermarks"],
+        watermarks_before=cursor["watermarks"],
+        partition_watermarks=known if has_watermarks(feed, known) else {},
+        pending=cursor["pending"],
+        pending_before=cursor["pending"],
+        waiting=cursor["waiting"],
+        newest=cursor["newest"],
+        total=cursor["totals"],
+    )
+
+
+def _watermarks(
+    lake: Lakehouse, feed: Feed, cursor: Cursor, arrived: "_Arrivals"
+) -> tuple[PartitionWatermarks, bool, int]:
+    """The watermarks seen, whether the feed is gated by them, and the batches up to which it was not."""
+    if not may_have_watermarks(feed):
+        return {}, False, 0
+    seen = merge(merge(cursor["partition_watermarks"], _partitions_held(lake)), arrived.watermarks)
+    gated = has_watermarks(feed, seen)
+    first = gated and not has_watermarks(feed, cursor["partition_watermarks"])
+    return seen, gated, cursor["batch"] if first else cursor["ungated"]
 
 
 def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:
@@ -283,11 +308,13 @@ def _keyed(rows: DataFrame, lake: Lakehouse, feed: Feed) -> DataFrame:
     return _with_schemas(rows, lake) if numbers_schemas(feed) else _resolve_keys(rows, lake)
 
 
-def _pieces(rows: DataFrame, lake: Lakehouse, feed: Feed, *, unkeyed: bool) -> DataFrame:
+def _pieces(rows: DataFrame, lake: Lakehouse, feed: Feed, *, unkeyed: bool, numbered: bool) -> DataFrame:
     """Row events as `changes.pieces` with `copy`; only where there may be tables without a key are copies counted."""
     if not unkeyed:
         return pieces(rows).withColumn("copy", F.lit(0))
     split = pieces(rows if numbers_schemas(feed) else _resolve_keys(rows, lake))
+    if not numbered:
+        return split.withColumn("copy", F.lit(0))
     whole_rows = F.size("key_columns") == 0
     return split.where(~whole_rows).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(whole_rows)))
 
@@ -309,17 +336,23 @@ def _released_from(table: LakeTable, commit_ts: int) -> DataFrame:
     return table.read().where((F.col("kind") == str(Kind.ROW)) & (F.col("commit_ts") >= commit_ts))
 
 
+def _in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, _Late]:
+    """The changes among pieces of feeds without watermarks, by the rules of `order` or of `positions`."""
+    judged = rules.group(split, prior)
+    return rules.changes(judged), _NO_LATE if prior is None else _too_late(judged)
+
+
 def _too_late(judged: DataFrame) -> _Late:
-    """The groups of `order.group` of which nothing counts: all repeats, or never seen. Only asked for when some may be."""
-    dropped = judged.where(F.size("kept") == 0)
-    found = dropped.agg(F.sum("copies"), F.sum("unseen")).head()
-    copies, unseen = (found[0] or 0, found[1] or 0) if found else (0, 0)
+    """Of groups of which nothing counts the repeats, and of all those never seen. Only asked for when some may be."""
+    repeats = F.when(F.size("kept") == 0, F.col("copies") - F.col("unseen"))
+    found = judged.agg(F.sum(repeats), F.sum("unseen")).head()
+    repeated, unseen = (found[0] or 0, found[1] or 0) if found else (0, 0)
     if not unseen:
-        return _Late(repeated=copies)
-    first = F.get("pieces", F.lit(0))
+        return _Late(repeated=repeated)
+    first = F.get("pieces", F.get("lost", F.lit(0)))
     shown = [first[c].alias(c) for c in ("topic", "partition", "offset", "op")]
-    sample = dropped.where("unseen > 0").select(*shown, "database", "table", "commit_ts", "key").limit(LATE_SAMPLE)
-    return _Late(copies - unseen, unseen, [r.asDict() for r in sample.collect()])
+    sample = judged.where("unseen > 0").select(*shown, "database", "table", "commit_ts", "key").limit(LATE_SAMPLE)
+    return _Late(repeated, unseen, [r.asDict() for r in sample.collect()])
 
 
 @dataclass(frozen=True)
@@ -330,10 +363,14 @@ class _Arrivals:
     highest: int
     newest: int  # Kafka's time, in milliseconds
     watermarks: PartitionWatermarks
+    placed: bool  # row events tell their place in the binlog
 
 
-def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting) -> _Arrivals:
-    """Count the new row events and the late ones among them; the largest watermark that each partition shows."""
+def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting, *, placed: bool) -> _Arrivals:
+    """Count the new row events and the late ones among them; the largest watermark that each partition shows.
+
+    `placed`: look whether they tell their place in the binlog.
+    """
     row = F.col("kind") == str(Kind.ROW)
     found = (
         new.groupBy("topic", "partition")
@@ -344,6 +381,7 @@ def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting) -> _Arrivals:
             F.unix_millis(F.max("record_timestamp")).alias("newest"),
             F.min(F.when(row, F.col("commit_ts"))).alias("lowest"),
             F.max(F.when(row, F.col("commit_ts"))).alias("highest"),
+            (F.max(row & F.col("source").isNotNull()) if placed else F.lit(False)).alias("placed"),
         )
         .collect()
     )
@@ -357,6 +395,7 @@ def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting) -> _Arrivals:
         highest=max((r["highest"] for r in found if r["rows"]), default=0),
         newest=max((r["newest"] or 0 for r in found), default=0),
         watermarks=watermarks,
+        placed=any(r["placed"] for r in found),
     )
 
 

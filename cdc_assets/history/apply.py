@@ -21,8 +21,10 @@ from cdc_assets.history.columns import (
     type_rows,
     wire_types,
 )
+from cdc_assets.history.readings import Readings, as_mysql_text, readings
 from cdc_assets.history.versions import boundaries, number_copies, timeline, versions
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable
+from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols.events import TSO_LOGICAL_BITS, Kind
 from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, struct
 
@@ -89,6 +91,7 @@ class _Work:
     keyless: bool
     types: dict[str, str]
     declared: dict[str, str]
+    layouts: list[str]  # Debezium's: the distinct `mysql_types`, those of the newest changes last
 
 
 def pending_tables(lake: Lakehouse) -> Due:
@@ -108,11 +111,11 @@ def apply(lake: Lakehouse, feed: Feed, due: Due) -> Iterator[TableReport]:
     Raises:
         ConcurrentRunError: another run wrote one of the tables meanwhile.
     """
-    for work in _plan(lake, due):
+    for work in _plan(lake, feed, due):
         yield _apply_table(lake, feed, work)
 
 
-def _plan(lake: Lakehouse, due: Due) -> list[_Work]:
+def _plan(lake: Lakehouse, feed: Feed, due: Due) -> list[_Work]:
     """One look over the new releases for the types of every table."""
     if not due:
         return []
@@ -142,11 +145,17 @@ def _plan(lake: Lakehouse, due: Due) -> list[_Work]:
     plan = []
     for (database, table), (first, last) in sorted(due.items()):
         mine = [r for r in seen if (r["database"], r["table"]) == (database, table) and first < r["release"] <= last]
-        types = wire_types((r["commit_ts"], r["mysql_types"], r["jdbc_types"]) for r in mine)
+        types: dict[str, str] = {}
+        layouts: list[str] = []
+        if feed.protocol == "debezium":
+            newest = {r["mysql_types"]: r["commit_ts"] for r in sorted(mine, key=lambda r: r["commit_ts"])}
+            layouts = sorted(newest, key=newest.__getitem__)
+        else:
+            types = wire_types((r["commit_ts"], r["mysql_types"], r["jdbc_types"]) for r in mine)
         shape = declared.get((database, table), (0, {}))[1]
         changes, since = sum(r["changes"] for r in mine), min(r["since"] for r in mine)
         keyless = all(r["key_size"] == 0 for r in mine)
-        plan.append(_Work(database, table, first, last, changes, since, keyless, types, shape))
+        plan.append(_Work(database, table, first, last, changes, since, keyless, types, shape, layouts))
     return plan
 
 
@@ -157,7 +166,8 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     within = (F.col("release") > work.after) & (F.col("release") <= work.through)
     mine = (F.col("database") == work.database) & (F.col("table") == work.table) & (F.col("kind") == str(Kind.ROW))
     changes = lake.released_changes.read().where(within & mine)
-    columns = _columns(feed, work, changes, present)
+    read = _readings(feed, work)
+    columns = _columns(feed, work, changes, present, read)
     _shape_table(table, columns, present, created=created, keyless=work.keyless)
     schema = StructType([StructField(c.column, c.target) for c in columns])
     held = _held(table)
@@ -166,7 +176,11 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     # All counts are taken while `new` is computed: another pass over the changes costs as much again. A checkpoint holds
     # it, as a persisted frame that reads the table it is merged into would be planned again after the merge.
     typing, chaining = Observation(), Observation()
-    typed = type_rows(parse_images(changes, columns), columns, feed.protocol, feed.time_zone)
+    parsed = parse_images(changes, columns)
+    if read:
+        # Apart from the rest: planned together with it, so many expressions within expressions take minutes to plan.
+        parsed = as_mysql_text(parsed, work.layouts, read).localCheckpoint()
+    typed = type_rows(parsed, columns, feed.protocol, feed.time_zone)
     watched = typed.observe(typing, F.count_if("has_problem").alias("lost"))
     standing = _open_versions(table, changes, work, schema)
     numbered = number_copies(watched, standing) if work.keyless else watched.withColumn("copy", F.lit(0))
@@ -198,10 +212,25 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
     )
 
 
-def _columns(feed: Feed, work: _Work, changes: DataFrame, present: dict[str, StructField]) -> list[SourceColumn]:
+def _readings(feed: Feed, work: _Work) -> Readings:
+    """How the columns are read where each message brings its own schema; elsewhere none."""
+
+    def known(name: str) -> MySQLType | None:
+        told = feed.columns.get(f"{work.database}.{work.table}.{name}") or work.declared.get(name.lower())
+        try:
+            return parse_type(told) if told else None
+        except UnknownType:
+            return None
+
+    return readings(work.layouts, known)
+
+
+def _columns(
+    feed: Feed, work: _Work, changes: DataFrame, present: dict[str, StructField], read: Readings
+) -> list[SourceColumn]:
     """The source's columns in this run, in the table's order, each with the type that its history column is to have."""
     place = f"{work.database}.{work.table}."
-    types = {
+    types = {name: each[-1].type for name, each in read.items()} or {
         name: resolve_type(wire, work.declared.get(name.lower()), feed.columns.get(place + name))
         for name, wire in work.types.items()
     }

@@ -28,7 +28,8 @@ def number_copies(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
     held = open_versions.groupBy("key").agg(F.max("copy").alias("held"))
     # Equal rows come and go in Kafka's order.
     by_row = Window.partitionBy("key").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
-    step = F.when(F.col("op") == _DELETE, -1).when(F.col("op") == _INSERT, 1).otherwise(0)
+    opens = F.col("op").isin(_INSERT, str(Op.SNAPSHOT))
+    step = F.when(F.col("op") == _DELETE, -1).when(opens, 1).otherwise(0)
     start = F.coalesce("held", F.lit(0))
     return (
         changes.join(held, on="key", how="left")

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from cdc_assets.mysql_types.debezium import HEX
 from cdc_assets.mysql_types.reference import TIMESTAMP_RANGE, TYPES, Family, Range, value_range
 from cdc_assets.mysql_types.types import MySQLType
 
@@ -90,8 +91,8 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
     Args:
         value: STRING, the text on the wire, or NULL.
         mysql_type: the type that the source column had when the value was written.
-        wire: the dialect: `canal-json`, `open-protocol`, `simple`, or `ddl` for the text of a default
-            (`ddl.Column.default`).
+        wire: the dialect: `canal-json`, `open-protocol`, `simple`, `debezium` (for what `debezium.mysql_text` gives), or
+            `ddl` for the text of a default (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
             local time that occurs twice is the earlier instant; one that a clock change leaves out moves forward.
         target: `spark_type(mysql_type)`, or a type that `widen` gave for it.
@@ -237,6 +238,11 @@ def _base64_bytes(value: Column, wish: _Wish) -> Column:
     return _padded(F.try_to_binary(value, F.lit("base64")), wish)
 
 
+def _hex_or_base64_bytes(value: Column, wish: _Wish) -> Column:
+    digits = F.unhex(F.when(value.startswith(HEX), F.substr(value, F.lit(len(HEX) + 1))))
+    return F.coalesce(_padded(digits, wish), _base64_bytes(value, wish))
+
+
 # What Go's strconv.Quote writes: characters that can be printed as they are, other bytes and characters as escapes.
 _QUOTED = r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\.?|[^\\]+"
 _ESCAPED = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34, "'": 39}
@@ -291,6 +297,11 @@ def _enum_ordinal(value: Column, wish: _Wish) -> Column:
 def _enum_label(value: Column, wish: _Wish) -> Column:
     labels = wish.type.labels
     return value if labels is None else F.when(F.array_contains(_text_array(labels), value), value)
+
+
+def _enum_label_or_empty(value: Column, wish: _Wish) -> Column:
+    """A label, or the empty text of MySQL's "invalid" value."""
+    return F.when(value == "", value).otherwise(_enum_label(value, wish))
 
 
 def _set_mask(value: Column, wish: _Wish) -> Column:
@@ -364,6 +375,10 @@ def _located_timestamp(value: Column, wish: _Wish) -> Column:
     return _instant(clock, F.coalesce(located["location"], F.lit(wish.time_zone)))
 
 
+def _timestamp_in_utc(value: Column, wish: _Wish) -> Column:
+    return _timestamp(value, wish._replace(time_zone="UTC"))
+
+
 def _date_or_datetime(decoder: _Decoder) -> _Decoder:
     """A decoder that takes a date alone for its midnight, as MySQL does with the text of a default."""
 
@@ -415,6 +430,14 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
             Family.BINARY: _base64_bytes,
             Family.TIMESTAMP: _located_timestamp,
             Family.SPATIAL: _none,
+        },
+        "debezium": _CANAL_JSON
+        | {
+            Family.BINARY: _hex_or_base64_bytes,
+            Family.SPATIAL: _hex_or_base64_bytes,
+            Family.ENUM: _enum_label_or_empty,
+            Family.SET: _set_labels,
+            Family.TIMESTAMP: _timestamp_in_utc,
         },
         # The text of defaults, as cdc_assets.mysql_types.ddl writes it.
         "ddl": _CANAL_JSON

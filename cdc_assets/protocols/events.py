@@ -19,6 +19,11 @@ class Kind(StrEnum):
     WATERMARK = "watermark"
     BOOTSTRAP = "bootstrap"  # the schema of a table, without a position of its own (Simple)
     STATEMENT = "statement"  # the text of a DML statement, beside its row events: counted, and of no further use
+    # Debezium's: counted, and of no further use, but for the markers of transactions
+    TRANSACTION = "transaction"
+    TOMBSTONE = "tombstone"
+    HEARTBEAT = "heartbeat"
+    MESSAGE = "message"
     UNDECODABLE = "undecodable"  # holds the record's place; `reason` says why, and the record is in quarantine
 
 
@@ -55,14 +60,18 @@ SCHEMA = struct(
     # full row images where they can be known; before of update and delete, after of insert, update and snapshot
     before=STRING,
     after=STRING,
-    # column -> type as the message has it (Open Protocol: {"t": type code, "f": flags}); Canal-JSON: column -> code of
-    # java.sql.Types; Simple in Avro: column -> branch of the union that its value came in
+    # Debezium: the key that the row has from this event on, or had until then, as the connector's header tells it
+    key_changed_to=STRING,
+    key_changed_from=STRING,
+    # column -> type as the message has it (Open Protocol: {"t": type code, "f": flags}; Debezium: the fields of the row's
+    # schema, or the columns' names where there is none; of a schema change, what it says of the tables); Canal-JSON: column
+    # -> code of java.sql.Types; Simple in Avro: column -> branch of the union that its value came in
     mysql_types=STRING,
     jdbc_types=STRING,
     wire_types=STRING,
     ddl_type=STRING,
     ddl_statement=STRING,
-    # protocols that number their schemas (Simple), and those that tell the place in the binlog (Debezium)
+    # protocols that number their schemas (Simple), and those that tell the place in the binlog (Debezium; null: TiCDC's)
     schema_version=BIGINT,
     table_id=BIGINT,
     # the table schemas that a ddl or bootstrap event carries (Simple): a JSON array, the one that holds from then on first

@@ -49,6 +49,7 @@ ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
         "simple-avro": Envelope(key=0, value=0, claim=("value", ""), plain=simple_avro.BEGINNINGS),
         # The key begins with the protocol's version.
         "open-protocol": Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl")),
+        "debezium": Envelope(key=0, value=0, claim=("value", "")),
     }
 )
 

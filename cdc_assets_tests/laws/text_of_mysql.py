@@ -11,7 +11,15 @@ _TEXT = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum"
 _BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 
 
-def same(text: str | None, column_type: str, value: Any, zone: str = "UTC", *, hexadecimal_bits: bool = False) -> bool:
+def same(
+    text: str | None,
+    column_type: str,
+    value: Any,
+    zone: str = "UTC",
+    *,
+    hexadecimal_bits: bool = False,
+    double_decimals: bool = False,
+) -> bool:
     """Whether `value` is what the design's table of types makes of MySQL's text; zero dates are NULL."""
     base = column_type.replace("(", " ").split(" ", maxsplit=1)[0].lower()
     if text is None:
@@ -32,8 +40,13 @@ def same(text: str | None, column_type: str, value: Any, zone: str = "UTC", *, h
         # The mysql client prints six digits, and so is off by up to half of the last; other truth has them all.
         exact = struct.unpack("f", struct.pack("f", float(text)))[0]
         return exact == value or abs(exact - value) <= 5e-6 * abs(exact)
+    if base == "double" and "," in column_type:
+        # DOUBLE(m,d) is printed with d digits, and held, and sent, in binary.
+        return abs(float(text) - value) <= 5e-16 * abs(value) + 10.0 ** -int(column_type.split(",")[1].rstrip(")")) / 2
     if base == "double":
         return float(text) == value
+    if base == "decimal" and double_decimals:
+        return float(text) == float(value)
     if base == "date":
         return dt.date.fromisoformat(text) == value
     if base == "datetime":

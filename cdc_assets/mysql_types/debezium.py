@@ -1,0 +1,469 @@
+"""Debezium's types: what a Kafka Connect field says of a MySQL column, and its values as MySQL's text.
+
+Sources: the document `debezium-mysql-change-event-values`, and the connectors 1.9.5.Final and 3.5.0.Final as recorded.
+A field has a Connect type and maybe a semantic name: one of Debezium's (`io.debezium.*`) or Connect's
+(`org.apache.kafka.connect.data.*`). Which it is depends on the MySQL type and on the connector's settings
+`decimal.handling.mode`, `time.precision.mode`, `bigint.unsigned.handling.mode` and `binary.handling.mode`.
+
+Values are brought into MySQL's own text first, and cast from there like those of every other protocol (the dialect
+`debezium` of `casting`). What cannot be read becomes a text that no type has, so that it ends in quarantine.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType, TimestampNTZType
+
+from cdc_assets.expressions import once
+from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.types import SPATIAL, MySQLType, UnknownType, parse_type
+
+_CONNECT = "org.apache.kafka.connect.data."
+DECIMAL = f"{_CONNECT}Decimal"
+BITS = "io.debezium.data.Bits"
+GEOMETRY = "io.debezium.data.geometry.Geometry"
+# A message without schema, and a column whose type nobody tells.
+UNTOLD = "untold"
+
+_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+_BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_BY_WIDTH = ("tinyint", "tinyint unsigned", "smallint", "smallint unsigned", "mediumint", "mediumint unsigned", "int",
+             "int unsigned", "bigint", "bigint unsigned")  # fmt: skip
+
+
+class SemanticRow(NamedTuple):
+    """One semantic type.
+
+    Attributes:
+        text: the MySQL type that the field alone stands for; `{name}` is a parameter of the schema.
+        types: the MySQL types that it may stand for, where something else tells.
+        connect: the Connect type below it, which is the JSON type of its values.
+    """
+
+    text: str
+    types: frozenset[str]
+    connect: str
+
+
+def _row(text: str, *types: str, connect: str) -> SemanticRow:
+    return SemanticRow(text, frozenset(types), connect)
+
+
+SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
+    {
+        # tinyint(1): with the connector's TinyIntOneToBooleanConverter
+        "boolean": _row("bit(1)", "bit", "tinyint", connect="boolean"),
+        "int8": _row("tinyint", "tinyint", connect="int8"),
+        "int16": _row("smallint", *_BY_WIDTH[:3], connect="int16"),
+        "int32": _row("int", *_BY_WIDTH[:7], connect="int32"),
+        "int64": _row("bigint", *_BY_WIDTH, connect="int64"),
+        "float": _row("float", "float", "float unsigned", connect="float"),
+        # 1.9.5 widens FLOAT; DECIMAL with decimal.handling.mode=double
+        "double": _row("double", *(f"{t}{u}" for t in ("float", "double", "decimal") for u in ("", " unsigned")),
+                       connect="double"),
+        # DECIMAL with decimal.handling.mode=string; bytes with binary.handling.mode=base64 or hex; JSON of MariaDB
+        "string": _row("longtext", *_TEXTS, *_BYTES, "json", "decimal", "decimal unsigned", connect="string"),
+        "bytes": _row("longblob", *_BYTES, connect="bytes"),
+        BITS: _row("bit({length})", "bit", connect="bytes"),
+        # BIGINT UNSIGNED with bigint.unsigned.handling.mode=precise
+        DECIMAL: _row("decimal({connect.decimal.precision},{scale})", "decimal", "decimal unsigned", "bigint unsigned",
+                      connect="bytes"),
+        "io.debezium.time.Date": _row("date", "date", connect="int32"),
+        f"{_CONNECT}Date": _row("date", "date", connect="int32"),
+        "io.debezium.time.Time": _row("time", "time", connect="int32"),
+        "io.debezium.time.MicroTime": _row("time", "time", connect="int64"),
+        "io.debezium.time.NanoTime": _row("time", "time", connect="int64"),
+        f"{_CONNECT}Time": _row("time", "time", connect="int32"),
+        "io.debezium.time.Timestamp": _row("datetime(3)", "datetime", connect="int64"),
+        "io.debezium.time.MicroTimestamp": _row("datetime(6)", "datetime", connect="int64"),
+        "io.debezium.time.NanoTimestamp": _row("datetime(6)", "datetime", connect="int64"),
+        f"{_CONNECT}Timestamp": _row("datetime(3)", "datetime", connect="int64"),
+        "io.debezium.time.ZonedTimestamp": _row("timestamp(6)", "timestamp", connect="string"),
+        "io.debezium.time.Year": _row("year", "year", connect="int32"),
+        "io.debezium.data.Enum": _row("enum", "enum", connect="string"),
+        "io.debezium.data.EnumSet": _row("set", "set", connect="string"),
+        "io.debezium.data.Json": _row("json", "json", "longtext", connect="string"),
+        "io.debezium.data.geometry.Point": _row("point", "point", connect="struct"),
+        GEOMETRY: _row("geometry", *SPATIAL, connect="struct"),
+    }
+)  # fmt: skip
+
+# What a connector with the default settings makes of each family, for messages without schema.
+_DEFAULTS: Mapping[Family, str] = MappingProxyType(
+    {
+        Family.INTEGER: "int64",
+        Family.DECIMAL: DECIMAL,
+        Family.FLOAT: "double",
+        Family.BIT: BITS,
+        Family.TEXT: "string",
+        Family.BINARY: "bytes",
+        Family.ENUM: "io.debezium.data.Enum",
+        Family.SET: "io.debezium.data.EnumSet",
+        Family.DATE: "io.debezium.time.Date",
+        Family.DATETIME: "io.debezium.time.Timestamp",
+        Family.TIMESTAMP: "io.debezium.time.ZonedTimestamp",
+        Family.TIME: "io.debezium.time.MicroTime",
+        Family.YEAR: "io.debezium.time.Year",
+        Family.JSON: "io.debezium.data.Json",
+        Family.SPATIAL: GEOMETRY,
+    }
+)
+_MILLISECOND_DIGITS = 3  # DATETIME of more is sent in microseconds
+_MAX_PRECISION = 38
+# With the connector's column.propagate.source.type, parameters of a field tell its MySQL type.
+_SOURCE = "__debezium.source.column."
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column as a message's schema has it: `semantic` is the semantic name, else the Connect type."""
+
+    name: str
+    semantic: str
+    connect: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def alone(self) -> MySQLType | None:
+        """The MySQL type as far as the field tells it; None for a semantic that MySQL's connector does not have."""
+        given = dict(self.parameters)
+        if told := given.get(f"{_SOURCE}type"):
+            return column_type(told, given.get(f"{_SOURCE}length"), given.get(f"{_SOURCE}scale"))
+        row = SEMANTICS.get(self.semantic)
+        if row is None:
+            return None
+        parameters = {"connect.decimal.precision": str(_MAX_PRECISION), "scale": "0"} | given
+        text = row.text
+        for name, value in parameters.items():
+            text = text.replace(f"{{{name}}}", value)
+        try:
+            return parse_type(text)
+        except UnknownType:
+            return None
+
+    def resolve(self, known: MySQLType | None) -> MySQLType | None:
+        """The column's type: what is known of it elsewhere, where the field may stand for that; else what it says."""
+        if self.semantic == UNTOLD:
+            return known
+        row = SEMANTICS.get(self.semantic)
+        may_be = known is not None and row is not None and stands_for(known) in row.types
+        return known if may_be else self.alone
+
+
+def stands_for(mysql_type: MySQLType) -> str:
+    """A type as `SemanticRow.types` has it: its base, and whether it is unsigned."""
+    return f"{mysql_type.base} unsigned" if mysql_type.unsigned else mysql_type.base
+
+
+def column_type(name: str, length: str | int | None, scale: str | int | None) -> MySQLType | None:
+    """The type of a column that is described in parts, as the connector does: `DECIMAL UNSIGNED`, 20, 5.
+
+    None when MySQL has no such type. Enum and set come without their labels.
+    """
+    words = name.split()
+    signs = [w for w in words if w.upper() in {"SIGNED", "UNSIGNED", "ZEROFILL"}]
+    base = " ".join(words[: len(words) - len(signs)])
+    numbers = ",".join(str(n) for n in (length, scale) if n is not None)
+    parameters = f"({numbers})" if numbers and base.upper() not in {"ENUM", "SET"} else ""
+    try:
+        return parse_type(" ".join([base + parameters, *signs]))
+    except UnknownType:
+        try:
+            return parse_type(name)  # a length that MySQL does not write, as of a text
+        except UnknownType:
+            return None
+
+
+def layout(text: str) -> tuple[Field, ...]:
+    """The columns of a message, in the table's order, out of `mysql_types` of its change event.
+
+    In: the JSON array of the fields of its schema, or, where it has no schema, of the columns' names.
+    """
+    return tuple(_field(each) for each in json.loads(text))
+
+
+def _field(entry: Any) -> Field:  # noqa: ANN401 -- JSON
+    if isinstance(entry, str):
+        return Field(entry, UNTOLD, UNTOLD)
+    parameters = tuple((str(k), str(v)) for k, v in (entry.get("parameters") or {}).items())
+    connect = str(entry.get("type"))
+    return Field(str(entry.get("field")), str(entry.get("name") or connect), connect, parameters)
+
+
+def default_field(name: str, mysql_type: MySQLType | None) -> Field:
+    """What a connector with the default settings would say of a column."""
+    if mysql_type is None:
+        return Field(name, UNTOLD, UNTOLD)
+    family = TYPES[mysql_type.base].family
+    semantic = _DEFAULTS[family]
+    if family is Family.BIT and mysql_type.length in {None, 1}:
+        semantic = "boolean"
+    if family is Family.DATETIME and (mysql_type.length or 0) > _MILLISECOND_DIGITS:
+        semantic = "io.debezium.time.MicroTimestamp"
+    parameters = (("scale", str(mysql_type.scale or 0)),) if family is Family.DECIMAL else ()
+    return Field(name, semantic, SEMANTICS[semantic].connect, parameters)
+
+
+# --- values as MySQL's text
+
+_Text = Callable[[Column, Field, MySQLType], Column]
+UNREADABLE = "unreadable: "
+HEX = "hex:"  # in base64 there is no colon
+
+
+def mysql_text(value: Column, column: Field, mysql_type: MySQLType | None) -> Column:
+    """A value as MySQL prints it.
+
+    In: STRING, the text of the JSON value; the column as the message has it, and its MySQL type. Out: STRING; NULL for
+    NULL; bytes as base64, or as `hex:` and their hexadecimal digits.
+    """
+    if mysql_type is None or column.semantic in {UNTOLD, "bytes"}:
+        return value
+    read = _TEXT_OF.get(column.semantic)
+    return value if read is None else F.coalesce(read(value, column, mysql_type), F.concat(F.lit(UNREADABLE), value))
+
+
+def _boolean(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001 -- all have one signature
+    return F.when(value == "true", F.lit("1")).when(value == "false", F.lit("0"))
+
+
+def _integer(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """bigint.unsigned.handling.mode=long: what is above the signed range has wrapped."""
+    if stands_for(mysql_type) != "bigint unsigned":
+        return value
+    wrapped = value.try_cast(DecimalType(20, 0)) + F.lit(str(1 << 64)).cast(DecimalType(20, 0))
+    return F.when(value.startswith("-"), wrapped.cast("string")).otherwise(value)
+
+
+def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """DECIMAL with decimal.handling.mode=double: a double may be larger than the largest DECIMAL, which it stands for."""
+    if mysql_type.base != "decimal":
+        return value
+    if mysql_type.length is None:
+        return _plain(value)
+    scale = mysql_type.scale or 0
+    largest = "9" * (mysql_type.length - scale) + f".{'9' * scale}" * bool(scale)
+    sign = F.when(value.startswith("-"), F.lit("-")).otherwise(F.lit(""))
+    at_the_end = F.abs(value.try_cast("double")) == F.lit(float(largest))
+    return F.when(at_the_end, F.concat(sign, F.lit(largest))).otherwise(_plain(value))
+
+
+def _plain(value: Column) -> Column:
+    """The text of a floating-point number without exponent."""
+    shape = r"^(-?)([0-9]+)(?:[.]([0-9]+))?[eE]([+-]?[0-9]+)\z"
+    sign, whole, fraction, exponent = (F.regexp_extract(value, shape, n) for n in (1, 2, 3, 4))
+    digits, point = F.concat(whole, fraction), F.length(whole) + exponent.try_cast("int")
+    inside = F.concat(
+        F.rpad(F.substring(digits, F.lit(1), point), point, F.lit("0")), F.lit("."), F.substr(digits, point + 1)
+    )
+    below = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
+    # No decimal has more than 65 digits.
+    text = F.when(point.between(1, 100), inside).when(point.between(-100, 0), below)
+    return F.when(value.rlike("[eE]"), F.concat(sign, F.regexp_replace(text, "[.]?0*$", ""))).otherwise(value)
+
+
+def _string(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """Bytes with binary.handling.mode hex, base64 or base64-url-safe; nothing in the message tells which."""
+    if TYPES[mysql_type.base].family is not Family.BINARY:
+        return value
+    digits = value.rlike(r"^([0-9a-f]{2})*\z")
+    if mysql_type.base == "binary" and mysql_type.length is not None:
+        # The base64 of n bytes never has 2n characters without a = among them.
+        digits = digits & (F.length(value) == 2 * mysql_type.length)
+    return F.when(digits, F.concat(F.lit(HEX), value)).otherwise(F.translate(value, "-_", "+/"))
+
+
+def _bits(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """Little-endian bytes, eight at most."""
+    digits = F.hex(F.try_to_binary(value, F.lit("base64")))
+    return F.when(F.length(value) <= len("AAAAAAAAAAA="), F.conv(_reversed_bytes(digits), 16, 10))
+
+
+def _reversed_bytes(digits: Column) -> Column:
+    return F.array_join(F.reverse(F.regexp_extract_all(digits, F.lit("(..)"), F.lit(1))), "")
+
+
+def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
+    """The unscaled value as big-endian two's complement; its scale is the schema's."""
+    parameters = dict(column.parameters)
+    scale = int(parameters.get("scale", "0"))
+    precision = int(parameters.get("connect.decimal.precision", mysql_type.length or 0)) or _MAX_PRECISION
+    unscaled = _whole(value, precision)
+    if not scale:
+        return unscaled
+    zeros = F.regexp_replace(unscaled, "^(-?)", "$1" + "0" * scale)
+    return F.regexp_replace(zeros, rf"^(-?)0*([0-9]+)([0-9]{{{scale}}})\z", "$1$2.$3")
+
+
+# Hexadecimal digits: of eight bytes, of sixteen, and of twenty-eight: DECIMAL(65) has twenty-seven.
+_BIGINT_DIGITS, _DECIMAL_DIGITS, _MOST_DIGITS = 16, 32, 56
+_BIGINT_PRECISION = 18
+# Larger numbers are taken four bytes at a time, and kept in limbs of so many decimal digits, the lowest first.
+_WORD_DIGITS, _LIMBS, _LIMB_DIGITS = 8, 4, 18
+_LIMB = DecimalType(20, 0)
+
+
+def _number(value: int) -> Column:
+    return F.lit(str(value)).cast(_LIMB)
+
+
+def _whole(value: Column, precision: int) -> Column:
+    """The decimal digits of a two's complement in base64, of a number of at most so many digits."""
+    digits = F.hex(F.try_to_binary(value, F.lit("base64")))
+    # The first character of base64 has the highest six bits.
+    negative = value.rlike("^[g-z0-9+/]")
+
+    def filled(size: int) -> Column:
+        return F.lpad(digits, F.lit(size), F.when(negative, F.lit("F")).otherwise(F.lit("0")))
+
+    short = F.when(F.length(digits).between(2, _BIGINT_DIGITS), F.conv(filled(_BIGINT_DIGITS), 16, -10))
+    if precision <= _BIGINT_PRECISION:
+        return short
+    if precision <= _MAX_PRECISION:
+        all_digits = filled(_DECIMAL_DIGITS)
+        high = F.conv(F.substring(all_digits, 1, _BIGINT_DIGITS), 16, -10).cast(_LIMB)
+        low = F.conv(F.substring(all_digits, _BIGINT_DIGITS + 1, _BIGINT_DIGITS), 16, 10).cast(_LIMB)
+        long = F.try_add(F.try_multiply(high, _number(1 << 64)), low).cast("string")
+        return F.coalesce(short, F.when(F.length(digits) <= _DECIMAL_DIGITS, long))
+    long = F.when(F.length(digits) <= _MOST_DIGITS, _big_integer(digits, negative))
+    return F.coalesce(short, long)
+
+
+def _big_integer(digits: Column, negative: Column) -> Column:
+    complement = F.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")
+    filled = F.lpad(F.when(negative, complement).otherwise(digits), _MOST_DIGITS, "0")
+    words = F.transform(
+        F.regexp_extract_all(filled, F.lit(f"(.{{{_WORD_DIGITS}}})"), F.lit(1)),
+        lambda word: F.conv(word, 16, 10).cast(_LIMB),
+    )
+    word = _number(1 << 4 * _WORD_DIGITS)
+    zero = F.array(*[_number(0)] * _LIMBS)
+    number = F.aggregate(words, zero, lambda limbs, each: _times(limbs, word, each))
+    one = F.when(negative, _number(1)).otherwise(_number(0))
+    texts = F.transform(
+        F.reverse(_times(number, _number(1), one)), lambda n: F.lpad(n.cast("string"), _LIMB_DIGITS, "0")
+    )
+    sign = F.when(negative, F.lit("-")).otherwise(F.lit(""))
+    return F.concat(sign, F.regexp_replace(F.array_join(texts, ""), "^0+(?=.)", ""))
+
+
+def _times(limbs: Column, factor: Column, more: Column) -> Column:
+    """The number `limbs` times a factor, plus `more`: from the lowest limb up, each with the carry of the one before."""
+    base = _number(10**_LIMB_DIGITS)
+
+    def step(s: Column, limb: Column) -> Column:
+        total = (limb * factor + s["carry"]).cast(DecimalType(38, 0))
+        return once(
+            total,
+            lambda t: F.struct(
+                F.concat(s["limbs"], F.array((t % base).cast(_LIMB))).alias("limbs"),
+                ((t - t % base) / base).cast(_LIMB).alias("carry"),
+            ),
+        )
+
+    start = F.struct(F.slice(F.array(_number(0)), 1, 0).alias("limbs"), more.alias("carry"))
+    return F.aggregate(limbs, start, step, lambda s: s["limbs"])
+
+
+_DAY = 86_400_000_000  # microseconds
+_FIRST = "1970-01-01 00:00:00"
+
+
+def _date(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    return F.date_from_unix_date(value.try_cast("int")).cast("string")
+
+
+def _microseconds(value: Column, column: Field) -> Column:
+    """A number of milli-, micro- or nanoseconds as microseconds, BIGINT; null where it is too large."""
+    number = value.try_cast("bigint")
+    name = column.semantic.rpartition(".")[2]
+    if name.startswith("Nano"):
+        return F.floor(number / 1000).cast("bigint")
+    return number if name.startswith("Micro") else F.try_multiply(number, F.lit(1000))
+
+
+def _time(value: Column, column: Field, mysql_type: MySQLType) -> Column:
+    """`[-]HH:MM:SS[.ffffff]`, with the digits of the column's type, or as many as it takes where that is not told."""
+    number = _microseconds(value, column)
+    size = F.abs(number)
+    seconds = F.floor(size / 1_000_000)
+    hours = F.floor(size / 3_600_000_000).cast("string")
+    parts = [
+        F.when(F.length(hours) == 1, F.concat(F.lit("0"), hours)).otherwise(hours),
+        F.lpad((F.floor(size / 60_000_000) % 60).cast("string"), 2, "0"),
+        F.lpad((seconds % 60).cast("string"), 2, "0"),
+    ]
+    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
+    digits = mysql_type.length
+    shown = F.regexp_replace(fraction, "0+$", "") if digits is None else F.substring(fraction, 1, digits)
+    sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
+    text = F.concat(sign, F.concat_ws(":", *parts), F.regexp_replace(F.concat(F.lit("."), shown), "[.]$", ""))
+    # MySQL's range is 35 days.
+    return F.when(number.between(-50 * _DAY, 50 * _DAY), text)
+
+
+def _datetime(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """Wall clock as if in UTC."""
+    number = _microseconds(value, column)
+    seconds = (number.cast(DecimalType(20, 0)) / F.lit(1_000_000)).cast(DecimalType(18, 6))
+    text = (F.lit(_FIRST).cast(TimestampNTZType()) + F.make_dt_interval(F.lit(0), F.lit(0), F.lit(0), seconds)).cast(
+        "string"
+    )
+    # The years from 0 to 9999, and some more.
+    return F.when(number.between(-719_000 * _DAY, 3_000_000 * _DAY), text)
+
+
+_ZONED = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?)Z\z"
+_ZERO = r"^1970-01-01T00:00:00([.]0+)?Z\z"
+
+
+def _timestamp(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """In UTC. MySQL's TIMESTAMP begins a second after the epoch, which stands for its zero date."""
+    text = F.concat_ws(" ", F.regexp_extract(value, _ZONED, 1), F.regexp_extract(value, _ZONED, 2))
+    return F.when(value.rlike(_ZERO), F.lit("0000-00-00 00:00:00")).when(value.rlike(_ZONED), text)
+
+
+def _year(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """Years begin with 1901: the connector sends 1900 for MySQL's 0000."""
+    return F.when(value == "1900", F.lit("0")).otherwise(value)
+
+
+def _enum(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    r"""The connector writes a comma inside a label as `\,`."""
+    unescaped = F.replace(value, F.lit("\\,"), F.lit(","))
+    if mysql_type.labels is None:
+        return unescaped
+    return F.when(value.isin(*mysql_type.labels), value).otherwise(unescaped)
+
+
+def _geometry(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """The bytes that MySQL stores: the SRID, little-endian, and the WKB."""
+    srid = F.coalesce(F.get_json_object(value, "$.srid"), F.lit("0")).try_cast("bigint")
+    wkb = F.hex(F.try_to_binary(F.get_json_object(value, "$.wkb"), F.lit("base64")))
+    fits = F.when(srid.between(0, (1 << 32) - 1), srid)
+    return F.concat(F.lit(HEX), _reversed_bytes(F.lpad(F.hex(fits), 8, "0")), wkb)
+
+
+_TEXT_OF: Mapping[str, _Text] = MappingProxyType(
+    {
+        "boolean": _boolean,
+        "int64": _integer,
+        "double": _double,
+        "string": _string,
+        BITS: _bits,
+        DECIMAL: _decimal,
+        "io.debezium.data.Enum": _enum,
+        "io.debezium.time.ZonedTimestamp": _timestamp,
+        "io.debezium.time.Year": _year,
+        "io.debezium.data.geometry.Point": _geometry,
+        GEOMETRY: _geometry,
+        **{name: _date for name, row in SEMANTICS.items() if row.text == "date"},
+        **{name: _time for name, row in SEMANTICS.items() if row.text == "time"},
+        **{name: _datetime for name, row in SEMANTICS.items() if row.text.startswith("datetime")},
+    }
+)

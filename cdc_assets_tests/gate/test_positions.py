@@ -1,0 +1,137 @@
+"""The order of feeds that tell each change's place in the binlog: each key of the stream is a scenario of its own."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets_tests.protocols.debezium_encoder import change, read_source, source
+from cdc_assets_tests.support import Chain, Record, histories
+
+A, B = "00000000-aaaa", "00000000-bbbb"
+
+
+def stream() -> list[Record]:
+    """In Kafka's order; the keys take turns as little as they like."""
+    old, new = "mysql-bin.000009", "mysql-bin.000010"
+    sent = [
+        # 1: the log rotates: 9 and 10 are numbers
+        change("c", 1, None, "a", source(900, file=old)),
+        change("u", 1, "a", "b", source(4, file=new)),
+        # 2: and so are 999999 and 1000000
+        change("c", 2, None, "a", source(5, file="mysql-bin.999999")),
+        change("u", 2, "a", "b", source(4, file="mysql-bin.1000000")),
+        # 3: several rows of one event, and then a place of more digits
+        change("c", 3, None, "a", source(99, row=2)),
+        change("u", 3, "a", "b", source(99, row=10)),
+        change("u", 3, "b", "c", source(100)),
+        # 4: the connector starts again, and sends from before
+        change("c", 4, None, "a", source(10)),
+        change("u", 4, "a", "b", source(20)),
+        change("d", 4, "b", None, source(30)),
+        change("c", 4, None, "a", source(10)),
+        change("u", 4, "a", "b", source(20)),
+        change("d", 4, "b", None, source(30)),
+        change("c", 4, None, "again", source(40)),
+        # 5: the row comes and goes between the same values within a second
+        change("c", 5, None, "a", source(11)),
+        change("u", 5, "a", "b", source(21)),
+        change("u", 5, "b", "a", source(31)),
+        change("u", 5, "a", "b", source(41)),
+        # 6: a read at a later millisecond than the second of the change after it
+        change("r", 6, None, "a", read_source(50, milliseconds=700)),
+        change("u", 6, "a", "b", source(60, seconds=0)),
+        # 7: the same read comes again, after the change that followed it
+        change("r", 7, None, "a", read_source(50, milliseconds=100)),
+        change("u", 7, "a", "b", source(61, seconds=1)),
+        change("r", 7, None, "a", read_source(50, milliseconds=100)),
+        # 8: a second snapshot reads what is there, and then something else
+        change("r", 8, None, "a", read_source(50, milliseconds=100)),
+        change("r", 8, None, "a", read_source(900, milliseconds=9000)),
+        change("r", 8, None, "b", read_source(990, milliseconds=9900)),
+        # 9: failover to a server whose log is younger: the clock decides
+        change("c", 9, None, "a", source(500, seconds=5, file=new, server_id=1)),
+        change("u", 9, "a", "b", source(4, seconds=6, file="mysql-bin.000001", server_id=2)),
+        change("c", 9, None, "a", source(500, seconds=5, file=new, server_id=1)),
+        # 10: failover with GTIDs: the transaction comes again from the other server's log
+        change("c", 10, None, "a", source(500, seconds=5, file=new, gtid=f"{A}:7")),
+        change("c", 10, None, "a", source(44, seconds=5, file="mysql-bin.000002", gtid=f"{A}:7")),
+        change("u", 10, "a", "b", source(90, seconds=5, file="mysql-bin.000002", gtid=f"{A}:8")),
+        change("u", 10, "b", "c", source(95, seconds=5, file="mysql-bin.000002", gtid=f"{B}:1")),
+        # 11: MariaDB's GTID, by its last number
+        change("c", 11, None, "a", source(500, file=new, gtid="0-1-9")),
+        change("u", 11, "a", "b", source(44, file="mysql-bin.000002", server_id=2, gtid="0-2-10")),
+        change("c", 11, None, "a", source(30, file="mysql-bin.000002", server_id=2, gtid="0-1-9")),
+        # 12: a changed key leaves one key and enters the other at one place
+        change("c", 12, None, "a", source(70)),
+        change("d", 12, "a", None, source(80)),
+        change("c", 13, None, "a", source(80)),
+    ]
+    return [r | {"offset": n} for n, r in enumerate(sent)]
+
+
+EXPECTED = {
+    1: ["a", "b"],
+    2: ["a", "b"],
+    3: ["a", "b", "c"],
+    4: ["a", "b", None, "again"],
+    5: ["a", "b", "a", "b"],
+    6: ["a", "b"],
+    7: ["a", "b"],
+    8: ["a", "b"],
+    9: ["a", "b"],
+    10: ["a", "b", "c"],
+    11: ["a", "b"],
+    12: ["a", None],
+    13: ["a"],
+}
+REPEATS = 3 + 1 + 1 + 1 + 1
+
+
+def made(spark: SparkSession, folder: Path, cuts: int) -> tuple[Chain, int, int]:
+    chain, records = Chain(spark, folder, protocol="debezium"), stream()
+    repeated = unseen = 0
+    for n in range(cuts):
+        chain.add(records[len(records) * n // cuts : len(records) * (n + 1) // cuts])
+        report = chain.run().release
+        repeated += report.duplicate + report.late_repeated
+        unseen += report.late_unseen
+        assert report.window == report.released + report.duplicate
+    return chain, repeated, unseen
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, int, int]:
+    return made(spark, tmp_path_factory.mktemp("positions"), 1)
+
+
+def test_each_key_goes_through_its_changes_once(whole: tuple[Chain, int, int]) -> None:
+    chain, repeated, unseen = whole
+    found: dict[int, list[str | None]] = defaultdict(list)
+    versions = chain.history("customers", "inventory")
+    for v in sorted(versions, key=lambda v: (v["_cdc_from_ts"], v["_cdc_to_ts"] is None, v["_cdc_offset"])):
+        found[v["id"]].append(v["v"])
+        if v["_cdc_closed_by"] == "delete":
+            found[v["id"]].append(None)
+    assert found == EXPECTED
+    assert (repeated, unseen) == (REPEATS, 0)
+    assert not chain.quarantine()
+
+
+def test_versions_never_run_backwards(whole: tuple[Chain, int, int]) -> None:
+    by_key: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for v in whole[0].history("customers", "inventory"):
+        by_key[v["id"]].append(v)
+    for versions in by_key.values():
+        versions.sort(key=lambda v: v["_cdc_offset"])
+        ends = [v["_cdc_to_ts"] for v in versions]
+        assert all(v["_cdc_to_ts"] is None or v["_cdc_from_ts"] <= v["_cdc_to_ts"] for v in versions)
+        assert all(end is not None and end <= v["_cdc_from_ts"] for end, v in zip(ends, versions[1:], strict=False))
+
+
+def test_chop(whole: tuple[Chain, int, int], spark: SparkSession, tmp_path: Path) -> None:
+    chain, repeated, unseen = made(spark, tmp_path, 5)
+    assert histories(chain.lake) == histories(whole[0].lake)
+    assert (repeated, unseen) == (REPEATS, 0)

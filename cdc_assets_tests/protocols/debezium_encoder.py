@@ -1,0 +1,71 @@
+"""Debezium's messages, written after the document and the recorded connectors: an encoder of the tests' own."""
+
+import json
+from typing import Any
+
+from cdc_assets_tests.support import Record, record
+
+MS = 1_700_000_000_000
+KEY_FIELDS = [{"type": "int32", "optional": False, "field": "id"}]
+FIELDS = [*KEY_FIELDS, {"type": "string", "optional": True, "field": "v"}]
+
+
+def source(
+    pos: int = 4,
+    *,
+    seconds: int = 0,
+    row: int = 0,
+    file: str = "mysql-bin.000003",
+    server_id: int = 223344,
+    gtid: str | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """The place of a change, `seconds` after an instant in 2023."""
+    return {
+        "version": "1.9.5.Final", "connector": "mysql", "name": "mysql-server-1", "ts_ms": MS + 1000 * seconds,
+        "snapshot": "false", "db": "inventory", "sequence": None, "table": "customers", "server_id": server_id,
+        "gtid": gtid, "file": file, "pos": pos, "row": row, "thread": 7, "query": None,
+    } | more  # fmt: skip
+
+
+def read_source(pos: int = 4, *, milliseconds: int = 0, **more: Any) -> dict[str, Any]:
+    """The place of a snapshot's read."""
+    return source(pos, server_id=0, snapshot="true", ts_ms=MS + milliseconds, **more)
+
+
+def envelope(
+    op: str, before: dict[str, Any] | None, after: dict[str, Any] | None, at: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The payload of a change."""
+    return {"before": before, "after": after, "source": at, "op": op, "ts_ms": MS + 500, "transaction": None} | more
+
+
+def with_schema(payload: dict[str, Any], fields: list[dict[str, Any]] = FIELDS) -> dict[str, Any]:
+    """The payload beside its schema, as JsonConverter writes it."""
+    images = [
+        {"type": "struct", "fields": fields, "optional": True, "name": "s.inventory.customers.Value", "field": f}
+        for f in ("before", "after")
+    ]
+    rest = [{"type": "string", "optional": False, "field": "op"}]
+    schema = {"type": "struct", "fields": [*images, *rest], "optional": False, "name": "s.inventory.customers.Envelope"}
+    return {"schema": schema, "payload": payload}
+
+
+def key_with_schema(key: dict[str, Any]) -> dict[str, Any]:
+    """A record's key beside its schema."""
+    return {"schema": {"type": "struct", "fields": KEY_FIELDS, "optional": False, "name": "s.Key"}, "payload": key}
+
+
+def text(value: Any) -> bytes:
+    """JSON as the converter writes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def change(
+    op: str, key: int, before: str | None, after: str | None, at: dict[str, Any], partition: int = 0, offset: int = 0
+) -> Record:
+    """A record of `inventory.customers(id, v)`: `before` and `after` are v; op c, u, d or r tells which there are."""
+    rows = [{"id": key, "v": v} for v in (before, after)]
+    payload = envelope(op, rows[0] if op in "ud" else None, rows[1] if op != "d" else None, at)
+    key_bytes = text(key_with_schema({"id": key}))
+    return record(text(with_schema(payload)), partition, offset, "s.inventory.customers", key=key_bytes)

@@ -1,0 +1,203 @@
+"""Debezium's decoder: the document's examples, what a record is, and what is not as it should be."""
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.protocols.debezium import decode
+from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets_tests.protocols.debezium_encoder import (
+    FIELDS,
+    MS,
+    envelope,
+    key_with_schema,
+    read_source,
+    source,
+    text,
+    with_schema,
+)
+from cdc_assets_tests.support import make_feed
+
+Headers = list[tuple[str, bytes]]
+KEY = text({"id": 1004})
+ROW = {"id": 1004, "first_name": "Anne", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
+
+
+def decoded(
+    spark: SparkSession, folder: Path, *records: tuple[bytes | None, bytes | None, Headers]
+) -> list[dict[str, Any]]:
+    """The events of records, which have the offsets 0, 1, ... of one partition."""
+    rows = [("t", 0, n, None, 1, key, value, headers) for n, (key, value, headers) in enumerate(records)]
+    events = decode(spark.createDataFrame(rows, SCHEMA), make_feed(folder, protocol="debezium"))
+    return sorted((r.asDict(recursive=True) for r in events.collect()), key=lambda e: e["offset"])
+
+
+# The document's examples of an update and of a delete, with the numbers of its notes taken out.
+_UPDATE = """{ "schema": { ... }, "payload": { "before": { 1 "id": 1004, "first_name": "Anne", "last_name": "Kretchmar",
+"email": "annek@noanswer.org" }, "after": { 2 "id": 1004, "first_name": "Anne Marie", "last_name": "Kretchmar", "email":
+"annek@noanswer.org" }, "source": { 3 "version": "1.9.5.Final", "name": "mysql-server-1", "connector": "mysql", "name":
+"mysql-server-1", "ts_ms": 1465581029100, "snapshot": false, "db": "inventory", "table": "customers", "server_id": 223344,
+"gtid": null, "file": "mysql-bin.000003", "pos": 484, "row": 0, "thread": 7, "query": "UPDATE customers SET first_name='Anne
+Marie' WHERE id=1004" }, "op": "u", 4 "ts_ms": 1465581029523 5 } }"""
+_DELETE = """{ "schema": { ... }, "payload": { "before": { 1 "id": 1004, "first_name": "Anne Marie", "last_name":
+"Kretchmar", "email": "annek@noanswer.org" }, "after": null, 2 "source": { 3 "version": "1.9.5.Final", "connector": "mysql",
+"name": "mysql-server-1", "ts_ms": 1465581902300, "snapshot": false, "db": "inventory", "table": "customers", "server_id":
+223344, "gtid": null, "file": "mysql-bin.000003", "pos": 805, "row": 0, "thread": 7, "query": "DELETE FROM customers WHERE
+id=1004" }, "op": "d", 4 "ts_ms": 1465581902461 5 } }"""
+_CREATE = {
+    "before": None,
+    "after": ROW,
+    "source": {
+        "version": "1.9.5.Final", "connector": "mysql", "name": "mysql-server-1", "ts_ms": 0, "snapshot": False,
+        "db": "inventory", "table": "customers", "server_id": 0, "gtid": None, "file": "mysql-bin.000003", "pos": 154,
+        "row": 0, "thread": 7, "query": "INSERT INTO customers (first_name, last_name, email) VALUES ('Anne', 'Kretchmar', "
+        "'annek@noanswer.org')",
+    },
+    "op": "c",
+    "ts_ms": 1465491411815,
+}  # fmt: skip
+
+
+def _example(document: str) -> bytes:
+    plain = re.sub(r'(?<=[{,]) \d (?=")|(?<=[0-9]) \d (?=})', " ", " ".join(document.split()))
+    fields = [{"type": "int32", "optional": False, "field": "id"}]
+    fields += [{"type": "string", "optional": False, "field": f} for f in list(ROW)[1:]]
+    return text(with_schema(json.loads(plain.replace("{ ... }", "null"))["payload"], fields))
+
+
+def test_the_documents_examples(spark: SparkSession, tmp_path: Path) -> None:
+    key = text(key_with_schema({"id": 1004}))
+    created, updated, deleted = decoded(
+        spark, tmp_path, (key, text(_CREATE), []), (key, _example(_UPDATE), []), (key, _example(_DELETE), [])
+    )
+    assert [e["op"] for e in (created, updated, deleted)] == ["insert", "update", "delete"]
+    for event in (created, updated, deleted):
+        assert (event["kind"], event["database"], event["table"]) == ("row", "inventory", "customers")
+        assert event["key_columns"] == ["id"]
+    # The document's ts_ms is 0 in source: the envelope's stands for it.
+    assert [e["source_ms"] for e in (created, updated, deleted)] == [1465491411815, 1465581029100, 1465581902300]
+    assert [e["commit_ts"] for e in (created, updated)] == [1465491411815 << 18, 1465581029100 << 18]
+    assert (created["before"], json.loads(created["after"])) == (None, ROW)
+    assert json.loads(updated["before"]) == ROW
+    assert json.loads(updated["after"]) == ROW | {"first_name": "Anne Marie"}
+    assert (json.loads(deleted["before"]), deleted["after"]) == (ROW | {"first_name": "Anne Marie"}, None)
+    assert updated["source"] == {
+        "server_id": 223344, "file": "mysql-bin.000003", "position": 484, "row": 0, "gtid": None,
+    }  # fmt: skip
+    assert [f["field"] for f in json.loads(updated["mysql_types"])] == list(ROW)
+    assert json.loads(created["mysql_types"]) == list(ROW)
+
+
+def _row(op: str = "c", **more: Any) -> dict[str, Any]:
+    image = {"id": 1004, "v": "a"}
+    before, after = (image if op in "ud" else None), (image if op != "d" else None)
+    return envelope(op, before, after, source(), **more)
+
+
+_SCHEMA_CHANGE = {
+    "source": source(), "databaseName": "inventory", "schemaName": None, "ddl": "ALTER TABLE customers ADD COLUMN w INT",
+    "tableChanges": [{"type": "ALTER", "id": '"inventory"."customers"', "table": {"columns": []}}],
+}  # fmt: skip
+_TICDC = {"connector": "TiCDC", "commit_ts": 470590884281843729, "file": "", "pos": 0, "server_id": 0}
+
+# key, value, what it is
+KINDS: list[tuple[bytes | None, bytes | None, str]] = [
+    (KEY, text(_row()), "row"),
+    (KEY, text(with_schema(_row())), "row"),
+    (KEY, text({"payload": _row()}), "row"),
+    (KEY, text(_row("r") | {"source": read_source()}), "row"),
+    (None, text(_row()), "row"),
+    (KEY, None, "tombstone"),
+    (None, None, "tombstone"),
+    (None, text(envelope("t", None, None, source())), "ddl"),
+    (None, text(_row("m")), "message"),
+    (None, text(envelope("m", None, None, source(**_TICDC, db="", table=""))), "watermark"),
+    (text({"databaseName": "inventory"}), text(_SCHEMA_CHANGE), "ddl"),
+    (None, text({"schema": None, "payload": _SCHEMA_CHANGE}), "ddl"),
+    (None, text(_SCHEMA_CHANGE | {"source": read_source(), "tableChanges": []}), "statement"),
+    (None, text(_SCHEMA_CHANGE | {"source": read_source()}), "ddl"),
+    (None, text({"status": "BEGIN", "id": "file=mysql-bin.000007,pos=1712", "event_count": None}), "transaction"),
+    (None, text({"status": "END", "id": "0-1-2", "event_count": 1, "data_collections": [], "ts_ms": 1}), "transaction"),
+    (text({"serverName": "s"}), text({"ts_ms": 1795218503431}), "heartbeat"),
+    # unknown fields, snapshot markers
+    (
+        KEY,
+        text(_row(ts_us=1, unknown={"a": 1}) | {"source": source(snapshot="last_in_data_collection", new=[])}),
+        "row",
+    ),
+    # bad input
+    (KEY, b"", "empty_value"),
+    (KEY, b"\xff\xfe", "invalid_utf8"),
+    (KEY, b"{", "malformed_json"),
+    (KEY, text(_row())[:-1], "malformed_json"),
+    (KEY, text(_row()) + b"{}", "malformed_json"),
+    (KEY, text(_row(ts_ms="yesterday")), "wrong_type"),
+    (KEY, text([_row()]), "wrong_type"),
+    (KEY, text({"id": 1}), "unknown_type"),
+    (KEY, text(_row() | {"op": "x"}), "unknown_type"),
+    (KEY, text(envelope("c", None, None, source())), "missing_field"),
+    (KEY, text(envelope("d", None, None, source())), "missing_field"),
+    (KEY, text(envelope("c", {"id": 1}, {"id": 1}, source())), "images_disagree"),
+    (KEY, text(envelope("d", {"id": 1}, {"id": 1}, source())), "images_disagree"),
+    (KEY, text(_row() | {"source": source(db=None)}), "missing_field"),
+    (KEY, text(_row() | {"source": source(table="")}), "missing_field"),
+    (KEY, text(_row() | {"source": source(file=None)}), "missing_field"),
+    (KEY, text(_row(ts_ms=None) | {"source": source(ts_ms=None)}), "missing_field"),
+    (KEY, text(_row() | {"source": source(ts_ms=-1)}), "wrong_type"),
+    (KEY, text(_row() | {"source": source(table="t" * 65)}), "wrong_type"),
+    (b"Struct{id=1}", text(_row()), "bad_key"),
+    (b"1004", text(_row()), "bad_key"),
+]
+
+
+def test_what_a_record_is(spark: SparkSession, tmp_path: Path) -> None:
+    events = decoded(spark, tmp_path, *[(key, value, []) for key, value, _ in KINDS])
+    found = [e["reason"] or e["kind"] for e in events]
+    assert list(zip(KINDS, found, strict=True)) == [(case, case[2]) for case in KINDS]
+    assert {e["kind"] for e in events if e["reason"]} == {"undecodable"}
+
+
+def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> None:
+    new, old = text(key_with_schema({"id": 7})), text({"id": 5})
+    moved, entered, keyless, composite, called_payload, truncate, ticdc, mark = decoded(
+        spark,
+        tmp_path,
+        (KEY, text(_row("d")), [("__debezium.newkey", new), ("__debezium.context.taskId", b"0")]),
+        (KEY, text(with_schema(_row())), [("__debezium.oldkey", old)]),
+        (None, text(_row()), []),
+        (text({"z": 1, "a": "x"}), text(_row()), []),
+        (text({"payload": 5}), text(_row()), []),
+        (None, text(envelope("t", None, None, source(table="a`b"))), []),
+        (text({"payload": {}}), text({"payload": _row() | {"source": source(**_TICDC)}}), []),
+        (None, text(envelope("m", None, None, source(**_TICDC, db="", table=""))), []),
+    )
+    assert (moved["key_changed_to"], moved["key_changed_from"]) == ('{"id":7}', None)
+    assert (entered["key_changed_to"], entered["key_changed_from"]) == (None, '{"id":5}')
+    assert json.loads(entered["mysql_types"]) == FIELDS
+    assert keyless["key_columns"] == []
+    assert composite["key_columns"] == ["z", "a"]
+    assert called_payload["key_columns"] == ["payload"]
+    assert (truncate["ddl_type"], truncate["ddl_statement"]) == ("TRUNCATE", "TRUNCATE TABLE `inventory`.`a``b`")
+    assert (ticdc["commit_ts"], ticdc["source"], ticdc["key_columns"]) == (470590884281843729, None, [])
+    assert (mark["commit_ts"], mark["database"]) == (470590884281843729, None)
+    assert moved["commit_ts"] == MS << 18
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_records_never_stop_and_are_never_lost(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    sound = [value for _, value, _ in KINDS if value]
+    damaged = []
+    for value in sound * 3:
+        data = bytearray(value)
+        for _ in range(chance.randint(1, 3)):
+            if data:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        damaged.append((KEY, bytes(data[: chance.randint(0, len(data))] if chance.random() < 0.3 else data), []))
+    events = decoded(spark, tmp_path, *damaged)
+    assert [e["offset"] for e in events] == list(range(len(damaged)))

@@ -11,14 +11,13 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import floors, generate
-from benchmarks.open_protocol import translate
+from benchmarks import floors, generate, open_protocol, simple
 from benchmarks.report import Decoded, Measured, SmallRun, write_report
 from benchmarks.small import small_runs
 from benchmarks.stages import Place, Timing, prepare, run_decoding, run_stages, timed
@@ -27,6 +26,13 @@ from cdc_assets.session import spark_session
 WARM_UP_EVENTS = 20_000
 # What the tables hold before the stream is measured: they exist, as in every run but the first.
 EARLIER_EVENTS = 1_000
+# The generated Canal-JSON lines, from an offset on, in other protocols; and the feed's settings for each.
+_Translation = Callable[[Iterable[str], int], Iterator[str]]
+OTHERS: dict[str, tuple[_Translation, dict[str, str]]] = {
+    "open-protocol": (open_protocol.translate, {"protocol": "open-protocol"}),
+    "simple, JSON": (simple.json_lines, {"protocol": "simple"}),
+    "simple, Avro": (simple.avro_lines, {"protocol": "simple", "encoding": "avro"}),
+}
 _LATER_MS, _LATER_OFFSET, _LATER_ID = 10_000_000, 1_000_000, 1_000_000
 
 
@@ -63,7 +69,7 @@ def main() -> None:
         measured, place = _big_run(work, options.events, options.rounds)
         small = _small_run(work, place, options.small_runs)
         canal = Decoded("canal-json", measured.records, measured.size, measured.step("ingest"), measured.step("decode"))
-        others = [_other_protocol(work, "open-protocol", options.rounds)]
+        others = [_other_protocol(work, name, options.rounds) for name in OTHERS]
         write_report(options.results, measured, small, [canal, *others], session_seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -114,6 +120,7 @@ def _with_tables(work: _Work, place: Place, earlier: Path) -> Place:
 
 def _other_protocol(work: _Work, protocol: str, rounds: int) -> Decoded:
     """The same events in another protocol, through the stages that differ."""
+    translate, settings = OTHERS[protocol]
     recorded = work.folder / f"{protocol}.jsonl"
     earlier = work.folder / f"{protocol}-earlier.jsonl"
     for source, file, offset in (("stream", recorded, _LATER_OFFSET), ("earlier", earlier, 0)):
@@ -122,7 +129,7 @@ def _other_protocol(work: _Work, protocol: str, rounds: int) -> Decoded:
     records, size = _size(recorded)
     timings = []
     for _ in range(rounds + 1):  # the first warms up what only this protocol runs
-        place = _with_tables(work, prepare(work.again(protocol), protocol=protocol), earlier)
+        place = _with_tables(work, prepare(work.again(protocol), **settings), earlier)
         shutil.copy(recorded, place.snapshots / recorded.name)
         timings.append(run_decoding(work.spark, place))
     ingest, decode = _best(timings[1:])

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     to_file.add_argument("feed", help=_FEED)
     to_file.add_argument("file", type=Path, help="the file to write, *.jsonl or *.jsonl.gz; it must not be there")
     to_file.add_argument(
-        "--topic", action="append", help="only this topic, or these if given often; default: the feed's"
+        "--topic", action="append", help="only this topic; may come several times; default: the feed's"
     )
     to_file.add_argument(
         "--from", dest="start", type=_instant, help="only records at or after this instant, in ISO 8601"
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     to_broker = commands.add_parser(
         "replay",
         help="produce a folder of snapshot files into a broker",
-        description="Produce recorded snapshots into a broker: the same topics, partitions, order, keys, values and headers. "
+        description="Produce recorded snapshots into a broker: topics, partitions, order, keys, values and headers stay. "
         "Offsets and times are the broker's own.",
     )
     to_broker.add_argument("feed", help=_FEED)

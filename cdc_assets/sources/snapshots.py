@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Kafka
@@ -44,9 +44,9 @@ def record(spark: SparkSession, kafka: Kafka, ranges: Mapping[Place, Range], fil
         "partition",
         "offset",
         F.unix_millis("timestamp").alias("timestamp"),
-        F.base64("key").alias("key"),
-        F.base64("value").alias("value"),
-        F.transform("headers", lambda h: F.struct(h["key"].alias("key"), F.base64(h["value"]).alias("value"))).alias(
+        _text(F.col("key")).alias("key"),
+        _text(F.col("value")).alias("value"),
+        F.transform("headers", lambda h: F.struct(h["key"].alias("key"), _text(h["value"]).alias("value"))).alias(
             "headers"
         ),
     )
@@ -61,6 +61,11 @@ def record(spark: SparkSession, kafka: Kafka, ranges: Mapping[Place, Range], fil
         if count:
             os.link(part, file)  # unlike a renaming, it replaces no file that has come meanwhile
     return count
+
+
+def _text(content: Column) -> Column:
+    """BINARY -> STRING, base64; Spark's own has a line break after every 76 characters."""
+    return F.translate(F.base64(content), "\r\n", "")
 
 
 def replay(

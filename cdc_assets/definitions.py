@@ -4,24 +4,30 @@ import sys
 
 from dagster import AssetSelection, Definitions, ScheduleDefinition, define_asset_job, in_process_executor
 
-from cdc_assets.assets import audit, feed_assets
+from cdc_assets.assets import audit, feed_assets, new_records, operations
 from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
 from cdc_assets.lakehouse import history_tables, lakehouse_root
 from cdc_assets.protocols import require_supported
 from cdc_assets.resources import build_resources
 
+_PIPELINE = "cdc_pipeline"
+
 
 def build_definitions(feeds_file: FeedsFile) -> Definitions:
     """Everything that Dagster shows and runs, for the feeds of one file."""
-    assets, audits = [], []
+    assets, audits, sensors = [], [], []
     for name, feed in feeds_file.feeds.items():
         require_supported(name, feed)
         tables = history_tables(lakehouse_root(), name)
-        assets += feed_assets(name, feed, tables)
+        chain = feed_assets(name, feed, tables)
+        assets += chain
+        if feed.source.kafka is not None:
+            keys = [key for each in chain for key in each.keys]
+            sensors.append(new_records.build(name, feed.source.kafka, _PIPELINE, keys))
         audits.append(audit.build(name, feed, tables))
     audited = AssetSelection.checks(*audits)
     pipeline = define_asset_job(
-        "cdc_pipeline",
+        _PIPELINE,
         selection=AssetSelection.all() - audited,
         description="Everything once, in order: take in what is new, decode it, release what is complete, write history.",
     )
@@ -37,8 +43,9 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
     return Definitions(
         assets=assets,
         asset_checks=audits,
-        jobs=[pipeline, audit_job],
+        jobs=[pipeline, audit_job, *operations.build(feeds_file.feeds)],
         schedules=[hourly],
+        sensors=sensors,
         resources=build_resources(feeds_file.spark),
         # One process, and so one Spark session, a run.
         executor=in_process_executor,

@@ -315,6 +315,7 @@ class Feed(_Model):
     tables: Tables = Tables()
     columns: dict[_ColumnPath, _TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
     type_mapping: TypeMapping = Field("block", description=", ".join(get_args(TypeMapping)))
+    freshness_minutes: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
     claim_check: _Text | None = Field(None, description="a folder relative to the feeds file, or a URI")
 

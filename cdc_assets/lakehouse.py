@@ -10,7 +10,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,7 +93,7 @@ class LakeTable:
             commit = jvm.org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
             if not commit.getFileSystem(conf).exists(commit):
                 break  # cleaned up: nothing before it is left either
-            cursor = _cursor_in(log.store().read(commit, conf).iterator())
+            cursor = _cursor_in(_lines(log.store().read(commit, conf).iterator()))
             if cursor is not None:
                 return cursor
         return None
@@ -169,10 +169,26 @@ def history_tables(root: str, feed: str) -> list[tuple[str, str]]:
     return sorted((unquote(d.base_name), unquote(t.base_name)) for d, t in found)
 
 
-def _cursor_in(lines: Any) -> Cursor | None:  # noqa: ANN401 -- a Scala iterator
+def logged_cursor(path: str) -> Cursor | None:
+    """The cursor of the table at `path`, as `LakeTable.cursor`, read from its log without Spark."""
+    files, base = FileSystem.from_uri(path)
+    log = files.get_file_info(FileSelector(f"{base}/_delta_log", allow_not_found=True))
+    for commit in sorted((i.path for i in log if re.fullmatch(r"\d{20}\.json", i.base_name)), reverse=True):
+        with files.open_input_stream(commit) as stream:
+            cursor = _cursor_in(stream.read().decode().splitlines())
+        if cursor is not None:
+            return {name: value for name, value in cursor.items() if name != _COMMIT}
+    return None
+
+
+def _lines(iterator: Any) -> Iterator[str]:  # noqa: ANN401 -- a Scala iterator
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _cursor_in(lines: Iterable[str]) -> Cursor | None:
     """The cursor in one commit's lines: `commitInfo` is the first of them."""
-    while lines.hasNext():
-        line = lines.next()
+    for line in lines:
         if line.startswith('{"commitInfo"'):
             text = json.loads(line)["commitInfo"].get("userMetadata") or ""
             cursor: Cursor | None = json.loads(text) if text.startswith('{"sequence"') else None

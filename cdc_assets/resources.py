@@ -22,6 +22,5 @@ class LakehouseResource(ConfigurableResource[Lakehouse]):
 
 def build_resources(spark: Mapping[str, object]) -> dict[str, object]:
     """The resources of all assets; `spark` are the feeds file's Spark settings."""
-    configured = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in spark.items()}
-    pyspark = LazyPySparkResource(spark_config=spark_settings(configured))
+    pyspark = LazyPySparkResource(spark_config=spark_settings(spark))
     return {"lakehouse": LakehouseResource(pyspark=pyspark, root=lakehouse_root())}

@@ -46,7 +46,7 @@ _AVRO_LIMITS = {"collectionItems": 1 << 16, "string": 1 << 27, "bytes": 1 << 27}
 _JAVA_OPTIONS = [f"-Dorg.apache.avro.limits.{what}.maxLength={limit}" for what, limit in _AVRO_LIMITS.items()]
 
 
-def spark_settings(configured: Mapping[str, str]) -> dict[str, str]:
+def spark_settings(configured: Mapping[str, object]) -> dict[str, str]:
     """Return every Spark setting: the defaults, over them `configured`, over them the environment, and the jars.
 
     An environment variable `CDC_SPARK_MASTER` stands for `spark.master`, `CDC_SPARK_DRIVER_MEMORY` for
@@ -57,7 +57,8 @@ def spark_settings(configured: Mapping[str, str]) -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith(_ENV_PREFIX)
     }
-    settings = _DEFAULTS | dict(configured) | from_env
+    given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configured.items()}
+    settings = _DEFAULTS | given | from_env
     for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
     # Spark's Python workers, which only compressed values need, run in this environment; Spark knows no setting for it.
@@ -73,7 +74,7 @@ def spark_settings(configured: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def spark_session(configured: Mapping[str, str] | None = None) -> SparkSession:
+def spark_session(configured: Mapping[str, object] | None = None) -> SparkSession:
     """Return the running session, or start one under `spark_settings(configured)`."""
     builder = SparkSession.builder
     for key, value in spark_settings(configured or {}).items():

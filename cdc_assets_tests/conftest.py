@@ -3,12 +3,14 @@
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_assets.session import spark_session
+from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
 
@@ -58,3 +60,39 @@ def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
         return done[scenario]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """A real broker."""
+    running = TestBroker(tmp_path_factory.mktemp("kafka") / "broker")
+    yield running
+    running.kill()
+
+
+@pytest.fixture(scope="session")
+def client(spark: SparkSession, broker: TestBroker) -> Iterator[Client]:
+    """Kafka's own client, for what the tests do to the broker."""
+    made = Client(spark, broker)
+    yield made
+    made.close()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"topic{next(_numbers)}"
+
+
+@pytest.fixture
+def feeding(spark: SparkSession, broker: TestBroker, tmp_path: Path) -> Callable[..., Chain]:
+    """Make feeds of the broker, each with an empty lakehouse; the arguments are the settings of source.kafka."""
+
+    def make(*topics: str, settings: dict[str, Any] | None = None, **kafka: Any) -> Chain:
+        source = {"bootstrap_servers": broker.servers} | ({"topics": list(topics)} if topics else {}) | kafka
+        return Chain(spark, tmp_path / f"feed{next(_numbers)}", source={"kafka": source}, **(settings or {}))
+
+    return make

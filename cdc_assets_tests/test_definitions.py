@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetCheckKey, AssetKey, DefaultScheduleStatus, Definitions
+from dagster import AssetCheckKey, AssetKey, DefaultScheduleStatus, DefaultSensorStatus, Definitions
 from pyspark import SparkContext
 
 from cdc_assets.feeds import FeedsError
@@ -175,7 +175,43 @@ def test_one_schedule_on_the_pipeline_stopped_until_somebody_starts_it(load: Loa
 
 def test_every_job_runs_in_one_process(load: Load) -> None:
     loaded = load()
-    assert {loaded.resolve_job_def(job).executor_def.name for job in ("cdc_pipeline", "audit")} == {"in_process"}
+    jobs = ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine")
+    assert {loaded.resolve_job_def(job).executor_def.name for job in jobs} == {"in_process"}
+
+
+LIVE = """
+feeds:
+  live:
+    protocol: canal-json
+    tidb_extension: true
+    freshness_minutes: 30
+    source: {kafka: {bootstrap_servers: "127.0.0.1:1", topics: [t]}}
+"""
+
+
+def test_a_feed_of_a_broker_has_a_sensor_that_is_stopped_until_somebody_starts_it(load: Load) -> None:
+    (sensor,) = load(TWO_FEEDS + LIVE.removeprefix("\nfeeds:\n")).sensors or []
+    assert (sensor.name, sensor.job_name) == ("live_new_records", "cdc_pipeline")
+    assert sensor.default_status == DefaultSensorStatus.STOPPED
+
+
+def test_freshness_is_checked_where_the_feeds_file_says_how_much(load: Load) -> None:
+    found = graph(load(LIVE))
+    spec = found.get_check_spec(AssetCheckKey(AssetKey(["live", "released_changes"]), "watermark_freshness"))
+    assert not spec.blocking
+    assert "30 minutes" in spec.description
+    with pytest.raises(FeedsError, match=r"feeds.live.freshness_minutes: only of feeds with watermarks"):
+        load(LIVE.replace("tidb_extension: true", "tidb_extension: false"))
+
+
+def test_operations_name_the_feeds_when_one_is_unknown(load: Load) -> None:
+    loaded = load()
+    for job, config in [("maintenance", {"ops": {"maintain": {"config": {"feeds": ["shops"]}}}}), ("rebuild", None)]:
+        given = config or {"ops": {"derive_again": {"config": {"feed": "shops"}}}}
+        done = loaded.resolve_job_def(job).execute_in_process(run_config=given, raise_on_error=False)
+        assert not done.success
+        (failed,) = [e for e in done.all_events if e.event_type_value == "STEP_FAILURE"]
+        assert "no feed shops in the feeds file; its feeds: shop, crm" in str(failed.step_failure_data)
 
 
 def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

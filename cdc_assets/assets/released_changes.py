@@ -1,6 +1,7 @@
 """released_changes/<feed>: the gate."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from dagster import (
     AssetCheckResult,
@@ -30,6 +31,7 @@ from cdc_assets.checks.gate import (
     late_events_seen_before,
     partition_table,
     schema_known,
+    watermark_freshness,
     watermark_progress,
 )
 from cdc_assets.feeds import Feed
@@ -67,6 +69,14 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             description="Every partition shows a watermark, and the released one moves when events come.",
         )
         checks.append(progress_spec)
+
+    if feed.freshness_minutes is not None:
+        freshness_spec = AssetCheckSpec(
+            "watermark_freshness",
+            asset=key,
+            description=f"No topic's released watermark is older than {feed.freshness_minutes} minutes.",
+        )
+        checks.append(freshness_spec)
 
     if numbers_schemas(feed):
         schema_spec = AssetCheckSpec(
@@ -121,6 +131,9 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         if may_have_watermarks(feed):
             progress = watermark_progress(report, feed.source.partitions)
             yield check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN)
+        if feed.freshness_minutes is not None:
+            fresh = watermark_freshness(report, feed.freshness_minutes, datetime.now(UTC))
+            yield check_result("watermark_freshness", key, fresh)
         if numbers_schemas(feed):
             known, overdue = schema_known(report, feed.bootstrap_interval)
             severity = AssetCheckSeverity.ERROR if overdue else AssetCheckSeverity.WARN

@@ -80,6 +80,26 @@ def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
     return Verdict(passed=False, description=told, violations=overdue or rows), bool(overdue)
 
 
+def watermark_freshness(report: ReleaseReport, minutes: int, now: datetime) -> Verdict:
+    """The released watermark of no topic is older than so many minutes; a topic without one is."""
+    marks = {topic: report.watermarks.get(topic) for topic in sorted(report.partition_watermarks)}
+    age = {
+        topic: int((now - tso_time(mark)).total_seconds() // 60) for topic, mark in marks.items() if mark is not None
+    }
+    old = [
+        {"topic": topic, "watermark": mark, "time": instant_text(mark) if mark else None, "minutes": age.get(topic)}
+        for topic, mark in marks.items()
+        if topic not in age or age[topic] > minutes
+    ]
+    told = f"The oldest watermark is {max(age.values())} minutes old." if age else "No topic has a watermark."
+    if old:
+        told = (
+            f"{len(old)} topics have no watermark of the last {minutes} minutes (freshness_minutes in the feeds file): look "
+            "at the changefeed, and whether the pipeline runs often enough."
+        )
+    return Verdict(not old, told, old)
+
+
 def late_events_seen_before(report: ReleaseReport) -> Verdict:
     """An event below the released watermark must be a repeat of something released."""
     told = f"{report.late_repeated} late events, all repeats of released ones."

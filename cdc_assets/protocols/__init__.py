@@ -44,9 +44,14 @@ def require_supported(name: str, feed: Feed) -> None:
     """Stop, in one line, at a feed that the feeds file may describe but this version cannot run.
 
     Raises:
-        FeedsError: the protocol is not implemented.
+        FeedsError: the protocol is not implemented, or has no watermarks whose age could be checked.
     """
     if feed.protocol not in DECODERS:
         raise FeedsError(
             f"feeds.{name}.protocol: {feed.protocol} is not supported yet; supported: {', '.join(DECODERS)}"
+        )
+    if feed.freshness_minutes is not None and not may_have_watermarks(feed):
+        raise FeedsError(
+            f"feeds.{name}.freshness_minutes: only of feeds with watermarks (canal-json with tidb_extension: true, "
+            "open-protocol, simple, debezium of TiCDC)"
         )

@@ -7,7 +7,8 @@ serves here and in Spark's reader. What such an option holds may be a secret, an
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,8 @@ from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
 
 _PREFIX = "kafka."
 _SHOWN = "***"
+# How long a topic that was just created or deleted may be known to some of the brokers only.
+_SETTLING_SECONDS = 10
 # What the client library's classes need beside the jars of `cdc_assets.jvm`, of the jars that pyspark brings along.
 _BESIDE_THE_CLIENT = ("slf4j-api-*.jar", "lz4-java-*.jar", "snappy-java-*.jar", "zstd-jni-*.jar", "jackson-*.jar")
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
@@ -77,6 +80,10 @@ def client_jvm() -> Iterator[Any]:
         gateway.shutdown()
 
 
+class _UnknownTopicError(BrokerError):
+    """A topic is not there any more, or not yet everywhere."""
+
+
 class Broker:
     """A connection to the brokers of one feed; a context manager.
 
@@ -110,13 +117,19 @@ class Broker:
 
     def snapshot(self) -> Snapshot:
         """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
-        topics = self._topics()
+        topics, until = self._topics(), time.monotonic() + _SETTLING_SECONDS
         while True:
             places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
-            earliest, latest = (self._offsets(places, which) for which in ("earliest", "latest"))
+            try:
+                earliest, latest = (self._offsets(places, which) for which in ("earliest", "latest"))
+            except _UnknownTopicError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+                earliest = None
             # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
             again = self._topics()
-            if again == topics:
+            if again == topics and earliest is not None:
                 break
             topics = again
         bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
@@ -127,6 +140,19 @@ class Broker:
     def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
         """Per partition the offset of the first record at or after the instant; -1 where there is none."""
         return self._offsets(places, "forTimestamp", int(instant.timestamp() * 1000))
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Create topics, name -> number of partitions, with the broker's own settings for the rest."""
+        wanted = self._jvm.java.util.ArrayList()
+        for name, partitions in topics.items():
+            empty = self._jvm.java.util.Optional.empty()
+            wanted.add(
+                self._jvm.org.apache.kafka.clients.admin.NewTopic(
+                    name, self._jvm.java.util.Optional.of(partitions), empty
+                )
+            )
+        self._asked(lambda: self._admin.createTopics(wanted).all().get())
+        self.snapshot()  # returns when they can be used
 
     def _topics(self) -> dict[str, tuple[str | None, int]]:
         """The feed's topics that are there: name -> id and number of partitions."""
@@ -164,7 +190,8 @@ class Broker:
         except PySparkException as error:  # into which pyspark turns some of Java's own
             told = str(error).strip().splitlines()[0]
         # Outside the except block: the exception has the client's own words, and must not be chained.
-        raise BrokerError(
+        kind = _UnknownTopicError if told.startswith("UnknownTopicOrPartitionException") else BrokerError
+        raise kind(
             f"Kafka at {self._kafka.bootstrap_servers}: {censored(told, self._jvm, self._kafka)} "
             "(look at source.kafka in the feeds file, and whether the broker is up)"
         )

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets import quarantine
 from cdc_assets.feeds import Feed, Kafka
-from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
+from cdc_assets.lakehouse import STATISTICS, ConcurrentRunError, Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols.payload import packed
 from cdc_assets.quarantine import Reason
 from cdc_assets.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, conform, struct
@@ -66,24 +66,37 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
 
     The cursor of raw_records holds, beside `sequence`: `files`, the states of the recorded files taken in; `offsets`, the
     offsets held of each partition known; `packed`, the newest batch with values that may be compressed; of a broker, `ids`
-    of the topics, `begun_anew`, the batches with which a topic of the same name but another id began, and `plan`, what a run
-    has fixed and not yet read.
+    of the topics; `begun_anew`, the batches with which a topic of the same name but another id began, and `plan`, what a run
+    has fixed and not yet read; `trimmed`, the batch up to which maintenance has deleted the records; `rebuilding`.
 
     Raises:
         FileNotFoundError: the feed's folder does not exist.
         BrokerError: the broker does not answer, or its records cannot be read.
         DataLossError: the broker has lost records that were not read yet.
-        ConcurrentRunError: another run took in a batch meanwhile.
+        ConcurrentRunError: another run took in a batch meanwhile, or the feed is being rebuilt.
     """
     table = lake.raw_records
     table.create(SCHEMA, properties={STATISTICS: "topic,partition,offset,batch"})
     lake.quarantine.create(quarantine.SCHEMA)
     cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}, "packed": 0}
+    if "rebuilding" in cursor:
+        raise ConcurrentRunError(
+            f"{table.name}: this feed is being rebuilt: wait for the end of that. If it has died, run the job rebuild again."
+        )
     if feed.source.kafka is not None:
         return _from_broker(lake, feed, feed.source.kafka, cursor)
     if feed.source.recorded is not None:
         return _from_files(lake, feed, feed.source.recorded, cursor)
     raise ValueError("The feed has no source.")
+
+
+def following_offsets(cursor: Cursor) -> dict[Place, int]:
+    """The offset after the last one held of every partition known, out of the stage's cursor."""
+    return {
+        Place(topic, int(number)): hi + 1
+        for topic, partitions in cursor["offsets"].items()
+        for number, (_, hi) in partitions.items()
+    }
 
 
 def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: Cursor) -> IngestReport:
@@ -93,11 +106,7 @@ def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: Cursor) -> I
         if "plan" in cursor:
             plan, lost = topics.resume(broker, kafka, topics.Plan.from_json(cursor["plan"]))
         else:
-            following = {
-                Place(topic, int(number)): hi + 1
-                for topic, partitions in cursor["offsets"].items()
-                for number, (_, hi) in partitions.items()
-            }
+            following = following_offsets(cursor)
             held = Held(following, cursor.get("ids", {}))
             plan, lost = topics.fix(broker, kafka, held, first="ids" not in cursor, turn=cursor["sequence"])
             if not lost and not plan.size and held.ids == plan.ids and following.keys() >= plan.ranges.keys():

@@ -1,8 +1,15 @@
 """watermark_progress and late_events_seen_before, on reports made by hand."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cdc_assets.checks.gate import instant_text, late_events_seen_before, partition_table, watermark_progress
+from cdc_assets.checks.gate import (
+    instant_text,
+    late_events_seen_before,
+    partition_table,
+    watermark_freshness,
+    watermark_progress,
+)
 from cdc_assets.gate.release import ReleaseReport
 from cdc_assets_tests.support import tso
 
@@ -83,3 +90,16 @@ def test_partitions_in_order_of_their_numbers_with_readable_times() -> None:
     # 1,700,000,000 s after the epoch
     assert [r["watermark_time"] for r in rows] == [None, "2023-11-14 22:13:20.000 UTC", "2023-11-14 22:13:20.001 UTC"]
     assert instant_text(tso(7)) == "2023-11-14 22:13:20.007 UTC"
+
+
+def test_a_watermark_that_is_too_old_or_missing_is_named() -> None:
+    # tso(0) is 2023-11-14 22:13:20 UTC
+    marks = {"new": tso(0), "old": tso(-60_000)}
+    found = report(watermarks=marks, partition_watermarks={t: {"0": 1} for t in ("new", "none", "old")})
+    at = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    verdict = watermark_freshness(found, 30, at + timedelta(minutes=30, seconds=10))
+    assert not verdict.passed
+    assert [(v["topic"], v["minutes"]) for v in verdict.violations] == [("none", None), ("old", 31)]
+    whole = report(watermarks=marks, partition_watermarks={t: {"0": 1} for t in marks})
+    assert watermark_freshness(whole, 31, at + timedelta(minutes=30, seconds=10)).passed
+    assert watermark_freshness(report(), 30, at).passed, "nothing has come yet"

@@ -1,7 +1,6 @@
 """Records from a real broker: each once, whatever happens to the run, to the broker or to the topics in between."""
 
 import base64
-import itertools
 import json
 import os
 import signal
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,45 +39,10 @@ from cdc_assets_tests.support import (
     tso,
 )
 
-ROOT = Path(__file__).parents[2]
-QUICK = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "3000"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    running = TestBroker(tmp_path_factory.mktemp("kafka") / "broker")
-    yield running
-    running.kill()
-
-
-@pytest.fixture(scope="module")
-def client(spark: SparkSession, broker: TestBroker) -> Iterator[Client]:
-    made = Client(spark, broker)
-    yield made
-    made.close()
-
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def topic() -> str:
-    """A name that no other test has."""
-    return f"topic{next(_numbers)}"
-
-
 Feeding = Callable[..., Chain]
 
-
-@pytest.fixture
-def feeding(spark: SparkSession, broker: TestBroker, tmp_path: Path) -> Feeding:
-    """Make a feed with an empty lakehouse; the arguments are the settings of source.kafka."""
-
-    def make(*topics: str, settings: dict[str, Any] | None = None, **kafka: Any) -> Chain:
-        source = {"bootstrap_servers": broker.servers} | ({"topics": list(topics)} if topics else {}) | kafka
-        return Chain(spark, tmp_path / f"feed{next(_numbers)}", source={"kafka": source}, **(settings or {}))
-
-    return make
+ROOT = Path(__file__).parents[2]
+QUICK = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "3000"}
 
 
 def run(it: Chain) -> IngestReport:

@@ -1,0 +1,75 @@
+"""A sensor for each feed of a broker: it starts the pipeline for the feed when there are records to read."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from dagster import (
+    AssetKey,
+    DagsterRunStatus,
+    RunRequest,
+    RunsFilter,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SkipReason,
+    sensor,
+)
+
+from cdc_assets.feeds import Kafka
+from cdc_assets.lakehouse import lakehouse_root, logged_cursor
+from cdc_assets.sources.broker import Broker, client_jvm
+from cdc_assets.sources.ingest import following_offsets
+from cdc_assets.sources.offsets import Place
+
+FEED_TAG = "cdc/feed"
+_UNDER_WAY = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+
+
+def build(name: str, kafka: Kafka, pipeline: str, assets: Sequence[AssetKey]) -> SensorDefinition:
+    """The sensor of one feed: it launches the job `pipeline` for the feed's `assets`.
+
+    It asks the broker with Kafka's client in a small JVM of its own, and the table's log for what is held: no Spark.
+    """
+
+    @sensor(
+        name=f"{name}_new_records",
+        job_name=pipeline,
+        minimum_interval_seconds=60,
+        description=f"Starts the pipeline for the feed {name} when its topics have new records. Stopped until you start it.",
+    )
+    def new_records(context: SensorEvaluationContext) -> RunRequest | SkipReason:
+        under_way = RunsFilter(job_name=pipeline, statuses=_UNDER_WAY)
+        busy = [
+            run.run_id
+            for run in context.instance.get_runs(under_way)
+            if run.tags.get(FEED_TAG, name) == name  # without the tag: a run of all feeds
+        ]
+        if busy:
+            return SkipReason(f"A run of the feed is under way: {busy[0]}.")
+        cursor = logged_cursor(f"{lakehouse_root().rstrip('/')}/raw_records/{name}") or {"offsets": {}}
+        with client_jvm() as jvm, Broker(jvm, kafka) as broker:
+            there = broker.snapshot()
+        bounds = {Place(t, n): b for t, topic in there.items() for n, b in topic.partitions.items()}
+        following = following_offsets(cursor)
+        waiting = {p: b.latest - following.get(p, b.earliest) for p, b in bounds.items()}
+        # Fewer than are held, or a topic that is gone: what that means is for the run to tell.
+        changed = (
+            any(waiting.values()) or {t for t, topic_id in cursor.get("ids", {}).items() if topic_id} - there.keys()
+        )
+        if not changed and "plan" not in cursor:
+            return SkipReason("No new records.")
+        ends = json.dumps([sorted(bounds.items()), cursor.get("sequence")])
+        # One run for one state of the topics and of what is held: a run that fails is not started again and again.
+        return RunRequest(
+            run_key=f"{name}-{hashlib.sha256(ends.encode()).hexdigest()[:16]}",
+            asset_selection=list(assets),
+            tags={FEED_TAG: name},
+        )
+
+    return new_records

@@ -1,0 +1,121 @@
+"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay of the quarantine."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+from dagster import Config, Failure, JobDefinition, OpExecutionContext, job, op
+from pydantic import Field
+
+from cdc_assets.assets.common import Stopwatch
+from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse import Lakehouse
+from cdc_assets.operations import maintenance
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
+from cdc_assets.resources import LakehouseResource
+
+
+class MaintenanceConfig(Config):
+    """What maintenance does."""
+
+    feeds: list[str] = Field([], description="Names of feeds; none: all.")
+    compact: bool = Field(default=True, description="Whether small files are put together (OPTIMIZE).")
+    vacuum_hours: float | None = Field(
+        168,
+        description="Remove files that no version younger than this needs (VACUUM); null: none. Delta wants 168 or more.",
+    )
+    raw_retention_days: float | None = Field(
+        None,
+        description="Delete raw records older than this, by Kafka's time, once they are released; only of feeds that read "
+        "from a broker. null: none. After it the feed cannot be rebuilt.",
+    )
+
+
+class FeedConfig(Config):
+    """Which feed it is about."""
+
+    feed: str = Field(description="The feed's name.")
+
+
+def _chosen(feeds: Mapping[str, Feed], names: list[str]) -> list[str]:
+    unknown = [name for name in names if name not in feeds]
+    if unknown:
+        raise Failure(
+            f"no feed {', '.join(unknown)} in the feeds file; its feeds: {', '.join(feeds)}", allow_retries=False
+        )
+    return names or list(feeds)
+
+
+def _maintain(lake: Lakehouse, feed: Feed, config: MaintenanceConfig) -> Iterator[str]:
+    """Maintain one feed; a line of the log for each thing done."""
+    if config.raw_retention_days is not None and feed.source.kafka is None:
+        yield "raw records stay, as recorded files may be read again and would bring them back"
+    elif config.raw_retention_days is not None:
+        before = datetime.now(UTC) - timedelta(days=config.raw_retention_days)
+        yield f"{maintenance.trim(lake, feed, before)} raw records from before {before:%Y-%m-%d %H:%M} UTC deleted"
+    if config.compact:
+        for done in maintenance.compact(lake):
+            yield f"{done.table}: {done.removed} files put together into {done.added}"
+    if config.vacuum_hours is not None:
+        maintenance.vacuum(lake, config.vacuum_hours)
+        yield f"files that no version of the last {config.vacuum_hours:g} hours needs removed"
+
+
+def _warn_of_passed(context: OpExecutionContext, report: ReplayReport) -> None:
+    for r in report.passed:
+        context.log.warning(
+            f"{r['topic']} partition {r['partition']} offset {r['offset']} now decodes, but {r['database']}.{r['table']} "
+            f"has been released past its commit_ts {r['commit_ts']}: the job rebuild puts it in its place"
+        )
+
+
+def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
+    """The jobs `maintenance`, `rebuild` and `replay_quarantine` over these feeds."""
+
+    @op
+    def maintain(context: OpExecutionContext, config: MaintenanceConfig, lakehouse: LakehouseResource) -> None:
+        for name in _chosen(feeds, config.feeds):
+            watch = Stopwatch()
+            for line in _maintain(lakehouse.feed(name), feeds[name], config):
+                context.log.info(f"{name}: {line}, {watch.seconds} s")
+
+    @op
+    def derive_again(context: OpExecutionContext, config: FeedConfig, lakehouse: LakehouseResource) -> None:
+        (name,) = _chosen(feeds, [config.feed])
+        watch = Stopwatch()
+        for done in rebuild(lakehouse.feed(name), feeds[name]):
+            context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
+
+    @op
+    def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: LakehouseResource) -> None:
+        (name,) = _chosen(feeds, [config.feed])
+        report = replay_quarantine(lakehouse.feed(name), feeds[name])
+        context.log.info(
+            f"{name}: {report.tried} records tried again, {report.replayed} go into the pipeline's next run"
+        )
+        _warn_of_passed(context, report)
+
+    @job(
+        name="maintenance",
+        description="Compact and vacuum the tables of feeds; delete old raw records that are released, if told so.",
+    )
+    def maintenance_job() -> None:
+        maintain()
+
+    @job(
+        name="rebuild",
+        description="Derive change_events, released_changes and the history of one feed again from raw_records, and put "
+        "them in the place of what is there. The pipeline of that feed refuses to run meanwhile.",
+    )
+    def rebuild_job() -> None:
+        derive_again()
+
+    @job(
+        name="replay_quarantine",
+        description="Try again the records of one feed that could not be decoded; the pipeline's next run takes those that "
+        "now can, unless their table has moved past them.",
+    )
+    def replay_job() -> None:
+        try_again()
+
+    return [maintenance_job, rebuild_job, replay_job]

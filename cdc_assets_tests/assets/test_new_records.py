@@ -1,0 +1,58 @@
+"""The sensor of a feed on a real broker: when it starts the pipeline, and when not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason, build_sensor_context
+
+from cdc_assets.assets import new_records
+from cdc_assets.lakehouse import logged_cursor
+from cdc_assets.sources.ingest import ingest
+from cdc_assets_tests.broker import Client
+from cdc_assets_tests.support import Chain, record
+
+KEY = AssetKey(["f", "raw_records"])
+
+
+def test_it_starts_the_pipeline_once_for_what_is_new(
+    client: Client, feeding: Callable[..., Chain], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(topic, 2)
+    it = feeding(topic, max_records_per_run=2)
+    monkeypatch.setenv("CDC_LAKEHOUSE", it.lake.root)
+    kafka = it.feed.source.kafka
+    assert kafka is not None
+    sensor = new_records.build("f", kafka, "cdc_pipeline", [KEY])
+    with DagsterInstance.ephemeral() as instance:
+
+        def asked() -> RunRequest | SkipReason:
+            answer = sensor(build_sensor_context(instance=instance))
+            assert isinstance(answer, RunRequest | SkipReason)
+            return answer
+
+        assert isinstance(asked(), SkipReason)  # nothing is there
+        client.send([record(b"%d" % n, n % 2) for n in range(3)], topic=topic)
+        first = asked()
+        assert isinstance(first, RunRequest)
+        assert (first.asset_selection, first.tags["cdc/feed"]) == ([KEY], "f")
+        again = asked()
+        assert isinstance(again, RunRequest)
+        assert again.run_key == first.run_key  # Dagster starts a key once
+
+        ingest(it.lake, it.feed)
+        assert logged_cursor(str(Path(it.lake.root, "raw_records/f"))) == it.lake.raw_records.cursor()
+        more = asked()  # max_records_per_run left one
+        assert isinstance(more, RunRequest)
+        assert more.run_key != first.run_key
+        ingest(it.lake, it.feed)
+        assert isinstance(asked(), SkipReason)
+
+        client.send([record(b"new")], topic=topic)
+        run = instance.create_run_for_test("cdc_pipeline", status=DagsterRunStatus.STARTED)
+        busy = asked()
+        assert isinstance(busy, SkipReason)
+        assert run.run_id in (busy.skip_message or "")
+        instance.delete_run(run.run_id)
+        instance.create_run_for_test("cdc_pipeline", status=DagsterRunStatus.STARTED, tags={"cdc/feed": "another"})
+        assert isinstance(asked(), RunRequest)

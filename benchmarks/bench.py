@@ -17,8 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import floors, generate
-from benchmarks.open_protocol import translate
+from benchmarks import debezium, floors, generate, open_protocol
 from benchmarks.report import Decoded, Measured, SmallRun, write_report
 from benchmarks.small import small_runs
 from benchmarks.stages import Place, Timing, prepare, run_decoding, run_stages, timed
@@ -27,6 +26,7 @@ from cdc_assets.session import spark_session
 WARM_UP_EVENTS = 20_000
 # What the tables hold before the stream is measured: they exist, as in every run but the first.
 EARLIER_EVENTS = 1_000
+_TRANSLATE = {"open-protocol": open_protocol.translate, "debezium": debezium.translate}
 _LATER_MS, _LATER_OFFSET, _LATER_ID = 10_000_000, 1_000_000, 1_000_000
 
 
@@ -63,7 +63,7 @@ def main() -> None:
         measured, place = _big_run(work, options.events, options.rounds)
         small = _small_run(work, place, options.small_runs)
         canal = Decoded("canal-json", measured.records, measured.size, measured.step("ingest"), measured.step("decode"))
-        others = [_other_protocol(work, "open-protocol", options.rounds)]
+        others = [_other_protocol(work, protocol, options.rounds) for protocol in _TRANSLATE]
         write_report(options.results, measured, small, [canal, *others], session_seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def _other_protocol(work: _Work, protocol: str, rounds: int) -> Decoded:
     earlier = work.folder / f"{protocol}-earlier.jsonl"
     for source, file, offset in (("stream", recorded, _LATER_OFFSET), ("earlier", earlier, 0)):
         with (work.folder / f"{source}.jsonl").open() as lines, file.open("w") as out:
-            out.writelines(line + "\n" for line in translate(lines, offset))
+            out.writelines(line + "\n" for line in _TRANSLATE[protocol](lines, offset))
     records, size = _size(recorded)
     timings = []
     for _ in range(rounds + 1):  # the first warms up what only this protocol runs

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import floors, generate, open_protocol, simple
+from benchmarks import debezium, floors, generate, open_protocol, simple
 from benchmarks.report import Decoded, Measured, SmallRun, write_report
 from benchmarks.small import small_runs
 from benchmarks.stages import Place, Timing, prepare, run_decoding, run_stages, timed
@@ -32,6 +32,7 @@ OTHERS: dict[str, tuple[_Translation, dict[str, str]]] = {
     "open-protocol": (open_protocol.translate, {"protocol": "open-protocol"}),
     "simple, JSON": (simple.json_lines, {"protocol": "simple"}),
     "simple, Avro": (simple.avro_lines, {"protocol": "simple", "encoding": "avro"}),
+    "debezium": (debezium.translate, {"protocol": "debezium"}),
 }
 _LATER_MS, _LATER_OFFSET, _LATER_ID = 10_000_000, 1_000_000, 1_000_000
 

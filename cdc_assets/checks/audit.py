@@ -9,6 +9,7 @@ from cdc_assets.checks.type_mapping import check_types
 from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.release import gate_of, waiting_tables
+from cdc_assets.gate.transactions import held_back
 from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.protocols import has_watermarks
 from cdc_assets.protocols.events import Kind
@@ -50,7 +51,7 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     row = F.col("kind") == str(Kind.ROW)
     above = F.col("commit_ts") >= gate_of(cursor["watermarks"], waiting_tables(cursor))
     gated, ungated = has_watermarks(feed, cursor["partition_watermarks"]), cursor["ungated"]
-    pending = above & (F.col("batch") > ungated) if gated else F.lit(False)
+    pending = above & (F.col("batch") > ungated) if gated else held_back(cursor["transactions"]["bounds"])
     events = lake.change_events.read().where(row & (F.col("batch") <= cursor["batch"]))
     counted = events.agg(F.count("*"), F.count_if(pending)).head() or (0, 0)
     changes = lake.released_changes.read().where(row)

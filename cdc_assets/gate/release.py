@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from cdc_assets.feeds import Feed, split_pattern
 from cdc_assets.gate import order, positions
 from cdc_assets.gate.changes import net, number_copies, pieces
+from cdc_assets.gate.transactions import bounds_of, held_back
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
 from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols import has_watermarks, may_have_watermarks, numbers_schemas
@@ -66,6 +67,9 @@ _NEW_CURSOR: Cursor = {
     "totals": {},
     # Of feeds whose messages tell whether there are watermarks: the batches up to here were released before the first.
     "ungated": 0,
+    # Whether changes tell their place in the binlog; whether there are transaction markers, and what they hold back.
+    "placed": False,
+    "transactions": {"marked": False, "bounds": {}, "lowest": 0},
 }
 Waiting = dict[tuple[str, str], int]  # (database, table) -> commit_ts from which on its events wait for a schema
 
@@ -114,7 +118,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     if through <= cursor["batch"]:
         return _unchanged(feed, cursor)
     previous: Watermarks = cursor["watermarks"]
-    held, waiting = waiting_tables(cursor), []
+    held, waiting, transactions = waiting_tables(cursor), [], cursor["transactions"]
     every = events.read()
     new = every.where(F.col("batch") > cursor["batch"])
     arrived = _arrivals(new, previous, held, placed=feed.protocol == "debezium")
@@ -127,7 +131,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         candidates, inside = later.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
     else:
         marks = {}
-        candidates, inside = new, F.lit(True)
+        candidates, inside, transactions = _whole_transactions(every, new, cursor, arrived)
     if numbers_schemas(feed):
         candidates = _with_schemas(candidates, lake)
     counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
@@ -137,7 +141,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         waiting = _waiting(candidates.where(taken & ~inside & _inside(previous, marks, held, {})))
     window = candidates.where(inside & taken)
     # Where changes tell their place in the binlog, equal rows of a table without a key are told apart by it.
-    by_place = arrived.placed and not gated
+    by_place = (arrived.placed or cursor["placed"]) and not gated
     rows = window.where(F.col("kind") == str(Kind.ROW))
     split = _pieces(rows, lake, feed, unkeyed=counts.unkeyed, numbered=not by_place)
     number = next_sequence(cursor)
@@ -145,8 +149,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         late = _late(_keyed(new.where(_late_row(previous, held)), lake, feed), table) if arrived.late else _NO_LATE
         changes, late_repeated = net(split), arrived.late - late.unseen
     else:
-        prior = _released_from(table, arrived.lowest) if arrived.lowest <= cursor["highest"] else None
-        changes, late = _in_order(split, prior, positions if by_place else order)
+        changes, late = _in_order(split, _prior(table, cursor, arrived), positions if by_place else order)
         late_repeated = late.repeated
     out = changes.withColumn("kind", F.lit(str(Kind.ROW)))
     if counts.ddl:
@@ -169,6 +172,8 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
         "newest": max(cursor["newest"], arrived.newest),
         "totals": _add(cursor["totals"], totals),
         "ungated": ungated,
+        "placed": by_place,
+        "transactions": transactions,
     }
     shaped = conform(out if counts.rows or counts.ddl else out.limit(0), SCHEMA, {"release": F.lit(number)})
     released, duplicate, ddl = _append(table, shaped, advanced)
@@ -331,9 +336,26 @@ class _Late:
 _NO_LATE = _Late()
 
 
-def _released_from(table: LakeTable, commit_ts: int) -> DataFrame:
-    """The row changes released at or above a commit_ts."""
-    return table.read().where((F.col("kind") == str(Kind.ROW)) & (F.col("commit_ts") >= commit_ts))
+def _prior(table: LakeTable, cursor: Cursor, arrived: "_Arrivals") -> DataFrame | None:
+    """The row changes released before at or above the lowest commit_ts of those to come; None when there are none."""
+    transactions = cursor["transactions"]
+    lows = [arrived.lowest] * bool(arrived.rows) + [transactions["lowest"]] * bool(transactions["bounds"])
+    lowest = min(lows, default=None)
+    if lowest is None or lowest > cursor["highest"]:
+        return None
+    return table.read().where((F.col("kind") == str(Kind.ROW)) & (F.col("commit_ts") >= lowest))
+
+
+def _whole_transactions(
+    every: DataFrame, new: DataFrame, cursor: Cursor, arrived: "_Arrivals"
+) -> tuple[DataFrame, Column, dict[str, Any]]:
+    """The events of feeds without watermarks, which of them are released, and what the cursor is to hold of the rest."""
+    before = cursor["transactions"]
+    if not before["marked"] and not arrived.marked:
+        return new, F.lit(True), before
+    candidates = every.where((F.col("batch") > cursor["batch"]) | held_back(before["bounds"]))
+    bounds, lowest = bounds_of(candidates, every, {(d, t) for d, t, _ in cursor["tables"]})
+    return candidates, ~held_back(bounds), {"marked": True, "bounds": bounds, "lowest": lowest}
 
 
 def _in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, _Late]:
@@ -364,14 +386,20 @@ class _Arrivals:
     newest: int  # Kafka's time, in milliseconds
     watermarks: PartitionWatermarks
     placed: bool  # row events tell their place in the binlog
+    marked: bool  # there are markers of transactions
 
 
 def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting, *, placed: bool) -> _Arrivals:
     """Count the new row events and the late ones among them; the largest watermark that each partition shows.
 
-    `placed`: look whether they tell their place in the binlog.
+    `placed`: look whether they tell their place in the binlog, and whether there are markers of transactions.
     """
     row = F.col("kind") == str(Kind.ROW)
+    told = (
+        {"placed": row & F.col("source").isNotNull(), "marked": F.col("kind") == str(Kind.TRANSACTION)}
+        if placed
+        else {}
+    )
     found = (
         new.groupBy("topic", "partition")
         .agg(
@@ -381,7 +409,7 @@ def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting, *, placed: bo
             F.unix_millis(F.max("record_timestamp")).alias("newest"),
             F.min(F.when(row, F.col("commit_ts"))).alias("lowest"),
             F.max(F.when(row, F.col("commit_ts"))).alias("highest"),
-            (F.max(row & F.col("source").isNotNull()) if placed else F.lit(False)).alias("placed"),
+            *[F.max(found).alias(name) for name, found in told.items()],
         )
         .collect()
     )
@@ -395,7 +423,8 @@ def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting, *, placed: bo
         highest=max((r["highest"] for r in found if r["rows"]), default=0),
         newest=max((r["newest"] or 0 for r in found), default=0),
         watermarks=watermarks,
-        placed=any(r["placed"] for r in found),
+        placed=placed and any(r["placed"] for r in found),
+        marked=placed and any(r["marked"] for r in found),
     )
 
 

@@ -23,6 +23,7 @@ _SOURCE = (
 _PAYLOAD = {
     "op": "STRING", "before": "STRING", "after": "STRING", "source": _SOURCE, "ts_ms": "BIGINT",
     "databaseName": "STRING", "ddl": "STRING", "tableChanges": "STRING", "status": "STRING", "id": "STRING",
+    "data_collections": "STRING", "transaction": "STRUCT<id: STRING, total_order: BIGINT>",
 }  # fmt: skip
 _FIELDS = ", ".join(f"{name}: {data_type}" for name, data_type in _PAYLOAD.items())
 # Of the schema the fields of `before` and `after` are kept, each as one text: parsed when the table is known, once for
@@ -68,7 +69,7 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG001 -- every de
     fine = F.col("reason").isNull()
     kind = F.when(fine, F.col("kind")).otherwise(str(Kind.UNDECODABLE))
     row, ddl = fine & (F.col("kind") == str(Kind.ROW)), fine & (F.col("kind") == str(Kind.DDL))
-    placed = row | ddl
+    placed, marker = row | ddl, fine & (F.col("kind") == str(Kind.TRANSACTION))
     op = F.when(row, _op())
     milliseconds = _milliseconds()
     decoded = {
@@ -95,6 +96,14 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG001 -- every de
                 F.col("e.source.pos").alias("position"),
                 F.col("e.source.row").alias("row"),
                 F.col("e.source.gtid").alias("gtid"),
+            ),
+        ),
+        "transaction": F.when(
+            marker | (row & F.col("e.transaction.id").isNotNull()),
+            F.struct(
+                F.when(marker, F.col("e.id")).otherwise(F.col("e.transaction.id")).alias("id"),
+                F.col("e.transaction.total_order").alias("total_order"),
+                F.when(F.col("e.status") == "END", F.col("e.data_collections")).alias("collections"),
             ),
         ),
     }

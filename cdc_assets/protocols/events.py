@@ -77,6 +77,9 @@ SCHEMA = struct(
     # the table schemas that a ddl or bootstrap event carries (Simple): a JSON array, the one that holds from then on first
     table_schemas=STRING,
     source=struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
+    # Debezium's transaction metadata: of a row its transaction and place in it; of a marker, too, and of the marker of the
+    # end, how many events there are in each table (JSON, as it came)
+    transaction=struct(id=STRING, total_order=BIGINT, collections=STRING),
     # why an event is undecodable: a code of the quarantine, and what is to be said of this one
     reason=STRING,
     detail=STRING,

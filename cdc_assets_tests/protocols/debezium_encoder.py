@@ -62,10 +62,18 @@ def text(value: Any) -> bytes:
 
 
 def change(
-    op: str, key: int, before: str | None, after: str | None, at: dict[str, Any], partition: int = 0, offset: int = 0
+    op: str, key: int, before: str | None, after: str | None, at: dict[str, Any], offset: int = 0, **more: Any
 ) -> Record:
-    """A record of `inventory.customers(id, v)`: `before` and `after` are v; op c, u, d or r tells which there are."""
+    """A record of a table (id, v): `before` and `after` are v; op c, u, d or r tells which there are."""
     rows = [{"id": key, "v": v} for v in (before, after)]
-    payload = envelope(op, rows[0] if op in "ud" else None, rows[1] if op != "d" else None, at)
+    payload = envelope(op, rows[0] if op in "ud" else None, rows[1] if op != "d" else None, at, **more)
     key_bytes = text(key_with_schema({"id": key}))
-    return record(text(with_schema(payload)), partition, offset, "s.inventory.customers", key=key_bytes)
+    return record(text(with_schema(payload)), 0, offset, f"s.inventory.{at['table']}", key=key_bytes)
+
+
+def marker(status: str, transaction: str, events: dict[str, int] | None = None, offset: int = 0) -> Record:
+    """BEGIN or END of a transaction; the end says how many events each table has."""
+    collections = [{"data_collection": f"inventory.{t}", "event_count": n} for t, n in (events or {}).items()]
+    value = {"status": status, "id": transaction, "event_count": sum((events or {}).values()) or None}
+    value["data_collections"] = collections or None
+    return record(text(value), 0, offset, "s.transaction", key=text({"id": transaction}))

@@ -1,0 +1,102 @@
+"""Whole transactions only, for feeds that hold a connector's transaction markers (Debezium's topic `<prefix>.transaction`).
+
+The END marker of a transaction says how many events it has in each table. A connector sends one transaction after the
+other, and so the markers, which lie in one partition, are in the order of the binlog: what is released ends before the
+first transaction that is not all there. In the partitions of the tables that is an offset each, and everything from it on
+is held back, so that no key gets a later change before an earlier one.
+
+A transaction that has begun and was never ended is waited for only until a later one ends: connectors open some for DDL,
+and never end them.
+"""
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.protocols.events import Kind
+
+Bounds = dict[str, dict[str, int]]  # topic -> partition -> the first offset that is held back
+
+_COLLECTIONS = "ARRAY<STRUCT<data_collection: STRING, event_count: BIGINT>>"
+
+
+def held_back(bounds: Bounds) -> Column:
+    """Whether an event lies at or behind the bound of its partition. BOOLEAN, never NULL."""
+    held = F.lit(False)
+    for topic, partitions in bounds.items():
+        for partition, offset in partitions.items():
+            here = (F.col("topic") == topic) & (F.col("partition") == int(partition))
+            held = held | (here & (F.col("offset") >= offset))
+    return held
+
+
+def bounds_of(candidates: DataFrame, every: DataFrame, known: set[tuple[str, str]]) -> tuple[Bounds, int]:
+    """How far the transactions are whole.
+
+    Args:
+        candidates: change events: those that are new, and those held back before; markers among them.
+        every: all change events, for transactions of which only a part came again.
+        known: the tables of which the feed has got events before; a marker may name others, which no topic of it carries.
+
+    Returns:
+        The bounds, and the lowest commit_ts of what they hold back (0 when nothing is).
+    """
+    rows = candidates.where((F.col("kind") == str(Kind.ROW)) & F.col("transaction.id").isNotNull())
+    marks = candidates.where(F.col("kind") == str(Kind.TRANSACTION)).groupBy("transaction.id").agg(
+        F.min("offset").alias("at"),
+        F.max("offset").alias("last"),
+        F.min_by(F.struct("topic", "partition"), "offset").alias("marked"),
+        F.max("transaction.collections").alias("collections"),
+    )  # fmt: skip
+    transactions = rows.select("transaction.id").distinct().join(marks, on="id", how="full").persist()
+    try:
+        return _bounds(transactions, rows, every, known)
+    finally:
+        transactions.unpersist()
+
+
+def _bounds(
+    transactions: DataFrame, rows: DataFrame, every: DataFrame, known: set[tuple[str, str]]
+) -> tuple[Bounds, int]:
+    ended = transactions.where("collections IS NOT NULL")
+    newest = ended.agg(F.max("last")).head()
+    last_end = newest[0] if newest and newest[0] is not None else -1
+    told = ended.select("id", "at", F.inline(F.from_json("collections", _COLLECTIONS)))
+    table = F.concat_ws(".", "database", "table").alias("data_collection")
+    counted = rows.groupBy("transaction.id", table).agg(F.count_distinct("transaction.total_order").alias("found"))
+    tables = {f"{d}.{t}" for d, t in known}
+    carried = (
+        F.col("found").isNotNull() | F.col("data_collection").isin(*tables) if tables else F.col("found").isNotNull()
+    )
+    lacking = told.join(counted, on=["id", "data_collection"], how="left").where(
+        carried & (F.coalesce("found", F.lit(0)) < F.col("event_count"))
+    )
+    missing = [r.asDict() for r in lacking.select("id", "data_collection", "event_count", "at").collect()]
+    waiting = [r["at"] for r in missing if not _seen(every, r)] if missing else []
+    # A transaction that has not ended, and after which none has.
+    unended = F.col("collections").isNull() & (F.col("at").isNull() | (F.col("at") > F.lit(last_end)))
+    first = min(waiting, default=None)
+    late = unended if first is None else unended | (F.col("at") >= first)
+    behind = transactions.where(late).select("id", "at", "marked")
+    held = rows.join(behind.select("id"), on=F.col("transaction.id") == F.col("id"), how="left_semi")
+    by_partition = held.groupBy("topic", "partition").agg(
+        F.min("offset").alias("offset"), F.min("commit_ts").alias("ts")
+    )
+    bounds: Bounds = {}
+    lowest: list[int] = []
+    for r in by_partition.collect():
+        bounds.setdefault(r["topic"], {})[str(r["partition"])] = r["offset"]
+        lowest.append(r["ts"])
+    marked = behind.where("at IS NOT NULL").groupBy("marked").agg(F.min("at").alias("at"))
+    for r in marked.collect():
+        bounds.setdefault(r["marked"]["topic"], {})[str(r["marked"]["partition"])] = r["at"]
+    return bounds, min(lowest, default=0)
+
+
+def _seen(every: DataFrame, lacking: dict[str, Any]) -> bool:
+    """Whether all of a transaction has come at some time: a connector that starts again may repeat a part of it."""
+    mine = (F.col("kind") == str(Kind.ROW)) & (F.col("transaction.id") == lacking["id"])
+    here = F.concat_ws(".", "database", "table") == lacking["data_collection"]
+    found = every.where(mine & here).select("transaction.total_order").distinct().count()
+    return found >= int(lacking["event_count"])

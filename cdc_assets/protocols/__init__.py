@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
-from cdc_assets.feeds import Feed, FeedsError
+from cdc_assets.feeds import Feed
 from cdc_assets.protocols import canal_json, debezium, open_protocol, simple
 
 Decoder = Callable[[DataFrame, Feed], DataFrame]
@@ -38,20 +38,3 @@ def has_watermarks(feed: Feed, seen: Mapping[str, Mapping[str, int | None]]) -> 
     """Whether the feed has watermarks, as known from those seen (topic -> partition -> watermark or None)."""
     shown = any(mark is not None for partitions in seen.values() for mark in partitions.values())
     return gated(feed) or (may_have_watermarks(feed) and shown)
-
-
-def require_supported(name: str, feed: Feed) -> None:
-    """Stop, in one line, at a feed that the feeds file may describe but this version cannot run.
-
-    Raises:
-        FeedsError: the protocol is not implemented, or has no watermarks whose age could be checked.
-    """
-    if feed.protocol not in DECODERS:
-        raise FeedsError(
-            f"feeds.{name}.protocol: {feed.protocol} is not supported yet; supported: {', '.join(DECODERS)}"
-        )
-    if feed.freshness_minutes is not None and not may_have_watermarks(feed):
-        raise FeedsError(
-            f"feeds.{name}.freshness_minutes: only of feeds with watermarks (canal-json with tidb_extension: true, "
-            "open-protocol, simple, debezium of TiCDC)"
-        )

@@ -8,8 +8,8 @@ from cdc_assets.checks.conservation import records_decoded
 from cdc_assets.checks.type_mapping import check_types
 from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.release import gate_of, waiting_tables
 from cdc_assets.gate.transactions import held_back
+from cdc_assets.gate.window import gate_of, waiting_tables
 from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.protocols import has_watermarks
 from cdc_assets.protocols.events import Kind

@@ -9,7 +9,7 @@ from cdc_assets.checks import connect_types, jdbc_codes, open_codes, simple_type
 from cdc_assets.checks.observations import Rules, judge, mysql_type_schema
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.release import waiting_since, waiting_tables
+from cdc_assets.gate.window import waiting_since, waiting_tables
 from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.protocols import numbers_schemas
 

@@ -1,8 +1,5 @@
 """The stage released_changes: the gate. Events below the watermark, each change once, in one commit with the watermark."""
 
-import functools
-import operator
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -10,16 +7,18 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Feed, split_pattern
+from cdc_assets.feeds import Feed
 from cdc_assets.gate import order, positions
-from cdc_assets.gate.changes import net, number_copies, pieces
+from cdc_assets.gate.changes import net
+from cdc_assets.gate.keys import keyed, keyed_pieces, with_schemas
+from cdc_assets.gate.late import NO_LATE, Late, late_events, too_late
 from cdc_assets.gate.transactions import bounds_of, held_back
-from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks, windows
+from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks
+from cdc_assets.gate.window import Waiting, at_or_above, inside_window, late_row, taken_tables, waiting_tables
 from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
 from cdc_assets.protocols import has_watermarks, may_have_watermarks, numbers_schemas
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, INT, STRING, array, conform, struct
-from cdc_assets.table_schemas import numbered_schemas, schema_of
 
 # `release` numbers the commits; `key` is the JSON array of the key's values, or the row itself in a table without a key;
 # `events` says how many row events the change stands for (2: a delete and an insert at one commit_ts), `repeats` how many
@@ -52,7 +51,6 @@ SCHEMA = struct(
     source=struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
 )
 
-LATE_SAMPLE = 50
 
 _NEW_CURSOR: Cursor = {
     "sequence": 0,
@@ -71,7 +69,6 @@ _NEW_CURSOR: Cursor = {
     "placed": False,
     "transactions": {"marked": False, "bounds": {}, "lowest": 0},
 }
-Waiting = dict[tuple[str, str], int]  # (database, table) -> commit_ts from which on its events wait for a schema
 
 
 @dataclass(frozen=True)
@@ -122,31 +119,31 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     every = events.read()
     new = every.where(F.col("batch") > cursor["batch"])
     arrived = _arrivals(new, previous, held, placed=feed.protocol == "debezium")
-    taken = _taken(feed)
+    taken = taken_tables(feed)
     seen, gated, ungated = _watermarks(lake, feed, cursor, arrived)
     if gated:
         marks = advance(previous, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         # Events above the window are pending, and counted with the window's: one look at the files that reach that far.
         later = every.where(F.col("batch") > ungated) if ungated else every
-        candidates, inside = later.where(_at_or_above(previous, seen, held)), _inside(previous, marks, held, {})
+        candidates, inside = later.where(at_or_above(previous, seen, held)), inside_window(previous, marks, held, {})
     else:
         marks = {}
         candidates, inside, transactions = _whole_transactions(every, new, cursor, arrived)
     if numbers_schemas(feed):
-        candidates = _with_schemas(candidates, lake)
+        candidates = with_schemas(candidates, lake)
     counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
     if counts.missing:
-        inside = _inside(previous, marks, held, counts.missing)
+        inside = inside_window(previous, marks, held, counts.missing)
         counts = _count(candidates.withColumn("inside", inside).withColumn("taken", taken))
-        waiting = _waiting(candidates.where(taken & ~inside & _inside(previous, marks, held, {})))
+        waiting = _waiting(candidates.where(taken & ~inside & inside_window(previous, marks, held, {})))
     window = candidates.where(inside & taken)
     # Where changes tell their place in the binlog, equal rows of a table without a key are told apart by it.
     by_place = (arrived.placed or cursor["placed"]) and not gated
     rows = window.where(F.col("kind") == str(Kind.ROW))
-    split = _pieces(rows, lake, feed, unkeyed=counts.unkeyed, numbered=not by_place)
+    split = keyed_pieces(rows, lake, feed, unkeyed=counts.unkeyed, numbered=not by_place)
     number = next_sequence(cursor)
     if gated:
-        late = _late(_keyed(new.where(_late_row(previous, held)), lake, feed), table) if arrived.late else _NO_LATE
+        late = late_events(keyed(new.where(late_row(previous, held)), lake, feed), table) if arrived.late else NO_LATE
         changes, late_repeated = net(split), arrived.late - late.unseen
     else:
         changes, late = _in_order(split, _prior(table, cursor, arrived), positions if by_place else order)
@@ -247,7 +244,7 @@ class _Counts:
 
 def _count(candidates: DataFrame) -> _Counts:
     """Count row events and DDL in one look. In: change events, `inside` and `taken` BOOLEAN."""
-    # Only `_with_schemas` says whether a row's schema is known.
+    # Only `with_schemas` says whether a row's schema is known.
     missing = F.col("missing") if "missing" in candidates.columns else F.lit(False)
     unkeyed = (F.size("key_columns") == 0).alias("unkeyed")
     found = (
@@ -267,21 +264,6 @@ def _count(candidates: DataFrame) -> _Counts:
         tables={(r["database"], r["table"]) for r in window},
         missing={(r["database"], r["table"]): r["first"] for r in window if r["missing"]},
     )
-
-
-def waiting_tables(cursor: Cursor) -> Waiting:
-    """The tables that wait, out of the stage's cursor."""
-    return {(w["database"], w["table"]): w["since"] for w in cursor["waiting"]}
-
-
-def _with_schemas(events: DataFrame, lake: Lakehouse) -> DataFrame:
-    """Give row events the `key_columns` and `mysql_types` of their numbered schema; add `missing`: it is not known."""
-    row = F.col("kind") == str(Kind.ROW)
-    schemas = F.broadcast(numbered_schemas(lake))
-    joined = events.join(schemas, on=["database", "table", "schema_version"], how="left")
-    found = joined.withColumn("schema", F.when(row, schema_of(F.col("schemas"), F.col("table_id"))))
-    given = {c: F.col("schema").getField(c) for c in ("key_columns", "mysql_types")}
-    return found.withColumns(given | {"missing": row & F.col("schema").isNull()}).drop("schemas", "schema")
 
 
 def _waiting(rows: DataFrame) -> list[dict[str, Any]]:
@@ -308,34 +290,6 @@ def _waiting(rows: DataFrame) -> list[dict[str, Any]]:
     return [{k: v for k, v in r.asDict().items() if k != "first"} | r["first"].asDict() for r in found]
 
 
-def _keyed(rows: DataFrame, lake: Lakehouse, feed: Feed) -> DataFrame:
-    """Row events with `key_columns` wherever their table is known to have a key."""
-    return _with_schemas(rows, lake) if numbers_schemas(feed) else _resolve_keys(rows, lake)
-
-
-def _pieces(rows: DataFrame, lake: Lakehouse, feed: Feed, *, unkeyed: bool, numbered: bool) -> DataFrame:
-    """Row events as `changes.pieces` with `copy`; only where there may be tables without a key are copies counted."""
-    if not unkeyed:
-        return pieces(rows).withColumn("copy", F.lit(0))
-    split = pieces(rows if numbers_schemas(feed) else _resolve_keys(rows, lake))
-    if not numbered:
-        return split.withColumn("copy", F.lit(0))
-    whole_rows = F.size("key_columns") == 0
-    return split.where(~whole_rows).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(whole_rows)))
-
-
-@dataclass(frozen=True)
-class _Late:
-    """Row events that came after their time."""
-
-    repeated: int = 0  # feeds without watermarks only; with them it is what remains of the late ones
-    unseen: int = 0
-    sample: list[dict[str, Any]] = field(default_factory=list)
-
-
-_NO_LATE = _Late()
-
-
 def _prior(table: LakeTable, cursor: Cursor, arrived: "_Arrivals") -> DataFrame | None:
     """The row changes released before at or above the lowest commit_ts of those to come; None when there are none."""
     transactions = cursor["transactions"]
@@ -358,23 +312,10 @@ def _whole_transactions(
     return candidates, ~held_back(bounds), {"marked": True, "bounds": bounds, "lowest": lowest}
 
 
-def _in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, _Late]:
+def _in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, Late]:
     """The changes among pieces of feeds without watermarks, by the rules of `order` or of `positions`."""
     judged = rules.group(split, prior)
-    return rules.changes(judged), _NO_LATE if prior is None else _too_late(judged)
-
-
-def _too_late(judged: DataFrame) -> _Late:
-    """Of groups of which nothing counts the repeats, and of all those never seen. Only asked for when some may be."""
-    repeats = F.when(F.size("kept") == 0, F.col("copies") - F.col("unseen"))
-    found = judged.agg(F.sum(repeats), F.sum("unseen")).head()
-    repeated, unseen = (found[0] or 0, found[1] or 0) if found else (0, 0)
-    if not unseen:
-        return _Late(repeated=repeated)
-    first = F.get("pieces", F.get("lost", F.lit(0)))
-    shown = [first[c].alias(c) for c in ("topic", "partition", "offset", "op")]
-    sample = judged.where("unseen > 0").select(*shown, "database", "table", "commit_ts", "key").limit(LATE_SAMPLE)
-    return _Late(repeated, unseen, [r.asDict() for r in sample.collect()])
+    return rules.changes(judged), NO_LATE if prior is None else too_late(judged)
 
 
 @dataclass(frozen=True)
@@ -405,7 +346,7 @@ def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting, *, placed: bo
         .agg(
             F.max(F.when(F.col("kind") == str(Kind.WATERMARK), F.col("commit_ts"))).alias("watermark"),
             F.count_if(row).alias("rows"),
-            F.count_if(_late_row(previous, held)).alias("late"),
+            F.count_if(late_row(previous, held)).alias("late"),
             F.unix_millis(F.max("record_timestamp")).alias("newest"),
             F.min(F.when(row, F.col("commit_ts"))).alias("lowest"),
             F.max(F.when(row, F.col("commit_ts"))).alias("highest"),
@@ -428,100 +369,6 @@ def _arrivals(new: DataFrame, previous: Watermarks, held: Waiting, *, placed: bo
     )
 
 
-def gate_of(marks: Watermarks, waiting: Waiting) -> Column:
-    """The commit_ts below which an event's table is released: its topic's watermark, or where it waits. BIGINT."""
-    nothing = F.lit(0).cast("bigint")
-    mark = functools.reduce(
-        lambda when, each: when.when(F.col("topic") == each[0], F.lit(each[1])),
-        marks.items(),
-        F.when(F.lit(False), nothing),
-    ).otherwise(nothing)
-    return F.least(mark, waiting_since(waiting))  # of NULL and another, the other
-
-
-def waiting_since(waiting: Waiting) -> Column:
-    """The commit_ts from which on an event's table waits. BIGINT; NULL where it does not."""
-    return functools.reduce(
-        lambda when, each: when.when(
-            (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
-        ),
-        waiting.items(),
-        F.when(F.lit(False), F.lit(0).cast("bigint")),
-    )
-
-
-def _at_or_above(previous: Watermarks, topics: Iterable[str], held: Waiting) -> Column:
-    """Whether an event is at or above what its table has been released up to."""
-    if held:
-        lowest = min([*(previous.get(topic, 0) for topic in topics), *held.values()])
-        return (F.col("commit_ts") >= lowest) & (F.col("commit_ts") >= gate_of(previous, held))
-    bounds = {topic: previous.get(topic, 0) for topic in topics}
-    exact = [(F.col("topic") == topic) & (F.col("commit_ts") >= bound) for topic, bound in bounds.items()]
-    # By the lowest bound, a literal, Delta skips whole files.
-    return (F.col("commit_ts") >= min(bounds.values(), default=0)) & functools.reduce(operator.or_, exact)
-
-
-def _late_row(previous: Watermarks, held: Waiting) -> Column:
-    """Whether an event is a row event below what its table has been released up to."""
-    if held:
-        return (F.col("kind") == str(Kind.ROW)) & (F.col("commit_ts") < gate_of(previous, held))
-    each = [(F.col("topic") == topic) & (F.col("commit_ts") < bound) for topic, bound in previous.items()]
-    return (F.col("kind") == str(Kind.ROW)) & functools.reduce(operator.or_, each, F.lit(False))
-
-
-def _inside(previous: Watermarks, marks: Watermarks, held: Waiting, waiting: Waiting) -> Column:
-    """Whether an event lies in its topic's release window, or its table's: `held` begins it, `waiting` ends it."""
-    if held or waiting:
-        commit_ts = F.col("commit_ts")
-        return (commit_ts >= gate_of(previous, held)) & (commit_ts < gate_of(marks, waiting))
-    each = [
-        F.col("topic").isin(topics) & (F.col("commit_ts") >= start) & (F.col("commit_ts") < end)
-        for (start, end), topics in windows(previous, marks).items()
-    ]
-    return functools.reduce(operator.or_, each, F.lit(False))
-
-
-def _taken(feed: Feed) -> Column:
-    """Whether the feed's `tables:` take the event's table; DDL without a table goes by its database."""
-
-    def matches(patterns: Iterable[str]) -> Column:
-        each = []
-        for pattern in patterns:
-            database, table = split_pattern(pattern)
-            name = F.col("table").like(_like(table)) | F.col("table").isNull()
-            each.append(F.col("database").like(_like(database)) & name)
-        return functools.reduce(operator.or_, each, F.lit(False))
-
-    if feed.tables.include == ("*.*",) and not feed.tables.exclude:
-        return F.lit(True)
-    return F.coalesce(matches(feed.tables.include) & ~matches(feed.tables.exclude), F.lit(False))
-
-
-def _like(pattern: str) -> str:
-    """`*` and `?`, and nothing else, as SQL's LIKE has them."""
-    escaped = "".join(f"\\{c}" if c in "\\%_" else c for c in pattern)
-    return escaped.replace("*", "%").replace("?", "_")
-
-
-def _resolve_keys(rows: DataFrame, lake: Lakehouse) -> DataFrame:
-    """Fill in `key_columns` where the message names no primary key and the table's DDL tells of a not-null unique key."""
-    unique = F.size("key_columns") > 0
-    schemas = lake.table_schemas.read().where((F.size("primary_key") == 0) & F.col("columns").isNotNull())
-    shapes = schemas.select("database", "table", "commit_ts", "key_columns").where(unique).collect()
-    if not shapes:
-        return rows
-    # As of the event: the latest shape below it. Few tables are like that, so the shapes stand in the plan as literals.
-    known = F.lit(None).cast("array<string>")
-    for shape in sorted(shapes, key=lambda s: s["commit_ts"]):
-        here = (F.col("database") == shape["database"]) & (F.col("table") == shape["table"])
-        names = F.array(*[F.lit(c) for c in shape["key_columns"]])
-        known = F.when(here & (F.col("commit_ts") > shape["commit_ts"]), names).otherwise(known)
-    return rows.withColumn(
-        "key_columns",
-        F.when(F.size("key_columns") == 0, F.coalesce(known, "key_columns")).otherwise(F.col("key_columns")),
-    )
-
-
 def _once(ddl: DataFrame) -> DataFrame:
     """Each DDL statement once, under its first record, however often and in however many partitions it came."""
     columns = [
@@ -533,27 +380,6 @@ def _once(ddl: DataFrame) -> DataFrame:
         .agg(first.alias("first"))
         .select("commit_ts", "database", "table", "ddl_statement", "first.*")
     )
-
-
-def _late(late: DataFrame, table: LakeTable) -> _Late:
-    """How many late row events were never seen, and a sample of them; what was released before is read by commit_ts.
-
-    In: row events, `_keyed`.
-    """
-    split = pieces(late).where("weight = 1").persist()
-    try:
-        bounds = split.agg(F.min("commit_ts"), F.max("commit_ts")).head()
-        before = table.read().where((F.col("kind") == str(Kind.ROW)) & F.col("commit_ts").between(*bounds or (0, 0)))
-        change = ["database", "table", "key", "commit_ts"]
-        same = [F.col(f"late.{c}").eqNullSafe(F.col(f"released.{c}")) for c in change]
-        unseen = split.alias("late").join(before.select(*change).alias("released"), on=same, how="left_anti").persist()
-        shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
-        # A copy of a late event that was never seen is a repeat, not another event.
-        distinct = unseen.dropDuplicates([*change, "piece_op"])
-        sample = [r.asDict() for r in distinct.select(*shown).orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
-        return _Late(unseen=distinct.count() if len(sample) == LATE_SAMPLE else len(sample), sample=sample)
-    finally:
-        split.unpersist()
 
 
 def _append(table: LakeTable, rows: DataFrame, cursor: Cursor) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.release import gate_of, waiting_tables
+from cdc_assets.gate.window import gate_of, waiting_tables
 from cdc_assets.lakehouse import Lakehouse, LakeTable, history_tables, next_sequence
 from cdc_assets.protocols import has_watermarks
 from cdc_assets.protocols.events import Kind

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.release import gate_of, waiting_tables
+from cdc_assets.gate.window import gate_of, waiting_tables
 from cdc_assets.lakehouse import Lakehouse, next_sequence
 from cdc_assets.protocols import DECODERS, decode, has_watermarks
 from cdc_assets.protocols.events import Kind

@@ -1,6 +1,7 @@
 """table_schemas/<feed>: what the DDL says of each source table."""
 
 from dagster import AssetExecutionContext, AssetKey, AssetsDefinition, MaterializeResult, asset
+from pyspark.sql import functions as F
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets.common import Stopwatch, data_version, described, rows_metadata, table_metadata
@@ -23,17 +24,21 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         key=key,
         deps=[upstream.key_of(name)],
         kinds={"sql", "deltalake"},
-        description="The DDL statements that went by, and the shape of each source table after them.",
+        description="The DDL statements that went by, the shape of each source table after them, and schemas by number.",
         **described(name, feed),
     )
     def table_schemas(context: AssetExecutionContext, lakehouse: LakehouseResource) -> MaterializeResult[None]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         report = learn(lake, feed)
-        context.log.info(f"table_schemas/{name}: {report.statements} new DDL statements, {watch.seconds} s")
+        context.log.info(
+            f"table_schemas/{name}: {report.statements} new DDL statements, "
+            f"{report.schemas} new numbered schemas, {watch.seconds} s"
+        )
         for error in report.errors:
             context.log.warning(f"table_schemas/{name}: {error['error']}")
         shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
-        latest = lake.table_schemas.read().orderBy("commit_ts", ascending=False).select(*shown).limit(20).collect()
+        statements = lake.table_schemas.read().where(F.col("ddl_statement").isNotNull()).select(*shown)
+        latest = statements.orderBy("commit_ts", ascending=False).limit(20).collect()
         return MaterializeResult(
             asset_key=key,
             data_version=data_version(lake.table_schemas),

@@ -133,7 +133,7 @@ def _take_in_offsets(
     rows: list[Row] = []
     records = conform(lake.spark.range(0), SCHEMA, {})
     if plan.size:
-        found = topics.read(lake.spark, kafka, plan.ranges).withColumn("packed", packed(F.col("value"), feed.protocol))
+        found = topics.read(lake.spark, kafka, plan.ranges).withColumn("packed", packed(F.col("value"), feed.wire))
         # Kept, as the cursor must be known before the commit, and a broker's network is dearer than a local disk.
         records = found.withColumn("batch", F.lit(batch).cast("bigint")).persist(StorageLevel.DISK_ONLY)
     try:

@@ -95,6 +95,18 @@ def test_the_documents_examples(spark: SparkSession, feed: Feed) -> None:
     assert {e["mysql_types"] for e in events} == {None}, "a row has no types of its own"
 
 
+def test_rows_that_hold_only_their_key_are_told_in_avro_as_in_json(
+    spark: SparkSession, feed: Feed, avro_feed: Feed
+) -> None:
+    for config, wanted in (("handle-key-only", "handle_key_only"), ("claim-check", "claim_check")):
+        lines = {e: read_lines(TICDC / f"simple-{e}_{config}/large") for e in ("json", "avro")}
+        marked = {n for n, line in enumerate(lines["json"]) if b"handleKeyOnly" in bytes_of(line)}
+        assert marked
+        for encoding, each in (("json", feed), ("avro", avro_feed)):
+            events = decoded(spark, each, [bytes_of(line) for line in lines[encoding]])
+            assert {n: e["reason"] for n, e in enumerate(events) if e["reason"]} == dict.fromkeys(marked, wanted)
+
+
 def test_null_and_absent_are_different(spark: SparkSession, feed: Feed) -> None:
     rows = [USER.row("INSERT", 5, data={"id": "1", "v": None}), USER.row("INSERT", 5, data={"id": "1"})]
     events = decoded(spark, feed, map(text, rows))

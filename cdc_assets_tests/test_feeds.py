@@ -336,6 +336,17 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
             {"protocol": "simple", "encoding": "protobuf"},
             'feeds.shop.encoding: found "protobuf"; allowed: json, avro',
         ),
+        (
+            {"bootstrap_interval": 60},
+            "feeds.shop.bootstrap_interval: found 60; allowed: bootstrap_interval only with protocol: simple",
+        ),
+        *[
+            (
+                {"protocol": "simple", "bootstrap_interval": wrong},
+                f"feeds.shop.bootstrap_interval: found {json.dumps(wrong)}; allowed: a whole number, 1 or more",
+            )
+            for wrong in (0, True, "soon")
+        ],
         ({"encoding": "avro"}, 'feeds.shop.encoding: found "avro"; allowed: encoding only with protocol: simple'),
         (
             {"time_zone": "Europe/Berln"},
@@ -415,7 +426,7 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
             {"gate_scop": "topic"},
             (
                 "feeds.shop.gate_scop: unknown key; did you mean gate_scope?; known: protocol, tidb_extension, "
-                "encoding, bootstrap_interval, time_zone, source, gate_scope, tables, columns, type_mapping, owners"
+                "encoding, bootstrap_interval, time_zone, source, gate_scope, tables, columns, type_mapping, "
             ),
         ),
         ({"zzz": SECRET}, "feeds.shop.zzz: unknown key; known: protocol, "),

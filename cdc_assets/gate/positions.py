@@ -11,6 +11,7 @@ A snapshot's reads have the place at which the snapshot began, all the same: a r
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import once
 from cdc_assets.gate.changes import IMAGE
 from cdc_assets.protocols.events import Op
 
@@ -88,99 +89,94 @@ def changes(grouped: DataFrame) -> DataFrame:
 
 
 _PLACE = (
-    "struct<read: boolean, milliseconds: bigint, server_id: bigint, log: string, number: bigint, position: bigint, "
-    "row: int, source: string, sequence: bigint, content: bigint>"
+    "struct<read: boolean, milliseconds: bigint, log: bigint, at: struct<number: bigint, position: bigint, row: int>, "
+    "source: string, sequence: bigint, identity: bigint, content: bigint>"
 )
 
 
 def _place(op: str) -> Column:
-    """Where a change stands, as what `_after` compares."""
-    gtid = F.col("source.gtid")
+    """Where a change stands, as what `_after` and `_is` compare."""
+    gtid, file = F.col("source.gtid"), F.col("source.file")
     # MySQL's GTID is `uuid:number`, MariaDB's `domain-server-number`; the number counts within the uuid, or the domain.
     mysql = gtid.contains(":")
     number = F.when(mysql, F.substring_index(gtid, ":", -1)).otherwise(F.substring_index(gtid, "-", -1))
     of = F.when(mysql, F.substring_index(gtid, ":", 1)).otherwise(F.substring_index(gtid, "-", 1))
+    # A log's files are numbered, and the numbers may grow longer than six digits.
     suffix = F.substring_index("source.file", ".", -1)
+    name = F.substring(file, F.lit(1), F.length(file) - F.length(suffix))
+    read = F.col(op) == str(Op.SNAPSHOT)
     return F.struct(
-        (F.col(op) == str(Op.SNAPSHOT)).alias("read"),
-        F.col("source_ms").alias("milliseconds"),
-        F.col("source.server_id").alias("server_id"),
-        # A log's files are numbered, and the numbers may grow longer than six digits.
-        F.substring(F.col("source.file"), F.lit(1), F.length("source.file") - F.length(suffix)).alias("log"),
-        suffix.try_cast("bigint").alias("number"),
-        F.col("source.position").alias("position"),
-        F.col("source.row").alias("row"),
-        of.alias("source"),
-        number.try_cast("bigint").alias("sequence"),
-        F.xxhash64(op, "before", "after").alias("content"),
+        read,
+        F.col("source_ms"),
+        F.xxhash64("source.server_id", name),
+        F.struct(suffix.try_cast("bigint"), "source.position", "source.row"),
+        of,
+        number.try_cast("bigint"),
+        F.xxhash64(read, "source_ms", "source.server_id", "source.file", "source.position", "source.row"),
+        F.xxhash64(op, "before", "after"),
     ).cast(_PLACE)
 
 
-def _numbers(place: Column) -> Column:
-    return F.struct(place["number"], place["position"], place["row"])
-
-
-def _same_log(a: Column, b: Column) -> Column:
-    return a["server_id"].eqNullSafe(b["server_id"]) & a["log"].eqNullSafe(b["log"])
-
-
-def _same_transaction(a: Column, b: Column) -> Column:
-    return F.coalesce((a["source"] == b["source"]) & (a["sequence"] == b["sequence"]), F.lit(False))
+def _elsewhere(a: Column, b: Column) -> Column:
+    """Whether both are of one transaction, in the logs of two servers: in one log, a transaction lies in one file."""
+    one = (a["source"] == b["source"]) & (a["sequence"] == b["sequence"])
+    return F.coalesce(one & (a["at"]["number"] != b["at"]["number"]), F.lit(False))
 
 
 def _after(a: Column, b: Column) -> Column:
     """Whether `a` surely stands after `b`. BOOLEAN, never NULL."""
-    # A transaction lies in one file: in two of them, it is the same one in the logs of two servers.
-    elsewhere = _same_transaction(a, b) & (a["number"] != b["number"])
     by_gtid = (a["source"] == b["source"]) & (a["sequence"] > b["sequence"])
-    by_log = _same_log(a, b) & ~elsewhere & (_numbers(a) > _numbers(b))
+    by_log = (a["log"] == b["log"]) & (a["at"] > b["at"]) & ~_elsewhere(a, b)
     return F.coalesce(by_gtid, F.lit(False)) | F.coalesce(by_log, F.lit(False))
 
 
 def _may_follow(a: Column, b: Column) -> Column:
     """Whether `a`, which is no repeat of anything seen, is news although it does not stand after `b`."""
     newer = a["milliseconds"] > b["milliseconds"]
-    by_clock = F.when(_same_log(a, b), newer).otherwise(newer | (a["milliseconds"] == b["milliseconds"]))
-    return F.coalesce(_same_transaction(a, b) & (a["number"] != b["number"]) | by_clock, F.lit(False))
+    at_once = (a["milliseconds"] == b["milliseconds"]) & (a["log"] != b["log"])
+    return newer | at_once | _elsewhere(a, b)
 
 
 def _is(a: Column, b: Column) -> Column:
     """Whether `a` and `b` are one change: at the same place, or the same content in the same transaction."""
-    fields = ("read", "milliseconds", "server_id", "log", "number", "position", "row")
-    here = F.struct(*[a[f] for f in fields]).eqNullSafe(F.struct(*[b[f] for f in fields]))
-    return here | (_same_transaction(a, b) & (a["number"] != b["number"]) & (a["content"] == b["content"]))
+    return (a["identity"] == b["identity"]) | (_elsewhere(a, b) & (a["content"] == b["content"]))
 
 
 def _fold() -> Column:
     """Which pieces count, one after the other, beginning with what the key has got before: STRUCT of `kept` and `lost`."""
-    kept_type = "array<struct<at: int, commit_ts: bigint>>"
-    streamed = F.filter("there", lambda p: ~p["read"])
     start = F.struct(
-        F.array().cast(kept_type).alias("kept"),
+        F.array().cast("array<struct<at: int, commit_ts: bigint>>").alias("kept"),
         F.array().cast("array<int>").alias("lost"),
-        F.try_element_at(streamed, F.lit(-1)).alias("last"),
+        F.try_element_at(F.filter("there", lambda p: ~p["read"]), F.lit(-1)).alias("last"),
         F.col("newest").alias("newest"),
     )
 
     def step(s: Column, i: Column) -> Column:
-        piece = F.get("pieces", i)
-        place, last = piece["place"], s["last"]
-        seen = F.exists("there", lambda p: _is(place, p)) | F.exists(
-            s["kept"], lambda k: _is(place, F.get("pieces", k["at"])["place"])
-        )
-        # Equal rows of a table without a key are read as often as there are of them.
-        keep = (
-            F.when(place["read"], F.col("keyless") | ~seen)
-            .when(last.isNull() | _after(place, last), F.lit(True))
-            .otherwise(~seen & _may_follow(place, last))
-        )
-        newest = F.greatest(s["newest"], piece["commit_ts"])
-        entry = F.array(F.struct(i.alias("at"), newest.alias("commit_ts")))
-        return F.struct(
-            F.when(keep, F.concat(s["kept"], entry)).otherwise(s["kept"]).alias("kept"),
-            F.when(keep | seen, s["lost"]).otherwise(F.concat(s["lost"], F.array(i))).alias("lost"),
-            F.when(keep & ~place["read"], place).otherwise(last).alias("last"),
-            F.when(keep, newest).otherwise(s["newest"]).alias("newest"),
-        )
+        def judge(piece: Column) -> Column:
+            place = piece["place"]
+            seen = F.exists("there", lambda p: _is(place, p)) | F.exists(
+                s["kept"], lambda k: _is(place, F.get("pieces", k["at"])["place"])
+            )
+            return once(seen, lambda was: once(keep(place, was), lambda counts: advanced(piece, was, counts)))
+
+        def keep(place: Column, seen: Column) -> Column:
+            # Equal rows of a table without a key are read as often as there are of them.
+            return (
+                F.when(place["read"], F.col("keyless") | ~seen)
+                .when(s["last"].isNull() | _after(place, s["last"]), F.lit(True))
+                .otherwise(~seen & _may_follow(place, s["last"]))
+            )
+
+        def advanced(piece: Column, seen: Column, counts: Column) -> Column:
+            newest = F.greatest(s["newest"], piece["commit_ts"])
+            entry = F.array(F.struct(i.alias("at"), newest.alias("commit_ts")))
+            return F.struct(
+                F.when(counts, F.concat(s["kept"], entry)).otherwise(s["kept"]).alias("kept"),
+                F.when(counts | seen, s["lost"]).otherwise(F.concat(s["lost"], F.array(i))).alias("lost"),
+                F.when(counts & ~piece["place"]["read"], piece["place"]).otherwise(s["last"]).alias("last"),
+                F.when(counts, newest).otherwise(s["newest"]).alias("newest"),
+            )
+
+        return once(F.get("pieces", i), judge)
 
     return F.aggregate(F.sequence(F.lit(0), F.size("pieces") - 1), start, step)

@@ -305,6 +305,8 @@ def test_official_canal_without_a_key_counts_copies(spark: SparkSession, tmp_pat
         (TICDC / "canal-json_ext/nokey", {"partitions": 2}),
         (TICDC / "open-protocol/orders", {"partitions": 3}),
         (MYSQL / "canal117-flat/customers", {}),
+        # A run may come before the first watermark, which tells that the feed is gated.
+        (TICDC / "debezium_ext_noschema/nopk", {"partitions": 2}),
     ],
 )
 def test_chop(stream: Path, settings: dict[str, Any], spark: SparkSession, tmp_path: Path) -> None:

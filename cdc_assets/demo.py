@@ -19,8 +19,9 @@ from dagster import (
     TableMetadataValue,
 )
 
-from cdc_assets.feeds import FeedsError, load_feeds
+from cdc_assets.feeds import Feed, FeedsError, load_feeds
 from cdc_assets.lakehouse import history_tables, lakehouse_root
+from cdc_assets.protocols import gated
 
 _LOG = Path(".dagster/demo.log")
 _JOB = ("dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline")
@@ -46,7 +47,7 @@ def main() -> int:
     with DagsterInstance.get() as instance:
         for name, feed in feeds.items():
             _say(f"\nFeed {name} ({feed.protocol})")
-            for label, value in _counts(instance, name).items():
+            for label, value in _counts(instance, name, feed).items():
                 _say(f"  {label:<22}{value}")
             _say("  history")
             for database, table in history_tables(root, name):
@@ -108,10 +109,10 @@ def _reasons(run: str | None) -> list[str]:
     return reasons or _LOG.read_text().splitlines()[-1:]
 
 
-def _counts(instance: DagsterInstance, feed: str) -> dict[str, Any]:
-    raw = _metadata(instance, feed, "raw_records")
-    events = _metadata(instance, feed, "change_events")
-    gate = _metadata(instance, feed, "released_changes")
+def _counts(instance: DagsterInstance, name: str, feed: Feed) -> dict[str, Any]:
+    raw = _metadata(instance, name, "raw_records")
+    events = _metadata(instance, name, "change_events")
+    gate = _metadata(instance, name, "released_changes")
     quarantined = _number(raw, "lines_quarantined") + _number(events, "events_undecodable")
     # Before the first watermark the metadata is a text.
     table = gate.get("watermarks")
@@ -125,7 +126,7 @@ def _counts(instance: DagsterInstance, feed: str) -> dict[str, Any]:
         "pending": _number(gate, "pending"),
         "duplicate": _number(gate, "duplicate"),
         "late": _number(gate, "late_repeated") + _number(gate, "late_unseen"),
-        "watermark": "; ".join(watermarks) or "none yet",
+        "watermark": "; ".join(watermarks) or ("none yet" if gated(feed) else "none: a run releases what it takes in"),
     }
 
 

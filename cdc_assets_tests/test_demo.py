@@ -18,6 +18,7 @@ from dagster import (
 )
 
 from cdc_assets import demo
+from cdc_assets_tests.support import make_feed
 
 BAD = ("blocking", "mild", "remark")
 
@@ -77,7 +78,7 @@ def test_counts_before_anything_has_been_seen(instance: DagsterInstance) -> None
     instance.report_runless_asset_event(
         AssetMaterialization(AssetKey(["shop", "released_changes"]), metadata={"watermarks": "none", "pending": 3})
     )
-    counts = demo._counts(instance, "shop")
+    counts = demo._counts(instance, "shop", make_feed(Path()))
     assert counts["watermark"] == "none yet"
     assert counts["pending"] == 3
     assert {name: n for name, n in counts.items() if name not in {"watermark", "pending"}} == {
@@ -91,7 +92,12 @@ def test_counts_before_anything_has_been_seen(instance: DagsterInstance) -> None
 
 
 def test_counts_of_an_asset_that_was_never_materialised(instance: DagsterInstance) -> None:
-    assert demo._counts(instance, "shop")["watermark"] == "none yet"
+    assert demo._counts(instance, "shop", make_feed(Path()))["watermark"] == "none yet"
+
+
+def test_a_feed_without_watermarks_waits_for_none(instance: DagsterInstance) -> None:
+    told = demo._counts(instance, "shop", make_feed(Path(), protocol="debezium"))["watermark"]
+    assert told == "none: a run releases what it takes in"
 
 
 def test_commits_of_all_tables_are_counted_and_nothing_else(tmp_path: Path) -> None:

@@ -46,8 +46,9 @@ test: setup lint  ## everything that CI checks
 test-fast: setup  ## the core of the tests, for every few minutes
 	$(BIN)/pytest -q -m fast
 
-soak: setup  ## kill the pipeline at 30 random moments and compare with an undisturbed run
+soak: setup  ## kill the pipeline, and the broker, at random moments, and compare with an undisturbed run (half an hour)
 	$(BIN)/python -m cdc_assets_tests.soak
+	$(BIN)/python -m cdc_assets_tests.soak_broker
 
 bench: setup  ## measure each stage beside its floor; results go to benchmarks/results/
 	$(BIN)/python -m benchmarks.bench

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason, build_sensor_context
+from dagster import (
+    AssetKey,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    RunRequest,
+    SkipReason,
+    build_sensor_context,
+)
 
 from cdc_assets.assets import new_records
 from cdc_assets.lakehouse import logged_cursor
@@ -49,10 +57,11 @@ def test_it_starts_the_pipeline_once_for_what_is_new(
         assert isinstance(asked(), SkipReason)
 
         client.send([record(b"new")], topic=topic)
-        run = instance.create_run_for_test("cdc_pipeline", status=DagsterRunStatus.STARTED)
+        run = instance.add_run(DagsterRun(job_name="cdc_pipeline", status=DagsterRunStatus.STARTED))
         busy = asked()
         assert isinstance(busy, SkipReason)
         assert run.run_id in (busy.skip_message or "")
         instance.delete_run(run.run_id)
-        instance.create_run_for_test("cdc_pipeline", status=DagsterRunStatus.STARTED, tags={"cdc/feed": "another"})
+        other = {"cdc/feed": "another"}
+        instance.add_run(DagsterRun(job_name="cdc_pipeline", status=DagsterRunStatus.STARTED, tags=other))
         assert isinstance(asked(), RunRequest)

@@ -146,7 +146,6 @@ def without_offsets(rows: list[dict[str, Any]]) -> list[str]:
     ("stream", "settings", "limit"),
     [
         ("ticdc/canal-json_ext/orders", {}, 300),
-        ("ticdc/open-protocol/nopk", {"protocol": "open-protocol"}, None),
         ("ticdc/canal-json_ext_lz4/large", {}, None),
         ("mysql/canal117-flat/composite", {"protocol": "canal-json"}, None),
     ],

@@ -108,7 +108,7 @@ def _of_avro(raw: DataFrame) -> DataFrame:
     typed = [fields[name].cast(kind).alias(name) for name, kind in _FIELDS.items()]
     read = parsed.select(*_PLACE, "parsed", *typed, fields["branches"].alias("branches"))
     broken = F.when(simple_avro.unparsed(F.col("parsed")), str(Reason.MALFORMED_AVRO)).when(
-        simple_avro.invalid_text(F.col("parsed"), F.concat_ws("", "data", "old")), str(Reason.INVALID_UTF8)
+        simple_avro.invalid_text(F.col("parsed"), F.col("data"), F.col("old")), str(Reason.INVALID_UTF8)
     )
     return read.withColumn("broken", broken).drop("parsed")
 
@@ -165,7 +165,9 @@ def _whole_row() -> Column:
     """Whether a row message names its table and schema, and has the images of its type. BOOLEAN, never NULL."""
     named = (F.length("database") > 0) & (F.length("table") > 0)
     numbered = F.col("tableID").isNotNull() & F.col("schemaVersion").isNotNull()
-    after, before = (F.coalesce(F.col(image).rlike("^[{](?![}])"), F.lit(False)) for image in ("data", "old"))
+    after, before = (
+        F.coalesce(F.col(image).startswith("{") & (F.col(image) != "{}"), F.lit(False)) for image in ("data", "old")
+    )
     images = (after | (F.col("type") == "DELETE")) & (before | (F.col("type") == "INSERT"))
     return F.coalesce(named & numbered & images, F.lit(False))
 

@@ -148,8 +148,8 @@ def fields(parsed: Column) -> dict[str, Column]:
     }
 
 
-def invalid_text(parsed: Column, images: Column) -> Column:
-    """Whether a text of a message is not UTF-8. `images`: its row images as text, in which what is wrong is U+FFFD."""
+def invalid_text(parsed: Column, data: Column, old: Column) -> Column:
+    """Whether a text of a message is not UTF-8. `data`, `old`: its images as text, in which what is wrong is U+FFFD."""
     payload = parsed["message"]["payload"]
     ddl, dml = payload["member2"], payload["member3"]
 
@@ -160,9 +160,9 @@ def invalid_text(parsed: Column, images: Column) -> Column:
         values = F.exists(F.map_values(image), lambda v: wrong(v["member3"]))
         return F.coalesce(values | F.exists(F.map_keys(image), wrong), F.lit(False))
 
-    suspicious = F.contains(images, F.lit("\ufffd"))
+    in_data, in_old = (F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in (data, old))
     names = wrong(ddl["sql"]) | wrong(dml["database"]) | wrong(dml["table"])
-    return names | (suspicious & (wrong_image(dml["data"]) | wrong_image(dml["old"])))
+    return names | (in_data & wrong_image(dml["data"])) | (in_old & wrong_image(dml["old"]))
 
 
 def claim_check(value: Column) -> Column:

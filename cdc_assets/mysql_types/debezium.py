@@ -247,7 +247,7 @@ def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # n
     if mysql_type.length is None:
         return _plain(value)
     scale = mysql_type.scale or 0
-    largest = "9" * (mysql_type.length - scale) + f".{'9' * scale}" * bool(scale)
+    largest = ("9" * (mysql_type.length - scale) or "0") + f".{'9' * scale}" * bool(scale)
     sign = F.when(value.startswith("-"), F.lit("-")).otherwise(F.lit(""))
     at_the_end = F.abs(value.try_cast("double")) == F.lit(float(largest))
     return F.when(at_the_end, F.concat(sign, F.lit(largest))).otherwise(_plain(value))

@@ -56,6 +56,9 @@ CASES: list[tuple[str, dict[str, str], str, str, str | None]] = [
     ("double", {}, "decimal(38,0)", "1.0E37", "1" + "0" * 37),
     ("double", {}, "decimal(10,4)", "1.0E-4", "0.0001"),
     ("double", {}, "decimal(20,1)", "1.2345678901E8", "123456789.01"),
+    # The largest DECIMAL(20,5) is no double; this is the nearest.
+    ("double", {}, "decimal(20,5)", "-1.0E15", "-999999999999999.99999"),
+    ("double", {}, "decimal(5,5)", "0.99999", "0.99999"),
     ("string", {}, "decimal(10,2)", "-0.50", "-0.50"),
     ("string", {}, "varchar(10)", "00ff", "00ff"),
     ("string", {}, "varbinary(10)", "00ff", "hex:00ff"),

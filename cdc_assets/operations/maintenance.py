@@ -76,6 +76,8 @@ def trim(lake: Lakehouse, feed: Feed, before: datetime) -> int:
         changes = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
         pending = lake.change_events.read().where(changes & (F.col("commit_ts") >= mark)).agg(F.min("batch")).head()
         bounds.append(pending[0] if pending else None)
+    elif released["pending"]:
+        return 0  # held back until their transaction is whole; where they begin, a later run tells
     through = min(bound for bound in bounds if bound is not None) - 1
     old = F.col("batch") <= through
     count = records.where(old).count()

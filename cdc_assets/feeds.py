@@ -338,6 +338,13 @@ class Feed(_Model):
         _only_with("simple", info)
         return value
 
+    @field_validator("freshness_minutes")
+    @classmethod
+    def _of_feeds_with_watermarks(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("protocol") == "canal-json" and not info.data.get("tidb_extension"):
+            _reject("freshness_minutes only with watermarks; canal-json has some with tidb_extension: true")
+        return value
+
     @field_validator("time_zone")
     @classmethod
     def _known_zone(cls, value: str) -> str:

@@ -200,7 +200,7 @@ def test_freshness_is_checked_where_the_feeds_file_says_how_much(load: Load) -> 
     spec = found.get_check_spec(AssetCheckKey(AssetKey(["live", "released_changes"]), "watermark_freshness"))
     assert not spec.blocking
     assert "30 minutes" in spec.description
-    with pytest.raises(FeedsError, match=r"feeds.live.freshness_minutes: only of feeds with watermarks"):
+    with pytest.raises(FeedsError, match=r"feeds.live.freshness_minutes: found 30; allowed: .* only with watermarks"):
         load(LIVE.replace("tidb_extension: true", "tidb_extension: false"))
 
 

@@ -42,14 +42,15 @@ def bounds_of(candidates: DataFrame, every: DataFrame, known: set[tuple[str, str
     Returns:
         The bounds, and the lowest commit_ts of what they hold back (0 when nothing is).
     """
-    rows = candidates.where((F.col("kind") == str(Kind.ROW)) & F.col("transaction.id").isNotNull())
+    rows = candidates.where(F.col("kind") == str(Kind.ROW))
     marks = candidates.where(F.col("kind") == str(Kind.TRANSACTION)).groupBy("transaction.id").agg(
         F.min("offset").alias("at"),
         F.max("offset").alias("last"),
         F.min_by(F.struct("topic", "partition"), "offset").alias("marked"),
         F.max("transaction.collections").alias("collections"),
     )  # fmt: skip
-    transactions = rows.select("transaction.id").distinct().join(marks, on="id", how="full").persist()
+    of_rows = rows.where(F.col("transaction.id").isNotNull()).select("transaction.id").distinct()
+    transactions = of_rows.join(marks, on="id", how="full").persist()
     try:
         return _bounds(transactions, rows, every, known)
     finally:
@@ -64,13 +65,14 @@ def _bounds(
     last_end = newest[0] if newest and newest[0] is not None else -1
     told = ended.select("id", "at", F.inline(F.from_json("collections", _COLLECTIONS)))
     table = F.concat_ws(".", "database", "table").alias("data_collection")
+    # The tables of the feed: those of which it has got events before, and those of which there are some now.
     counted = rows.groupBy("transaction.id", table).agg(F.count_distinct("transaction.total_order").alias("found"))
-    tables = {f"{d}.{t}" for d, t in known}
-    carried = (
-        F.col("found").isNotNull() | F.col("data_collection").isin(*tables) if tables else F.col("found").isNotNull()
-    )
-    lacking = told.join(counted, on=["id", "data_collection"], how="left").where(
-        carried & (F.coalesce("found", F.lit(0)) < F.col("event_count"))
+    present = counted.select("data_collection").distinct().withColumn("present", F.lit(True))
+    before = F.col("data_collection").isin(*{f"{d}.{t}" for d, t in known}) if known else F.lit(False)
+    lacking = (
+        told.join(counted, on=["id", "data_collection"], how="left")
+        .join(present, on="data_collection", how="left")
+        .where((F.col("present").isNotNull() | before) & (F.coalesce("found", F.lit(0)) < F.col("event_count")))
     )
     missing = [r.asDict() for r in lacking.select("id", "data_collection", "event_count", "at").collect()]
     waiting = [r["at"] for r in missing if not _seen(every, r)] if missing else []

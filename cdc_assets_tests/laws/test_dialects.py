@@ -104,8 +104,8 @@ TAKEN_FOR_BYTES = ("docs_json", "j")
 def settings_of(stream: Path) -> dict[str, Any]:
     """What the feeds file has to say of a recorded stream."""
     config, scenario = stream.parent.name, stream.name
-    named = [name for name in ("open-protocol", "simple", "canal-json", "debezium") if config.startswith(name)]
-    said: dict[str, Any] = {"protocol": named[0]}
+    named = (name for name in ("open-protocol", "simple", "debezium") if config.startswith(name))
+    said: dict[str, Any] = {"protocol": next(named, "canal-json")}
     if config.startswith("simple-avro"):
         said["encoding"] = "avro"
     if config.startswith("canal-json_ext"):

@@ -21,6 +21,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         {
             "spark.master": "local[2]",
             "spark.driver.memory": "3g",
+            # Hundreds of small plans, each run once or twice: thorough compilation costs more than it gains.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

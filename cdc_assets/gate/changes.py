@@ -99,3 +99,35 @@ def net(split: DataFrame) -> DataFrame:
         events.alias("events"),
         (F.col("copies") - events).alias("repeats"),
     )
+
+
+def kept(judged: DataFrame) -> DataFrame:
+    """The pieces that count, each a change of its own.
+
+    Without watermarks a run may end between any two records: a delete and an insert at one commit_ts stay two changes, as
+    they would be if a run ended between them (the chop law).
+
+    In: database, table, key, copy; `pieces` ARRAY<STRUCT>; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT>>, the indices of
+    those that count; `copies` and `unseen` INT (row events among all, and among those that came too late).
+    Out: as `net`, with `ordinal` INT: the place among the changes of the key in this run.
+    """
+    counted = F.aggregate("kept", F.lit(0), lambda n, k: n + F.get("pieces", k["at"])["weight"])
+    flat = judged.withColumn("repeats", F.col("copies") - F.col("unseen") - counted).select(
+        "database", "table", "key", "repeats", "pieces", F.posexplode("kept").alias("ordinal", "k")
+    )
+    piece = flat.withColumn("p", F.get("pieces", F.col("k.at")))
+    op = F.col("p.op")
+    return piece.select(
+        "database",
+        "table",
+        "key",
+        F.col("k.commit_ts").alias("commit_ts"),
+        *[F.col(f"p.{c}").alias(c) for c in IMAGE if c not in {"before", "after"}],
+        op.alias("op"),
+        # Half of a change of the key has its event's other image, too.
+        F.when(op.isin(str(Op.DELETE), str(Op.UPDATE)), F.col("p.before")).alias("before"),
+        F.when(op != str(Op.DELETE), F.col("p.after")).alias("after"),
+        "ordinal",
+        F.col("p.weight").alias("events"),
+        F.when(F.col("ordinal") == 0, F.col("repeats")).otherwise(F.lit(0)).alias("repeats"),
+    )

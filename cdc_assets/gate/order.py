@@ -18,7 +18,7 @@ from cdc_assets.gate.changes import IMAGE
 from cdc_assets.protocols.events import Op
 
 GROUP = ["database", "table", "key", "copy", "commit_ts"]
-_DELETE, _INSERT, _UPDATE = str(Op.DELETE), str(Op.INSERT), str(Op.UPDATE)
+_DELETE, _INSERT = str(Op.DELETE), str(Op.INSERT)
 
 
 def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
@@ -26,9 +26,9 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
 
     In: `changes.pieces` with `copy`; the changes released before at or above the lowest commit_ts of these (or None when
     there are none): database, table, key, commit_ts, release, ordinal, op, before, after.
-    Out: `GROUP`, `pieces` ARRAY<STRUCT> in the order in which they happened, `kept` ARRAY<INT> (indices of those that
-    count), `copies` INT (row events among all), `unseen` INT (row events that came too late and were never seen), `lost`
-    ARRAY<INT>: the index of one to show for those.
+    Out: `GROUP`; `pieces` ARRAY<STRUCT> in the order in which they happened; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT>>:
+    the indices of those that count; `copies` INT (row events among all), `unseen` INT (row events that came too late and
+    were never seen), `lost` ARRAY<INT>: the index of one to show for those.
     """
     order = ["record_timestamp", "topic", "partition", "offset", "index", "piece"]
     columns = [*order, "weight", *(c for c in IMAGE if c not in order)]
@@ -65,55 +65,8 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     lost = F.filter(contents, lambda x: (x["weight"] == 1) & ~F.exists("before_them", lambda q: _same(q, x["c"])))
     unseen = F.when(F.col("late"), F.size(lost)).otherwise(F.lit(0))
     shown = F.array(F.lit(0)).alias("lost")
-    return judged.select(*GROUP, "pieces", kept.alias("kept"), "copies", unseen.alias("unseen"), shown)
-
-
-def changes(grouped: DataFrame) -> DataFrame:
-    """The changes that count, a delete and the insert after it as one update.
-
-    In: `group`. Out: as `changes.net`, with `ordinal` INT: the place among the changes of the key at this commit_ts.
-    """
-    pieces = F.transform("kept", lambda i: F.get("pieces", i))
-    nothing = F.struct(F.lit(None).cast("int").alias("d"), F.lit(None).cast("int").alias("u"))
-    empty = F.slice(F.array(nothing), 1, 0)
-
-    def join(out: Column, i: Column) -> Column:
-        op = F.get("counted", i)["op"]
-        last = F.try_element_at(out, F.lit(-1))
-        pair = (op == _INSERT) & last["u"].isNull() & last["d"].isNotNull()
-        joined = F.array(F.struct(last["d"].alias("d"), i.alias("u")))
-        single = F.when(op == _DELETE, _pair(i, None)).otherwise(_pair(None, i))
-        replaced = F.concat(F.slice(out, 1, F.greatest(F.size(out) - 1, F.lit(0))), joined)
-        return F.when(F.coalesce(pair, F.lit(False)), replaced).otherwise(F.concat(out, F.array(single)))
-
-    netted = F.aggregate(F.sequence(F.lit(0), F.size("counted") - 1), empty, join)
-    flat = (
-        grouped.where(F.size("kept") > 0)
-        .withColumn("counted", pieces)
-        .select("*", F.posexplode(netted).alias("ordinal", "pair"))
-        .withColumn("d", F.get("counted", F.col("pair.d")))
-        .withColumn("u", F.get("counted", F.col("pair.u")))
-    )
-    end = F.coalesce("u", "d")
-    replaced = F.col("d").isNotNull() & F.col("u").isNotNull()
-    before = F.when(F.col("d").isNotNull(), F.col("d.before")).when(end["op"] == _UPDATE, F.col("u.before"))
-    events = F.coalesce(F.col("d.weight"), F.lit(0)) + F.coalesce(F.col("u.weight"), F.lit(0))
-    counted = F.aggregate("counted", F.lit(0), lambda n, p: n + p["weight"])
-    return flat.select(
-        *GROUP,
-        *[end[c].alias(c) for c in IMAGE if c not in {"before", "after"}],
-        F.when(replaced, _UPDATE).otherwise(end["op"]).alias("op"),
-        before.alias("before"),
-        F.col("u.after").alias("after"),
-        "ordinal",
-        events.alias("events"),
-        F.when(F.col("ordinal") == 0, F.col("copies") - counted).otherwise(F.lit(0)).alias("repeats"),
-    )
-
-
-def _pair(d: Column | None, u: Column | None) -> Column:
-    none = F.lit(None).cast("int")
-    return F.struct((none if d is None else d).alias("d"), (none if u is None else u).alias("u"))
+    counted = F.transform(kept, lambda i: F.struct(i.alias("at"), F.col("commit_ts").alias("commit_ts")))
+    return judged.select(*GROUP, "pieces", counted.alias("kept"), "copies", unseen.alias("unseen"), shown)
 
 
 def _normal(image: str | Column) -> Column:

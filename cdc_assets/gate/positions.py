@@ -68,26 +68,6 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     )
 
 
-def changes(grouped: DataFrame) -> DataFrame:
-    """The pieces that count, each a change. In: `group`. Out: as `changes.net`."""
-    counted = F.aggregate("kept", F.lit(0), lambda n, k: n + F.get("pieces", k["at"])["weight"])
-    flat = grouped.withColumn("counted", counted).select(
-        *_KEY, "copies", "unseen", "counted", F.posexplode("kept").alias("ordinal", "k"), "pieces"
-    )
-    piece = F.get("pieces", F.col("k.at"))
-    return flat.withColumn("p", piece).select(
-        *_KEY,
-        F.col("k.commit_ts").alias("commit_ts"),
-        *[F.col(f"p.{c}").alias(c) for c in IMAGE],
-        F.col("p.op").alias("op"),
-        "ordinal",
-        F.col("p.weight").alias("events"),
-        F.when(F.col("ordinal") == 0, F.col("copies") - F.col("unseen") - F.col("counted"))
-        .otherwise(F.lit(0))
-        .alias("repeats"),
-    )
-
-
 _PLACE = (
     "struct<read: boolean, milliseconds: bigint, log: bigint, at: struct<number: bigint, position: bigint, row: int>, "
     "source: string, sequence: bigint, identity: bigint, content: bigint>"

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
 from cdc_assets.gate import order, positions
-from cdc_assets.gate.changes import net
+from cdc_assets.gate.changes import kept, net
 from cdc_assets.gate.keys import keyed, keyed_pieces, with_schemas
 from cdc_assets.gate.late import NO_LATE, Late, late_events, too_late
 from cdc_assets.gate.transactions import bounds_of, held_back
@@ -315,7 +315,7 @@ def _whole_transactions(
 def _in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, Late]:
     """The changes among pieces of feeds without watermarks, by the rules of `order` or of `positions`."""
     judged = rules.group(split, prior)
-    return rules.changes(judged), NO_LATE if prior is None else too_late(judged)
+    return kept(judged), NO_LATE if prior is None else too_late(judged)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ are applied again in commit order, so that it does not matter in which order or 
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -21,7 +21,9 @@ from pyspark.sql import functions as F
 from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import Lakehouse, next_sequence
 from cdc_assets.mysql_types.ddl import Column, TableSchema, apply_ddl
+from cdc_assets.mysql_types.debezium import Described, described_tables
 from cdc_assets.mysql_types.simple import type_text
+from cdc_assets.mysql_types.types import UnknownType, parse_type
 from cdc_assets.protocols import numbers_schemas
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, array, struct
@@ -88,7 +90,8 @@ def learn(lake: Lakehouse, feed: Feed) -> SchemasReport:
     present = [r.asDict(recursive=True) for r in table.read().collect()]
     known = [{c: r[c] for c in _STATEMENT} for r in present if r["ddl_statement"] is not None]
     numbered = {_number(r): r for r in present if r["schema_version"] is not None}
-    arrived = {_number(r): r for message in [*bootstraps, *new] for r in _numbered(message)}
+    carrying = [*bootstraps, *new] if numbers_schemas(feed) else []
+    arrived = {_number(r): r for message in carrying for r in _numbered(message)}
     added = {number: row for number, row in arrived.items() if number not in numbered}
     advanced = {"sequence": next_sequence(cursor), "batch": through}
     if not new and not added:
@@ -204,26 +207,65 @@ def outcome(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         seen.add(_identity(statement))
         effect = apply_ddl(tables, statement["ddl_statement"], statement["default_database"] or "")
-        shown = _shown(statement)
+        shown = _shown(statement, effect.tables)
         tables = {**effect.tables, **shown} if shown else effect.tables
-        touched: Iterable[tuple[str | None, str | None]] = effect.affected or [(None, None)]
+        touched: Iterable[tuple[str | None, str | None]] = dict.fromkeys([*effect.affected, *shown]) or [(None, None)]
         rows += [
             dict.fromkeys(SCHEMA.names)
             | {c: statement.get(c) for c in _STATEMENT}
-            | {"database": database, "table": name, "error": effect.error}
+            # Where the message says what came of it, it does not matter that the statement cannot be read.
+            | {"database": database, "table": name, "error": None if (database, name) in shown else effect.error}
             | _shape(tables.get((database or "", name or "")))
             for database, name in touched
         ]
     return rows
 
 
-def _shown(statement: Mapping[str, Any]) -> dict[tuple[str, str], TableSchema]:
-    """The table after the statement, where its message carries that; a dropped one is carried as it was."""
+def _shown(
+    statement: Mapping[str, Any], told: Mapping[tuple[str, str], TableSchema]
+) -> dict[tuple[str, str], TableSchema]:
+    """The tables after the statement, where its message carries them; `told`: as the statement itself has them.
+
+    Simple carries a dropped table as it was, Debezium not at all.
+    """
     carried = json.loads(statement.get("table_schemas") or "[]")
     if not carried or statement["ddl_type"] == "ERASE":
         return {}
-    schema = _table_schema(carried[0])
-    return {(schema.database, schema.table): schema}
+    if isinstance(carried[0], dict) and "tableID" in carried[0]:
+        schema = _table_schema(carried[0])
+        return {(schema.database, schema.table): schema}
+    described = described_tables(statement["table_schemas"])
+    return {name: _of_columns(name, *shape, told.get(name)) for name, shape in described.items()}
+
+
+def _of_columns(
+    name: tuple[str, str], columns: list[Described], primary_key: tuple[str, ...], told: TableSchema | None
+) -> TableSchema:
+    """A table as Debezium describes it. Defaults and keys, which it does not tell, are those of the statements."""
+    stated = {c.name: c for c in told.columns} if told else {}
+
+    def column(described: Described) -> Column:
+        known = stated.get(described.name)
+        text = _completed(described, known.type if known else None)
+        if known:
+            return replace(known, type=text, nullable=described.nullable)
+        return Column(described.name, text, nullable=described.nullable, generated=described.generated)
+
+    shape = tuple(column(c) for c in columns)
+    return replace(told or TableSchema(*name, ()), columns=shape, primary_key=primary_key)
+
+
+def _completed(described: Described, stated: str | None) -> str:
+    """The text of a type, with the labels of enum and set that 1.9.5 does not tell."""
+    if described.type is None:
+        return described.type_name
+    if stated is not None and described.type.base in {"enum", "set"} and described.type.labels is None:
+        try:
+            same = parse_type(stated).base == described.type.base
+        except UnknownType:
+            same = False
+        return stated if same else str(described.type)
+    return str(described.type)
 
 
 def _known(rows: Iterable[Mapping[str, Any]]) -> int:

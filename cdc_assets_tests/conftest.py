@@ -21,8 +21,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         {
             "spark.master": "local[2]",
             "spark.driver.memory": "3g",
-            # Hundreds of small plans, each run once or twice: thorough compilation costs more than it gains.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            # Hundreds of small plans, each run once or twice. What is generated outside of whole stages costs more than it
+            # gains then, and the code of so many does not fit the default cache: the JVM would stop compiling.
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=400m",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -20,7 +20,7 @@ from cdc_assets.checks.conservation import records_decoded
 from cdc_assets.checks.type_mapping import check_types, unjudged
 from cdc_assets.checks.verdict import together
 from cdc_assets.feeds import Feed
-from cdc_assets.protocols import numbers_schemas
+from cdc_assets.protocols import carries_schemas
 from cdc_assets.protocols.decode import decode
 from cdc_assets.resources import LakehouseResource
 
@@ -78,7 +78,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             | {f"events_{kind}": n for kind, n in report.events.items()}
             | {"raw_batches": f"({report.after}, {report.through}]", "seconds": watch.seconds},
         )
-        known = lake.table_schemas.read() if numbers_schemas(feed) and lake.table_schemas.exists() else None
+        known = lake.table_schemas.read() if carries_schemas(feed) and lake.table_schemas.exists() else None
         conserved, found = together(
             lambda: records_decoded(lake, report.after, report.through),
             lambda: check_types(unjudged(lake), feed, known),

@@ -35,7 +35,7 @@ COLUMNS = {
     "ddl_statement": "The statement's text.",
     "schema_version": "The schema's number, from protocols that have one.",
     "table_id": "The table's number, from protocols that have one.",
-    "table_schemas": "The table schemas that the message carries, the one that holds from then on first.",
+    "table_schemas": "The table schemas that the message carries (Simple: the one that holds from then on first).",
     "source": "Place in the MySQL binlog, from protocols that tell it.",
     "reason": "Why it could not be used: a code.",
     "detail": "What is to be said of this one, such as the byte where it breaks.",

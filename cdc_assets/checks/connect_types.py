@@ -1,11 +1,13 @@
-"""What Debezium's messages say of each column's type, held against the reference table.
+"""What Debezium's messages say of each column's type, held against the reference tables.
 
-The reference is `mysql_types.debezium`: which MySQL types a semantic type may stand for. The MySQL type is known where a
-schema-change record (`tableChanges`) of the same run tells it.
+The references are in `mysql_types.debezium`: which MySQL types a semantic type may stand for, and which JDBC code
+schema-change records (`tableChanges`) have beside a type's name. A row's MySQL type is known where such a record, or a DDL
+statement, of this run or of an earlier one tells it.
 """
 
-import json
+from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -14,72 +16,110 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import SEEN, WHERE, Rules, parsed
-from cdc_assets.mysql_types.debezium import SEMANTICS, UNTOLD, column_type, layout, stands_for
+from cdc_assets.mysql_types.debezium import (
+    JDBC_TYPES,
+    SEMANTICS,
+    UNTOLD,
+    Field,
+    described_tables,
+    layout,
+    stands_for,
+)
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.events import Kind
 
-_WHAT = [*WHERE, "mysql_type", "semantic_type", "connect_type"]
-_Tables = dict[tuple[str, str], dict[str, MySQLType | None]]
+_WHAT = [*WHERE, "mysql_type", "jdbc_type", "semantic_type", "connect_type"]
+_Types = dict[str, MySQLType | None]
+# (database, table) -> its columns from a commit_ts on, in that order
+_Shapes = dict[tuple[str, str], list[tuple[int, _Types]]]
 
 
-def observe(events: DataFrame) -> pd.DataFrame:
-    """Boil row events down to their observations: one row a (table, column, MySQL type, semantic type).
+def rules(known: DataFrame | None) -> Rules:
+    """What holds for the messages of a feed; `known` are its table_schemas, beside those that the events carry."""
+    return Rules(
+        observe=partial(observe, known=known),
+        codes=semantic_type_schema(),
+        called="semantic type",
+        what=tuple(_WHAT),
+        expected=_expected,
+    )
 
-    In: rows of change_events. Out: `_WHAT` and `SEEN`; the coordinates are those of one event as a sample.
+
+def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
+    """Boil events down to their observations: one a (table, column, MySQL type, semantic type), or (..., JDBC code).
+
+    In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`; the coordinates are those of one event as a
+    sample. Rows have a semantic type and no JDBC code, schema-change records the other way round.
     """
-    kinds = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & F.col("mysql_types").isNotNull()
-    place = F.min(F.struct("topic", "partition", "offset")).alias("at")
+    told = F.coalesce("mysql_types", "table_schemas").alias("told")
     found = (
-        events.where(kinds)
-        .groupBy("kind", "database", "table", "mysql_types")
-        .agg(F.count("*").alias("events"), place, F.max("commit_ts").alias("commit_ts"))
+        events.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & told.isNotNull())
+        .groupBy("kind", "database", "table", told)
+        .agg(
+            F.count("*").alias("events"),
+            F.min(F.struct("topic", "partition", "offset")).alias("at"),
+            F.min("commit_ts").alias("first"),
+            F.max("commit_ts").alias("last"),
+        )
         .collect()
     )
-    statements = sorted((r for r in found if r["kind"] == Kind.DDL), key=lambda r: r["commit_ts"])
-    tables: _Tables = {}
-    for statement in statements:
-        tables |= _described(json.loads(statement["mysql_types"]))
+    shapes = _shapes(known)
     observations: list[dict[str, Any]] = []
+    for r in (r for r in found if r["kind"] == Kind.DDL):
+        seen = r["at"].asDict() | {"events": r["events"]}
+        for (database, table), (columns, _) in described_tables(r["told"]).items():
+            shapes[database, table].append((r["first"], {c.name: c.type for c in columns}))
+            place = {"database": database, "table": table}
+            observations += [
+                place | {"column": c.name, "mysql_type": str(c.type or c.type_name), "jdbc_type": c.jdbc_type, **seen}
+                for c in columns
+            ]
     for r in (r for r in found if r["kind"] == Kind.ROW):
-        known = tables.get((r["database"], r["table"]), {})
-        for field in layout(r["mysql_types"]):
-            mysql_type = known.get(field.name) or field.alone
-            observations.append(
-                {
-                    "database": r["database"],
-                    "table": r["table"],
-                    "column": field.name,
-                    "mysql_type": str(mysql_type) if mysql_type else None,
-                    "semantic_type": field.semantic,
-                    "connect_type": field.connect,
-                    "events": r["events"],
-                    **r["at"].asDict(),
-                    "sample_value": None,
-                }
-            )
-    return pd.DataFrame(observations, columns=[*_WHAT, *SEEN])
+        place, seen = {"database": r["database"], "table": r["table"]}, r["at"].asDict() | {"events": r["events"]}
+        held = _between(shapes[r["database"], r["table"]], r["first"], r["last"])
+        for field in layout(r["told"]):
+            mysql_type = _type_of(field, held)
+            text = str(mysql_type) if mysql_type else None
+            types = {"mysql_type": text, "semantic_type": field.semantic, "connect_type": field.connect}
+            observations.append(place | {"column": field.name} | types | seen)
+    empty = dict.fromkeys([*_WHAT, *SEEN])
+    frame = pd.DataFrame([empty | o for o in observations], columns=list(empty))
+    return frame.astype({"jdbc_type": "Int64"})
 
 
-def _described(table_changes: list[dict[str, Any]]) -> _Tables:
-    """(database, table) -> column -> type, out of the `tableChanges` of a schema-change record."""
-    tables: _Tables = {}
-    for change in table_changes:
-        parts = str(change.get("id")).strip('"').split('"."')
-        if change.get("table") and len(parts) == 2:
-            tables[parts[0], parts[1]] = {
-                c["name"]: column_type(c["typeName"], c.get("length"), c.get("scale"))
-                for c in change["table"]["columns"]
-            }
-    return tables
+def _shapes(known: DataFrame | None) -> _Shapes:
+    shapes: _Shapes = defaultdict(list)
+    if known is not None:
+        for r in known.where(F.col("columns").isNotNull()).collect():
+            types = {c["name"]: parsed(c["type"]) for c in r["columns"]}
+            shapes[r["database"], r["table"]].append((r["commit_ts"], types))
+    return shapes
 
 
-def _fits(semantic: str, mysql_type: str | None) -> bool:
-    row, known = SEMANTICS.get(semantic), parsed(mysql_type)
+def _between(shapes: list[tuple[int, _Types]], first: int, last: int) -> list[_Types]:
+    """The shapes that a table had while rows of one layout came: that before the first row, and those until the last."""
+    ordered = sorted(shapes, key=lambda shape: shape[0])
+    before = [types for since, types in ordered if since < first]
+    return before[-1:] + [types for since, types in ordered if first <= since <= last]
+
+
+def _type_of(field: Field, held: list[_Types]) -> MySQLType | None:
+    """The newest type of the column that the field may stand for; else the newest; else what the field itself tells."""
+    known = [types[field.name] for types in held if types.get(field.name)]
+    fitting = [t for t in known if _fits(field.semantic, t)]
+    return [field.alone, *known, *fitting][-1]
+
+
+def _fits(semantic: str, known: MySQLType | None) -> bool:
+    row = SEMANTICS.get(semantic)
     return known is None or row is None or stands_for(known) in row.types
 
 
 def semantic_type_schema() -> pa.DataFrameSchema:
-    """Every semantic type is known, stands on the Connect type that it has, and may stand for the column's MySQL type."""
+    """Every semantic type is known, stands on the Connect type that it has, and may stand for the column's MySQL type.
+
+    And every JDBC code is one that the connector gives to the MySQL type.
+    """
 
     def connect(frame: pd.DataFrame) -> pd.Series:
         pairs = zip(frame["semantic_type"], frame["connect_type"], strict=True)
@@ -87,21 +127,29 @@ def semantic_type_schema() -> pa.DataFrameSchema:
 
     def fits(frame: pd.DataFrame) -> pd.Series:
         pairs = zip(frame["semantic_type"], frame["mysql_type"], strict=True)
-        return pd.Series([_fits(s, t) for s, t in pairs], index=frame.index)
+        return pd.Series([_fits(s, parsed(t)) for s, t in pairs], index=frame.index)
+
+    def jdbc(frame: pd.DataFrame) -> pd.Series:
+        pairs = zip(frame["mysql_type"], frame["jdbc_type"], strict=True)
+        return pd.Series([pd.isna(code) or code in _codes(t) for t, code in pairs], index=frame.index)
 
     known = pa.Check.isin([*SEMANTICS, UNTOLD], name="known_semantic_type", error="not a type of Debezium's for MySQL")
     checks = [
         pa.Check(connect, name="connect_type_of_semantic_type", error="not the Connect type of this semantic type"),
         pa.Check(fits, name="semantic_type_fits_mysql_type", error="not a semantic type of this MySQL type"),
+        pa.Check(jdbc, name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type"),
     ]
-    return pa.DataFrameSchema({"semantic_type": pa.Column(str, known)}, checks=checks)
+    return pa.DataFrameSchema({"semantic_type": pa.Column(str, known, nullable=True)}, checks=checks)
+
+
+def _codes(mysql_type: str | None) -> frozenset[int]:
+    known = parsed(mysql_type)
+    return JDBC_TYPES[known.base] if known else frozenset()
 
 
 def _expected(row: Mapping[str, Any]) -> dict[str, Any]:
+    if row["jdbc_type"] is not None:
+        codes = ", ".join(map(str, sorted(_codes(row["mysql_type"]))))
+        return {"expected": f"JDBC code {codes}" if codes else "no such type"}
     known = SEMANTICS.get(row["semantic_type"])
     return {"expected": f"{known.connect}: {', '.join(sorted(known.types))}" if known else "no such type"}
-
-
-RULES = Rules(
-    observe=observe, codes=semantic_type_schema(), called="semantic type", what=tuple(_WHAT), expected=_expected
-)

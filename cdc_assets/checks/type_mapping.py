@@ -23,13 +23,13 @@ class TypeVerdicts(NamedTuple):
 
 
 def rules_of(feed: Feed, known: DataFrame | None = None) -> Rules:
-    """What the feed's protocol prescribes; `known`: its table_schemas, where its messages number their schemas."""
+    """What the feed's protocol prescribes; `known`: its table_schemas, where its messages carry some."""
     if numbers_schemas(feed):
         return simple_types.rules(known)
     if feed.protocol == "open-protocol":
         return open_codes.RULES
     if feed.protocol == "debezium":
-        return connect_types.RULES
+        return connect_types.rules(known)
     return jdbc_codes.rules(jdbc_codes.sources_of(feed))
 
 

@@ -1,6 +1,6 @@
 """The key of each row event, wherever it is known: from the message, the table's DDL, or the schema that the row names."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
@@ -40,6 +40,13 @@ def _resolve_keys(rows: DataFrame, lake: Lakehouse) -> DataFrame:
     )
 
 
+def _with_short_fractions(key: Column, mysql_types: Column) -> Column:
+    """A key with the fractions of its TIMESTAMPs in one form: Debezium 3.5 pads those of the binlog, not of a snapshot."""
+    padded = r'("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:(\.[0-9]*[1-9])0+|\.0+)Z"'
+    may_be = mysql_types.contains("ZonedTimestamp") | mysql_types.startswith('["')  # names alone: no schema
+    return F.when(key.contains('Z"') & may_be, F.regexp_replace(key, padded, '$1$2Z"')).otherwise(key)
+
+
 def keyed(rows: DataFrame, lake: Lakehouse, feed: Feed) -> DataFrame:
     """Row events with `key_columns` wherever their table is known to have a key."""
     return with_schemas(rows, lake) if numbers_schemas(feed) else _resolve_keys(rows, lake)
@@ -47,9 +54,11 @@ def keyed(rows: DataFrame, lake: Lakehouse, feed: Feed) -> DataFrame:
 
 def keyed_pieces(rows: DataFrame, lake: Lakehouse, feed: Feed, *, unkeyed: bool, numbered: bool) -> DataFrame:
     """Row events as `changes.pieces` with `copy`; only where there may be tables without a key are copies counted."""
+    split = pieces(rows if numbers_schemas(feed) or not unkeyed else _resolve_keys(rows, lake))
+    if feed.protocol == "debezium":
+        split = split.withColumn("key", _with_short_fractions(F.col("key"), F.col("mysql_types")))
     if not unkeyed:
-        return pieces(rows).withColumn("copy", F.lit(0))
-    split = pieces(rows if numbers_schemas(feed) else _resolve_keys(rows, lake))
+        return split.withColumn("copy", F.lit(0))
     if not numbered:
         return split.withColumn("copy", F.lit(0))
     whole_rows = F.size("key_columns") == 0

@@ -6,7 +6,8 @@ first transaction that is not all there. In the partitions of the tables that is
 is held back, so that no key gets a later change before an earlier one.
 
 A transaction that has begun and was never ended is waited for only until a later one ends: connectors open some for DDL,
-and never end them.
+and never end them. And events that an END counts are waited for only until each partition of their table has got some of a
+later transaction: what has not come by then was compacted away, or is in quarantine.
 """
 
 from typing import Any
@@ -64,7 +65,7 @@ def _bounds(
     newest = ended.agg(F.max("last")).head()
     last_end = newest[0] if newest and newest[0] is not None else -1
     told = ended.select("id", "at", F.inline(F.from_json("collections", _COLLECTIONS)))
-    table = F.concat_ws(".", "database", "table").alias("data_collection")
+    table = _table()
     # The tables of the feed: those of which it has got events before, and those of which there are some now.
     counted = rows.groupBy("transaction.id", table).agg(F.count_distinct("transaction.total_order").alias("found"))
     present = counted.select("data_collection").distinct().withColumn("present", F.lit(True))
@@ -75,7 +76,9 @@ def _bounds(
         .where((F.col("present").isNotNull() | before) & (F.coalesce("found", F.lit(0)) < F.col("event_count")))
     )
     missing = [r.asDict() for r in lacking.select("id", "data_collection", "event_count", "at").collect()]
-    waiting = [r["at"] for r in missing if not _seen(every, r)] if missing else []
+    missing = [r for r in missing if not _seen(every, r)]
+    passed = _passed(transactions, rows, every) if missing else {}
+    waiting = [r["at"] for r in missing if passed.get(r["data_collection"], -1) <= r["at"]]
     # A transaction that has not ended, and after which none has.
     unended = F.col("collections").isNull() & (F.col("at").isNull() | (F.col("at") > F.lit(last_end)))
     first = min(waiting, default=None)
@@ -96,9 +99,29 @@ def _bounds(
     return bounds, min(lowest, default=0)
 
 
+def _table() -> Column:
+    """A table's name as markers have it."""
+    return F.concat_ws(".", "database", "table").alias("data_collection")
+
+
+def _passed(transactions: DataFrame, rows: DataFrame, every: DataFrame) -> dict[str, int]:
+    """Of each table the transaction (its marker's offset) up to which nothing more comes, from any of its partitions."""
+    # The markers of a transaction without any come behind all others.
+    place = F.coalesce("at", F.lit((1 << 63) - 1)).alias("at")
+    own = F.col("transaction.id") == F.col("id")
+    reached = rows.join(transactions, on=own).select(_table(), "topic", "partition", place)
+    known = every.where(F.col("kind") == str(Kind.ROW)).select(
+        _table(), "topic", "partition", F.lit(-1).cast("bigint").alias("at")
+    )
+    partitions = (
+        known.unionByName(reached).groupBy("data_collection", "topic", "partition").agg(F.max("at").alias("at"))
+    )
+    return {r[0]: r[1] for r in partitions.groupBy("data_collection").agg(F.min("at")).collect()}
+
+
 def _seen(every: DataFrame, lacking: dict[str, Any]) -> bool:
     """Whether all of a transaction has come at some time: a connector that starts again may repeat a part of it."""
     mine = (F.col("kind") == str(Kind.ROW)) & (F.col("transaction.id") == lacking["id"])
-    here = F.concat_ws(".", "database", "table") == lacking["data_collection"]
+    here = _table() == lacking["data_collection"]
     found = every.where(mine & here).select("transaction.total_order").distinct().count()
     return found >= int(lacking["event_count"])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -21,7 +21,7 @@ from cdc_assets.history.columns import (
     type_rows,
     wire_types,
 )
-from cdc_assets.history.readings import Readings, as_mysql_text, readings
+from cdc_assets.history.readings import Layout, Readings, as_mysql_text, readings
 from cdc_assets.history.versions import boundaries, number_copies, timeline, versions
 from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
@@ -56,6 +56,7 @@ _PROPERTIES = {
 # Fewer keys than this are sent to every task that reads open versions, instead of shuffling those.
 BROADCAST_CHANGES = 200_000
 
+_Shape = tuple[int, dict[str, str]]  # the columns' types, by name in lower case, from a commit_ts on
 Due = dict[tuple[str, str], tuple[int, int]]  # (database, table) -> the releases (after, through] to apply
 
 
@@ -91,7 +92,7 @@ class _Work:
     keyless: bool
     types: dict[str, str]
     declared: dict[str, str]
-    layouts: list[str]  # Debezium's: the distinct `mysql_types`, those of the newest changes last
+    layouts: list[Layout]  # Debezium's, those of the newest changes last
 
 
 def pending_tables(lake: Lakehouse) -> Due:
@@ -137,28 +138,44 @@ def _plan(lake: Lakehouse, feed: Feed, due: Due) -> list[_Work]:
         .where(F.col("columns").isNotNull())
         .select("database", "table", "commit_ts", "columns")
     )
-    declared: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
-    for s in shapes.collect():
-        place = (s["database"], s["table"])
-        if place not in declared or declared[place][0] < s["commit_ts"]:
-            declared[place] = (s["commit_ts"], {c["name"].lower(): c["type"] for c in s["columns"]})
+    declared: dict[tuple[str, str], list[_Shape]] = {}
+    for s in sorted(shapes.collect(), key=lambda s: s["commit_ts"]):
+        held = declared.setdefault((s["database"], s["table"]), [])
+        told = {c["name"].lower(): c["type"] for c in s["columns"]}
+        if not held or held[-1][1] != told:  # a connector describes a table again and again
+            held.append((s["commit_ts"], told))
     plan = []
     for (database, table), (first, last) in sorted(due.items()):
         mine = [r for r in seen if (r["database"], r["table"]) == (database, table) and first < r["release"] <= last]
         if not mine:
             continue  # all that came of the table were repeats
         types: dict[str, str] = {}
-        layouts: list[str] = []
+        layouts: list[Layout] = []
+        known = declared.get((database, table), [])
         if feed.protocol == "debezium":
-            newest = {r["mysql_types"]: r["commit_ts"] for r in sorted(mine, key=lambda r: r["commit_ts"])}
-            layouts = sorted(newest, key=newest.__getitem__)
+            layouts = _layouts(mine, known)
         else:
             types = wire_types((r["commit_ts"], r["mysql_types"], r["jdbc_types"]) for r in mine)
-        shape = declared.get((database, table), (0, {}))[1]
+        shape = known[-1][1] if known else {}
         changes, since = sum(r["changes"] for r in mine), min(r["since"] for r in mine)
         keyless = all(r["key_size"] == 0 for r in mine)
         plan.append(_Work(database, table, first, last, changes, since, keyless, types, shape, layouts))
     return plan
+
+
+def _layouts(seen: list[Row], shapes: list[_Shape]) -> list[Layout]:
+    """What each row of a table is read by: its message's own layout, and the shape that the table had then."""
+    spans: dict[str, tuple[int, int]] = {}
+    for r in seen:
+        first, last = spans.get(r["mysql_types"], (r["since"], r["commit_ts"]))
+        spans[r["mysql_types"]] = min(first, r["since"]), max(last, r["commit_ts"])
+    layouts = []
+    for text, (first, last) in sorted(spans.items(), key=lambda span: span[1][1]):
+        # Statements may be stamped a little later than the rows before which they ran: the first shape known counts.
+        before = [types for since, types in shapes if since <= first] or [types for _, types in shapes[:1]] or [{}]
+        layouts.append(Layout(text, 0, before[-1]))
+        layouts += [Layout(text, since, types) for since, types in shapes if first < since <= last]
+    return layouts
 
 
 def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
@@ -217,8 +234,8 @@ def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
 def _readings(feed: Feed, work: _Work) -> Readings:
     """How the columns are read where each message brings its own schema; elsewhere none."""
 
-    def known(name: str) -> MySQLType | None:
-        told = feed.columns.get(f"{work.database}.{work.table}.{name}") or work.declared.get(name.lower())
+    def known(name: str, declared: str | None) -> MySQLType | None:
+        told = feed.columns.get(f"{work.database}.{work.table}.{name}") or declared
         try:
             return parse_type(told) if told else None
         except UnknownType:

@@ -1,9 +1,10 @@
 """How the rows of messages with a schema of their own (Debezium's) are read: by the schema that each of them came with.
 
-A column may be sent in one form before an ALTER TABLE and in another after it, and both may be in one run.
+A column may be sent in one form before an ALTER TABLE and in another after it, and both may be in one run. Where messages
+come without their schema, the columns' types at the row's commit_ts tell the form.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +16,15 @@ from cdc_assets.mysql_types.types import MySQLType, parse_type
 
 # The text of a value whose type nobody tells is all that is known of it.
 _ANY = parse_type("longtext")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What rows are read by: the `mysql_types` of their messages, and the columns' types from a commit_ts on."""
+
+    text: str
+    since: int
+    declared: Mapping[str, str]  # column, in lower case -> type
 
 
 @dataclass(frozen=True)
@@ -30,29 +40,29 @@ class Reading:
 Readings = dict[str, list[Reading]]  # column -> its readings, that of the newest rows last
 
 
-def readings(layouts: Sequence[str], known: Callable[[str], MySQLType | None]) -> Readings:
+def readings(layouts: Sequence[Layout], known: Callable[[str, str | None], MySQLType | None]) -> Readings:
     """Read every column of a table.
 
     Args:
-        layouts: the distinct `mysql_types` of its changes, those of the newest last.
-        known: column -> its type, as DDL statements tell it; None where they do not.
+        layouts: those of its changes, the newest last.
+        known: a column and its declared type -> its type; None where nothing tells it.
 
     Returns:
         The columns in the order of the newest layout; then those that only older ones have.
     """
     found: dict[str, dict[tuple[Field, MySQLType | None], list[int]]] = {}
-    for number, text in enumerate(layouts):
-        for field in layout(text):
-            declared = known(field.name)
+    for number, each_layout in enumerate(layouts):
+        for field in layout(each_layout.text):
+            declared = known(field.name, each_layout.declared.get(field.name.lower()))
             told = default_field(field.name, declared) if field.semantic == UNTOLD else field
             mysql_type = _ANY if told.semantic == UNTOLD else told.resolve(declared)
             key = (told, mysql_type)
             each = found.setdefault(field.name, {})
             numbers = each.pop(key, [])
             each[key] = [*numbers, number]
-    newest = {field.name: place for place, field in enumerate(layout(layouts[-1]))} if layouts else {}
+    newest = {field.name: place for place, field in enumerate(layout(layouts[-1].text))} if layouts else {}
     ordered = sorted(found, key=lambda name: newest.get(name, len(newest)))
-    untold = [all(field.semantic == UNTOLD for field in layout(text)) for text in layouts]
+    untold = [all(field.semantic == UNTOLD for field in layout(each.text)) for each in layouts]
     return {
         name: [
             Reading(field, mysql_type, tuple(numbers), any(untold[n] for n in numbers))
@@ -62,16 +72,17 @@ def readings(layouts: Sequence[str], known: Callable[[str], MySQLType | None]) -
     }
 
 
-def as_mysql_text(parsed: DataFrame, layouts: Sequence[str], columns: Readings) -> DataFrame:
+def as_mysql_text(parsed: DataFrame, layouts: Sequence[Layout], columns: Readings) -> DataFrame:
     """Bring `wire` (of `columns.parse_images`) into MySQL's text, each row by its own layout.
 
-    In: `wire` STRUCT<column: STRING, ...>, `after` and `mysql_types`. Out: the same columns.
+    In: `wire` STRUCT<column: STRING, ...>, `after`, `mysql_types` and `commit_ts`. Out: the same columns.
     """
     several = any(len(each) > 1 for each in columns.values())
     if several:
         number = F.lit(None).cast("int")
-        for n, text in enumerate(layouts):
-            number = F.when(F.col("mysql_types") == text, F.lit(n)).otherwise(number)
+        for n, each in enumerate(layouts):
+            here = (F.col("mysql_types") == each.text) & (F.col("commit_ts") >= each.since)
+            number = F.when(here, F.lit(n)).otherwise(number)
         parsed = parsed.withColumn("layout", number)
     numbers = [n for n, each in columns.items() if any(r.guessed and r.field.semantic == DECIMAL for r in each)]
     if numbers:

@@ -10,7 +10,7 @@ Values are brought into MySQL's own text first, and cast from there like those o
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -93,6 +93,38 @@ SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
     }
 )  # fmt: skip
 
+# The JDBC codes (java.sql.Types) that schema-change records have beside a type's name: those that the connector's DDL parser
+# gives to the names of each type. Recorded of 1.9.5.Final and 3.5.0.Final, but for what a server never prints itself:
+# BOOLEAN (16), REAL (7), NUMERIC (2), NCHAR (-15) and NVARCHAR (-9).
+JDBC_TYPES: Mapping[str, frozenset[int]] = MappingProxyType(
+    {
+        base: frozenset(codes)
+        for bases, codes in (
+            (("tinyint",), (5, 16)),
+            (("smallint",), (5,)),
+            (("mediumint", "int", "year"), (4,)),
+            (("bigint",), (-5,)),
+            (("float",), (6,)),
+            (("double",), (6, 7, 8)),  # FLOAT(25) and longer is a DOUBLE
+            (("decimal",), (2, 3)),
+            (("bit",), (-7,)),
+            (("date",), (91,)),
+            (("time",), (92,)),
+            (("datetime",), (93,)),
+            (("timestamp",), (2014,)),
+            (("char",), (1, -15)),
+            (("varchar",), (12, -9)),
+            (_TEXTS[2:], (12,)),
+            (("binary",), (-2,)),
+            (("varbinary",), (-3,)),
+            (_BYTES[2:], (2004,)),
+            (("enum", "set"), (1,)),
+            (("json", *SPATIAL), (1111,)),
+        )
+        for base in bases
+    }
+)
+
 # What a connector with the default settings makes of each family, for messages without schema.
 _DEFAULTS: Mapping[Family, str] = MappingProxyType(
     {
@@ -160,16 +192,19 @@ def stands_for(mysql_type: MySQLType) -> str:
     return f"{mysql_type.base} unsigned" if mysql_type.unsigned else mysql_type.base
 
 
-def column_type(name: str, length: str | int | None, scale: str | int | None) -> MySQLType | None:
+def column_type(
+    name: str, length: str | int | None, scale: str | int | None, labels: Sequence[str] = ()
+) -> MySQLType | None:
     """The type of a column that is described in parts, as the connector does: `DECIMAL UNSIGNED`, 20, 5.
 
-    None when MySQL has no such type. Enum and set come without their labels.
+    None when MySQL has no such type. `labels`: of enum and set, each in quotes; 1.9.5 tells none.
     """
     words = name.split()
     signs = [w for w in words if w.upper() in {"SIGNED", "UNSIGNED", "ZEROFILL"}]
     base = " ".join(words[: len(words) - len(signs)])
     numbers = ",".join(str(n) for n in (length, scale) if n is not None)
-    parameters = f"({numbers})" if numbers and base.upper() not in {"ENUM", "SET"} else ""
+    told = ",".join(labels) if base.upper() in {"ENUM", "SET"} else numbers
+    parameters = f"({told})" if told else ""
     try:
         return parse_type(" ".join([base + parameters, *signs]))
     except UnknownType:
@@ -177,6 +212,52 @@ def column_type(name: str, length: str | int | None, scale: str | int | None) ->
             return parse_type(name)  # a length that MySQL does not write, as of a text
         except UnknownType:
             return None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A column as a schema-change record describes it."""
+
+    name: str
+    type_name: str
+    jdbc_type: int | None
+    type: MySQLType | None  # None when MySQL has no such type
+    nullable: bool
+    generated: bool
+
+
+def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[list[Described], tuple[str, ...]]]:
+    """(database, table) -> columns and primary key, out of the `tableChanges` of a schema-change record.
+
+    A table that is gone is left out, and so is what has another form than the connector's.
+    """
+    tables = {}
+    for change in json.loads(table_changes or "[]"):
+        try:
+            # "database"."table", in which a quote is doubled
+            database, table = (part.replace('""', '"') for part in change["id"][1:-1].split('"."'))
+            shape = change["table"]
+            columns = [_described(c) for c in shape["columns"]] if shape else []
+            primary_key = tuple(shape["primaryKeyColumnNames"] or ()) if shape else ()
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+        if columns:
+            tables[database, table] = columns, primary_key
+    return tables
+
+
+def _described(column: Mapping[str, Any]) -> Described:
+    mysql_type = column_type(
+        column["typeName"], column.get("length"), column.get("scale"), column.get("enumValues") or ()
+    )
+    return Described(
+        column["name"],
+        column["typeName"],
+        column.get("jdbcType"),
+        mysql_type,
+        nullable=column.get("optional", True),
+        generated=column.get("generated", False),
+    )
 
 
 def layout(text: str) -> tuple[Field, ...]:

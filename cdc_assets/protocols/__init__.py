@@ -29,6 +29,11 @@ def numbers_schemas(feed: Feed) -> bool:
     return feed.protocol == "simple"
 
 
+def carries_schemas(feed: Feed) -> bool:
+    """Whether messages carry the schemas of tables: what rows are checked against may have come with an earlier one."""
+    return feed.protocol in {"simple", "debezium"}
+
+
 def may_have_watermarks(feed: Feed) -> bool:
     """Whether the feed has watermarks, or its messages tell: Debezium's have some when TiCDC writes them."""
     return gated(feed) or feed.protocol == "debezium"

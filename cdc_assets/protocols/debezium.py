@@ -85,7 +85,8 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG001 -- every de
         "key_changed_from": F.when(row, _header(_OLD_KEY)),
         "before": F.when(op.isin(str(Op.UPDATE), str(Op.DELETE)), F.col("e.before")),
         "after": F.when(op != str(Op.DELETE), F.col("e.after")),
-        "mysql_types": F.when(row, _layout()).when(ddl, F.col("e.tableChanges")),
+        "mysql_types": F.when(row, _layout()),
+        "table_schemas": F.when(ddl & F.col("e.tableChanges").startswith("["), F.col("e.tableChanges")),
         "ddl_type": F.when(ddl & (F.col("e.op") == _TRUNCATE), F.lit("TRUNCATE")),
         "ddl_statement": F.when(ddl, _statement()),
         "source": F.when(

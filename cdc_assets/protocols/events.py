@@ -74,7 +74,8 @@ SCHEMA = struct(
     # protocols that number their schemas (Simple), and those that tell the place in the binlog (Debezium; null: TiCDC's)
     schema_version=BIGINT,
     table_id=BIGINT,
-    # the table schemas that a ddl or bootstrap event carries (Simple): a JSON array, the one that holds from then on first
+    # the table schemas that a ddl or bootstrap event carries, a JSON array: Simple's, the one that holds from then on first;
+    # Debezium's `tableChanges`
     table_schemas=STRING,
     source=struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
     # Debezium's transaction metadata: of a row its transaction and place in it; of a marker, too, and of the marker of the

@@ -1,16 +1,16 @@
 """The type check of Debezium feeds: each rule has something that breaks it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.checks.connect_types import RULES
-from cdc_assets.checks.observations import judge, mysql_type_schema
-from cdc_assets.checks.verdict import Verdict
+from cdc_assets.checks.type_mapping import TypeVerdicts, check_types
 from cdc_assets.mysql_types.debezium import DECIMAL
 from cdc_assets.protocols.debezium import decode
 from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets.table_schemas import SCHEMA as REGISTRY
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, text, with_schema
 from cdc_assets_tests.support import make_feed
 
@@ -21,54 +21,107 @@ def column(connect: str, name: str | None = None, **more: Any) -> dict[str, Any]
     return {"type": connect, "optional": True, "field": "c"} | ({"name": name, "version": 1} if name else {}) | more
 
 
-def described(type_name: str, length: int | None = None, scale: int | None = None) -> dict[str, Any]:
+def described(
+    type_name: str,
+    jdbc_type: int,
+    length: int | None = None,
+    scale: int | None = None,
+    *,
+    seconds: int = 0,
+    table: str = "customers",
+) -> dict[str, Any]:
     """A schema-change record of a table of one column."""
-    columns = [{"name": "c", "jdbcType": 4, "typeName": type_name, "length": length, "scale": scale}]
-    change = {"type": "CREATE", "id": '"inventory"."customers"', "table": {"columns": columns}}
-    return {"source": source(), "databaseName": "inventory", "ddl": "CREATE TABLE customers", "tableChanges": [change]}
+    columns = [{"name": "c", "jdbcType": jdbc_type, "typeName": type_name, "length": length, "scale": scale}]
+    shape = {"columns": columns, "primaryKeyColumnNames": []}
+    change = {"type": "ALTER", "id": f'"inventory"."{table}"', "table": shape}
+    statement = f"ALTER TABLE {table} MODIFY c {type_name}"
+    at = source(seconds=seconds)
+    return {"source": at, "databaseName": "inventory", "ddl": statement, "tableChanges": [change]}
 
 
-def checked(
-    spark: SparkSession, folder: Path, field: dict[str, Any], schema_change: dict[str, Any] | None = None
-) -> tuple[Verdict, Verdict]:
-    """The verdicts over one insert of a table of that column."""
-    values = [text(with_schema(envelope("c", None, {"c": None}, source()), [field]))]
-    values += [text(schema_change)] if schema_change else []
-    rows = [("t", 0, n, None, 1, KEY, value, []) for n, value in enumerate(values)]
+def inserted(field: dict[str, Any], *, seconds: int = 0, table: str = "customers") -> dict[str, Any]:
+    """An insert into a table of that column."""
+    return with_schema(envelope("c", None, {"c": None}, source(seconds=seconds, table=table)), [field])
+
+
+def checked(spark: SparkSession, folder: Path, *values: dict[str, Any], known: DataFrame | None = None) -> TypeVerdicts:
+    """The verdicts over these messages; `known`: rows of table_schemas."""
+    messages = [text(value) for value in values]
+    rows = [("t", 0, n, None, 1, KEY, value, []) for n, value in enumerate(messages)]
     feed = make_feed(folder, protocol="debezium")
-    observed = RULES.observe(decode(spark.createDataFrame(rows, SCHEMA), feed))
-    return judge(observed, mysql_type_schema(), RULES, "mysqlType"), judge(observed, RULES.codes, RULES, RULES.called)
+    return check_types(decode(spark.createDataFrame(rows, SCHEMA), feed), feed, known)
 
 
-BROKEN: list[tuple[dict[str, Any], dict[str, Any] | None, str]] = [
+_NOT_OF_IT = "not a semantic type of this MySQL type"
+_CODE = "not the JDBC code of this MySQL type"
+Described = tuple[Any, ...] | None  # what the schema-change record says, if there is one
+BROKEN: list[tuple[dict[str, Any], Described, str]] = [
     (column("string", "io.debezium.data.Xml"), None, "not a type of Debezium's for MySQL"),
     (column("int32", "io.debezium.time.Timestamp"), None, "not the Connect type of this semantic type"),
-    (column("int64", "io.debezium.time.MicroTime"), described("DATETIME", 6), "not a semantic type of this MySQL type"),
-    (column("int16"), described("INT UNSIGNED", 10), "not a semantic type of this MySQL type"),
-    (column("string"), described("DATE"), "not a semantic type of this MySQL type"),
-    (column("int64", parameters={"__debezium.source.column.type": "YEAR"}), None, "not a semantic type of this MySQL"),
+    (column("int64", "io.debezium.time.MicroTime"), ("DATETIME", 93, 6), _NOT_OF_IT),
+    (column("int16"), ("INT UNSIGNED", 4, 10), _NOT_OF_IT),
+    (column("string"), ("DATE", 91), _NOT_OF_IT),
+    (column("int64", parameters={"__debezium.source.column.type": "YEAR"}), None, _NOT_OF_IT),
+    (column("int64"), ("BIGINT UNSIGNED", 4, 20), _CODE),
+    (column("string"), ("CHAR", 12, 10), _CODE),
 ]
-FINE: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
-    (column("int64"), described("BIGINT UNSIGNED", 20)),
-    (column("int16"), described("TINYINT UNSIGNED", 3)),
-    (column("string"), described("VARBINARY", 20)),
-    (column("double"), described("FLOAT", 7, 2)),
-    (column("bytes", DECIMAL, parameters={"scale": "0"}), described("BIGINT UNSIGNED", 20)),
-    (column("string", "io.debezium.data.Enum", parameters={"allowed": "a,b"}), described("ENUM", 1)),
+FINE: list[tuple[dict[str, Any], Described]] = [
+    (column("int64"), ("BIGINT UNSIGNED", -5, 20)),
+    (column("int16"), ("TINYINT UNSIGNED", 5, 3)),
+    (column("int16"), ("BOOLEAN", 16)),
+    (column("string"), ("VARBINARY", -3, 20)),
+    (column("double"), ("FLOAT", 6, 7, 2)),
+    (column("bytes", DECIMAL, parameters={"scale": "0"}), ("BIGINT UNSIGNED", -5, 20)),
+    (column("string", "io.debezium.data.Enum", parameters={"allowed": "a,b"}), ("ENUM", 1, 1)),
 ]
+
+
+def table_each(cases: Iterable[tuple[dict[str, Any], Described]]) -> list[dict[str, Any]]:
+    """An insert into a table of its own for each case, then its schema-change record."""
+    sent = []
+    for n, (field, told) in enumerate(cases):
+        sent.append(inserted(field, table=f"t{n}"))
+        sent += [described(*told, table=f"t{n}")] if told else []
+    return sent
 
 
 def test_each_rule_is_broken_by_something(spark: SparkSession, tmp_path: Path) -> None:
-    for field, schema_change, rule in BROKEN:
-        _, codes = checked(spark, tmp_path, field, schema_change)
-        assert not codes.passed, field
-        (violation,) = codes.violations
-        assert rule in violation["verdict"]
-        assert (violation["topic"], violation["partition"], violation["offset"]) == ("t", 0, 0)
+    sent = table_each((field, told) for field, told, _ in BROKEN)
+    violations = {v["table"]: v for v in checked(spark, tmp_path, *sent).codes.violations}
+    assert violations.keys() == {f"t{n}" for n in range(len(BROKEN))}
+    for n, (_, _, rule) in enumerate(BROKEN):
+        violation = violations[f"t{n}"]
+        assert violation["verdict"].startswith(rule)
+        told_by_statement = "ddl" in sent[violation["offset"]]
+        assert (violation["topic"], told_by_statement) == ("t", rule == _CODE)
 
 
 def test_what_connectors_send_is_fine(spark: SparkSession, tmp_path: Path) -> None:
-    for field, schema_change in FINE:
-        mysql_types, codes = checked(spark, tmp_path, field, schema_change)
-        assert mysql_types.passed, mysql_types.violations
-        assert codes.passed, codes.violations
+    found = checked(spark, tmp_path, *table_each(FINE))
+    assert found.observations == 2 * len(FINE)
+    assert found.mysql_types.passed, found.mysql_types.violations
+    assert found.codes.passed, found.codes.violations
+
+
+def test_a_type_that_mysql_does_not_have(spark: SparkSession, tmp_path: Path) -> None:
+    found = checked(spark, tmp_path, described("VECTOR", 1111, 3))
+    assert [v["mysql_type"] for v in found.mysql_types.violations] == ["VECTOR"]
+
+
+def test_rows_are_held_against_the_type_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
+    """The column was changed between the two rows, and a third has the old form after that."""
+    number, date = column("int32"), column("int32", "io.debezium.time.Date")
+    changes = [described("INT", 4, 11, seconds=1), described("DATE", 91, seconds=5)]
+    fine = [inserted(number, seconds=2), inserted(date, seconds=6)]
+    assert checked(spark, tmp_path, *changes, *fine).codes.passed
+    found = checked(spark, tmp_path, *changes, *fine[1:], inserted(number, seconds=7))
+    assert [(v["mysql_type"], v["semantic_type"]) for v in found.codes.violations] == [("date", "int32")]
+
+
+def test_types_learnt_in_earlier_runs_count(spark: SparkSession, tmp_path: Path) -> None:
+    columns = [{"name": "c", "type": "date", "nullable": True, "default": None, "generated": False}]
+    learnt = {"database": "inventory", "table": "customers", "commit_ts": 1, "columns": columns}
+    known = spark.createDataFrame([dict.fromkeys(REGISTRY.names) | learnt], REGISTRY)
+    wrong = inserted(column("string"))
+    assert checked(spark, tmp_path, wrong).codes.passed
+    assert not checked(spark, tmp_path, wrong, known=known).codes.passed

@@ -16,7 +16,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.gate.release import ReleaseReport
 from cdc_assets.lakehouse import Lakehouse, LakeTable
 from cdc_assets.sources.ingest import IngestReport
-from cdc_assets_tests.support import RECORDED, Chain, Reports, Rows, Stream, read_lines, tso
+from cdc_assets_tests.support import RECORDED, Chain, Reports, Rows, Stream, delta_versions, read_lines, tables_of, tso
 
 ORDERS = Rows()
 CODES = {"sqlType": {"id": -5, "v": 12}}
@@ -57,10 +57,11 @@ def tables(lake: Lakehouse) -> dict[str, LakeTable]:
 @pytest.fixture
 def restored(run: tuple[Chain, Reports]) -> Iterator[tuple[Chain, Reports]]:
     """The run; whatever a test does to its tables is undone."""
-    versions = {name: t.delta().history(1).collect()[0]["version"] for name, t in tables(run[0].lake).items()}
+    before = delta_versions(run[0].lake)
     yield run
-    for name, table in tables(run[0].lake).items():
-        table.delta().restoreToVersion(versions[name])
+    for name, version in delta_versions(run[0].lake).items():
+        if version != before[name]:
+            tables_of(run[0].lake)[name].delta().restoreToVersion(before[name])
 
 
 def verdicts(lake: Lakehouse, feed: Feed, reports: Reports) -> dict[str, Verdict]:

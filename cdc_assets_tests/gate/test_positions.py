@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets_tests.protocols.debezium_encoder import change, read_source, source
-from cdc_assets_tests.support import Chain, Record, histories
+from cdc_assets_tests.protocols.debezium_encoder import FIELDS, change, envelope, read_source, source, text, with_schema
+from cdc_assets_tests.support import Chain, Record, histories, record
 
 A, B = "00000000-aaaa", "00000000-bbbb"
 
@@ -135,3 +135,36 @@ def test_chop(whole: tuple[Chain, int, int], spark: SparkSession, tmp_path: Path
     chain, repeated, unseen = made(spark, tmp_path, 5)
     assert histories(chain.lake) == histories(whole[0].lake)
     assert (repeated, unseen) == (REPEATS, 0)
+
+
+def test_one_instant_in_two_texts_is_one_key(spark: SparkSession, tmp_path: Path) -> None:
+    """3.5 writes the fraction of a TIMESTAMP(6) as it is in a snapshot, and padded from the binlog on."""
+    fields = [
+        {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "optional": False, "field": "at"},
+        FIELDS[1],
+    ]
+
+    def sent(op: str, at: str, before: str | None, after: str | None, where: dict[str, Any]) -> Record:
+        images = [{"at": at, "v": v} if v else None for v in (before, after)]
+        value = with_schema(envelope(op, images[0], images[1], where), fields)
+        return record(text(value), 0, 0, "s.inventory.customers", key=text({"at": at}))
+
+    chain = Chain(spark, tmp_path, protocol="debezium")
+    instants = [
+        ("2024-01-02T03:04:05.12Z", "2024-01-02T03:04:05.120000Z"),
+        ("2024-01-02T03:04:06Z", "2024-01-02T03:04:06.000000Z"),
+        ("2024-01-02T03:04:10Z", "2024-01-02T03:04:10.000001Z"),
+    ]
+    reads = [sent("r", short, None, "a", read_source()) for short, _ in instants]
+    changes = [sent("u", padded, "a", "b", source(10 + n)) for n, (_, padded) in enumerate(instants)]
+    chain.add([r | {"offset": n} for n, r in enumerate(reads)])
+    chain.run()
+    chain.add([r | {"offset": 3 + n} for n, r in enumerate(changes)])
+    chain.run()
+    current = [v for v in chain.history("customers", "inventory") if v["_cdc_is_current"]]
+    assert sorted((str(v["at"])[:26], v["v"]) for v in current) == [
+        ("2024-01-02 03:04:05.120000", "b"),
+        ("2024-01-02 03:04:06.000000", "b"),
+        ("2024-01-02 03:04:10.000000", "a"),
+        ("2024-01-02 03:04:10.000001", "b"),
+    ]

@@ -104,6 +104,43 @@ def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     events.unpersist()
 
 
+def compacted(records: list[Record]) -> list[Record]:
+    """What compaction leaves of the tables' topics: the last record of each key. Markers are kept by time."""
+    last = {(r["topic"], bytes_of(r, "key")): r["offset"] for r in records}
+    return [r for r in records if r["topic"] == "s.transaction" or r["offset"] == last[r["topic"], bytes_of(r, "key")]]
+
+
+def test_what_was_compacted_away_is_not_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is left of T1, and of T2 one row of two; T3's partition has got nothing later, but T3 is all there."""
+    chain, records = Chain(spark, tmp_path, protocol="debezium"), compacted(stream())
+    assert len(records) < len(stream())
+    chain.add(records)
+    report = chain.run().release
+    assert report.pending == 0
+    assert state(chain) == STATES[-1]
+    settled(chain)
+
+
+def test_what_may_still_come_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    """T2 lacks a row, and a later transaction has reached one partition of the table, not the other."""
+    chain = Chain(spark, tmp_path, protocol="debezium")
+    sent = [
+        row("c", 1, None, "a", 10, "T1", 1),
+        row("c", 2, None, "a", 11, "T1", 2) | {"partition": 1},
+        marker("END", "T1", {"customers": 2}),
+        row("u", 1, "a", "b", 20, "T2", 1),
+        marker("END", "T2", {"customers": 2}),
+        row("u", 1, "b", "c", 30, "T3", 1),
+        marker("END", "T3", {"customers": 1}),
+    ]
+    chain.add([r | {"offset": n} for n, r in enumerate(sent)])
+    assert chain.run().release.pending == 2
+    assert state(chain) == {"customers": {1: "a", 2: "a"}}
+    chain.add([row("u", 2, "a", "b", 40, "T4", 1) | {"partition": 1, "offset": 99}])
+    assert chain.run().release.pending == 1, "T4 has no END"
+    assert state(chain) == {"customers": {1: "c", 2: "a"}}
+
+
 def test_what_is_held_back_is_released_by_a_later_run(spark: SparkSession, tmp_path: Path) -> None:
     chain, records = Chain(spark, tmp_path, protocol="debezium"), stream()
     repeats = 0

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.mysql_types.types import SPATIAL
 from cdc_assets_tests.laws.test_dialects import MYSQL, Row, compare_sequences, settled, take, truth
-from cdc_assets_tests.support import Chain, Record, histories, read_lines
+from cdc_assets_tests.support import Chain, Record, histories, history_names, read_lines
 
 SCENARIOS = ("customers", "composite", "extra", "bulk", "types")
 # What string-hex changes, customers, extra and bulk do not have.
@@ -175,3 +175,22 @@ def test_chop(spark: SparkSession, tmp_path: Path) -> None:
     whole, cut = run(spark, tmp_path / "whole", records), run(spark, tmp_path / "cut", records, cuts=3)
     assert histories(cut.lake) == histories(whole.lake)
     assert any(histories(whole.lake).values())
+
+
+@pytest.mark.parametrize("config", ["dbz195-schemas", "dbz350m-noschemas-tx"])
+def test_compaction_leaves_the_current_rows(config: str, spark: SparkSession, tmp_path: Path, debezium: Run) -> None:
+    """Older records of a key gone: what is left tells how every row is now."""
+    whole, records = debezium(config), records_of(config, ("customers", "composite"))
+    last = {(r["topic"], r["partition"], r["key"]): r["offset"] for r in records if r["key"] is not None}
+    left = [r for r in records if last.get((r["topic"], r["partition"], r["key"]), r["offset"]) == r["offset"]]
+    assert len(left) < len(records)
+    made = run(spark, tmp_path, left)
+
+    def current(chain: Chain, database: str, table: str) -> list[Row]:
+        rows = [v for v in chain.history(table, database) if v["_cdc_is_current"] and "_cdc_copy" not in v]
+        return sorted(({c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows), key=repr)
+
+    tables = [(d, t) for d, t in history_names(made.lake) if d in {"dbz_shop", "dbz_multi"}]
+    assert tables
+    for database, table in tables:
+        assert current(made, database, table) == current(whole, database, table)

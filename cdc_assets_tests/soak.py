@@ -163,6 +163,18 @@ def compare(soaked: Instance, undisturbed: Instance) -> list[str]:
     return wrong
 
 
+def finish(wrong: list[str], seed: int, folder: Path) -> int:
+    """Tell what came out; the exit status. What went wrong stays in the folder."""
+    for line in wrong:
+        print(f"WRONG: {line}")
+    if wrong:
+        print(f"FAILED with seed {seed}; everything is in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    print("PASSED: the soaked history tables equal the undisturbed ones, row for row")
+    return 0
+
+
 def main() -> int:
     """Soak, compare, tell."""
     parser = argparse.ArgumentParser()
@@ -189,14 +201,7 @@ def main() -> int:
             return 1
     print(f"last run: {soaked.run():.1f} s", flush=True)
     wrong = compare(soaked, undisturbed)
-    for line in wrong:
-        print(f"WRONG: {line}")
-    if wrong:
-        print(f"FAILED with seed {given.seed}; everything is in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    print("PASSED: the soaked history tables equal the undisturbed ones, row for row")
-    return 0
+    return finish(wrong, given.seed, folder)
 
 
 if __name__ == "__main__":

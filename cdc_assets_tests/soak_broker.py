@@ -10,7 +10,6 @@ and hold each record once. Exit code 0: they are and do.
 
 import argparse
 import random
-import shutil
 import tempfile
 import threading
 import time
@@ -24,7 +23,7 @@ from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.session import spark_session
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.laws.conservation import conserved
-from cdc_assets_tests.soak import PARTITIONS, Instance, chunks, kill
+from cdc_assets_tests.soak import PARTITIONS, Instance, chunks, finish, kill
 from cdc_assets_tests.support import TOPIC, Record, histories, make_feed
 
 FEEDS = (
@@ -116,14 +115,7 @@ def main() -> int:
         wrong = compare(spark, soaked, undisturbed, records)
     finally:
         broker.kill()
-    for line in wrong:
-        print(f"WRONG: {line}")
-    if wrong:
-        print(f"FAILED with seed {given.seed}; everything is in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    print("PASSED: the soaked history tables equal the undisturbed ones, row for row")
-    return 0
+    return finish(wrong, given.seed, folder)
 
 
 if __name__ == "__main__":

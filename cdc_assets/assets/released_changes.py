@@ -63,28 +63,31 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     ]
 
     if may_have_watermarks(feed):
-        progress_spec = AssetCheckSpec(
-            "watermark_progress",
-            asset=key,
-            description="Every partition shows a watermark, and the released one moves when events come.",
+        checks.append(
+            AssetCheckSpec(
+                "watermark_progress",
+                asset=key,
+                description="Every partition shows a watermark, and the released one moves when events come.",
+            )
         )
-        checks.append(progress_spec)
 
     if feed.freshness_minutes is not None:
-        freshness_spec = AssetCheckSpec(
-            "watermark_freshness",
-            asset=key,
-            description=f"No topic's released watermark is older than {feed.freshness_minutes} minutes.",
+        checks.append(
+            AssetCheckSpec(
+                "watermark_freshness",
+                asset=key,
+                description=f"No topic's released watermark is older than {feed.freshness_minutes} minutes.",
+            )
         )
-        checks.append(freshness_spec)
 
     if numbers_schemas(feed):
-        schema_spec = AssetCheckSpec(
-            "schema_known",
-            asset=key,
-            description="No event waits for its table's schema; one may, until the next BOOTSTRAP brings it.",
+        checks.append(
+            AssetCheckSpec(
+                "schema_known",
+                asset=key,
+                description="No event waits for its table's schema; one may, until the next BOOTSTRAP brings it.",
+            )
         )
-        checks.append(schema_spec)
 
     @asset(
         key=key,

@@ -6,6 +6,7 @@ Nothing in here decodes or computes what a test expects: the expectations stand 
 import base64
 import gzip
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,23 @@ TOPIC = "shop_changes"
 
 Record = dict[str, Any]
 Message = dict[str, Any]
+
+
+# For JVMs that live less than a minute.
+SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+def users_environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a user's own processes, with the feeds file and all that is written in one folder."""
+    mine = {
+        "CDC_FEEDS": str(home / "feeds.yaml"),
+        "CDC_LAKEHOUSE": str(home / "lake"),
+        "DAGSTER_HOME": str(home),
+        "CDC_SPARK_MASTER": "local[2]",
+        "CDC_SPARK_DRIVER_MEMORY": "1g",
+    }
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("CDC_", "DAGSTER_", "PYSPARK_"))}
+    return inherited | mine | SHORT_LIVED | more
 
 
 def tso(milliseconds: int, logical: int = 0) -> int:

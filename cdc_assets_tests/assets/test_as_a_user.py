@@ -6,7 +6,6 @@ the audit.
 """
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -22,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse import Lakehouse
-from cdc_assets_tests.support import Message, Record, Rows, Stream, tso
+from cdc_assets_tests.support import Message, Record, Rows, Stream, tso, users_environment
 
 PROJECT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
@@ -53,17 +52,6 @@ class Story:
     answers: dict[str, Any] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        mine = {
-            "CDC_FEEDS": str(self.home / "feeds.yaml"),
-            "CDC_LAKEHOUSE": str(self.home / "lake"),
-            "DAGSTER_HOME": str(self.home),
-            "CDC_SPARK_MASTER": "local[2]",
-            "CDC_SPARK_DRIVER_MEMORY": "1g",
-        }
-        return {k: v for k, v in os.environ.items() if not k.startswith(("CDC_", "DAGSTER_", "PYSPARK_"))} | mine
-
     def feeds(self, mapping: str) -> None:
         (self.home / "feeds.yaml").write_text(FEEDS.format(mapping=mapping))
 
@@ -73,7 +61,13 @@ class Story:
 
     def execute(self, chapter: str, command: list[str]) -> None:
         done = subprocess.run(
-            command, env=self.environment, cwd=self.home, capture_output=True, text=True, timeout=400, check=False
+            command,
+            env=users_environment(self.home),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
         )
         self.codes[chapter], self.outputs[chapter] = done.returncode, done.stdout + done.stderr
         self.count(chapter)
@@ -182,7 +176,7 @@ class serve:  # noqa: N801 -- a context manager
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         self.log = (self.told.home / "server.log").open("w")
         self.process = subprocess.Popen(
-            command, env=self.told.environment, cwd=self.told.home, stdout=self.log, stderr=self.log
+            command, env=users_environment(self.told.home), cwd=self.told.home, stdout=self.log, stderr=self.log
         )
         self.told.server = f"http://127.0.0.1:{self.port}"
         for _ in range(120):

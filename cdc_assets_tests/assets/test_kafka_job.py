@@ -1,6 +1,5 @@
 """The job as a user runs it, on a broker that wants a password: nothing that it leaves anywhere shows the password."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse import Lakehouse
 from cdc_assets_tests.broker import Client, TestBroker
-from cdc_assets_tests.support import Rows, Stream, tso
+from cdc_assets_tests.support import Rows, Stream, tso, users_environment
 
 PROJECT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
@@ -57,15 +56,7 @@ def secured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def execute(home: Path, password: str) -> "subprocess.CompletedProcess[str]":
-    mine = {
-        "CDC_FEEDS": str(home / "feeds.yaml"),
-        "CDC_LAKEHOUSE": str(home / "lake"),
-        "DAGSTER_HOME": str(home),
-        "CDC_SPARK_MASTER": "local[2]",
-        "CDC_SPARK_DRIVER_MEMORY": "1g",
-        "KAFKA_PASSWORD": password,
-    }
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("CDC_", "DAGSTER_", "PYSPARK_"))} | mine
+    env = users_environment(home, KAFKA_PASSWORD=password)
     return subprocess.run(JOB, env=env, cwd=home, capture_output=True, text=True, timeout=400, check=False)
 
 

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from cdc_assets.history import apply as history
 from cdc_assets.lakehouse import Cursor, LakeTable
 from cdc_assets.session import spark_session
 from cdc_assets_tests.laws.streams import PARTITIONS
-from cdc_assets_tests.support import Chain
+from cdc_assets_tests.support import SHORT_LIVED, Chain
 
 
 def die() -> NoReturn:
@@ -77,6 +78,28 @@ def session() -> SparkSession:
     # A session of its own: what it has set must not outlive this process.
     default = gateway.jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
     return SparkSession(context, jsparkSession=default.newSession())
+
+
+def run_and_die(
+    folder: Path, moment: str, jvm_of: SparkSession | None = None, settings: dict[str, Any] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run this module over the chain in a folder, in the JVM of a session or in one of its own."""
+    env = dict(os.environ) | SHORT_LIVED
+    if jvm_of is not None:
+        gateway = jvm_of.sparkContext._gateway
+        assert gateway is not None
+        parameters = gateway.gateway_parameters
+        env |= {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+    command = [sys.executable, "-m", "cdc_assets_tests.laws.crashing_run", str(folder), moment]
+    return subprocess.run(
+        [*command, json.dumps(settings)] if settings else command,
+        cwd=Path(__file__).parents[2],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 if __name__ == "__main__":

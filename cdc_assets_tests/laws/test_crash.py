@@ -4,11 +4,9 @@ A run with something new for every stage makes ten commits. To be killed immedia
 on disk, to be killed immediately after the one before it, or after the DDL on a history table that stands in between.
 """
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.laws.crashing_run import run_and_die
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.support import TOPIC, Chain, contents, record
 
-ROOT = Path(__file__).parents[2]
 COMMITS = [
     "quarantine/f",  # lines that are no records
     "raw_records/f",
@@ -61,23 +59,6 @@ class Prepared:
         shutil.copytree(self.folder / "first", self.folder / name)
         return Chain(self.spark, self.folder / name, partitions=PARTITIONS)
 
-    def run_and_die(self, chain: Chain, moment: str, *, own_jvm: bool = False) -> subprocess.CompletedProcess[str]:
-        env = dict(os.environ)
-        if not own_jvm:
-            gateway = self.spark.sparkContext._gateway
-            assert gateway is not None
-            parameters = gateway.gateway_parameters
-            env |= {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
-        return subprocess.run(
-            [sys.executable, "-m", "cdc_assets_tests.laws.crashing_run", str(chain.folder), moment],
-            cwd=ROOT,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
 
 @pytest.fixture(scope="module")
 def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
@@ -111,7 +92,7 @@ def test_the_undisturbed_run_touches_everything(prepared: Prepared) -> None:
 
 def test_the_commits_of_a_run(prepared: Prepared) -> None:
     """The moments below are those that they are named after."""
-    run = prepared.run_and_die(prepared.copy("alive"), "never")
+    run = run_and_die(prepared.copy("alive").folder, "never", prepared.spark)
     assert run.returncode == 0, run.stderr[-2000:]
     assert commits(run) == COMMITS
 
@@ -119,7 +100,7 @@ def test_the_commits_of_a_run(prepared: Prepared) -> None:
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_and_run_again(moment: str, prepared: Prepared) -> None:
     chain = prepared.copy(moment.replace("/", "_"))
-    killed = prepared.run_and_die(chain, moment)
+    killed = run_and_die(chain.folder, moment, prepared.spark)
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     word, _, which = moment.partition(" ")
     if which.isdigit():
@@ -131,7 +112,7 @@ def test_killed_and_run_again(moment: str, prepared: Prepared) -> None:
 def test_killed_with_its_jvm(prepared: Prepared) -> None:
     """The same with a Spark session that dies with the process."""
     chain = prepared.copy("jvm")
-    killed = prepared.run_and_die(chain, "after 9", own_jvm=True)
+    killed = run_and_die(chain.folder, "after 9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     assert commits(killed) == COMMITS[:9]
     chain.run()

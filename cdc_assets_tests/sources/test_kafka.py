@@ -1,11 +1,7 @@
 """Records from a real broker: each once, whatever happens to the run, to the broker or to the topics in between."""
 
 import base64
-import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +21,7 @@ from cdc_assets.sources.broker import Broker, BrokerError, client_jvm
 from cdc_assets.sources.ingest import IngestReport, ingest
 from cdc_assets.sources.offsets import DataLossError
 from cdc_assets_tests.broker import Client, TestBroker
+from cdc_assets_tests.laws.crashing_run import run_and_die
 from cdc_assets_tests.laws.streams import short_stream
 from cdc_assets_tests.support import (
     RECORDED,
@@ -210,7 +207,8 @@ def test_a_run_that_is_killed_is_taken_up_with_the_same_offsets(
     first, second = short_stream()
     client.send(first, topic=topic)
     it = feeding(topic)
-    killed = run_and_die(spark, it, moment)
+    of_broker = {"bootstrap_servers": it.feed.source.kafka.bootstrap_servers, "topics": [topic]}
+    killed = run_and_die(it.folder, moment, spark, {"source": {"kafka": of_broker}})
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     commits = [line.split()[2] for line in killed.stdout.splitlines() if line.startswith("commit")]
     assert commits == ["raw_records/f"] * (int(moment[-1]) - moment.startswith("before"))
@@ -227,34 +225,6 @@ def test_a_run_that_is_killed_is_taken_up_with_the_same_offsets(
     assert it.lake.raw_records.read().count() == len(first) + len(second)
     assert each_record_once(it.lake).passed
     assert "plan" not in it.lake.raw_records.cursor()
-
-
-def run_and_die(spark: SparkSession, it: Chain, moment: str) -> "subprocess.CompletedProcess[str]":
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    parameters = gateway.gateway_parameters
-    env = os.environ | {
-        "PYSPARK_GATEWAY_PORT": str(parameters.port),
-        "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
-    }
-    kafka = it.feed.source.kafka
-    settings = {"source": {"kafka": {"bootstrap_servers": kafka.bootstrap_servers, "topics": list(kafka.topics)}}}
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "cdc_assets_tests.laws.crashing_run",
-            str(it.folder),
-            moment,
-            json.dumps(settings),
-        ],
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def test_two_runs_at_once(client: Client, feeding: Feeding, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,14 +19,13 @@ from cdc_assets_tests.laws.test_dialects import records_of as scenario_records
 from cdc_assets_tests.support import Chain, Record, bytes_of, histories, history_names
 
 SCENARIOS = ("customers", "composite", "extra", "bulk", "types")
-# What string-hex changes, customers, extra and bulk do not have.
 CONFIGS = {
     "dbz195-schemas": SCENARIOS,
-    "dbz195-string-hex": ("composite", "types"),
+    "dbz195-string-hex": SCENARIOS,
     "dbz195-noschemas-tx": SCENARIOS,
     "dbz195-double-connect": ("types",),
     "dbz350m-schemas": SCENARIOS,
-    "dbz350m-string-hex": ("composite", "types"),
+    "dbz350m-string-hex": SCENARIOS,
     "dbz350m-noschemas-tx": SCENARIOS,
     "dbz350m-double-connect": ("types",),
     "dbz350m-schemas-keepnull": ("types-rowmeta-minimal",),

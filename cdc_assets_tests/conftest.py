@@ -21,9 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         {
             "spark.master": "local[2]",
             "spark.driver.memory": "3g",
-            # Hundreds of small plans, each run once or twice. What is generated outside of whole stages costs more than it
-            # gains then, and the code of so many does not fit the default cache: the JVM would stop compiling.
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            # Hundreds of small plans: their code does not fit the default cache, and the JVM would stop compiling.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=400m",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",

@@ -19,6 +19,7 @@ from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_
 from cdc_assets.protocols import has_watermarks, may_have_watermarks, numbers_schemas
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, INT, STRING, array, conform, struct
+from cdc_assets.session import compile_for
 
 # `release` numbers the commits; `key` is the JSON array of the key's values, or the row itself in a table without a key;
 # `events` says how many row events the change stands for (2: a delete and an insert at one commit_ts), `repeats` how many
@@ -55,6 +56,7 @@ SCHEMA = struct(
 _NEW_CURSOR: Cursor = {
     "sequence": 0,
     "batch": 0,
+    "records": 0,
     "partition_watermarks": {},
     "watermarks": {},
     "tables": [],
@@ -111,9 +113,10 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     events, table = lake.change_events, lake.released_changes
     table.create(SCHEMA, properties={STATISTICS: "release,commit_ts,kind,database,table"})
     cursor = table.cursor() or _NEW_CURSOR
-    through = (events.cursor() or {"batch": 0})["batch"]
-    if through <= cursor["batch"]:
+    decoded = events.cursor() or {"batch": 0, "records": 0}
+    if decoded["batch"] <= cursor["batch"]:
         return _unchanged(feed, cursor)
+    compile_for(lake.spark, decoded["records"] - cursor["records"] + cursor["pending"])
     previous: Watermarks = cursor["watermarks"]
     held, waiting, transactions = waiting_tables(cursor), [], cursor["transactions"]
     every = events.read()
@@ -158,7 +161,8 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     tables = {(d, t): n for d, t, n in cursor["tables"]} | dict.fromkeys(counts.tables, number)
     advanced: Cursor = {
         "sequence": number,
-        "batch": through,
+        "batch": decoded["batch"],
+        "records": decoded["records"],
         "partition_watermarks": seen,
         "watermarks": marks,
         # The highest commit_ts that the gate has seen: above it no event can be a repeat.

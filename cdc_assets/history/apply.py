@@ -27,6 +27,7 @@ from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols.events import TSO_LOGICAL_BITS, Kind
 from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, struct
+from cdc_assets.session import compile_for
 
 STAGE = "history"
 
@@ -179,6 +180,7 @@ def _layouts(seen: list[Row], shapes: list[_Shape]) -> list[Layout]:
 
 
 def _apply_table(lake: Lakehouse, feed: Feed, work: _Work) -> TableReport:
+    compile_for(lake.spark, work.changes)
     table = lake.history(work.database, work.table)
     created = not table.exists()
     present = {} if created else {f.name.lower(): f for f in table.read().schema}

@@ -11,6 +11,7 @@ from cdc_assets.lakehouse import STATISTICS, Lakehouse, next_sequence
 from cdc_assets.protocols import DECODERS
 from cdc_assets.protocols.events import SCHEMA, Kind
 from cdc_assets.protocols.payload import unpack
+from cdc_assets.session import compile_for
 
 STAGE = "decode"
 
@@ -40,10 +41,11 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
     """
     raw, table = lake.raw_records, lake.change_events
     table.create(SCHEMA, properties={STATISTICS: "topic,partition,offset,batch,kind,commit_ts"})
-    cursor = table.cursor() or {"sequence": 0, "batch": 0}
+    cursor = table.cursor() or {"sequence": 0, "batch": 0, "records": 0}
     settled = (lake.released_changes.cursor() or {"batch": 0})["batch"]
-    taken_in = raw.cursor() or {"sequence": 0, "packed": 0}
-    through, packed_batch = taken_in["sequence"], taken_in["packed"]
+    taken_in = raw.cursor() or {"sequence": 0, "packed": 0, "records": 0}
+    through, packed_batch, records = (taken_in[name] for name in ("sequence", "packed", "records"))
+    compile_for(lake.spark, records - cursor["records"])
     report = DecodeReport(cursor["batch"], through)
     if through > cursor["batch"]:
         new = raw.read().where(F.col("batch") > cursor["batch"])
@@ -52,7 +54,7 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
         counted = Observation()
         counts = [F.count_if(F.col("kind") == str(kind)).alias(str(kind)) for kind in Kind]
         events = DECODERS[feed.protocol](new, feed).observe(counted, *counts)
-        table.append(events, {"sequence": next_sequence(cursor), "batch": through})
+        table.append(events, {"sequence": next_sequence(cursor), "batch": through, "records": records})
         report = DecodeReport(cursor["batch"], through, {k: int(v) for k, v in counted.get.items() if v})
     if report.quarantined or settled < cursor["batch"]:
         _quarantine(lake, settled, through)

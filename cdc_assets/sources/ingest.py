@@ -16,6 +16,7 @@ from cdc_assets.lakehouse import STATISTICS, ConcurrentRunError, Cursor, Lakehou
 from cdc_assets.protocols.payload import packed
 from cdc_assets.quarantine import Reason
 from cdc_assets.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, conform, struct
+from cdc_assets.session import compile_for
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, censored
 from cdc_assets.sources.offsets import Held, Loss, Place
@@ -25,6 +26,7 @@ STAGE = "ingest"
 
 # Files of fewer bytes are parsed twice, for the coordinates and for the records, which is less work than to keep the lines.
 _PARSED_TWICE = 8 << 20
+_LINE_BYTES = 1 << 10  # of a recorded record, about
 
 # `batch` numbers the commits that brought the record in: what later stages read on from.
 SCHEMA = struct(
@@ -65,9 +67,10 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     """Take in what the feed's source has that raw_records has not.
 
     The cursor of raw_records holds, beside `sequence`: `files`, the states of the recorded files taken in; `offsets`, the
-    offsets held of each partition known; `packed`, the newest batch with values that may be compressed; of a broker, `ids`
-    of the topics; `begun_anew`, the batches with which a topic of the same name but another id began, and `plan`, what a run
-    has fixed and not yet read; `trimmed`, the batch up to which maintenance has deleted the records; `rebuilding`.
+    offsets held of each partition known; `records`, how many were ever taken in; `packed`, the newest batch with values that
+    may be compressed; of a broker, `ids` of the topics; `begun_anew`, the batches with which a topic of the same name but
+    another id began, and `plan`, what a run has fixed and not yet read; `trimmed`, the batch up to which maintenance has
+    deleted the records; `rebuilding`.
 
     Raises:
         FileNotFoundError: the feed's folder does not exist.
@@ -78,7 +81,7 @@ def ingest(lake: Lakehouse, feed: Feed) -> IngestReport:
     table = lake.raw_records
     table.create(SCHEMA, properties={STATISTICS: "topic,partition,offset,batch"})
     lake.quarantine.create(quarantine.SCHEMA)
-    cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}, "packed": 0}
+    cursor = table.cursor() or {"sequence": 0, "files": {}, "offsets": {}, "records": 0, "packed": 0}
     if "rebuilding" in cursor:
         raise ConcurrentRunError(
             f"{table.name}: this feed is being rebuilt: wait for the end of that. If it has died, run the job rebuild again."
@@ -130,6 +133,7 @@ def _take_in_offsets(
 ) -> IngestReport:
     """Read the plan's offsets, and commit their records with a cursor that no longer holds the plan."""
     batch = next_sequence(cursor)
+    compile_for(lake.spark, plan.size)
     rows: list[Row] = []
     records = conform(lake.spark.range(0), SCHEMA, {})
     if plan.size:
@@ -149,6 +153,7 @@ def _take_in_offsets(
         new_cursor = {name: value for name, value in cursor.items() if name != "plan"} | {
             "sequence": batch,
             "offsets": held,
+            "records": cursor["records"] + sum(r["records"] for r in rows),
             "packed": batch if any(r["packed"] for r in rows) else cursor["packed"],
             "ids": dict(plan.ids),
             "begun_anew": begun_anew | {topic: [*begun_anew.get(topic, []), batch] for topic in plan.restarted},
@@ -200,7 +205,9 @@ def _from_files(lake: Lakehouse, feed: Feed, folder: Path, cursor: Cursor) -> In
     if not changed:
         return IngestReport(held=cursor["offsets"])
     lines = read_lines(lake.spark, folder, changed).withColumn("packed", packed(F.col("value"), feed.wire))
-    if sum(files[name][0] for name in changed) < _PARSED_TWICE:
+    size = sum(files[name][0] for name in changed)
+    compile_for(lake.spark, size // _LINE_BYTES)
+    if size < _PARSED_TWICE:
         return _take_in(lake, folder, files, changed, lines, cursor)
     lines.persist(StorageLevel.DISK_ONLY)
     try:
@@ -255,12 +262,18 @@ def _take_in(
     held = _merged(cursor["offsets"], offsets)
     # The newest batch with values that may be compressed: only for such batches does decoding look into every value.
     newest_packed = batch if any(r["packed"] for r in rows) else cursor["packed"]
-    new_cursor = cursor | {"sequence": batch, "files": files, "offsets": held, "packed": newest_packed}
+    different = sum(r["records"] for r in rows if r["topic"] is not None)
+    new_cursor = cursor | {
+        "sequence": batch,
+        "files": files,
+        "offsets": held,
+        "records": cursor["records"] + different - held_before,
+        "packed": newest_packed,
+    }
     # Counted as they are written: the first look into a table after a commit costs as much as the small commit itself.
     counted = Observation()
     table.append(records.select(*SCHEMA.names).observe(counted, F.count("*").alias("taken")), new_cursor)
     taken = counted.get["taken"]
-    different = sum(r["records"] for r in rows if r["topic"] is not None)
     return IngestReport(batch, changed, total, different, held_before, taken, bad, offsets, held)
 
 

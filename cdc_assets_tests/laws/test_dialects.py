@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets import session
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.mysql_types.types import SPATIAL
 from cdc_assets.protocols import gated
@@ -362,6 +363,32 @@ def test_chop(
     cut = histories(run(spark, tmp_path, stream, cuts=2, **settings).lake)
     assert cut == {table: whole[table] for table in cut}
     assert any(cut.values())
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        TICDC / "canal-json_ext/types",
+        TICDC / "open-protocol/types",
+        TICDC / "simple-avro/nopk_raw",
+        TICDC / "debezium_ext_noschema/types",
+    ],
+)
+def test_compiled(
+    stream: Path,
+    spark: SparkSession,
+    tmp_path: Path,
+    scenario_of: Callable[[str, str], Chain],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What Spark compiles for many rows gives the very histories that it gives where it interprets, for few."""
+    interpreted = histories(scenario_of(stream.parent.name, stream.name).lake)
+    assert spark.conf.get("spark.sql.codegen.factoryMode") == "NO_CODEGEN"
+    monkeypatch.setattr(session, "_WORTH_COMPILING", -1)
+    compiled = histories(run(spark, tmp_path, stream).lake)
+    assert spark.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"
+    assert compiled == {table: interpreted[table] for table in compiled}
+    assert any(compiled.values())
 
 
 @pytest.mark.parametrize(("config", "mark", "field"), KEY_ONLY)

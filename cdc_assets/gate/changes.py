@@ -67,17 +67,18 @@ def number_copies(split: DataFrame) -> DataFrame:
     return passes.withColumn("copy", F.when(F.size("key_columns") == 0, signed).otherwise(0)).drop("rewound", "pass")
 
 
-def net(split: DataFrame) -> DataFrame:
-    """Collapse repeats, and a delete and an insert of one key at one commit_ts into one update.
+def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
+    """Collapse repeats, and, if `joined`, a delete and an insert of one key at one commit_ts into one update.
 
-    In: `pieces` with `copy`. Out: one row per (database, table, key, copy, commit_ts): the coordinates and images of the
-    piece that tells the end state (of several copies, the first in Kafka), `op`, `ordinal` INT, `events` INT (how many
-    events it stands for) and `repeats` BIGINT (how many copies were dropped).
+    In: `pieces` with `copy`. Out: one row per (database, table, key, copy, commit_ts), two where such a pair stays apart:
+    the coordinates and images of the piece that tells the end state (of several copies, the first in Kafka), `op`, `ordinal`
+    INT, `events` INT (how many events it stands for) and `repeats` BIGINT (how many copies were dropped).
     """
     image = F.struct(*IMAGE, F.col("piece_op").alias("op"), "weight")
     order = F.struct("topic", "partition", "offset", "index")
     gone = F.col("piece_op") == str(Op.DELETE)
-    grouped = split.groupBy("database", "table", "key", "copy", "commit_ts").agg(
+    apart = [] if joined else [gone.alias("gone")]
+    grouped = split.groupBy("database", "table", "key", "copy", "commit_ts", *apart).agg(
         F.min_by(F.when(gone, image), F.when(gone, order)).alias("d"),
         F.min_by(F.when(~gone, image), F.when(~gone, order)).alias("u"),
         F.sum("weight").alias("copies"),
@@ -95,7 +96,8 @@ def net(split: DataFrame) -> DataFrame:
         F.when(replaced, str(Op.UPDATE)).otherwise(end["op"]).alias("op"),
         before.alias("before"),
         F.col("u.after").alias("after"),
-        F.col("copy").alias("ordinal"),
+        # The delete of a pair comes first.
+        F.when(F.col("copy") == 0, F.col("u").isNotNull().cast("int")).otherwise(F.col("copy")).alias("ordinal"),
         events.alias("events"),
         (F.col("copies") - events).alias("repeats"),
     )

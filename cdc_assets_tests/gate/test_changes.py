@@ -169,6 +169,23 @@ def test_a_chain_of_whole_updates_with_repeats(spark: SparkSession) -> None:
     }
 
 
+def test_a_pair_may_stay_apart_and_its_delete_comes_first(spark: SparkSession) -> None:
+    """Key 2 is left by one update and taken by another, both sent twice; key 1 goes, key 3 comes."""
+    it = Events()
+    one = it.update(2, "one", "one", old_key=1)
+    two = it.update(3, "two", "two", old_key=2)
+    it.again(one, 20)
+    it.again(two, 21)
+    frame = spark.createDataFrame([tuple(e[c] for c in SCHEMA.names) for e in it.rows], SCHEMA)
+    found = net(number_copies(pieces(frame)), joined=False).orderBy("key", "ordinal").collect()
+    assert [(r["key"], r["op"], r["offset"], r["events"], r["repeats"]) for r in found] == [
+        ('["1"]', "delete", 0, 0, 0),
+        ('["2"]', "delete", 1, 0, 0),
+        ('["2"]', "insert", 0, 1, 1),
+        ('["3"]', "insert", 1, 1, 1),
+    ]
+
+
 def test_tables_keys_and_commits_are_kept_apart(spark: SparkSession) -> None:
     it = Events()
     it.insert(1, "a")

@@ -66,7 +66,7 @@ class Gate:
             self.batch += 1
             rows = [tuple((e | {"batch": self.batch})[c] for c in SCHEMA.names) for e in events]
             frame = self.lake.spark.createDataFrame(rows, SCHEMA)
-            self.lake.change_events.append(frame, {"sequence": self.batch, "batch": self.batch})
+            self.lake.change_events.append(frame, {"sequence": self.batch, "batch": self.batch, "records": self.offset})
         return release(self.lake, self.feed)
 
     def released(self) -> list[tuple[int, str | None]]:

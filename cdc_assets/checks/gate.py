@@ -105,7 +105,8 @@ def late_events_seen_before(report: ReleaseReport) -> Verdict:
     told = f"{report.late_repeated} late events, all repeats of released ones."
     if report.late_unseen:
         told = (
-            f"{report.late_unseen} events came after the watermark had passed them, and were never released: the source "
-            "broke its promise. They are in change_events at the coordinates below, not in the history."
+            f"{report.late_unseen} events came after their time, and were never released: the source broke the promise of "
+            "its watermark, or, without watermarks, another partition was ahead of theirs. They are in change_events at the "
+            "coordinates below, not in the history."
         )
     return Verdict(report.late_unseen == 0, told, report.late_sample, {"late_repeated": report.late_repeated})

@@ -19,13 +19,15 @@ from cdc_assets.protocols.events import Op
 
 GROUP = ["database", "table", "key", "copy", "commit_ts"]
 _DELETE, _INSERT = str(Op.DELETE), str(Op.INSERT)
+# What is compared of a change that was released before.
+_CONTENT = {"op": "string", "before": "string", "after": "string", "topic": "string", "partition": "int"}
 
 
 def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     """Judge the pieces of each key and commit_ts.
 
     In: `changes.pieces` with `copy`; the changes released before at or above the lowest commit_ts of these (or None when
-    there are none): database, table, key, commit_ts, release, ordinal, op, before, after.
+    there are none): database, table, key, commit_ts, release, ordinal, op, before, after, topic, partition.
     Out: `GROUP`; `pieces` ARRAY<STRUCT> in the order in which they happened; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT>>:
     the indices of those that count; `copies` INT (row events among all), `unseen` INT (row events that came too late and
     were never seen), `lost` ARRAY<INT>: the index of one to show for those.
@@ -39,14 +41,13 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     if prior is None:
         judged = pieces.select("*", F.lit(False).alias("late"), _no_contents().alias("before_them"))
     else:
-        content = F.struct(
-            "release", "ordinal", "op", _normal("before").alias("before"), _normal("after").alias("after")
-        )
+        images = [_normal(image).alias(image) for image in ("before", "after")]
+        content = F.struct("release", "ordinal", "op", *images, "topic", "partition")
         same_time = prior.groupBy("database", "table", "key", "commit_ts").agg(
             F.array_sort(F.collect_list(content)).alias("there")
         )
         newest = prior.groupBy("database", "table", "key").agg(F.max("commit_ts").alias("newest"))
-        known = F.transform("there", lambda c: F.struct(c["op"].alias("op"), c["before"], c["after"]))
+        known = F.transform("there", lambda c: F.struct(*[c[name].alias(name) for name in _CONTENT]))
         judged = (
             pieces.join(same_time, on=["database", "table", "key", "commit_ts"], how="left")
             .join(newest, on=["database", "table", "key"], how="left")
@@ -54,6 +55,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
             .withColumn("before_them", F.coalesce(known, _no_contents()))
         )
     judged = judged.withColumn("pieces", F.when(_scattered(), _chained()).otherwise(F.col("pieces")))
+    judged = judged.withColumn("overtaken", _overtaken())
     alone = (F.size("pieces") == 1) & (F.size("before_them") == 0)
     kept = (
         F.when(F.col("late"), F.array().cast("array<int>"))
@@ -62,8 +64,16 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
         .otherwise(_fold())
     )
     contents = F.zip_with("pieces", _contents(), lambda p, c: F.struct(p["weight"].alias("weight"), c.alias("c")))
-    lost = F.filter(contents, lambda x: (x["weight"] == 1) & ~F.exists("before_them", lambda q: _same(q, x["c"])))
-    unseen = F.when(F.col("late"), F.size(lost)).otherwise(F.lit(0))
+    too_late = F.col("late") | (F.col("overtaken") > 0)
+    lost = F.filter(
+        contents,
+        lambda x, i: (
+            (x["weight"] == 1)
+            & (F.col("late") | (i < F.col("overtaken")))
+            & ~F.exists("before_them", lambda q: _same(q, x["c"]))
+        ),
+    )
+    unseen = F.when(too_late, F.size(lost)).otherwise(F.lit(0))
     shown = F.array(F.lit(0)).alias("lost")
     counted = F.transform(kept, lambda i: F.struct(i.alias("at"), F.col("commit_ts").alias("commit_ts")))
     return judged.select(*GROUP, "pieces", counted.alias("kept"), "copies", unseen.alias("unseen"), shown)
@@ -76,7 +86,7 @@ def _normal(image: str | Column) -> Column:
 
 
 def _no_contents() -> Column:
-    content = F.struct(*[F.lit(None).cast("string").alias(c) for c in ("op", "before", "after")])
+    content = F.struct(*[F.lit(None).cast(kind).alias(name) for name, kind in _CONTENT.items()])
     return F.slice(F.array(content), 1, 0)
 
 
@@ -156,6 +166,30 @@ def _chained() -> Column:
     return F.transform(order, lambda i: F.get(pieces, i))
 
 
+def _overtaken() -> Column:
+    """How many pieces, from the first on, lie before what the key has got at this time already. INT.
+
+    A row that leaves its key is told in another partition than the rest of the key. Where a run has taken in the one
+    without the other, pieces come that do not go on from the state; the last of them leaves what a change that is there
+    begins with, and none before that one has left.
+    """
+    there, pieces = F.col("before_them"), F.col("pieces")
+    open_ended = F.filter(
+        there, lambda q, n: ~F.exists(F.slice(there, 1, n), lambda earlier: earlier["after"].eqNullSafe(q["before"]))
+    )
+
+    def leads_to(c: Column, i: Column, q: Column) -> Column:
+        piece = F.get(pieces, i)
+        elsewhere = (piece["partition"] != q["partition"]) | (piece["topic"] != q["topic"])
+        return elsewhere & c["after"].eqNullSafe(q["before"])
+
+    found = F.transform(
+        _contents(), lambda c, i: F.when(F.exists(open_ended, lambda q: leads_to(c, i, q)), i + 1).otherwise(0)
+    )
+    goes_on = F.get(_contents(), F.lit(0))["before"].eqNullSafe(F.try_element_at(there, F.lit(-1))["after"])
+    return F.when((F.size(there) > 0) & ~goes_on, F.array_max(found)).otherwise(0)
+
+
 def _fold() -> Column:
     """The indices of the pieces that count, one after the other, beginning with what was there at this time before."""
     last = F.try_element_at("before_them", F.lit(-1))
@@ -180,4 +214,5 @@ def _fold() -> Column:
         )
 
     finish: Callable[[Column], Column] = lambda s: s["kept"]  # noqa: E731
-    return F.aggregate(F.sequence(F.lit(0), F.size("pieces") - 1), start, step, finish)
+    following = F.filter(F.sequence(F.lit(0), F.size("pieces") - 1), lambda i: i >= F.col("overtaken"))
+    return F.aggregate(following, start, step, finish)

@@ -83,7 +83,7 @@ class ReleaseReport:
     released: int = 0
     duplicate: int = 0
     late_repeated: int = 0  # below the released watermark, and released before: harmless
-    late_unseen: int = 0  # below the released watermark, and never seen: the source broke its promise
+    late_unseen: int = 0  # below what was released, and never seen
     excluded: int = 0  # of tables that the feeds file leaves out
     pending: int = 0  # at or above the watermark, as it stands after this run
     pending_before: int = 0

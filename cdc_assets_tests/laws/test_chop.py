@@ -88,7 +88,7 @@ def chopped(draw: st.DrawFn) -> Chopped:
 
 
 @settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     database=None,

@@ -380,7 +380,6 @@ def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_o
     [
         TICDC / "canal-json_ext/types",
         TICDC / "open-protocol/types",
-        TICDC / "debezium_ext_noschema/types",
     ],
 )
 def test_compiled(

@@ -16,7 +16,7 @@ from cdc_assets.gate.transactions import bounds_of, held_back
 from cdc_assets.gate.watermarks import PartitionWatermarks, Watermarks, advance, merge, topic_watermarks
 from cdc_assets.gate.window import Waiting, at_or_above, inside_window, late_row, taken_tables, waiting_tables
 from cdc_assets.lakehouse import STATISTICS, Cursor, Lakehouse, LakeTable, next_sequence
-from cdc_assets.protocols import has_watermarks, may_have_watermarks, numbers_schemas
+from cdc_assets.protocols import events_a_record, has_watermarks, may_have_watermarks, numbers_schemas
 from cdc_assets.protocols.events import Kind
 from cdc_assets.schema import BIGINT, INT, STRING, array, conform, struct
 from cdc_assets.session import compile_for
@@ -116,7 +116,7 @@ def release(lake: Lakehouse, feed: Feed) -> ReleaseReport:
     decoded = events.cursor() or {"batch": 0, "records": 0}
     if decoded["batch"] <= cursor["batch"]:
         return _unchanged(feed, cursor)
-    compile_for(lake.spark, decoded["records"] - cursor["records"] + cursor["pending"])
+    compile_for(lake.spark, (decoded["records"] - cursor["records"]) * events_a_record(feed) + cursor["pending"])
     previous: Watermarks = cursor["watermarks"]
     held, waiting, transactions = waiting_tables(cursor), [], cursor["transactions"]
     every = events.read()

@@ -24,6 +24,11 @@ def gated(feed: Feed) -> bool:
     return feed.tidb_extension or feed.protocol in {"open-protocol", "simple"}
 
 
+def events_a_record(feed: Feed) -> int:
+    """About how many events a record holds: in Open Protocol as many as TiCDC's max-batch-size is by default."""
+    return 16 if feed.protocol == "open-protocol" else 1
+
+
 def numbers_schemas(feed: Feed) -> bool:
     """Whether a row names its table's schema by number only, and waits until another message has brought that schema."""
     return feed.protocol == "simple"

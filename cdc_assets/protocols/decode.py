@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from cdc_assets import quarantine
 from cdc_assets.feeds import Feed
 from cdc_assets.lakehouse import STATISTICS, Lakehouse, next_sequence
-from cdc_assets.protocols import DECODERS
+from cdc_assets.protocols import DECODERS, events_a_record
 from cdc_assets.protocols.events import SCHEMA, Kind
 from cdc_assets.protocols.payload import unpack
 from cdc_assets.session import compile_for
@@ -45,7 +45,7 @@ def decode(lake: Lakehouse, feed: Feed) -> DecodeReport:
     settled = (lake.released_changes.cursor() or {"batch": 0})["batch"]
     taken_in = raw.cursor() or {"sequence": 0, "packed": 0, "records": 0}
     through, packed_batch, records = (taken_in[name] for name in ("sequence", "packed", "records"))
-    compile_for(lake.spark, records - cursor["records"])
+    compile_for(lake.spark, (records - cursor["records"]) * events_a_record(feed))
     report = DecodeReport(cursor["batch"], through)
     if through > cursor["batch"]:
         new = raw.read().where(F.col("batch") > cursor["batch"])

@@ -49,7 +49,7 @@ class Decoded:
         return self.size / 1e6 / self.decode.seconds
 
     @property
-    def events_per_second(self) -> float:
+    def records_per_second(self) -> float:
         """How many records are decoded in a second."""
         return self.records / self.decode.seconds
 
@@ -126,7 +126,7 @@ def _bars(measured: Measured, small: SmallRun, protocols: list[Decoded]) -> list
         ],
         Bar(
             "decoding simple in Avro, by the event, against JSON",
-            as_json.events_per_second / avro.events_per_second,
+            as_json.records_per_second / avro.records_per_second,
             MAX_AVRO,
         ),
     ]
@@ -197,7 +197,7 @@ def _markdown(
             "|---|---:|---:|---:|---:|---:|---:|---:|",
             *[
                 f"| {p.protocol} | {p.records:,} | {p.size / 1e6:.0f} | {p.ingest.seconds:.1f} | {p.decode.seconds:.1f} | "
-                f"{p.decode.cpu_seconds:.1f} | {p.mb_per_second:.0f} | {p.events_per_second:,.0f} |"
+                f"{p.decode.cpu_seconds:.1f} | {p.mb_per_second:.0f} | {p.records_per_second:,.0f} |"
                 for p in protocols
             ],
             "",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import once
 from cdc_assets.gate.changes import IMAGE
 from cdc_assets.protocols.events import Op
 
@@ -55,25 +56,21 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
             .withColumn("before_them", F.coalesce(known, _no_contents()))
         )
     judged = judged.withColumn("pieces", F.when(_scattered(), _chained()).otherwise(F.col("pieces")))
-    judged = judged.withColumn("overtaken", _overtaken())
+    overtaken = F.when(F.col("late"), F.size("pieces")).when(F.col("copy") == 0, _overtaken()).otherwise(0)
+    judged = judged.withColumn("overtaken", overtaken)
     alone = (F.size("pieces") == 1) & (F.size("before_them") == 0)
     kept = (
-        F.when(F.col("late"), F.array().cast("array<int>"))
+        F.when(F.col("overtaken") == F.size("pieces"), F.array().cast("array<int>"))
         # Equal rows of a table without a key are told apart by `copy`.
         .when(alone | (F.col("copy") != 0), F.array(F.lit(0)))
         .otherwise(_fold())
     )
     contents = F.zip_with("pieces", _contents(), lambda p, c: F.struct(p["weight"].alias("weight"), c.alias("c")))
-    too_late = F.col("late") | (F.col("overtaken") > 0)
+    overtaken_contents = F.slice(contents, 1, F.col("overtaken"))
     lost = F.filter(
-        contents,
-        lambda x, i: (
-            (x["weight"] == 1)
-            & (F.col("late") | (i < F.col("overtaken")))
-            & ~F.exists("before_them", lambda q: _same(q, x["c"]))
-        ),
+        overtaken_contents, lambda x: (x["weight"] == 1) & ~F.exists("before_them", lambda q: _same(q, x["c"]))
     )
-    unseen = F.when(too_late, F.size(lost)).otherwise(F.lit(0))
+    unseen = F.when(F.col("overtaken") > 0, F.size(lost)).otherwise(F.lit(0))
     shown = F.array(F.lit(0)).alias("lost")
     counted = F.transform(kept, lambda i: F.struct(i.alias("at"), F.col("commit_ts").alias("commit_ts")))
     return judged.select(*GROUP, "pieces", counted.alias("kept"), "copies", unseen.alias("unseen"), shown)
@@ -183,11 +180,12 @@ def _overtaken() -> Column:
         elsewhere = (piece["partition"] != q["partition"]) | (piece["topic"] != q["topic"])
         return elsewhere & c["after"].eqNullSafe(q["before"])
 
-    found = F.transform(
-        _contents(), lambda c, i: F.when(F.exists(open_ended, lambda q: leads_to(c, i, q)), i + 1).otherwise(0)
-    )
-    goes_on = F.get(_contents(), F.lit(0))["before"].eqNullSafe(F.try_element_at(there, F.lit(-1))["after"])
-    return F.when((F.size(there) > 0) & ~goes_on, F.array_max(found)).otherwise(0)
+    def leading(contents: Column) -> Column:
+        goes_on = F.get(contents, F.lit(0))["before"].eqNullSafe(F.try_element_at(there, F.lit(-1))["after"])
+        leads = F.transform(contents, lambda c, i: F.when(F.exists(open_ended, lambda q: leads_to(c, i, q)), i + 1))
+        return F.when(~goes_on, F.array_max(leads))
+
+    return F.coalesce(F.when(F.size(there) > 0, once(_contents(), leading)), F.lit(0))
 
 
 def _fold() -> Column:

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.gate.changes import net, number_copies, pieces
 from cdc_assets.protocols.events import SCHEMA
@@ -53,10 +53,14 @@ class Events:
         self.rows.append(event | {"offset": offset})
 
 
+def pieces_of(spark: SparkSession, events: list[Event]) -> DataFrame:
+    """The pieces of the events, as `net` takes them."""
+    return number_copies(pieces(spark.createDataFrame([tuple(e[c] for c in SCHEMA.names) for e in events], SCHEMA)))
+
+
 def changes(spark: SparkSession, events: list[Event]) -> dict[str, tuple[Any, ...]]:
     """Key -> (op, v before, v after, offset, events, repeats)."""
-    frame = spark.createDataFrame([tuple(e[c] for c in SCHEMA.names) for e in events], SCHEMA)
-    found = net(number_copies(pieces(frame))).collect()
+    found = net(pieces_of(spark, events)).collect()
 
     def v(image: str | None) -> Any:
         return json.loads(image)["v"] if image else None
@@ -155,14 +159,18 @@ def test_a_key_is_taken_over(spark: SparkSession) -> None:
     assert changes(spark, whole.rows) == {"1": ("delete", "one", None, 1, 0, 0), "2": ("update", "two", "one", 1, 2, 0)}
 
 
-def test_a_chain_of_whole_updates_with_repeats(spark: SparkSession) -> None:
+def chain_with_repeats() -> list[Event]:
     """1 -> 2 -> 3, in one transaction, each record twice."""
     it = Events()
     one = it.update(2, "one", "one", old_key=1)
     two = it.update(3, "two", "two", old_key=2)
     it.again(one, 20)
     it.again(two, 21)
-    assert changes(spark, it.rows) == {
+    return it.rows
+
+
+def test_a_chain_of_whole_updates_with_repeats(spark: SparkSession) -> None:
+    assert changes(spark, chain_with_repeats()) == {
         "1": ("delete", "one", None, 0, 0, 0),
         "2": ("update", "two", "one", 0, 1, 1),
         "3": ("insert", None, "two", 1, 1, 1),
@@ -170,14 +178,8 @@ def test_a_chain_of_whole_updates_with_repeats(spark: SparkSession) -> None:
 
 
 def test_a_pair_may_stay_apart_and_its_delete_comes_first(spark: SparkSession) -> None:
-    """Key 2 is left by one update and taken by another, both sent twice; key 1 goes, key 3 comes."""
-    it = Events()
-    one = it.update(2, "one", "one", old_key=1)
-    two = it.update(3, "two", "two", old_key=2)
-    it.again(one, 20)
-    it.again(two, 21)
-    frame = spark.createDataFrame([tuple(e[c] for c in SCHEMA.names) for e in it.rows], SCHEMA)
-    found = net(number_copies(pieces(frame)), joined=False).orderBy("key", "ordinal").collect()
+    """Key 2 is left by one update and taken by another; key 1 goes, key 3 comes."""
+    found = net(pieces_of(spark, chain_with_repeats()), joined=False).orderBy("key", "ordinal").collect()
     assert [(r["key"], r["op"], r["offset"], r["events"], r["repeats"]) for r in found] == [
         ('["1"]', "delete", 0, 0, 0),
         ('["2"]', "delete", 1, 0, 0),
@@ -192,8 +194,7 @@ def test_tables_keys_and_commits_are_kept_apart(spark: SparkSession) -> None:
     it.insert(1, "b", table="customers")
     it.insert(1, "c", database="other")
     it.update(1, "d", "a", commit_ts=101)
-    frame = spark.createDataFrame([tuple(e[c] for c in SCHEMA.names) for e in it.rows], SCHEMA)
-    found = {(r["database"], r["table"], r["commit_ts"], r["op"]) for r in net(number_copies(pieces(frame))).collect()}
+    found = {(r["database"], r["table"], r["commit_ts"], r["op"]) for r in net(pieces_of(spark, it.rows)).collect()}
     assert found == {
         ("shop", "orders", 100, "insert"),
         ("shop", "customers", 100, "insert"),
@@ -208,8 +209,7 @@ def test_composite_keys_do_not_run_together(spark: SparkSession, values: tuple[s
     pairs = {("a,b", "c"), ("a", "b,c"), ('a"', "b"), ("", "a"), ("a", ""), (" a", "b"), ("a", "b")}
     for pair in [*pairs, values]:
         it.add("insert", None, {"x": pair[0], "y": pair[1], "v": "?"}, key_columns=["y", "x"])
-    frame = spark.createDataFrame([tuple(e[c] for c in SCHEMA.names) for e in it.rows], SCHEMA)
-    found = {tuple(json.loads(r["key"])): r["repeats"] for r in net(number_copies(pieces(frame))).collect()}
+    found = {tuple(json.loads(r["key"])): r["repeats"] for r in net(pieces_of(spark, it.rows)).collect()}
     assert found == {(y, x): int((x, y) == values) for x, y in pairs}
 
 

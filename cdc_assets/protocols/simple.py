@@ -7,6 +7,7 @@ in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keep
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
@@ -103,14 +104,18 @@ def _of_json(raw: DataFrame) -> DataFrame:
 
 def _of_avro(raw: DataFrame) -> DataFrame:
     """The fields of Avro messages. Out: as `_of_json`."""
-    parsed = raw.select(*_PLACE, simple_avro.parse(F.col("value")).alias("parsed"))
-    fields = simple_avro.fields(F.col("parsed"))
-    typed = [fields[name].cast(kind).alias(name) for name, kind in _FIELDS.items()]
-    read = parsed.select(*_PLACE, "parsed", *typed, fields["branches"].alias("branches"))
-    broken = F.when(simple_avro.unparsed(F.col("parsed")), str(Reason.MALFORMED_AVRO)).when(
-        simple_avro.invalid_text(F.col("parsed"), F.col("data"), F.col("old")), str(Reason.INVALID_UTF8)
-    )
-    return read.withColumn("broken", broken).drop("parsed")
+
+    def read(parsed: Column) -> Column:
+        told = simple_avro.fields(parsed)
+        typed = [told[name].cast(kind).alias(name) for name, kind in _FIELDS.items()]
+        return F.struct(*typed, told["branches"].alias("branches"), simple_avro.unparsed(parsed).alias("unparsed"))
+
+    # Within one expression: as a column of its own, what was parsed would be copied value by value into Spark's format for
+    # rows.
+    message = raw.select(*_PLACE, once(simple_avro.parse(F.col("value")), read).alias("m")).select(*_PLACE, "m.*")
+    wrong_text = simple_avro.invalid_text(F.col("value"), ["sql", "database", "table"], ["data", "old"])
+    broken = F.when(F.col("unparsed"), str(Reason.MALFORMED_AVRO)).when(wrong_text, str(Reason.INVALID_UTF8))
+    return message.withColumn("broken", broken).drop("unparsed")
 
 
 def _kind() -> Column:

@@ -5,11 +5,15 @@ here, as the wire has nothing but the order of its fields.
 """
 
 import json
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+
+from cdc_assets.expressions import once
 
 # The branch of `Message` in the union at the top, as every value begins; a row's goes on with the symbol and the branch DML.
 _MESSAGE_BRANCH = b"\x16"
@@ -148,10 +152,11 @@ def fields(parsed: Column) -> dict[str, Column]:
     }
 
 
-def invalid_text(parsed: Column, data: Column, old: Column) -> Column:
-    """Whether a text of a message is not UTF-8. `data`, `old`: its images as text, in which what is wrong is U+FFFD."""
-    payload = parsed["message"]["payload"]
-    ddl, dml = payload["member2"], payload["member3"]
+def invalid_text(value: Column, names: list[str], images: list[str]) -> Column:
+    """Whether a text of a BINARY value is not UTF-8. BOOLEAN, never NULL.
+
+    `names`, `images`: columns of what `fields` made of it; in an image, what is wrong is U+FFFD.
+    """
 
     def wrong(text: Column) -> Column:
         return F.coalesce(~F.is_valid_utf8(text), F.lit(False))
@@ -160,9 +165,14 @@ def invalid_text(parsed: Column, data: Column, old: Column) -> Column:
         values = F.exists(F.map_values(image), lambda v: wrong(v["member3"]))
         return F.coalesce(values | F.exists(F.map_keys(image), wrong), F.lit(False))
 
-    in_data, in_old = (F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in (data, old))
-    names = wrong(ddl["sql"]) | wrong(dml["database"]) | wrong(dml["table"])
-    return names | (in_data & wrong_image(dml["data"])) | (in_old & wrong_image(dml["old"]))
+    def wrong_row(parsed: Column) -> Column:
+        dml = parsed["message"]["payload"]["member3"]
+        return wrong_image(dml["data"]) | wrong_image(dml["old"])
+
+    in_names = [wrong(F.col(name)) for name in names]
+    suspect = [F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in images]
+    # U+FFFD may also be what was sent: read again, in the few messages that have one, it tells.
+    return reduce(or_, in_names) | F.when(reduce(or_, suspect), once(parse(value), wrong_row)).otherwise(F.lit(False))
 
 
 def claim_check(value: Column) -> Column:

@@ -53,11 +53,11 @@ class Stopwatch:
         return round(time.monotonic() - self._start, 2)
 
 
-def table_metadata(table: LakeTable, meanings: Mapping[str, str] = COLUMNS) -> dict[str, Any]:
-    """Row count, schema (with what the columns mean) and place, under Dagster's own keys."""
+def table_metadata(table: LakeTable, meanings: Mapping[str, str] = COLUMNS, rows: int | None = None) -> dict[str, Any]:
+    """Row count (counted unless it is known), schema (with what the columns mean) and place, under Dagster's own keys."""
     frame = table.read()
     return {
-        "dagster/row_count": frame.count(),
+        "dagster/row_count": frame.count() if rows is None else rows,
         "dagster/column_schema": column_schema(frame.schema, meanings),
         "dagster/table_name": table.name,
         "dagster/uri": table.path,

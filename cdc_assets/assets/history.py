@@ -149,7 +149,10 @@ def _results(
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
     table = lake.history(report.database, report.table)
     key = key_of(lake.feed, report.database, report.table)
-    metadata: dict[str, Any] = table_metadata(table, HISTORY) | {
+    reflected, chained = together(
+        lambda: changes_reflected(lake, report), lambda: intervals(table, report.since, report.changes)
+    )
+    metadata: dict[str, Any] = table_metadata(table, HISTORY, report.versions) | {
         "current_rows": report.current,
         "changes_applied": report.changes,
         "versions_opened": report.opened,
@@ -157,7 +160,6 @@ def _results(
         "values_quarantined": report.quarantined,
         "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
     }
-    reflected, chained = together(lambda: changes_reflected(lake, report), lambda: intervals(table, report.since))
     results = [check_result("conservation", key, reflected), check_result("history_intervals", key, chained)]
     version = data_version(table)
     if in_graph:

@@ -32,7 +32,7 @@ _U = TypeVar("_U")
 
 
 def together(one: Callable[[], _T], other: Callable[[], _U]) -> tuple[_T, _U]:
-    """Run two checks at once: on small tables each of them waits for Spark's planning most of its time."""
+    """Run two questions to Spark at once: on small tables each of them waits for its planning most of its time."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         later = pool.submit(one)
         second = other()

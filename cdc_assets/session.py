@@ -1,8 +1,10 @@
-"""The Spark settings that the pipeline runs under, and the session for those who run the core without Dagster."""
+"""The session: its Spark settings, how it evaluates expressions, and how to ask it two things at once."""
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -89,3 +91,15 @@ def spark_session(configured: Mapping[str, object] | None = None) -> SparkSessio
     for key, value in spark_settings(configured or {}).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+
+def together(one: Callable[[], _T], other: Callable[[], _U]) -> tuple[_T, _U]:
+    """Ask Spark two things at once: over small tables each of them waits for its planning most of its time."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        later = pool.submit(one)
+        second = other()
+        return later.result(), second

@@ -18,11 +18,11 @@ from cdc_assets.assets.common import Stopwatch, check_result, data_version, desc
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_decoded
 from cdc_assets.checks.type_mapping import check_types, unjudged
-from cdc_assets.checks.verdict import together
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols import carries_schemas
 from cdc_assets.protocols.decode import decode
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.session import together
 
 
 def key_of(name: str) -> AssetKey:

@@ -36,11 +36,11 @@ from cdc_assets.assets.common import (
 from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.history import intervals
-from cdc_assets.checks.verdict import together
 from cdc_assets.feeds import Feed
 from cdc_assets.history.apply import TableReport, apply, pending_tables
 from cdc_assets.lakehouse import Lakehouse, LakeTable
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.session import together
 
 
 def key_of(name: str, database: str, table: str) -> AssetKey:
@@ -149,9 +149,7 @@ def _results(
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
     table = lake.history(report.database, report.table)
     key = key_of(lake.feed, report.database, report.table)
-    reflected, chained = together(
-        lambda: changes_reflected(lake, report), lambda: intervals(table, report.since, report.changes)
-    )
+    reflected, chained = together(lambda: changes_reflected(lake, report), lambda: intervals(table, report.since))
     metadata: dict[str, Any] = table_metadata(table, HISTORY, report.versions) | {
         "current_rows": report.current,
         "changes_applied": report.changes,

@@ -4,25 +4,24 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.verdict import SHOWN, Verdict
-from cdc_assets.history.apply import BROADCAST_CHANGES, COPY
+from cdc_assets.history.apply import COPY
 from cdc_assets.lakehouse import LakeTable
 
 # What closes a version so that the next one need not begin where it ends.
 _ENDINGS = ("delete", "truncate", "drop", "rename")
 
 
-def intervals(table: LakeTable, since: int = 0, changes: int | None = None) -> Verdict:
+def intervals(table: LakeTable, since: int = 0) -> Verdict:
     """Check the versions that were open at `since` (commit_ts) or later.
 
     A version that ended before is passed over, and Delta passes over the files that hold only such versions; `since` 0
-    checks all. `changes`: about how many there have been since then, where that is known.
+    checks all.
     """
     alive = (F.col("_cdc_is_current") == F.lit(True)) | (F.col("_cdc_to_ts") >= since)
     versions = table.read().where(alive)
     if since:
         touched = versions.where((F.col("_cdc_from_ts") >= since) | (F.col("_cdc_to_ts") >= since)).select("_cdc_key")
-        few = changes is not None and changes <= BROADCAST_CHANGES
-        versions = versions.join(F.broadcast(touched) if few else touched, on="_cdc_key", how="left_semi")
+        versions = versions.join(touched, on="_cdc_key", how="left_semi")
     broken = violations(versions, ["_cdc_key", COPY] if COPY in versions.columns else ["_cdc_key"])
     rows = [r.asDict() for r in broken.limit(SHOWN).collect()]
     told = (

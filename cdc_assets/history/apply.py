@@ -27,7 +27,7 @@ from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols.events import TSO_LOGICAL_BITS, Kind
 from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, struct
-from cdc_assets.session import compile_for
+from cdc_assets.session import compile_for, together
 
 STAGE = "history"
 
@@ -123,24 +123,21 @@ def _plan(lake: Lakehouse, feed: Feed, due: Due) -> list[_Work]:
         return []
     after = min(a for a, _ in due.values())
     rows = lake.released_changes.read().where((F.col("release") > after) & (F.col("kind") == str(Kind.ROW)))
-    seen = (
-        rows.groupBy("database", "table", "release", "mysql_types")
-        .agg(
-            F.count("*").alias("changes"),
-            F.max("commit_ts").alias("commit_ts"),
-            F.min("commit_ts").alias("since"),
-            F.min("jdbc_types").alias("jdbc_types"),
-            F.max(F.size("key_columns")).alias("key_size"),
-        )
-        .collect()
+    groups = rows.groupBy("database", "table", "release", "mysql_types").agg(
+        F.count("*").alias("changes"),
+        F.max("commit_ts").alias("commit_ts"),
+        F.min("commit_ts").alias("since"),
+        F.min("jdbc_types").alias("jdbc_types"),
+        F.max(F.size("key_columns")).alias("key_size"),
     )
     shapes = (
         lake.table_schemas.read()
         .where(F.col("columns").isNotNull())
         .select("database", "table", "commit_ts", "columns")
     )
+    seen, described = together(groups.collect, shapes.collect)
     declared: dict[tuple[str, str], list[_Shape]] = {}
-    for s in sorted(shapes.collect(), key=lambda s: s["commit_ts"]):
+    for s in sorted(described, key=lambda s: s["commit_ts"]):
         held = declared.setdefault((s["database"], s["table"]), [])
         told = {c["name"].lower(): c["type"] for c in s["columns"]}
         if not held or held[-1][1] != told:  # a connector describes a table again and again

@@ -88,7 +88,7 @@ def chopped(draw: st.DrawFn) -> Chopped:
 
 
 @settings(
-    max_examples=3,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     database=None,

@@ -32,9 +32,16 @@ def _parsed(records: DataFrame, text: Column) -> DataFrame:
 
 def discard(rows: DataFrame) -> None:
     """Compute every row and every column, and write nothing."""
+    _as_spark_is(rows)
     rows.write.format("noop").mode("overwrite").save()
 
 
 def append(rows: DataFrame, path: Path) -> None:
     """A plain Delta append."""
+    _as_spark_is(rows)
     rows.write.format("delta").mode("append").save(str(path))
+
+
+def _as_spark_is(rows: DataFrame) -> None:
+    """Undo what the pipeline's stages leave behind in the session: they choose by the number of rows how Spark evaluates."""
+    rows.sparkSession.conf.unset("spark.sql.codegen.factoryMode")

@@ -5,6 +5,8 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cdc_assets.session import EVALUATION
+
 _RECORD = "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key STRING, value STRING"
 _ROW = "MAP<STRING, STRING>"
 _MESSAGE = (
@@ -44,4 +46,4 @@ def append(rows: DataFrame, path: Path) -> None:
 
 def _as_spark_is(rows: DataFrame) -> None:
     """Undo what the pipeline's stages leave behind in the session: they choose by the number of rows how Spark evaluates."""
-    rows.sparkSession.conf.unset("spark.sql.codegen.factoryMode")
+    rows.sparkSession.conf.unset(EVALUATION)

@@ -50,11 +50,13 @@ _JAVA_OPTIONS = [f"-Dorg.apache.avro.limits.{what}.maxLength={limit}" for what, 
 # that is gained back. (Measured: a run of 100 records took 5.3 s interpreted and 8.0 s compiled; decoding 100,000 records
 # in a new process took as long in both ways.)
 _WORTH_COMPILING = 50_000
+# The setting that says which.
+EVALUATION = "spark.sql.codegen.factoryMode"
 
 
 def compile_for(spark: SparkSession, rows: int) -> None:
     """Choose how Spark evaluates the expressions of the plans to come, which are over about `rows` rows."""
-    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if rows > _WORTH_COMPILING else "NO_CODEGEN")
+    spark.conf.set(EVALUATION, "FALLBACK" if rows > _WORTH_COMPILING else "NO_CODEGEN")
 
 
 def spark_settings(configured: Mapping[str, object]) -> dict[str, str]:

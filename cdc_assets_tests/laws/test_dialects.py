@@ -142,6 +142,7 @@ def scenario_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
             for path in streams.values():
                 chain.add(records_of(path))
             chain.run()
+            assert spark.conf.get(session.EVALUATION) == "NO_CODEGEN"  # what `test_compiled` compares with
             accounted_for(chain, config)
             done[config, apart] = chain
         return done[config, apart]
@@ -391,10 +392,9 @@ def test_compiled(
 ) -> None:
     """What Spark compiles for many rows gives the very histories that it gives where it interprets, for few."""
     interpreted = histories(scenario_of(stream.parent.name, stream.name).lake)
-    assert spark.conf.get("spark.sql.codegen.factoryMode") == "NO_CODEGEN"
     monkeypatch.setattr(session, "_WORTH_COMPILING", -1)
     compiled = histories(run(spark, tmp_path, stream).lake)
-    assert spark.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"
+    assert spark.conf.get(session.EVALUATION) == "FALLBACK"
     assert compiled == {table: interpreted[table] for table in compiled}
     assert any(compiled.values())
 

@@ -381,6 +381,8 @@ def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_o
     [
         TICDC / "canal-json_ext/types",
         TICDC / "open-protocol/types",
+        TICDC / "simple-avro/nopk_raw",
+        TICDC / "debezium_ext_noschema/types",
     ],
 )
 def test_compiled(

@@ -1,12 +1,10 @@
-"""The session: its Spark settings, how it evaluates expressions, and how to ask it two things at once."""
+"""The Spark session: its settings, and how it goes about few rows and many."""
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.jvm import ensure_jars
 
@@ -33,11 +31,13 @@ _DEFAULTS = {
     # Few, adaptive tasks: a run is small more often than not, and a task costs more than a thousand rows.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    # What a run counts while it writes would not be counted where this rule finds that nothing is to be written.
-    "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
     # Without it PySpark looks up the caller's line, and tells the JVM, at each call that builds an expression: five times as
     # slow (100 calls took 0.44 s with it, 0.15 s without), and a run builds some thousands.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # A hostile message may name a column twice.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # Of instants in the old form a file's footer tells no smallest and largest.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
@@ -47,19 +47,30 @@ _DEFAULTS = {
 # No row has more values, and no type more labels, than MySQL's 65,535 labels of an enum; and TiDB's largest row has 120 MB.
 _AVRO_LIMITS = {"collectionItems": 1 << 16, "string": 1 << 27, "bytes": 1 << 27}
 _JAVA_OPTIONS = [f"-Dorg.apache.avro.limits.{what}.maxLength={limit}" for what, limit in _AVRO_LIMITS.items()]
+# In any other zone Delta makes the list of a table's files anew at each commit.
+_JAVA_OPTIONS += ["-Duser.timezone=UTC"]
 
 
 # To generate and compile code for the expressions of its plans takes Spark a third of a small run; over more rows than this
 # that is gained back. (Measured: a run of 100 records took 5.3 s interpreted and 8.0 s compiled; decoding 100,000 records
 # in a new process took as long in both ways.)
-_WORTH_COMPILING = 50_000
-# The setting that says which.
-EVALUATION = "spark.sql.codegen.factoryMode"
+SMALL = 50_000
+_EVALUATION = "spark.sql.codegen.factoryMode"
 
 
-def compile_for(spark: SparkSession, rows: int) -> None:
-    """Choose how Spark evaluates the expressions of the plans to come, which are over about `rows` rows."""
-    spark.conf.set(EVALUATION, "FALLBACK" if rows > _WORTH_COMPILING else "NO_CODEGEN")
+def session_for(spark: SparkSession, rows: int) -> SparkSession:
+    """A session of its own for plans over about `rows` rows: interpreted where they are few, else compiled.
+
+    What is set in it is nobody else's, so that two stages, or two tables, can be at work at once.
+    """
+    session = spark.newSession()
+    session.conf.set(_EVALUATION, "FALLBACK" if rows > SMALL else "NO_CODEGEN")
+    return session
+
+
+def gathered(frame: DataFrame) -> DataFrame:
+    """Few rows in one task: what groups, joins or orders them then needs neither a shuffle nor further jobs."""
+    return frame.coalesce(1)
 
 
 def spark_settings(configured: Mapping[str, object]) -> dict[str, str]:
@@ -96,15 +107,3 @@ def spark_session(configured: Mapping[str, object] | None = None) -> SparkSessio
     for key, value in spark_settings(configured or {}).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-_T = TypeVar("_T")
-_U = TypeVar("_U")
-
-
-def together(one: Callable[[], _T], other: Callable[[], _U]) -> tuple[_T, _U]:
-    """Ask Spark two things at once: over small tables each of them waits for its planning most of its time."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        later = pool.submit(one)
-        second = other()
-        return later.result(), second

@@ -1,1 +1,1 @@
-"""Which events are released: watermarks, the release window, repeats, late events."""
+"""Which events are released: one interface, three gates behind it."""

@@ -3,43 +3,37 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cdc_assets.protocols.events import Op
+from cdc_assets.protocols.keys import key_of
+from cdc_assets.tables.change_events import Op
 
-IMAGE = [
-    "topic", "partition", "offset", "index", "source_ms", "key_columns", "before", "after", "mysql_types", "jdbc_types",
-    "schema_version", "table_id", "source",
+# What a change takes over from the event that tells its end state.
+STATE = [
+    "topic", "partition", "offset", "index", "source_ms", "key_columns", "after", "layout_id", "schema_version", "table_id",
+    "source",
 ]  # fmt: skip
+_DELETE, _INSERT, _UPDATE = str(Op.DELETE), str(Op.INSERT), str(Op.UPDATE)
 
 
-def key_of(image: Column, key_columns: Column) -> Column:
-    """The key's values out of a row image, as the text of a JSON array.
-
-    A table without a key is identified by the whole row, as the text of a JSON object of what is not NULL.
-
-    In: STRING (JSON object), ARRAY<STRING>. Out: STRING; null where there is no image.
-    """
-    # The parsed row is a lambda's argument, and so parsed once, not once a key column.
-    parsed = F.array(F.from_json(image, "MAP<STRING, STRING>"))
-    values = F.transform(parsed, lambda row: F.transform(key_columns, lambda c: F.try_element_at(row, c)))
-    # In an order of their own: the columns of an image that was put together stand in another order than the message's.
-    columns = F.transform(parsed, lambda row: F.filter(F.map_entries(row), lambda entry: entry["value"].isNotNull()))
-    whole = F.transform(columns, lambda entries: F.map_from_entries(F.array_sort(entries)))
-    key = F.when(F.size(key_columns) > 0, F.to_json(F.get(values, F.lit(0)))).otherwise(
-        F.to_json(F.get(whole, F.lit(0)))
+def with_keys(events: DataFrame) -> DataFrame:
+    """Fill in `key` and `key_before` where the message alone did not tell them, out of the images and `key_columns`."""
+    told, columns = F.col("key").isNotNull(), F.col("key_columns")
+    key = F.coalesce("key", key_of(F.coalesce("after", "before"), columns))
+    before = F.when(~told & (F.col("op") == _UPDATE), key_of(F.col("before"), columns))
+    return (
+        events.withColumn("_before", F.when(told, F.col("key_before")).otherwise(before))
+        .withColumn("key", key)
+        .withColumn("key_before", F.nullif("_before", F.col("key")))
+        .drop("_before")
     )
-    return F.when(image.isNotNull(), key)
 
 
 def pieces(events: DataFrame) -> DataFrame:
     """Split updates that change the key into the delete of the old and the insert of the new.
 
-    In: row events with `key_columns` filled in wherever the table has a key.
-    Out: the same columns and `key` STRING, `piece_op` STRING, `piece` INT (their order), `weight` INT: the pieces of one
+    In: row events with `key` and, where an update changed it, `key_before`.
+    Out: the same columns but `key_before`, and `piece_op` STRING, `piece` INT (their order), `weight` INT: the pieces of one
     event weigh 1 together.
     """
-    old_key, new_key = key_of(F.col("before"), F.col("key_columns")), key_of(F.col("after"), F.col("key_columns"))
-    keyed = events.withColumn("old_key", old_key).withColumn("new_key", new_key)
-    moved = (F.col("op") == str(Op.UPDATE)) & (F.col("old_key") != F.col("new_key"))
 
     def piece(key: Column, op: Column, weight: int) -> Column:
         # The piece that weighs comes last.
@@ -47,9 +41,11 @@ def pieces(events: DataFrame) -> DataFrame:
             key.alias("key"), op.alias("piece_op"), F.lit(weight).alias("piece"), F.lit(weight).alias("weight")
         )
 
-    both = F.array(piece(F.col("old_key"), F.lit(str(Op.DELETE)), 0), piece(F.col("new_key"), F.lit(str(Op.INSERT)), 1))
-    one = F.array(piece(F.coalesce("new_key", "old_key"), F.col("op"), 1))
-    return keyed.select("*", F.inline(F.when(moved, both).otherwise(one))).drop("old_key", "new_key")
+    both = F.array(piece(F.col("key_before"), F.lit(_DELETE), 0), piece(F.col("key"), F.lit(_INSERT), 1))
+    one = F.array(piece(F.col("key"), F.col("op"), 1))
+    split = F.inline(F.when(F.col("key_before").isNotNull(), both).otherwise(one))
+    kept = [c for c in events.columns if c not in {"key", "key_before"}]
+    return events.select(*kept, split)
 
 
 def number_copies(split: DataFrame) -> DataFrame:
@@ -63,73 +59,79 @@ def number_copies(split: DataFrame) -> DataFrame:
     passes = split.withColumn("rewound", rewound).withColumn("pass", F.sum("rewound").over(in_kafka))
     equal = Window.partitionBy("database", "table", "key", "commit_ts", "piece_op", "topic", "partition", "pass")
     copy = F.row_number().over(equal.orderBy("offset", "index"))
-    signed = F.when(F.col("piece_op") == str(Op.DELETE), -copy).otherwise(copy)
+    signed = F.when(F.col("piece_op") == _DELETE, -copy).otherwise(copy)
     return passes.withColumn("copy", F.when(F.size("key_columns") == 0, signed).otherwise(0)).drop("rewound", "pass")
+
+
+def with_copies(split: DataFrame, *, unkeyed: bool) -> DataFrame:
+    """`pieces` with `copy`; `unkeyed`: there may be tables without a key among them. Only their rows are numbered."""
+    if not unkeyed:
+        return split.withColumn("copy", F.lit(0))
+    whole_rows = F.size("key_columns") == 0
+    return split.where(~whole_rows).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(whole_rows)))
 
 
 def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
     """Collapse repeats, and, if `joined`, a delete and an insert of one key at one commit_ts into one update.
 
     In: `pieces` with `copy`. Out: one row per (database, table, key, copy, commit_ts), two where such a pair stays apart:
-    the coordinates and images of the piece that tells the end state (of several copies, the first in Kafka), `op`, `ordinal`
-    INT, `events` INT (how many events it stands for) and `repeats` BIGINT (how many copies were dropped).
+    `STATE` of the piece that tells the end state (of several copies, the first in Kafka), `op`, `ordinal` INT, `events` INT
+    (how many events it stands for) and `repeats` BIGINT (how many copies were dropped).
     """
-    image = F.struct(*IMAGE, F.col("piece_op").alias("op"), "weight")
+    state = F.struct(*STATE, F.col("piece_op").alias("op"), "weight")
     order = F.struct("topic", "partition", "offset", "index")
-    gone = F.col("piece_op") == str(Op.DELETE)
+    gone = F.col("piece_op") == _DELETE
     apart = [] if joined else [gone.alias("gone")]
     grouped = split.groupBy("database", "table", "key", "copy", "commit_ts", *apart).agg(
-        F.min_by(F.when(gone, image), F.when(gone, order)).alias("d"),
-        F.min_by(F.when(~gone, image), F.when(~gone, order)).alias("u"),
+        F.min_by(F.when(gone, state), F.when(gone, order)).alias("d"),
+        F.min_by(F.when(~gone, state), F.when(~gone, order)).alias("u"),
         F.sum("weight").alias("copies"),
     )
-    replaced = F.col("d").isNotNull() & (F.col("u.op") == str(Op.INSERT))
+    replaced = F.col("d").isNotNull() & (F.col("u.op") == _INSERT)
     events = F.coalesce(F.col("d.weight"), F.lit(0)) + F.coalesce(F.col("u.weight"), F.lit(0))
     end = F.coalesce("u", "d")
-    before = F.when(F.col("d").isNotNull(), F.col("d.before")).when(end["op"] == str(Op.UPDATE), F.col("u.before"))
     return grouped.select(
         "database",
         "table",
         "key",
         "commit_ts",
-        *[end[c].alias(c) for c in IMAGE if c not in {"before", "after"}],
-        F.when(replaced, str(Op.UPDATE)).otherwise(end["op"]).alias("op"),
-        before.alias("before"),
+        *[end[c].alias(c) for c in STATE if c != "after"],
+        F.when(replaced, _UPDATE).otherwise(end["op"]).alias("op"),
         F.col("u.after").alias("after"),
         # The delete of a pair comes first.
         F.when(F.col("copy") == 0, F.col("u").isNotNull().cast("int")).otherwise(F.col("copy")).alias("ordinal"),
         events.alias("events"),
-        (F.col("copies") - events).alias("repeats"),
+        (F.col("copies") - events).cast("bigint").alias("repeats"),
     )
 
 
-def kept(judged: DataFrame) -> DataFrame:
-    """The pieces that count, each a change of its own.
-
-    Without watermarks a run may end between any two records: a delete and an insert at one commit_ts stay two changes, as
-    they would be if a run ended between them (the chop law).
-
-    In: database, table, key, copy; `pieces` ARRAY<STRUCT>; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT>>, the indices of
-    those that count; `copies` and `unseen` INT (row events among all, and among those that came too late).
-    Out: as `net`, with `ordinal` INT: the place among the changes of the key in this run.
-    """
-    counted = F.aggregate("kept", F.lit(0), lambda n, k: n + F.get("pieces", k["at"])["weight"])
-    flat = judged.withColumn("repeats", F.col("copies") - F.col("unseen") - counted).select(
-        "database", "table", "key", "repeats", "pieces", F.posexplode("kept").alias("ordinal", "k")
-    )
-    piece = flat.withColumn("p", F.get("pieces", F.col("k.at")))
-    op = F.col("p.op")
-    return piece.select(
+def alone(events: DataFrame) -> DataFrame:
+    """Changes of events that are the only ones of their key at their time, and did not change it. Out: as `net`."""
+    deleted = F.col("op") == _DELETE
+    return events.select(
         "database",
         "table",
         "key",
-        F.col("k.commit_ts").alias("commit_ts"),
-        *[F.col(f"p.{c}").alias(c) for c in IMAGE if c not in {"before", "after"}],
-        op.alias("op"),
-        # Half of a change of the key has its event's other image, too.
-        F.when(op.isin(str(Op.DELETE), str(Op.UPDATE)), F.col("p.before")).alias("before"),
-        F.when(op != str(Op.DELETE), F.col("p.after")).alias("after"),
-        "ordinal",
-        F.col("p.weight").alias("events"),
-        F.when(F.col("ordinal") == 0, F.col("repeats")).otherwise(F.lit(0)).alias("repeats"),
+        "commit_ts",
+        *[F.col(c) for c in STATE if c != "after"],
+        "op",
+        "after",
+        F.when(deleted, F.lit(0)).otherwise(F.lit(1)).alias("ordinal"),
+        F.lit(1).alias("events"),
+        F.lit(0).cast("bigint").alias("repeats"),
     )
+
+
+def several(events: DataFrame, *by: str) -> DataFrame:
+    """The keys that have several pieces in one group of `by`, as hashes. Out: `group` BIGINT, each once.
+
+    Only these need be told apart, and only their images travel: most keys come once.
+    """
+    kept = events.select("database", "table", *by, F.explode(F.array_compact(F.array("key", "key_before"))).alias("key"))
+    groups = kept.groupBy(group_hash(*by).alias("group")).count()
+    return groups.where("count > 1").select("group")
+
+
+def group_hash(*by: str) -> Column:
+    """What `several` calls the group of an event."""
+    return F.xxhash64("database", "table", "key", *by)

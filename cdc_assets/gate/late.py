@@ -7,8 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.gate.changes import pieces
-from cdc_assets.lakehouse import LakeTable
-from cdc_assets.protocols.events import Kind
+from cdc_assets.session import gathered
 
 LATE_SAMPLE = 50
 
@@ -17,7 +16,7 @@ LATE_SAMPLE = 50
 class Late:
     """Row events that came after their time."""
 
-    repeated: int = 0  # feeds without watermarks only; with them it is what remains of the late ones
+    repeated: int = 0
     unseen: int = 0
     sample: list[dict[str, Any]] = field(default_factory=list)
 
@@ -25,25 +24,23 @@ class Late:
 NO_LATE = Late()
 
 
-def late_events(late: DataFrame, table: LakeTable) -> Late:
-    """How many late row events were never seen, and a sample of them; what was released before is read by commit_ts.
+def late_events(late: DataFrame, released: DataFrame) -> Late:
+    """Of row events below what was released, how many had been released, and how many were never seen, with a sample.
 
-    In: row events, `keyed`.
+    In: row events with `key` and `key_before`; the row changes released before, which hold those of the same times.
     """
-    split = pieces(late).where("weight = 1").persist()
-    try:
-        bounds = split.agg(F.min("commit_ts"), F.max("commit_ts")).head()
-        before = table.read().where((F.col("kind") == str(Kind.ROW)) & F.col("commit_ts").between(*bounds or (0, 0)))
-        change = ["database", "table", "key", "commit_ts"]
-        same = [F.col(f"late.{c}").eqNullSafe(F.col(f"released.{c}")) for c in change]
-        unseen = split.alias("late").join(before.select(*change).alias("released"), on=same, how="left_anti").persist()
-        shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
-        # A copy of a late event that was never seen is a repeat, not another event.
-        distinct = unseen.dropDuplicates([*change, "piece_op"])
-        sample = [r.asDict() for r in distinct.select(*shown).orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
-        return Late(unseen=distinct.count() if len(sample) == LATE_SAMPLE else len(sample), sample=sample)
-    finally:
-        split.unpersist()
+    split = pieces(late).where("weight = 1").localCheckpoint()
+    bounds = split.agg(F.min("commit_ts"), F.max("commit_ts"), F.count("*")).head() or (0, 0, 0)
+    change = ["database", "table", "key", "commit_ts"]
+    before = released.where(F.col("commit_ts").between(bounds[0], bounds[1])).select(*change)
+    same = [F.col(f"late.{c}").eqNullSafe(F.col(f"released.{c}")) for c in change]
+    unseen = split.alias("late").join(before.alias("released"), on=same, how="left_anti")
+    shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
+    # A copy of a late event that was never seen is a repeat, not another event.
+    distinct = unseen.dropDuplicates([*change, "piece_op"]).select(*shown).localCheckpoint()
+    count = distinct.count()
+    sample = [r.asDict() for r in gathered(distinct).orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
+    return Late(repeated=bounds[2] - count, unseen=count, sample=sample)
 
 
 def too_late(judged: DataFrame) -> Late:

@@ -10,12 +10,13 @@ and never end them. And events that an END counts are waited for only until each
 later transaction: what has not come by then was compacted away, or is in quarantine.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.protocols.events import Kind
+from cdc_assets.tables.change_events import Kind
 
 Bounds = dict[str, dict[str, int]]  # topic -> partition -> the first offset that is held back
 
@@ -32,35 +33,38 @@ def held_back(bounds: Bounds) -> Column:
     return held
 
 
-def bounds_of(candidates: DataFrame, every: DataFrame, known: set[tuple[str, str]]) -> tuple[Bounds, int]:
+class HeldBack(NamedTuple):
+    """What is held back: from which offset on, the lowest commit_ts of it, and the oldest batch; 0 where nothing is."""
+
+    bounds: Bounds
+    lowest: int
+    oldest: int
+
+
+def bounds_of(candidates: DataFrame, every: Callable[[], DataFrame], known: set[tuple[str, str]]) -> HeldBack:
     """How far the transactions are whole.
 
     Args:
         candidates: change events: those that are new, and those held back before; markers among them.
         every: all change events, for transactions of which only a part came again.
         known: the tables of which the feed has got events before; a marker may name others, which no topic of it carries.
-
-    Returns:
-        The bounds, and the lowest commit_ts of what they hold back (0 when nothing is).
     """
     rows = candidates.where(F.col("kind") == str(Kind.ROW))
     marks = candidates.where(F.col("kind") == str(Kind.TRANSACTION)).groupBy("transaction.id").agg(
         F.min("offset").alias("at"),
         F.max("offset").alias("last"),
         F.min_by(F.struct("topic", "partition"), "offset").alias("marked"),
+        F.min("batch").alias("batch"),
         F.max("transaction.collections").alias("collections"),
     )  # fmt: skip
     of_rows = rows.where(F.col("transaction.id").isNotNull()).select("transaction.id").distinct()
-    transactions = of_rows.join(marks, on="id", how="full").persist()
-    try:
-        return _bounds(transactions, rows, every, known)
-    finally:
-        transactions.unpersist()
+    transactions = of_rows.join(marks, on="id", how="full").localCheckpoint()
+    return _bounds(transactions, rows, every, known)
 
 
 def _bounds(
-    transactions: DataFrame, rows: DataFrame, every: DataFrame, known: set[tuple[str, str]]
-) -> tuple[Bounds, int]:
+    transactions: DataFrame, rows: DataFrame, every: Callable[[], DataFrame], known: set[tuple[str, str]]
+) -> HeldBack:
     ended = transactions.where("collections IS NOT NULL")
     newest = ended.agg(F.max("last")).head()
     last_end = newest[0] if newest and newest[0] is not None else -1
@@ -76,27 +80,28 @@ def _bounds(
         .where((F.col("present").isNotNull() | before) & (F.coalesce("found", F.lit(0)) < F.col("event_count")))
     )
     missing = [r.asDict() for r in lacking.select("id", "data_collection", "event_count", "at").collect()]
-    missing = [r for r in missing if not _seen(every, r)]
-    passed = _passed(transactions, rows, every) if missing else {}
+    missing = [r for r in missing if not _seen(every(), r)]
+    passed = _passed(transactions, rows, every()) if missing else {}
     waiting = [r["at"] for r in missing if passed.get(r["data_collection"], -1) <= r["at"]]
     # A transaction that has not ended, and after which none has.
     unended = F.col("collections").isNull() & (F.col("at").isNull() | (F.col("at") > F.lit(last_end)))
     first = min(waiting, default=None)
     late = unended if first is None else unended | (F.col("at") >= first)
-    behind = transactions.where(late).select("id", "at", "marked")
+    behind = transactions.where(late).select("id", "at", "marked", "batch")
     held = rows.join(behind.select("id"), on=F.col("transaction.id") == F.col("id"), how="left_semi")
     by_partition = held.groupBy("topic", "partition").agg(
-        F.min("offset").alias("offset"), F.min("commit_ts").alias("ts")
+        F.min("offset").alias("offset"), F.min("commit_ts").alias("ts"), F.min("batch").alias("batch")
     )
+    held_rows = by_partition.collect()
+    marked = behind.where("at IS NOT NULL").groupBy("marked").agg(F.min("at").alias("at"), F.min("batch").alias("batch"))
+    held_marks = marked.collect()
     bounds: Bounds = {}
-    lowest: list[int] = []
-    for r in by_partition.collect():
+    for r in held_rows:
         bounds.setdefault(r["topic"], {})[str(r["partition"])] = r["offset"]
-        lowest.append(r["ts"])
-    marked = behind.where("at IS NOT NULL").groupBy("marked").agg(F.min("at").alias("at"))
-    for r in marked.collect():
+    for r in held_marks:
         bounds.setdefault(r["marked"]["topic"], {})[str(r["marked"]["partition"])] = r["at"]
-    return bounds, min(lowest, default=0)
+    oldest = min((r["batch"] for r in [*held_rows, *held_marks]), default=0)
+    return HeldBack(bounds, min((r["ts"] for r in held_rows), default=0), oldest)
 
 
 def _table() -> Column:

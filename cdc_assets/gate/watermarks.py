@@ -1,9 +1,6 @@
 """How far each topic is complete."""
 
-from collections.abc import Mapping
-
-PartitionWatermarks = dict[str, dict[str, int | None]]  # topic -> partition -> largest watermark seen there
-Watermarks = dict[str, int]  # topic -> commit_ts; a topic that is held back altogether is absent
+from cdc_assets.tables.released_changes import PartitionWatermarks, Watermarks
 
 
 def merge(seen: PartitionWatermarks, new: PartitionWatermarks) -> PartitionWatermarks:
@@ -41,13 +38,3 @@ def topic_watermarks(seen: PartitionWatermarks, partitions: int | None, scope: s
 def advance(released: Watermarks, complete: Watermarks) -> Watermarks:
     """The watermarks to release up to: never lower than what has been released."""
     return dict(released) | {t: max(w, released.get(t, 0)) for t, w in complete.items()}
-
-
-def windows(previous: Mapping[str, int], watermarks: Mapping[str, int]) -> dict[tuple[int, int], list[str]]:
-    """Group the topics by their release window [previous watermark, watermark); empty windows are left out."""
-    grouped: dict[tuple[int, int], list[str]] = {}
-    for topic, watermark in sorted(watermarks.items()):
-        start = previous.get(topic, 0)
-        if start < watermark:
-            grouped.setdefault((start, watermark), []).append(topic)
-    return grouped

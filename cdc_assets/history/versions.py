@@ -4,10 +4,10 @@ The steps, each a frame: `timeline` (the open version of each key, and its chang
 changes), `versions` (from one boundary to the next). Before them, for tables without a key, `number_copies`.
 """
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from cdc_assets.protocols.events import Op
+from cdc_assets.tables.change_events import Op
 
 _DELETE = str(Op.DELETE)
 _INSERT = str(Op.INSERT)
@@ -50,14 +50,16 @@ def timeline(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
     """The changes of each key after its open version.
 
     In: changes with key, copy (0 in tables with a key), commit_ts, release, ordinal, op, row STRUCT, topic, partition,
-    offset; open versions with key, copy, commit_ts (their from) and row.
-    Out: key, copy, commit_ts, release, ordinal, op (null: the open version), row, topic, partition, offset.
+    offset; open versions with key, copy, commit_ts (their from), op, row, topic, partition, offset, and `rest` STRUCT: what
+    they have beside `row`.
+    Out: key, copy, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, `standing` BOOLEAN: an open version.
     """
     columns = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
-    standing = open_versions.select(
-        "key", "copy", "commit_ts", F.lit(0).cast("bigint").alias("release"), F.lit(0).alias("ordinal"), "row"
+    standing = open_versions.withColumns(
+        {"release": F.lit(0).cast("bigint"), "ordinal": F.lit(0), "standing": F.lit(True)}
     )
-    return changes.select(*columns).unionByName(standing, allowMissingColumns=True)
+    new = changes.select(*columns, F.lit(False).alias("standing"))
+    return new.unionByName(standing.select(*columns, "standing", "rest"), allowMissingColumns=True)
 
 
 def boundaries(line: DataFrame) -> DataFrame:
@@ -66,11 +68,11 @@ def boundaries(line: DataFrame) -> DataFrame:
     An insert where there is a row is an update: Open Protocol may not tell the two apart, and sources repeat themselves.
     """
     by_key = _chain()
-    state = F.struct(F.coalesce(F.col("op") != _DELETE, F.lit(True)).alias("exists"), "row")
-    before = F.lag(state).over(by_key)
+    exists = F.col("standing") | (F.col("op") != _DELETE)
+    before = F.lag(F.struct(exists.alias("exists"), "row")).over(by_key)
     existed = F.coalesce(before["exists"], F.lit(False))
     same = existed & before["row"].eqNullSafe(F.col("row"))
-    changes = F.when(F.col("op").isNull(), F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)
+    changes = F.when(F.col("standing"), F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)
     op = F.when(existed & (F.col("op") == _INSERT), str(Op.UPDATE)).otherwise(F.col("op"))
     return line.withColumns({"changes": changes, "op": op}).where("changes").drop("changes")
 
@@ -78,19 +80,15 @@ def boundaries(line: DataFrame) -> DataFrame:
 def versions(bounds: DataFrame) -> DataFrame:
     """Each boundary that is not a deletion lasts until the next one of its key.
 
-    In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open). An open version of
-    before (op null) that stays open is left out: nothing is to be done about it.
+    In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open); open versions of before
+    that stay open are among them.
     """
     by_key = _chain()
     closed_by = F.when(F.lead("op").over(by_key) == _DELETE, _DELETE).otherwise(F.lit("update"))
     to_ts = F.lead("commit_ts").over(by_key)
     lasting = bounds.withColumn("to_ts", to_ts).withColumn("closed_by", F.when(to_ts.isNotNull(), closed_by))
-    return lasting.where(_touched() & (F.coalesce(F.col("op"), F.lit("")) != _DELETE))
+    return lasting.where(F.col("standing") | (F.col("op") != _DELETE))
 
 
 def _chain() -> WindowSpec:
     return Window.partitionBy("key", "copy").orderBy(*_ORDER)
-
-
-def _touched() -> Column:
-    return F.col("op").isNotNull() | F.col("to_ts").isNotNull()

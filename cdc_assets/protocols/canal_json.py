@@ -6,15 +6,24 @@ statement. What else differs between the dialects is told from the message: whet
 columns or the changed ones, how many rows `data` holds.
 """
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
-from cdc_assets.quarantine import Reason
-from cdc_assets.schema import conform
+from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.quarantine import Reason
+
+if TYPE_CHECKING:
+    from cdc_assets.checks.observations import Rules
 
 # One parse of the whole message. Objects under STRING come out as their own JSON text.
 _MESSAGE = (
@@ -26,15 +35,51 @@ _MESSAGE = (
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
 
-def decode(raw: DataFrame, feed: Feed) -> DataFrame:
-    """Decode records of `raw_records` into rows of `events.SCHEMA`; every record gives at least one.
+class CanalJson(Protocol):
+    """Canal-JSON, with and without TiCDC's extension, and official Canal's flat messages."""
 
-    In: topic, partition, offset, batch, timestamp, value BINARY. A record that cannot be decoded becomes one event of
-    kind `undecodable` with its `reason`. UPDATE and DELETE have the row as it was in `before`: DELETE's is in the
-    message's `data`; UPDATE's is `old` laid over `data`, as `old` may hold all columns or only the changed ones.
-    """
-    if feed.claim_check:
-        raw = claim(raw, feed.protocol, feed.claim_check, ["topic", "partition", "offset"])
+    name = "canal-json"
+    dialect = "canal-json"
+
+    def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
+        """How its messages are wrapped."""
+        return ENVELOPE
+
+    def watermarks(self, feed: Feed) -> Watermarks:
+        """Only TiCDC's extension has any."""
+        return Watermarks.ALWAYS if feed.tidb_extension else Watermarks.NEVER
+
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
+        """Decode records; a message of Canal's may hold several rows.
+
+        UPDATE and DELETE have the row as it was in `before`: DELETE's is in the message's `data`; UPDATE's is `old` laid over
+        `data`, as `old` may hold all columns or only the changed ones.
+        """
+        if feed.claim_check:
+            raw = claim(raw, ENVELOPE, feed.claim_check, ["topic", "partition", "offset"])
+        return decode(raw, extended=feed.tidb_extension)
+
+    def layout_of(self, sample: Mapping[str, Any]) -> str:
+        """`[[column, type], ...]`, in the order of the codes, which is the table's: `mysqlType` has none."""
+        types, order = json.loads(sample["layout"])["types"], json.loads(sample["jdbc_types"] or "{}")
+        return json.dumps([[name, types[name]] for name in [*order, *(n for n in types if n not in order)] if types.get(name)])
+
+    def columns(self, layout: str) -> Sequence[WireColumn]:
+        """The columns of a layout, as `layout_of` writes it."""
+        return [WireColumn(name, text) for name, text in json.loads(layout)]
+
+    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+        """Types and codes as the document's tables pair them; without the extension also as Canal itself does."""
+        from cdc_assets.checks import jdbc_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+
+        return jdbc_codes.rules(frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"}))
+
+
+ENVELOPE = Envelope(claim=("value", "$._tidb.claimCheckLocation"))
+
+
+def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
+    """Decode the messages. `extended`: the feed's messages have `_tidb`."""
     text = F.col("value").cast("string")
     message = raw.select(
         "topic",
@@ -45,7 +90,7 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "value",
         parse(text, _MESSAGE).alias("parsed"),
     )
-    judged = message.withColumn("reason", _reason(text, extended=feed.tidb_extension))
+    judged = message.withColumn("reason", _reason(text, extended=extended))
     events = judged.select(
         "*", F.posexplode_outer(F.when(F.col("reason").isNull(), F.col("parsed.m.data"))).alias("index", "data")
     )
@@ -60,23 +105,46 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     row = ~undecodable & ~ddl & ~watermark & ~statement
     op = F.when(row, _op())
     old = F.try_element_at("parsed.m.old", F.col("index") + 1)
+    index = F.coalesce(F.col("index"), F.lit(0))
+    key_columns = F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))
     decoded = {
-        "index": F.coalesce(F.col("index"), F.lit(0)),
+        "index": index,
+        "record_bytes": record_bytes(F.col("value"), index),
         "kind": kind,
         "op": op,
         "database": F.when(~watermark, F.col("parsed.m.database")),
         "table": F.when(~watermark, F.nullif(F.col("parsed.m.table"), F.lit(""))),
         "commit_ts": _position(),
         "source_ms": F.col("parsed.m.es"),
-        "key_columns": F.when(row, F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))),
+        "key_columns": F.when(row, key_columns),
         "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), _overlay(F.col("data"), old)),
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
-        "mysql_types": F.when(row, F.col("parsed.m.mysqlType")),
+        "layout": F.when(row, layout_text(key_columns, F.col("parsed.m.mysqlType"))),
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
         "ddl_type": F.when(~undecodable & ddl, F.col("parsed.m.type")),
         "ddl_statement": F.when(~undecodable & (ddl | statement), F.col("parsed.m.sql")),
     }
-    return conform(events, SCHEMA, decoded)
+    place = ["topic", "partition", "offset", "batch", "record_timestamp", "reason"]
+    return completed(events.select(*place, *[value.alias(name) for name, value in decoded.items()]))
+
+
+def layout_text(key_columns: Column, mysql_type: Column) -> Column:
+    """The layout of a message, `{"key": [names], "types": {column: type}}`: one text for all messages that say the same.
+
+    TiCDC writes the columns of `mysqlType` in another order each time.
+    """
+    # {"a":"int","b":"text"} -> a":"int and b":"text: entries end with a text, and a quote within one has a backslash.
+    entries = F.split(F.substring(mysql_type, F.lit(3), F.length(mysql_type) - 4), '","')
+    sorted_text = F.concat(F.lit('{"'), F.array_join(F.sort_array(entries), '","'), F.lit('"}'))
+    # But where a name or a label may look like the border between two, or a type is null.
+    doubtful = mysql_type.rlike(_DOUBTFUL)
+    parsed = F.array_sort(F.map_entries(F.from_json(mysql_type, "MAP<STRING, STRING>")))
+    types = F.when(doubtful, F.to_json(F.map_from_entries(parsed), {"ignoreNullFields": "false"})).otherwise(sorted_text)
+    return F.concat(F.lit('{"key":'), F.to_json(key_columns), F.lit(',"types":'), types, F.lit("}"))
+
+
+# A label's quote; a comma that ends a name or a type; a value that is no text.
+_DOUBTFUL = r"""'|,"[:,}]|":[^"]"""
 
 
 def _is_ddl() -> Column:
@@ -93,7 +161,7 @@ def _is_statement() -> Column:
 
 def _position() -> Column:
     """The commit_ts, or what a watermark says; without the TiDB extension the source's milliseconds as a TSO."""
-    commit_ts = F.coalesce(F.col("parsed.m._tidb.commitTs"), F.shiftleft("parsed.m.es", TSO_LOGICAL_BITS))
+    commit_ts = F.coalesce(F.col("parsed.m._tidb.commitTs"), tso.from_milliseconds(F.col("parsed.m.es")))
     return F.when(_is_watermark(), F.col("parsed.m._tidb.watermarkTs")).otherwise(commit_ts)
 
 

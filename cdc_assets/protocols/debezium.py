@@ -6,14 +6,25 @@ transaction markers, and heartbeats; which of them a record is, its fields tell,
 Debezium output has the same form, with a `commit_ts` in `source` and watermarks (`op` m).
 """
 
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.mysql_types.debezium import DECIMAL, UNTOLD, Field, default_field, layout, mysql_text
+from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
+from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
-from cdc_assets.quarantine import Reason
-from cdc_assets.schema import conform
+from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.quarantine import Reason
+
+if TYPE_CHECKING:
+    from cdc_assets.checks.observations import Rules
 
 _SOURCE = (
     "STRUCT<connector: STRING, ts_ms: BIGINT, snapshot: STRING, db: STRING, `table`: STRING, server_id: BIGINT, "
@@ -38,12 +49,89 @@ _TICDC = "TiCDC"
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 
 
-def decode(raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG001 -- every decoder has the same signature
-    """Decode records of `raw_records` into rows of `events.SCHEMA`, one for every record.
+# The text of a value whose type nobody tells is all that is known of it.
+_ANY = parse_type("longtext")
 
-    In: topic, partition, offset, batch, timestamp, key BINARY, value BINARY, headers. A record that cannot be decoded
-    becomes one event of kind `undecodable` with its `reason`.
-    """
+
+class Debezium(Protocol):
+    """The connectors for MySQL and MariaDB, and TiCDC's output of the same form."""
+
+    name = "debezium"
+    dialect = "debezium"
+    order = Order.PLACE
+    # Runs before the first watermark, which tells that TiCDC wrote the stream, have kept such pairs apart.
+    joins_pairs = False
+    carries_schemas = True
+    marks_transactions = True
+
+    def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
+        """How its messages are wrapped."""
+        return Envelope()
+
+    def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
+        """Only TiCDC's output has any."""
+        return Watermarks.IF_SHOWN
+
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG002
+        """Decode records, one event each."""
+        return decode(raw)
+
+    def columns(self, layout_text: str) -> Sequence[WireColumn]:  # type: ignore[override]
+        """The fields of the row's schema, or the columns' names where there is none."""
+        return [WireColumn(f.name, f, guessed=f.semantic == UNTOLD) for f in layout(layout_text)]
+
+    def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
+        """What the feeds file or the schema changes say, where the field may stand for that; else what the field says."""
+        known = _parsed(override or declared)
+        field = _field(column, known)
+        return _ANY if field.semantic == UNTOLD else field.resolve(known)
+
+    def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:
+        """A value as MySQL prints it. Without a schema only its JSON type tells what it is in which setting of decimals."""
+        if column.guessed and mysql_type == _ANY:
+            return value
+        field = _field(column, mysql_type)
+        text = mysql_text(value, field, mysql_type)
+        if not column.guessed or field.semantic != DECIMAL:
+            return text
+        number = mysql_text(value, Field(column.name, "double", "double"), mysql_type)
+        is_number = F.col("after").rlike(rf'[{{,]"\Q{json.dumps(column.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]')
+        return F.when(is_number, number).when(value.rlike(_PLAIN_DECIMAL), value).otherwise(text)
+
+    def normal_key(self, key: Column, layout_column: Column) -> Column:  # type: ignore[override]
+        """The fractions of TIMESTAMPs in one form: 3.5 pads those of the binlog, and not those of a snapshot."""
+        padded = r'("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:(\.[0-9]*[1-9])0+|\.0+)Z"'
+        # names alone: no schema
+        may_be = layout_column.contains("ZonedTimestamp") | layout_column.startswith('["')
+        return F.when(key.contains('Z"') & may_be, F.regexp_replace(key, padded, '$1$2Z"')).otherwise(key)
+
+    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+        """Semantic types that may stand for the column's type."""
+        from cdc_assets.checks import connect_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+
+        return connect_types.rules(known)
+
+
+_PLAIN_DECIMAL = r"^-?[0-9]+[.][0-9]+\z"
+
+
+def _parsed(text: str | None) -> MySQLType | None:
+    try:
+        return parse_type(text) if text else None
+    except UnknownType:
+        return None
+
+
+def _field(column: WireColumn, known: MySQLType | None) -> Field:
+    """What the message says of a column; where it says nothing, what a connector with the default settings would."""
+    field = column.said
+    if not isinstance(field, Field):
+        raise TypeError(f"{field!r} is no field of Debezium's")
+    return default_field(column.name, known) if field.semantic == UNTOLD else field
+
+
+def decode(raw: DataFrame) -> DataFrame:
+    """Decode the records."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
     parsed = raw.select(
         "topic",
@@ -74,18 +162,19 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG001 -- every de
     milliseconds = _milliseconds()
     decoded = {
         "index": F.lit(0),
+        "record_bytes": record_bytes(F.col("value")),
         "kind": kind,
         "op": op,
         "database": F.when(placed, F.coalesce(F.nullif("e.source.db", F.lit("")), "e.databaseName")),
         "table": F.when(placed, F.nullif("e.source.table", F.lit(""))),
-        "commit_ts": F.coalesce("e.source.commit_ts", F.shiftleft(milliseconds, TSO_LOGICAL_BITS)),
+        "commit_ts": F.coalesce("e.source.commit_ts", tso.from_milliseconds(milliseconds)),
         "source_ms": milliseconds,
         "key_columns": F.when(row, _key_columns()),
         "key_changed_to": F.when(row, _header(_NEW_KEY)),
         "key_changed_from": F.when(row, _header(_OLD_KEY)),
         "before": F.when(op.isin(str(Op.UPDATE), str(Op.DELETE)), F.col("e.before")),
         "after": F.when(op != str(Op.DELETE), F.col("e.after")),
-        "mysql_types": F.when(row, _layout()),
+        "layout": F.when(row, _layout()),
         "table_schemas": F.when(ddl & F.col("e.tableChanges").startswith("["), F.col("e.tableChanges")),
         "ddl_type": F.when(ddl & (F.col("e.op") == _TRUNCATE), F.lit("TRUNCATE")),
         "ddl_statement": F.when(ddl, _statement()),
@@ -108,7 +197,8 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG001 -- every de
             ),
         ),
     }
-    return conform(judged, SCHEMA, decoded)
+    place = ["topic", "partition", "offset", "batch", "record_timestamp", "reason"]
+    return completed(judged.select(*place, *[value.alias(name) for name, value in decoded.items()]))
 
 
 def _from_ticdc() -> Column:

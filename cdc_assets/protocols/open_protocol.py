@@ -6,19 +6,26 @@ lengths are 8 bytes each, big-endian. An event's `t` says what it is: a row, a D
 the watermark.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets import tso
 from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag
-from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
+from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
-from cdc_assets.quarantine import Reason
-from cdc_assets.schema import conform
+from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.quarantine import Reason
+
+if TYPE_CHECKING:
+    from cdc_assets.checks.observations import Rules
 
 VERSION = 1
 # A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
@@ -31,24 +38,68 @@ _EVENT_VALUE = f"STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STR
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 
 
-def decode(raw: DataFrame, feed: Feed) -> DataFrame:
-    """Decode records of `raw_records` into rows of `events.SCHEMA`; every record gives at least one.
+# The key begins with the protocol's version.
+_ENVELOPE = Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl"))
 
-    In: topic, partition, offset, batch, timestamp, key BINARY, value BINARY. A record whose frames do not fit together
-    becomes one event of kind `undecodable`, with the byte position in `detail`; an event that cannot be decoded becomes
-    one such event, and its neighbours in the record stay what they are.
-    """
-    place = ["topic", "partition", "offset", "batch", "record_timestamp"]
+
+class OpenProtocol(Protocol):
+    """TiCDC's Open Protocol."""
+
+    name = "open-protocol"
+    dialect = "open-protocol"
+    events_a_record = 16  # TiCDC's max-batch-size by default
+
+    def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
+        """How its messages are wrapped."""
+        return _ENVELOPE
+
+    def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
+        """Resolved events."""
+        return Watermarks.ALWAYS
+
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
+        """Decode records of one event or many.
+
+        A record whose frames do not fit together becomes one event of kind `undecodable`, with the byte position in
+        `detail`; an event that cannot be decoded becomes one such event, and its neighbours in the record stay what they are.
+        """
+        events = _events(raw)
+        if feed.claim_check:
+            events = claim(events, _ENVELOPE, feed.claim_check, ["topic", "partition", "offset", "index"])
+        return decode(events)
+
+    def columns(self, layout: str) -> Sequence[WireColumn]:
+        """The columns of a layout, `{column: {"t": code, "f": flags}}`; one that is always NULL has no type."""
+        told = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
+        return [WireColumn(name, text) for name, text in told.items() if text is not None]
+
+    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+        """Codes, flags and values as the document's tables have them."""
+        from cdc_assets.checks import open_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+
+        return open_codes.rules()
+
+
+_PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "size"]
+
+
+def _events(raw: DataFrame) -> DataFrame:
+    """Cut records into their events. Out: `_PLACE`, error STRING, index INT, key BINARY, value BINARY."""
     framed = raw.select(
-        *place[:4], F.col("timestamp").alias("record_timestamp"), _frames(F.col("key"), F.col("value")).alias("framed")
+        *_PLACE[:4],
+        F.col("timestamp").alias("record_timestamp"),
+        record_bytes(F.col("value")).alias("size"),
+        _frames(F.col("key"), F.col("value")).alias("framed"),
     )
-    cut = framed.select(*place, "framed.error", F.posexplode_outer("framed.events").alias("index", "event"))
-    events = cut.select(*place, "error", F.coalesce("index", F.lit(0)).alias("index"), "event.key", "event.value")
-    if feed.claim_check:
-        events = claim(events, feed.protocol, feed.claim_check, ["topic", "partition", "offset", "index"])
+    cut = framed.select(*_PLACE, "framed.error", F.posexplode_outer("framed.events").alias("index", "event"))
+    return cut.select(*_PLACE, "error", F.coalesce("index", F.lit(0)).alias("index"), "event.key", "event.value")
+
+
+def decode(events: DataFrame) -> DataFrame:
+    """Decode events. In: `_events`."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
     parsed = events.select(
-        *place,
+        *_PLACE,
         "error",
         "index",
         "value",
@@ -69,24 +120,25 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     row, ddl = fine & (t == _ROW), fine & (t == _DDL)
     deleted, updated = F.col("v.m.d").isNotNull(), F.col("v.m.p").isNotNull()
     op = F.when(deleted, str(Op.DELETE)).when(updated, str(Op.UPDATE)).otherwise(str(Op.INSERT))
+    types = F.transform_values("image", lambda _, c: F.struct(c["t"].alias("t"), _flags(c).alias("f")))
     decoded = {
         "kind": kind,
+        "record_bytes": F.when(F.col("index") == 0, F.col("size")),
         "op": F.when(row, op),
         "database": F.col("k.m.scm"),
         "table": F.nullif(F.col("k.m.tbl"), F.lit("")),
         "commit_ts": F.col("k.m.ts"),
-        "source_ms": F.shiftright("k.m.ts", TSO_LOGICAL_BITS),
+        "source_ms": tso.to_milliseconds(F.col("k.m.ts")),
         "key_columns": F.when(row, _key_columns(F.col("image"), F.col("handle"))),
         "before": F.when(row & deleted, _text(F.col("v.m.d"))).when(row & updated, _before()),
         "after": F.when(row & ~deleted, _text(F.col("v.m.u"))),
-        "mysql_types": F.when(
-            row, F.to_json(F.transform_values("image", lambda _, c: F.struct(c["t"].alias("t"), _flags(c).alias("f"))))
-        ),
+        "layout": F.when(row, F.to_json(types)),
         "ddl_type": F.when(ddl, _ddl_type()),
         "ddl_statement": F.when(ddl, F.col("v.m.q")),
         "detail": F.col("error"),
     }
-    return conform(judged, SCHEMA, decoded)
+    place = [*_PLACE[:-1], "index", "reason"]
+    return completed(judged.select(*place, *[value.alias(name) for name, value in decoded.items()]))
 
 
 def _int64(data: Column, at: Column) -> Column:

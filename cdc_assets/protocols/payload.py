@@ -5,17 +5,15 @@
 file: `{"key": base64, "value": base64}`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from types import MappingProxyType
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from cdc_assets.protocols import simple_avro
+from cdc_assets.protocols.base import Envelope
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 # No compressed value is larger unpacked: Kafka's own limits are far below.
@@ -24,39 +22,8 @@ _VARINT_BYTES = 5
 LENGTH_BYTES = 8  # of the numbers in Open Protocol's frames
 
 
-class Envelope(NamedTuple):
-    """How a protocol wraps its messages.
-
-    Attributes:
-        key: bytes of a record's key that stand before the (first) event's key.
-        value: bytes of a record's value that stand before the (first) event's JSON text. Where there are any, they are its
-            length: each event has one, and is compressed by itself.
-        plain: what an uncompressed value begins with, where that is not a JSON object.
-        claim: where an event names its claim-check file: the field, and the JSON path in it.
-    """
-
-    key: int
-    value: int
-    claim: tuple[str, str]
-    plain: tuple[bytes, ...] = ()
-
-
-# By wire format (`Feed.wire`).
-ENVELOPES: Mapping[str, Envelope] = MappingProxyType(
-    {
-        "canal-json": Envelope(key=0, value=0, claim=("value", "$._tidb.claimCheckLocation")),
-        "simple": Envelope(key=0, value=0, claim=("value", "$.claimCheckLocation")),
-        "simple-avro": Envelope(key=0, value=0, claim=("value", ""), plain=simple_avro.BEGINNINGS),
-        # The key begins with the protocol's version.
-        "open-protocol": Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl")),
-        "debezium": Envelope(key=0, value=0, claim=("value", "")),
-    }
-)
-
-
-def packed(value: Column, protocol: str) -> Column:
+def packed(value: Column, envelope: Envelope) -> Column:
     """Whether a BINARY value may be compressed: it does not begin as the protocol's messages do. BOOLEAN, never NULL."""
-    envelope = ENVELOPES[protocol]
     if envelope.plain:
         beginning = F.substring(value, F.lit(1), F.lit(len(envelope.plain[0])))
         return F.coalesce((F.length(value) > 0) & ~beginning.isin(*map(F.lit, envelope.plain)), F.lit(False))
@@ -67,10 +34,10 @@ def packed(value: Column, protocol: str) -> Column:
     return F.coalesce((F.length(begins) > 0) & ~plain & ~blank, F.lit(False))
 
 
-def unpack(messages: DataFrame, protocol: str) -> DataFrame:
+def unpack(messages: DataFrame, envelope: Envelope) -> DataFrame:
     """Decompress the values that are compressed; what is not, or cannot be, stays. In and out: value BINARY, and more."""
-    compressed = packed(F.col("value"), protocol)
-    one = _unpacked_frames if ENVELOPES[protocol].value else _unpacked
+    compressed = packed(F.col("value"), envelope)
+    one = _unpacked_frames if envelope.value else _unpacked
     opened = messages.where(compressed).mapInArrow(partial(_unpack_batches, one), messages.schema)
     return messages.where(~compressed).unionByName(opened)
 
@@ -112,7 +79,9 @@ def _unpacked_frames(value: bytes) -> bytes:
     return bytes(out)
 
 
-def claim(events: DataFrame, protocol: str, folder: str, place: list[str], pointer: Column | None = None) -> DataFrame:
+def claim(
+    events: DataFrame, envelope: Envelope, folder: str, place: list[str], pointer: Column | None = None
+) -> DataFrame:
     """Put the messages that lie in `folder` (any URI that Spark reads) in the place of those that only point to them.
 
     A file is matched by its base name; it holds a record of one event. An event whose file is not there stays as it is.
@@ -120,7 +89,7 @@ def claim(events: DataFrame, protocol: str, folder: str, place: list[str], point
     In and out: an event a row, out of its envelope: key BINARY, value BINARY, the columns `place` that tell it from others,
     and more. `pointer` is where an event's file is, STRING or NULL; without it, what stands in the event's JSON text.
     """
-    spark, envelope = events.sparkSession, ENVELOPES[protocol]
+    spark = events.sparkSession
     if pointer is None:
         field, path = envelope.claim
         name = path.rsplit(".", 1)[-1]
@@ -147,7 +116,7 @@ def claim(events: DataFrame, protocol: str, folder: str, place: list[str], point
     )
     ahead = {"key": envelope.key, "value": envelope.value}
     bare = {f"claimed_{part}": F.substr(part, F.lit(1 + before)) for part, before in ahead.items()}
-    claimed = places.join(unpack(files, protocol).withColumns(bare).drop("key", "value"), on="name").drop("name")
+    claimed = places.join(unpack(files, envelope).withColumns(bare).drop("key", "value"), on="name").drop("name")
     joined = events.join(F.broadcast(claimed), on=place, how="left")
     arrived = {part: F.coalesce(f"claimed_{part}", part) for part in ahead}
     return joined.withColumns(arrived).drop(*bare)

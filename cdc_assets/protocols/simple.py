@@ -4,17 +4,26 @@ A row says which version of its table's schema it was written under, and nothing
 in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keeps.
 """
 
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets import tso
 from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols import simple_avro
-from cdc_assets.protocols.events import SCHEMA, TSO_LOGICAL_BITS, Kind, Op, name_too_long
+from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
-from cdc_assets.quarantine import Reason
-from cdc_assets.schema import conform
+from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.quarantine import Reason
+
+if TYPE_CHECKING:
+    from cdc_assets.checks.observations import Rules
 
 VERSION = 1
 
@@ -51,19 +60,52 @@ _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 _DDL_TYPES = ["CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"]
 
 
-def decode(raw: DataFrame, feed: Feed) -> DataFrame:
-    """Decode records of `raw_records` into rows of `events.SCHEMA`, one for each record.
+_ENVELOPE = Envelope(claim=("value", "$.claimCheckLocation"))
+_AVRO_ENVELOPE = Envelope(plain=simple_avro.BEGINNINGS)
 
-    In: topic, partition, offset, batch, timestamp, value BINARY. A record that cannot be decoded becomes one event of
-    kind `undecodable` with its `reason`. Rows have `schema_version` and `table_id`; ddl and bootstrap events have
-    `table_schemas`, and of the first of them `schema_version` and `table_id`. A bootstrap has no position (its commitTs
-    means nothing), a ddl without a schema no table. Both encodings give the same images, values as text; of Avro,
-    `wire_types` keeps each value's branch.
-    """
-    avro = feed.encoding == "avro"
-    if feed.claim_check:
-        pointer = simple_avro.claim_check(F.col("value")) if avro else None
-        raw = claim(raw, feed.wire, feed.claim_check, ["topic", "partition", "offset"], pointer)
+
+class Simple(Protocol):
+    """TiCDC's Simple Protocol, in JSON and in Avro."""
+
+    name = "simple"
+    dialect = "simple"
+    numbers_schemas = True
+    carries_schemas = True
+
+    def envelope(self, feed: Feed) -> Envelope:
+        """How its messages are wrapped."""
+        return _AVRO_ENVELOPE if feed.encoding == "avro" else _ENVELOPE
+
+    def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
+        """WATERMARK messages."""
+        return Watermarks.ALWAYS
+
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
+        """Decode records, one event each.
+
+        Rows have `schema_version` and `table_id`; ddl and bootstrap events have `table_schemas`, and of the first of them
+        `schema_version` and `table_id`. A bootstrap has no position (its commitTs means nothing), a ddl without a schema no
+        table. Both encodings give the same images, values as text; of Avro, `wire_types` keeps each value's branch.
+        """
+        avro = feed.encoding == "avro"
+        if feed.claim_check:
+            pointer = simple_avro.claim_check(F.col("value")) if avro else None
+            raw = claim(raw, self.envelope(feed), feed.claim_check, ["topic", "partition", "offset"], pointer)
+        return decode(raw, avro=avro)
+
+    def columns(self, layout: str) -> Sequence[WireColumn]:
+        """The columns of a table's schema, `[{"name": .., "type": ..}, ..]`."""
+        return [WireColumn(c["name"], c["type"]) for c in json.loads(layout)]
+
+    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+        """Values as the schema that the row names prescribes."""
+        from cdc_assets.checks import simple_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+
+        return simple_types.rules(known)
+
+
+def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
+    """Decode the messages."""
     messages = (_of_avro if avro else _of_json)(raw.withColumn("record_timestamp", F.col("timestamp")))
     judged = messages.withColumn("reason", F.coalesce(_unreadable(), F.col("broken"), _wrong()))
     fine, kind = F.col("reason").isNull(), _kind()
@@ -73,14 +115,17 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
     named = F.coalesce("tableSchema", "preTableSchema")
     decoded = {
         "index": F.lit(0),
+        "record_bytes": record_bytes(F.col("value")),
         "kind": F.when(fine, kind).otherwise(str(Kind.UNDECODABLE)),
         "op": F.when(row, _op()),
         "database": F.when(row, F.col("database")).otherwise(named["schema"]),
         "table": F.when(row, F.col("table")).otherwise(named["table"]),
         "commit_ts": F.when(~bootstrap, F.col("commitTs")),
-        "source_ms": F.when(~bootstrap, F.shiftright("commitTs", TSO_LOGICAL_BITS)),
+        "source_ms": F.when(~bootstrap, tso.to_milliseconds(F.col("commitTs"))),
         "before": F.when(row, F.col("old")),
         "after": F.when(row, F.col("data")),
+        # The schema that it names is the layout of a row.
+        "layout_id": F.when(row, F.xxhash64("database", "table", "tableID", "schemaVersion")),
         "wire_types": F.when(row, F.col("branches")),
         "ddl_type": F.when(ddl, F.col("type")),
         "ddl_statement": F.when(ddl, F.col("sql")),
@@ -88,7 +133,8 @@ def decode(raw: DataFrame, feed: Feed) -> DataFrame:
         "table_id": F.when(row, F.col("tableID")).otherwise(named["tableID"]),
         "table_schemas": F.when((ddl | bootstrap) & named.isNotNull(), F.to_json(carried)),
     }
-    return conform(judged, SCHEMA, decoded)
+    place = [c for c in _PLACE if c != "value"]
+    return completed(judged.select(*place, "reason", *[value.alias(name) for name, value in decoded.items()]))
 
 
 _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]

@@ -1,39 +1,120 @@
 """A Kafka broker's own account of its topics: which there are, with how many partitions, and which offsets they have.
 
-Kafka's Java client does the asking, on the JVM of Spark or a small one of its own, so that one set of `kafka.*` options
-serves here and in Spark's reader. What such an option holds may be a secret, and no message shows it.
+A feed's `kafka.*` options are those of Kafka's Java client, which Spark reads with. Here they are translated for librdkafka,
+which needs no JVM; where one has no counterpart there, the Java client is asked instead. What an option holds may be a
+secret, and no message shows it.
 """
 
-import contextlib
-import os
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-
-import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from typing import Self
 
 from cdc_assets.feeds import Kafka
-from cdc_assets.jvm import ensure_jars, java
-from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
+from cdc_assets.sources.offsets import Place, Snapshot
 
-_PREFIX = "kafka."
+PREFIX = "kafka."
 _SHOWN = "***"
-# How long a topic that was just created or deleted may be known to some of the brokers only.
-_SETTLING_SECONDS = 10
-# What the client library's classes need beside the jars of `cdc_assets.jvm`, of the jars that pyspark brings along.
-_BESIDE_THE_CLIENT = ("slf4j-api-*.jar", "lz4-java-*.jar", "snappy-java-*.jar", "zstd-jni-*.jar", "jackson-*.jar")
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
+
+# Options that say nothing of how to connect: none is a secret, and none matters to who asks for offsets alone.
+_OF_READING = frozenset(
+    {
+        "allow.auto.create.topics", "check.crcs", "client.dns.lookup", "client.rack", "connections.max.idle.ms",
+        "default.api.timeout.ms", "enable.metrics.push", "exclude.internal.topics", "fetch.max.bytes", "fetch.max.wait.ms",
+        "fetch.min.bytes", "group.id", "group.instance.id", "heartbeat.interval.ms", "max.partition.fetch.bytes",
+        "max.poll.interval.ms", "max.poll.records", "metadata.max.age.ms", "receive.buffer.bytes",
+        "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms", "retry.backoff.ms",
+        "send.buffer.bytes", "session.timeout.ms", "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)  # fmt: skip
+# Those that librdkafka has under the same name, or another, and that are no secrets.
+_SAME = {
+    "bootstrap.servers": "bootstrap.servers",
+    "client.id": "client.id",
+    "isolation.level": "isolation.level",
+    "sasl.mechanism": "sasl.mechanism",
+    "security.protocol": "security.protocol",
+    "ssl.cipher.suites": "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+}
+_SECRETS = {
+    "ssl.key.password": "ssl.key.password",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+}
+_LOGIN = re.compile(
+    r"\s*org\.apache\.kafka\.common\.security\.(plain\.PlainLoginModule|scram\.ScramLoginModule)\s+required\s+(?P<rest>.*?);\s*",
+    re.DOTALL,
+)
+_LOGIN_FIELD = re.compile(r'\s*(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 class BrokerError(RuntimeError):
     """The broker did not answer, or not with what was asked for."""
+
+
+class UnknownTopicError(BrokerError):
+    """A topic is not there any more, or not yet everywhere."""
+
+
+class Broker(ABC):
+    """A connection to the brokers of one feed; a context manager.
+
+    Raises:
+        BrokerError: from every method, when the broker does not answer, or refuses.
+    """
+
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+    @abstractmethod
+    def reads(self, topic: str) -> bool:
+        """Whether the feed reads a topic of this name."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
+
+    @abstractmethod
+    def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
+        """Per partition the offset of the first record at or after the instant; -1 where there is none."""
+
+    @abstractmethod
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Create topics, name -> number of partitions, with the broker's own settings for the rest."""
+
+
+def broker_of(kafka: Kafka) -> Broker:
+    """A connection: without a JVM where the feed's options allow it."""
+    from cdc_assets.sources.java_broker import JavaBroker  # noqa: PLC0415 -- either implements this module's interface
+    from cdc_assets.sources.librdkafka_broker import LibrdkafkaBroker  # noqa: PLC0415
+
+    return JavaBroker(kafka) if needs_java(kafka) else LibrdkafkaBroker(kafka)
+
+
+def needs_java(kafka: Kafka) -> str:
+    """Why only Kafka's Java client can be asked; empty where it need not."""
+    try:
+        translated(kafka)
+        re.compile(kafka.topic_pattern or "")
+    except Untranslatable as error:
+        return f"librdkafka has no counterpart of {error}"
+    except re.error:
+        return "topic_pattern is a regular expression of Java's alone"
+    return ""
+
+
+class Untranslatable(ValueError):  # noqa: N818 -- it is caught, and never shown as an error
+    """An option that librdkafka has no counterpart of; its name."""
 
 
 def options(kafka: Kafka) -> dict[str, str]:
@@ -42,156 +123,56 @@ def options(kafka: Kafka) -> dict[str, str]:
     Records of transactions that were aborted are not read, unless the feed says so itself.
     """
     return {
-        f"{_PREFIX}bootstrap.servers": kafka.bootstrap_servers,
-        f"{_PREFIX}isolation.level": "read_committed",
+        f"{PREFIX}bootstrap.servers": kafka.bootstrap_servers,
+        f"{PREFIX}isolation.level": "read_committed",
     } | {name: value.get_secret_value() for name, value in kafka.options.items()}
 
 
-def censored(text: str, jvm: Any, kafka: Kafka) -> str:  # noqa: ANN401 -- py4j's view of a JVM
-    """The text without what may be a secret in the feed's options: those that Kafka does not know to be none."""
-    known = jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configDef().configKeys()
+def translated(kafka: Kafka) -> dict[str, str]:
+    """The options as librdkafka has them, secrets and all: never to be shown.
+
+    Raises:
+        Untranslatable: it has no counterpart of one.
+    """
+    given = {name.removeprefix(PREFIX): value for name, value in options(kafka).items()}
+    pem = {store: given.pop(f"ssl.{store}.type", "").upper() == "PEM" for store in ("truststore", "keystore")}
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        if name in _SAME:
+            found[_SAME[name]] = value
+        elif name in _SECRETS:
+            found[_SECRETS[name]] = value
+        elif name == "sasl.jaas.config":
+            found |= _login(value)
+        elif name == "ssl.truststore.location" and pem["truststore"]:
+            found["ssl.ca.location"] = value
+        elif name not in _OF_READING:
+            raise Untranslatable(f"{PREFIX}{name}")
+    if found.get("ssl.endpoint.identification.algorithm") == "":
+        found["ssl.endpoint.identification.algorithm"] = "none"
+    return found
+
+
+def _login(jaas: str) -> dict[str, str]:
+    """User and password out of a JAAS configuration of PLAIN or SCRAM."""
+    login = _LOGIN.fullmatch(jaas)
+    if not login:
+        raise Untranslatable(f"{PREFIX}sasl.jaas.config as it is")
+    found, rest = {}, login["rest"]
+    for name, value in _LOGIN_FIELD.findall(rest):
+        found[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", value)
+    if len(found) != 2 or _LOGIN_FIELD.sub("", rest).strip():
+        raise Untranslatable(f"{PREFIX}sasl.jaas.config as it is")
+    return found
+
+
+def censored(text: str, kafka: Kafka) -> str:
+    """The text without what may be a secret in the feed's options: those that are not known to be none."""
     for name, value in kafka.options.items():
-        definition = known.get(name.removeprefix(_PREFIX))
-        if definition is not None and definition.type().toString() != "PASSWORD":
+        if name.removeprefix(PREFIX) in _OF_READING | _SAME.keys():
             continue
         secret = value.get_secret_value()
         # A JAAS configuration has its secrets in quotes, and a message may have one of them.
         for part in sorted({secret, *re.findall(r'"([^"]+)"', secret)}, key=len, reverse=True):
             text = text.replace(part, _SHOWN)
     return text
-
-
-@contextlib.contextmanager
-def client_jvm() -> Iterator[Any]:
-    """A small JVM with Kafka's client alone, for those who have no Spark session; it ends with the context."""
-    beside = Path(pyspark.__file__).parent / "jars"
-    jars = [*ensure_jars(), *(jar for name in _BESIDE_THE_CLIENT for jar in beside.glob(name))]
-    port, token = launch_gateway(
-        classpath=os.pathsep.join(map(str, jars)),
-        javaopts=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-        java_path=java(),
-        enable_auth=True,
-        die_on_exit=True,
-    )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
-    try:
-        yield gateway.jvm
-    finally:
-        gateway.shutdown()
-
-
-class _UnknownTopicError(BrokerError):
-    """A topic is not there any more, or not yet everywhere."""
-
-
-class Broker:
-    """A connection to the brokers of one feed; a context manager.
-
-    Raises:
-        BrokerError: from every method, when the broker does not answer, or refuses.
-    """
-
-    def __init__(self, jvm: Any, kafka: Kafka) -> None:  # noqa: ANN401 -- py4j's view of a JVM
-        self._jvm, self._kafka = jvm, kafka
-        self._isolation = options(kafka)[f"{_PREFIX}isolation.level"].upper()
-
-    def __enter__(self) -> Self:
-        given = self._jvm.java.util.HashMap()
-        for name, value in options(self._kafka).items():
-            given.put(name.removeprefix(_PREFIX), value)
-        pattern = self._kafka.topic_pattern
-        self._pattern: Any = None
-        if pattern is not None:
-            self._pattern = self._asked(lambda: self._jvm.java.util.regex.Pattern.compile(pattern))
-        self._admin = self._asked(lambda: self._jvm.org.apache.kafka.clients.admin.AdminClient.create(given))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._admin.close(self._jvm.java.time.Duration.ofSeconds(5))
-
-    def reads(self, topic: str) -> bool:
-        """Whether the feed reads a topic of this name."""
-        if self._pattern is None:
-            return topic in (self._kafka.topics or ())
-        return bool(self._pattern.matcher(topic).matches())
-
-    def snapshot(self) -> Snapshot:
-        """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
-        topics, until = self._topics(), time.monotonic() + _SETTLING_SECONDS
-        while True:
-            places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
-            try:
-                earliest, latest = (self._offsets(places, which) for which in ("earliest", "latest"))
-            except _UnknownTopicError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-                earliest = None
-            # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
-            again = self._topics()
-            if again == topics and earliest is not None:
-                break
-            topics = again
-        bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
-        for place in places:
-            bounds[place.topic][place.partition] = Bounds(earliest[place], latest[place])
-        return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
-
-    def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
-        """Per partition the offset of the first record at or after the instant; -1 where there is none."""
-        return self._offsets(places, "forTimestamp", int(instant.timestamp() * 1000))
-
-    def create(self, topics: Mapping[str, int]) -> None:
-        """Create topics, name -> number of partitions, with the broker's own settings for the rest."""
-        wanted = self._jvm.java.util.ArrayList()
-        for name, partitions in topics.items():
-            empty = self._jvm.java.util.Optional.empty()
-            wanted.add(
-                self._jvm.org.apache.kafka.clients.admin.NewTopic(
-                    name, self._jvm.java.util.Optional.of(partitions), empty
-                )
-            )
-        self._asked(lambda: self._admin.createTopics(wanted).all().get())
-        self.snapshot()  # returns when they can be used
-
-    def _topics(self) -> dict[str, tuple[str | None, int]]:
-        """The feed's topics that are there: name -> id and number of partitions."""
-        listed = self._asked(lambda: self._admin.listTopics().listings().get())
-        names = self._jvm.java.util.ArrayList()
-        for topic in self._jvm.java.util.ArrayList(listed):
-            if self.reads(topic.name()):
-                names.add(topic.name())
-        described = self._asked(lambda: self._admin.describeTopics(names).allTopicNames().get())
-        found = {}
-        for name in sorted(described):
-            topic_id = described[name].topicId().toString()
-            found[name] = (None if topic_id == _NO_ID else topic_id, described[name].partitions().size())
-        return found
-
-    def _offsets(self, places: Iterable[Place], which: str, *arguments: int) -> dict[Place, int]:
-        admin = self._jvm.org.apache.kafka.clients.admin
-        asked, at = self._jvm.java.util.HashMap(), {}
-        for place in places:
-            at[place] = self._jvm.org.apache.kafka.common.TopicPartition(place.topic, place.partition)
-            asked.put(at[place], getattr(admin.OffsetSpec, which)(*arguments))
-        levels = self._jvm.org.apache.kafka.common.IsolationLevel
-        chosen = self._asked(lambda: admin.ListOffsetsOptions(levels.valueOf(self._isolation)))
-        found = self._asked(lambda: self._admin.listOffsets(asked, chosen).all().get())
-        return {place: found.get(partition).offset() for place, partition in at.items()}
-
-    def _asked(self, ask: Any) -> Any:  # noqa: ANN401 -- whatever the client answers
-        try:
-            return ask()
-        except Py4JJavaError as error:
-            cause = error.java_exception
-            while cause.getCause() is not None:
-                cause = cause.getCause()
-            told = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
-        except PySparkException as error:  # into which pyspark turns some of Java's own
-            told = str(error).strip().splitlines()[0]
-        # Outside the except block: the exception has the client's own words, and must not be chained.
-        kind = _UnknownTopicError if told.startswith("UnknownTopicOrPartitionException") else BrokerError
-        raise kind(
-            f"Kafka at {self._kafka.bootstrap_servers}: {censored(told, self._jvm, self._kafka)} "
-            "(look at source.kafka in the feeds file, and whether the broker is up)"
-        )

@@ -1,9 +1,6 @@
 """Spark schemas as Python values: readable without a running session, which `StructType.fromDDL` needs."""
 
-from collections.abc import Mapping
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,6 +18,11 @@ STRING, BINARY, BOOLEAN = StringType(), BinaryType(), BooleanType()
 INT, BIGINT, TIMESTAMP = IntegerType(), LongType(), TimestampType()
 
 
+def column(name: str, data_type: DataType, meaning: str) -> StructField:
+    """A nullable column; what it means becomes Delta's comment, and the description that Dagster shows."""
+    return StructField(name, data_type, metadata={"comment": meaning})
+
+
 def struct(**fields: DataType) -> StructType:
     """A STRUCT of nullable fields, in the order given."""
     return StructType([StructField(name, data_type) for name, data_type in fields.items()])
@@ -31,12 +33,6 @@ def array(element: DataType) -> ArrayType:
     return ArrayType(element)
 
 
-def conform(frame: DataFrame, schema: StructType, given: Mapping[str, Column]) -> DataFrame:
-    """Bring a frame into a schema: each column from `given`, else the frame's own, else NULL."""
-    have = set(frame.columns)
-    return frame.select(
-        *[
-            given.get(f.name, F.col(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
-            for f in schema
-        ]
-    )
+def conform(frame: DataFrame, schema: StructType) -> DataFrame:
+    """Bring a frame into a schema: its columns by name, in the schema's order and types; one that it lacks is NULL."""
+    return frame.to(schema)

@@ -1,12 +1,13 @@
-"""The quarantine: what could not be read, decoded or typed, with its coordinates and what to do about it."""
+"""quarantine: what could not be read, decoded or typed, with its coordinates, a reason, and what to do about it."""
 
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from cdc_assets.lakehouse import LakeTable, next_sequence
-from cdc_assets.schema import BIGINT, BINARY, INT, STRING, conform, struct
+from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, column
+from cdc_assets.tables.table import Definition
 
 
 class Reason(StrEnum):
@@ -79,66 +80,44 @@ MESSAGES = {
     Reason.ZERO_DATE: "MySQL allows this date, no calendar does; the column is NULL in the history.",
 }
 
-# `stage` and `batch` say who put the row here, and in which step: raw batch (ingest, decode) or release (history).
-SCHEMA = struct(
-    stage=STRING,
-    batch=BIGINT,
-    reason=STRING,
-    message=STRING,
-    topic=STRING,
-    partition=INT,
-    offset=BIGINT,
-    index=INT,
-    file=STRING,
-    line=BIGINT,
-    database=STRING,
-    table=STRING,
-    column=STRING,
-    key=BINARY,
-    value=BINARY,
-)
 
+@dataclass(frozen=True, kw_only=True)
+class QuarantineCursor(Cursor):
+    """What is in quarantine.
 
-def message_of(reason: Column) -> Column:
-    """STRING reason code -> STRING message; NULL for NULL."""
-    table = F.create_map(*[F.lit(str(each)) for pair in MESSAGES.items() for each in pair])
-    return F.try_element_at(table, reason)
-
-
-def shape(rows: DataFrame, stage: str) -> DataFrame:
-    """Bring rows that have `reason`, maybe a `detail`, and any other columns of `SCHEMA` into that schema."""
-    message = message_of(F.col("reason"))
-    if "detail" in rows.columns:
-        message = F.concat_ws(" ", message, F.concat(F.lit("("), F.col("detail"), F.lit(")")))
-    return conform(rows, SCHEMA, {"stage": F.lit(stage), "message": message})
-
-
-def add(table: LakeTable, rows: DataFrame, stage: str, after: int, through: int) -> int:
-    """Append the rows of `stage` for the batches in (after, through] that are not there yet; return how many.
-
-    Called before the stage itself commits those batches, so a run that dies in between and one that repeats the work
-    find the rows already there, and rows that a retry sees for the first time are still taken in.
+    Attributes:
+        rows: how many rows, after this commit.
+        reasons: reason -> how many of them.
     """
-    already = table.read().where((F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through))
-    identity = [
-        "batch",
-        "reason",
-        "topic",
-        "partition",
-        "offset",
-        "index",
-        "file",
-        "line",
-        "database",
-        "table",
-        "column",
-    ]
-    same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in identity]
-    missing = shape(rows, stage).alias("new").join(already.alias("old"), on=same, how="left_anti").coalesce(1).persist()
-    try:
-        count = missing.count()
-        if count:
-            table.append(missing, {"sequence": next_sequence(table.cursor())})
-    finally:
-        missing.unpersist()
-    return count
+
+    rows: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+QUARANTINE = Definition(
+    columns=StructType(
+        [
+            column("stage", STRING, "Which stage put the row here: ingest, decode or history."),
+            column("batch", BIGINT, "In which step: the raw batch; of a row of stage history, the release."),
+            column("reason", STRING, f"Why it could not be used: {', '.join(Reason)}."),
+            column("message", STRING, "Why it could not be used, and what to do about it."),
+            column("topic", STRING, "The Kafka record's topic."),
+            column("partition", INT, "The Kafka record's partition."),
+            column("offset", BIGINT, "The Kafka record's offset."),
+            column("index", INT, "The event's place in its record, from 0."),
+            column("file", STRING, "Snapshot file of a line that is no record."),
+            column("line", BIGINT, "Number of that line."),
+            column("database", STRING, "The source's database."),
+            column("table", STRING, "The source's table."),
+            column("column", STRING, "The source's column."),
+            column("key", BINARY, "The Kafka record's key, byte for byte."),
+            column(
+                "value",
+                BINARY,
+                "The Kafka record's value, byte for byte; of a line that is no record, the line; of a value, its text.",
+            ),
+        ]
+    ),
+    cursor=QuarantineCursor,
+    statistics=("stage", "batch", "reason"),
+)

@@ -1,10 +1,5 @@
 """The stage table_schemas: what is known of each source table, from DDL statements and from schemas that messages carry.
 
-Two kinds of rows. The DDL log and its outcome: one row for every statement and table that it touches, with the table's
-whole shape from that commit_ts on; where the message carries the table's schema, that is its shape, else what the SQL
-says. And, for protocols whose rows name their schema by number (Simple), the *numbered schemas*: each (database, table,
-table_id, schema_version) that any message carried, once, whichever message that was.
-
 The table is small, and a pure function of the set of statements and schemas: whenever a new one arrives, all statements
 are applied again in commit order, so that it does not matter in which order or how often they came.
 """
@@ -14,46 +9,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import Column as SparkColumn
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import Lakehouse, next_sequence
 from cdc_assets.mysql_types.ddl import Column, TableSchema, apply_ddl
 from cdc_assets.mysql_types.debezium import Described, described_tables
 from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import UnknownType, parse_type
-from cdc_assets.protocols import numbers_schemas
-from cdc_assets.protocols.events import Kind
-from cdc_assets.schema import BIGINT, BOOLEAN, INT, STRING, array, struct
-
-SCHEMA = struct(
-    commit_ts=BIGINT,
-    topic=STRING,
-    partition=INT,
-    offset=BIGINT,
-    ddl_type=STRING,
-    ddl_statement=STRING,
-    # the session's database when the statement ran, and the table that the row is about (null: none)
-    default_database=STRING,
-    database=STRING,
-    table=STRING,
-    # null: the table is gone, or the statement could not be read (`error` says why)
-    columns=array(struct(name=STRING, type=STRING, nullable=BOOLEAN, default=STRING, generated=BOOLEAN)),
-    primary_key=array(STRING),
-    key_columns=array(STRING),
-    error=STRING,
-    # of a numbered schema, which has no statement; its commit_ts is its version, a TSO
-    table_id=BIGINT,
-    schema_version=BIGINT,
-    # of a statement: the schemas that its message carries, as `events.SCHEMA` has them
-    table_schemas=STRING,
-)
+from cdc_assets.protocols import protocol_of
+from cdc_assets.session import gathered, session_for
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
 
 _STATEMENT = [
     "commit_ts", "topic", "partition", "offset", "ddl_type", "ddl_statement", "default_database", "table_schemas"
 ]  # fmt: skip
+_PLACE = ["topic", "partition", "offset"]
 _NUMBERED = ["database", "table", "table_id", "schema_version"]
 
 Numbered = tuple[str, str, int, int]  # the values of `_NUMBERED`
@@ -69,64 +44,89 @@ class SchemasReport:
     schemas: int = 0  # numbered schemas new in this run
 
 
-def learn(lake: Lakehouse, feed: Feed) -> SchemasReport:
-    """Apply the DDL and bootstrap events of the event batches that are not learnt yet: one commit, none without any.
+class Schemas:
+    """Learns from the DDL and bootstrap events that are not learnt yet."""
 
-    Raises:
-        ConcurrentRunError: another run learnt them meanwhile.
-    """
-    table = lake.table_schemas
-    table.create(SCHEMA)
-    cursor = table.cursor() or {"sequence": 0, "batch": 0}
-    through = (lake.change_events.cursor() or {"batch": 0})["batch"]
-    if through <= cursor["batch"]:
-        return SchemasReport()
-    events = lake.change_events.read().where(F.col("batch") > cursor["batch"])
-    ddl = events.where(F.col("kind") == str(Kind.DDL))
-    new = [r.asDict() for r in ddl.withColumn("default_database", F.col("database")).select(*_STATEMENT).collect()]
-    bootstraps = _bootstraps(events) if numbers_schemas(feed) else []
-    if not new and not bootstraps:
-        return SchemasReport()
-    present = [r.asDict(recursive=True) for r in table.read().collect()]
-    known = [{c: r[c] for c in _STATEMENT} for r in present if r["ddl_statement"] is not None]
-    numbered = {_number(r): r for r in present if r["schema_version"] is not None}
-    carrying = [*bootstraps, *new] if numbers_schemas(feed) else []
-    arrived = {_number(r): r for message in carrying for r in _numbered(message)}
-    added = {number: row for number, row in arrived.items() if number not in numbered}
-    advanced = {"sequence": next_sequence(cursor), "batch": through}
-    if not new and not added:
-        table.append(table.read().limit(0), advanced)  # bootstraps come again and again: read them once
-        return SchemasReport(tables=_known(present))
-    rows = [*numbered.values(), *added.values(), *outcome([*known, *new])]
-    frame = lake.spark.createDataFrame(rows, SCHEMA).coalesce(1)
-    with table.transaction(advanced):
-        frame.write.format("delta").mode("overwrite").save(table.path)
-    known_statements = {_identity(s) for s in known}
-    return SchemasReport(
-        statements=len({_identity(s) for s in new} - known_statements),
-        tables=_known(rows),
-        errors=[r for r in rows if r["error"] and _identity(r) not in known_statements],
-        schemas=len(added),
-    )
+    name = "table_schemas"
+
+    def due(self, lake: Lakehouse, feed: Feed) -> bool:
+        """Whether there are such events."""
+        return bool(_new_events(lake, feed, _cursor(lake).batch))
+
+    def idle(self, lake: Lakehouse) -> SchemasReport:
+        """The report of a run that finds nothing new."""
+        return SchemasReport(tables=_known(lake.schema_rows()))
+
+    def run(self, lake: Lakehouse, feed: Feed) -> SchemasReport:
+        """Learn from them: one commit.
+
+        Raises:
+            ConcurrentRunError: another run learnt them meanwhile.
+        """
+        cursor = _cursor(lake)
+        files = _new_events(lake, feed, cursor.batch)
+        if not files:
+            return self.idle(lake)
+        new, bootstraps = _statements(lake, files, cursor.batch), _bootstraps(lake, files, cursor.batch)
+        present = lake.schema_rows()
+        known = [{c: r[c] for c in _STATEMENT} for r in present if r["ddl_statement"] is not None]
+        numbered = {_number(r): r for r in present if r["schema_version"] is not None}
+        carrying = [*bootstraps, *new] if protocol_of(feed).numbers_schemas else []
+        arrived = {_number(r): r for message in carrying for r in _numbered(message)}
+        added = {number: row for number, row in arrived.items() if number not in numbered}
+        rows = [*numbered.values(), *added.values(), *outcome([*known, *new])] if new or added else []
+        spark = session_for(lake.spark, len(rows))
+        frame = gathered(spark.createDataFrame(rows, TABLE_SCHEMAS.columns))
+        advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=max(f.high["batch"] for f in files))
+        if rows:
+            lake.table_schemas.overwrite(frame, advanced)
+        else:  # bootstraps come again and again: read them once
+            lake.table_schemas.append(frame, advanced)
+        known_statements = {_identity(s) for s in known}
+        return SchemasReport(
+            statements=len({_identity(s) for s in new} - known_statements),
+            tables=_known(rows or present),
+            errors=[r for r in rows if r["error"] and _identity(r) not in known_statements],
+            schemas=len(added),
+        )
 
 
-def numbered_schemas(lake: Lakehouse) -> DataFrame:
-    """The numbered schemas of a feed, for `schema_of` to look rows up in.
+def _cursor(lake: Lakehouse) -> SchemasCursor:
+    return lake.table_schemas.cursor() or SchemasCursor(sequence=0)
 
-    Out: database, table, schema_version, `schemas` MAP<BIGINT, STRUCT<key_columns ARRAY<STRING>, mysql_types STRING>> by
-    table_id.
-    """
-    types = F.transform("columns", lambda c: F.struct(c["name"].alias("name"), c["type"].alias("type")))
-    schema = F.struct("key_columns", F.to_json(F.map_from_entries(types)).alias("mysql_types"))
-    rows = lake.table_schemas.read().where(F.col("schema_version").isNotNull())
-    entries = F.collect_list(F.struct(F.col("table_id"), schema))
-    return rows.groupBy("database", "table", "schema_version").agg(F.map_from_entries(entries).alias("schemas"))
+
+def _new_events(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:
+    """The files with DDL and bootstrap events of later batches."""
+    kinds = [Kind.DDL, Kind.BOOTSTRAP] if protocol_of(feed).numbers_schemas else [Kind.DDL]
+    log = lake.change_events.log()
+    files = [f for kind in kinds for f in log.files(kind=str(kind))] if log else []
+    return [f for f in files if f.high["batch"] > after]
+
+
+def _statements(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
+    """The new statements. Out: `_STATEMENT`."""
+    files = [f for f in files if f.partition["kind"] == Kind.DDL]
+    columns = [c for c in _STATEMENT if c != "default_database"]
+    found = lake.change_events.fetch(files, *columns, "database", "batch").to_pylist()
+    return [{c: r.get(c) for c in columns} | {"default_database": r["database"]} for r in found if r["batch"] > after]
+
+
+def _bootstraps(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
+    """The different schemas among new bootstrap events, each under its first record."""
+    files = [f for f in files if f.partition["kind"] == Kind.BOOTSTRAP]
+    rows = lake.change_events.fetch(files, *_PLACE, *_NUMBERED, "table_schemas", "batch")
+    if not rows.num_rows:
+        return []
+    rows = rows.filter(pc.greater(rows["batch"], after)).sort_by([(c, "ascending") for c in _PLACE])
+    kept = [*_PLACE, "table_schemas"]
+    first = rows.group_by(_NUMBERED, use_threads=False).aggregate([(c, "first") for c in kept])
+    return [{c: r[f"{c}_first"] for c in kept} | {"ddl_type": None} for r in first.to_pylist()]
 
 
 def carried_schemas(events: DataFrame, known: DataFrame | None) -> list[dict[str, Any]]:
     """The numbered schemas in `known` (rows of table_schemas) and those that DDL and bootstrap events carry, each once.
 
-    Out: rows of `SCHEMA`.
+    Out: rows of table_schemas.
     """
     carrying = events.where(F.col("table_schemas").isNotNull())
     found = carrying.groupBy("table_schemas").agg(F.min(F.struct("topic", "partition", "offset")).alias("at")).collect()
@@ -137,27 +137,9 @@ def carried_schemas(events: DataFrame, known: DataFrame | None) -> list[dict[str
     return list({_number(row): row for row in reversed(rows)}.values())
 
 
-def schema_of(schemas: SparkColumn, table_id: SparkColumn) -> SparkColumn:
-    """The schema of a row out of the `schemas` of its table's name and version; null when it is not known.
-
-    Name and version identify a schema, says the document, but for what renames do to names: so the table_id decides where
-    it is known. It is not where the table is partitioned: there a row has the table_id of its partition.
-    """
-    shapes = F.array_distinct(F.map_values(schemas))
-    return F.coalesce(F.try_element_at(schemas, table_id), F.when(F.size(shapes) == 1, F.get(shapes, F.lit(0))))
-
-
-def _bootstraps(events: DataFrame) -> list[dict[str, Any]]:
-    """The different schemas among bootstrap events, each under its first record."""
-    of_message = ["topic", "partition", "offset", "table_schemas"]
-    first = F.min_by(F.struct(*of_message), F.struct("topic", "partition", "offset"))
-    found = events.where(F.col("kind") == str(Kind.BOOTSTRAP)).groupBy(*_NUMBERED).agg(first.alias("first"))
-    return [r["first"].asDict() | {"ddl_type": None} for r in found.collect()]
-
-
 def _numbered(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of `SCHEMA`: the schemas that a message carries."""
-    empty = dict.fromkeys(SCHEMA.names)
+    """Rows of table_schemas: the schemas that a message carries."""
+    empty = dict.fromkeys(TABLE_SCHEMAS.columns.names)
     place = {c: message[c] for c in ("topic", "partition", "offset")}
     return [
         empty
@@ -194,7 +176,7 @@ def _table_schema(carried: Mapping[str, Any]) -> TableSchema:
 
 
 def outcome(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Apply statements (`_STATEMENT`) in commit order; return rows of `SCHEMA`.
+    """Apply statements (`_STATEMENT`) in commit order; return rows of table_schemas.
 
     A statement that came more than once counts once, under its first record.
     """
@@ -211,7 +193,7 @@ def outcome(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         tables = {**effect.tables, **shown} if shown else effect.tables
         touched: Iterable[tuple[str | None, str | None]] = dict.fromkeys([*effect.affected, *shown]) or [(None, None)]
         rows += [
-            dict.fromkeys(SCHEMA.names)
+            dict.fromkeys(TABLE_SCHEMAS.columns.names)
             | {c: statement.get(c) for c in _STATEMENT}
             # Where the message says what came of it, it does not matter that the statement cannot be read.
             | {"database": database, "table": name, "error": None if (database, name) in shown else effect.error}

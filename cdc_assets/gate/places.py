@@ -1,4 +1,4 @@
-"""The gate of feeds that tell each change's place in the binlog (Debezium): per key, in Kafka's order, what is not a repeat.
+"""What counts where each change tells its place in the binlog (Debezium): per key, in Kafka's order, what is not a repeat.
 
 A connector that starts again sends from an earlier place on. A change is a repeat when its key has got one at that place or
 a later one. Places are compared as the connector itself compares them: by GTID where both have one of the same source;
@@ -12,9 +12,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.expressions import once
-from cdc_assets.gate.changes import IMAGE
-from cdc_assets.protocols.events import Op
+from cdc_assets.gate.changes import STATE
+from cdc_assets.tables.change_events import Op
 
+BY = ()
 _KEY = ["database", "table", "key", "copy"]
 _ORDER = ["record_timestamp", "topic", "partition", "offset", "index", "piece"]
 
@@ -28,7 +29,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     `copies` INT (row events among all), `unseen` INT (row events that came too late and were never seen) and `lost`
     ARRAY<INT>, their indices.
     """
-    columns = [*_ORDER, "commit_ts", "weight", *(c for c in IMAGE if c not in _ORDER)]
+    columns = [*_ORDER, "commit_ts", "weight", "before", *(c for c in STATE if c not in _ORDER)]
     piece = F.struct(*columns, F.col("piece_op").alias("op"), _place("piece_op").alias("place"))
     keyless = (F.size("key_columns") == 0).alias("keyless")
     pieces = split.groupBy(*_KEY).agg(

@@ -1,4 +1,4 @@
-"""The gate of feeds without watermarks: per key, in Kafka's order, what is not a repeat.
+"""What counts where nothing but the changes themselves tells repeats (Canal): per key and time, in Kafka's order.
 
 Such a feed has no commit_ts of its own but the source's clock, of milliseconds (TiCDC) or whole seconds (Canal): many
 changes of a key may share it. A change is a repeat when the key has got the same change at the same time already, unless
@@ -15,13 +15,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.expressions import once
-from cdc_assets.gate.changes import IMAGE
-from cdc_assets.protocols.events import Op
+from cdc_assets.gate.changes import STATE
+from cdc_assets.tables.change_events import Op
 
-GROUP = ["database", "table", "key", "copy", "commit_ts"]
+BY = ("commit_ts",)
+_GROUP = ["database", "table", "key", "copy", "commit_ts"]
 _DELETE, _INSERT = str(Op.DELETE), str(Op.INSERT)
-# What is compared of a change that was released before.
-_CONTENT = {"op": "string", "before": "string", "after": "string", "topic": "string", "partition": "int"}
+_NO_IMAGE = 0  # in the place of a hash
+# What is compared of a change: images as hashes of their texts.
+_CONTENT = {"op": "string", "before": "bigint", "after": "bigint", "topic": "string", "partition": "int"}
 
 
 def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
@@ -29,20 +31,20 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
 
     In: `changes.pieces` with `copy`; the changes released before at or above the lowest commit_ts of these (or None when
     there are none): database, table, key, commit_ts, release, ordinal, op, before, after, topic, partition.
-    Out: `GROUP`; `pieces` ARRAY<STRUCT> in the order in which they happened; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT>>:
-    the indices of those that count; `copies` INT (row events among all), `unseen` INT (row events that came too late and
-    were never seen), `lost` ARRAY<INT>: the index of one to show for those.
+    Out: database, table, key, copy, commit_ts; `pieces` ARRAY<STRUCT> in the order in which they happened; `kept`
+    ARRAY<STRUCT<at INT, commit_ts BIGINT>>: the indices of those that count; `copies` INT (row events among all), `unseen`
+    INT (row events that came too late and were never seen), `lost` ARRAY<INT>: the index of one to show for those.
     """
     order = ["record_timestamp", "topic", "partition", "offset", "index", "piece"]
-    columns = [*order, "weight", *(c for c in IMAGE if c not in order)]
+    columns = [*order, "weight", "before", *(c for c in STATE if c not in order)]
     fields = [*[F.col(c) for c in columns], F.col("piece_op").alias("op")]
-    pieces = split.groupBy(*GROUP).agg(
+    pieces = split.groupBy(*_GROUP).agg(
         F.array_sort(F.collect_list(F.struct(*fields))).alias("pieces"), F.sum("weight").cast("int").alias("copies")
     )
     if prior is None:
         judged = pieces.select("*", F.lit(False).alias("late"), _no_contents().alias("before_them"))
     else:
-        images = [_normal(image).alias(image) for image in ("before", "after")]
+        images = [_image_hash(F.col(image)).alias(image) for image in ("before", "after")]
         content = F.struct("release", "ordinal", "op", *images, "topic", "partition")
         same_time = prior.groupBy("database", "table", "key", "commit_ts").agg(
             F.array_sort(F.collect_list(content)).alias("there")
@@ -73,13 +75,13 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     unseen = F.when(F.col("overtaken") > 0, F.size(lost)).otherwise(F.lit(0))
     shown = F.array(F.lit(0)).alias("lost")
     counted = F.transform(kept, lambda i: F.struct(i.alias("at"), F.col("commit_ts").alias("commit_ts")))
-    return judged.select(*GROUP, "pieces", counted.alias("kept"), "copies", unseen.alias("unseen"), shown)
+    return judged.select(*_GROUP, "pieces", counted.alias("kept"), "copies", unseen.alias("unseen"), shown)
 
 
-def _normal(image: str | Column) -> Column:
-    """An image's text without what says nothing: blanks, the form of escapes, and the order of the columns."""
-    columns = F.array_sort(F.map_entries(F.from_json(image, "MAP<STRING, STRING>")))
-    return F.to_json(columns, {"ignoreNullFields": "false"})
+def _image_hash(image: Column) -> Column:
+    """A hash of an image without what says nothing: blanks, the form of escapes, and the order of the columns."""
+    columns = F.sort_array(F.map_entries(F.from_json(image, "MAP<STRING, STRING>")))
+    return F.when(image.isNotNull(), F.xxhash64(columns))
 
 
 def _no_contents() -> Column:
@@ -93,8 +95,8 @@ def _contents() -> Column:
         "pieces",
         lambda p: F.struct(
             p["op"].alias("op"),
-            _normal(F.when(p["op"] != _INSERT, p["before"])).alias("before"),
-            _normal(F.when(p["op"] != _DELETE, p["after"])).alias("after"),
+            _image_hash(F.when(p["op"] != _INSERT, p["before"])).alias("before"),
+            _image_hash(F.when(p["op"] != _DELETE, p["after"])).alias("after"),
         ),
     )
 
@@ -196,19 +198,30 @@ def _fold() -> Column:
         (F.size("before_them") > 0).alias("known"),
         last["after"].alias("state"),
         _contents().alias("c"),
+        # What changes that are there, or count, began with and left: a hot key has many, and each new one is held against all.
+        F.transform("before_them", lambda q: F.coalesce(q["before"], F.lit(_NO_IMAGE))).alias("befores"),
+        F.transform("before_them", lambda q: F.coalesce(q["after"], F.lit(_NO_IMAGE))).alias("afters"),
     )
 
     def step(s: Column, i: Column) -> Column:
         piece = F.get(s["c"], i)
-        repeated = F.exists("before_them", lambda q: _same(q, piece)) | F.exists(
-            s["kept"], lambda j: _same(F.get(s["c"], j), piece)
+        gone = piece["op"] == _DELETE
+        # As `_same` has it.
+        repeated = F.when(gone, F.array_contains(s["befores"], F.coalesce(piece["before"], F.lit(_NO_IMAGE)))).otherwise(
+            piece["after"].isNotNull() & F.array_contains(s["afters"], F.coalesce(piece["after"], F.lit(_NO_IMAGE)))
         )
         keep = ~repeated | (s["known"] & piece["before"].eqNullSafe(s["state"]))
+
+        def grown(name: str, more: Column) -> Column:
+            return F.when(keep, F.concat(s[name], F.array(more))).otherwise(s[name]).alias(name)
+
         return F.struct(
-            F.when(keep, F.concat(s["kept"], F.array(i))).otherwise(s["kept"]).alias("kept"),
+            grown("kept", i),
             (s["known"] | keep).alias("known"),
             F.when(keep, piece["after"]).otherwise(s["state"]).alias("state"),
             s["c"].alias("c"),
+            grown("befores", F.coalesce(piece["before"], F.lit(_NO_IMAGE))),
+            grown("afters", F.coalesce(piece["after"], F.lit(_NO_IMAGE))),
         )
 
     finish: Callable[[Column], Column] = lambda s: s["kept"]  # noqa: E731

@@ -1,0 +1,123 @@
+"""The interface of the gates: which of the row events are released, and what changes they make."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.gate.late import Late
+from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.released_changes import Hold
+
+Held = Mapping[tuple[str, str], int]  # (database, table) -> the commit_ts from which on its events are held
+
+
+class Part(StrEnum):
+    """Where a row event stands to the window of a release."""
+
+    INSIDE = "inside"  # released, or a repeat of what is
+    PENDING = "pending"  # behind it
+    LATE = "late"  # new, and before it
+    SETTLED = "settled"  # looked at by a release before
+
+
+@dataclass(frozen=True)
+class Group:
+    """Row events of one table and layout that stand alike to the window."""
+
+    part: str
+    taken: bool
+    new: bool
+    database: str
+    table: str
+    layout_id: int | None
+    unkeyed: bool
+    placed: bool
+    count: int
+    first: int  # the lowest commit_ts
+    last: int  # the highest
+    batch: int  # the oldest
+    sample: Mapping[str, Any]  # of one event: what it says of its layout
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the row events of a window before they are looked at one by one."""
+
+    unkeyed: bool = False  # there may be tables without a key
+    placed: bool = False  # they tell their place in the binlog
+    tables: frozenset[tuple[str, str]] = frozenset()
+
+
+# The row changes released before at or above a commit_ts.
+Released = Callable[[int], DataFrame]
+
+
+class Gate(ABC):
+    """Decides what a run releases.
+
+    Attributes:
+        keeps_before: whether later repeats are told by the row before a change, which released_changes keeps then.
+        by: what, beside its key, tells the changes of a key apart that must be looked at together.
+    """
+
+    keeps_before: bool
+    by: tuple[str, ...]
+
+    @abstractmethod
+    def files(self, held: Held) -> list[DataFile]:
+        """The files of change_events with row events that may be in the window, if these tables are held no longer."""
+
+    @abstractmethod
+    def part(self, before: Held, after: Held) -> Column:
+        """The `Part` of a row event, STRING; `before`, `after`: where tables were held until now, and are from now on."""
+
+    @abstractmethod
+    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:
+        """Whether a DDL event is in the window."""
+
+    @abstractmethod
+    def changes(self, events: DataFrame, released: Released, facts: Facts) -> tuple[DataFrame, Late | None]:
+        """The changes that row events of the window make, as `changes.net`.
+
+        Args:
+            events: with `key`, `key_before` and `key_columns`.
+            released: the row changes released before.
+            facts: what is known of the events.
+
+        Returns:
+            The changes; and, where only they tell what came too late, that.
+        """
+
+    @abstractmethod
+    def alone(self, events: DataFrame) -> DataFrame:
+        """The changes of events of which no other has the same key, and what `by` tells. Out: as `changes`."""
+
+    @abstractmethod
+    def judges_alone(self) -> bool:
+        """Whether an event that is the only one of its key may still be a repeat of a change released before."""
+
+    @abstractmethod
+    def state(self, facts: Facts) -> dict[str, Any]:
+        """The fields of the release's cursor that are the gate's own."""
+
+
+def held_since(held: Held) -> Column:
+    """The commit_ts from which on an event's table is held. BIGINT; NULL where it is not."""
+    return functools.reduce(
+        lambda when, each: when.when(
+            (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
+        ),
+        held.items(),
+        F.when(F.lit(False), F.lit(0).cast("bigint")),
+    )
+
+
+def held_tables(holds: Iterable[Hold]) -> Held:
+    """Where the tables of a hold list are held."""
+    return {(h.database, h.table): h.since for h in holds}

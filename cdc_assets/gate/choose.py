@@ -1,0 +1,70 @@
+"""Which gate a feed has, for what has come."""
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.feeds import Feed
+from cdc_assets.gate.base import Gate
+from cdc_assets.gate.news import News
+from cdc_assets.gate.source_order import SourceOrderGate, TransactionGate
+from cdc_assets.gate.transactions import bounds_of, held_back
+from cdc_assets.gate.watermark import WatermarkGate
+from cdc_assets.gate.watermarks import advance, merge, topic_watermarks
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks as Promise
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import PartitionWatermarks
+
+
+def has_watermarks(feed: Feed, seen: PartitionWatermarks) -> bool:
+    """Whether the feed has watermarks, as known from those seen."""
+    promise = protocol_of(feed).watermarks(feed)
+    shown = any(mark is not None for partitions in seen.values() for mark in partitions.values())
+    return promise is Promise.ALWAYS or (promise is Promise.IF_SHOWN and shown)
+
+
+def may_have_watermarks(feed: Feed) -> bool:
+    """Whether there is any point in looking for watermarks."""
+    return protocol_of(feed).watermarks(feed) is not Promise.NEVER
+
+
+def gate_for(lake: Lakehouse, feed: Feed, news: News, session: Callable[[int], SparkSession]) -> Gate:
+    """The gate for these news; `session` gives one for plans over so many rows."""
+    cursor, protocol = news.cursor, protocol_of(feed)
+    seen: PartitionWatermarks = {}
+    if may_have_watermarks(feed):
+        seen = merge(merge(cursor.partition_watermarks, _partitions_held(lake)), news.watermarks)
+    if has_watermarks(feed, seen):
+        first = not has_watermarks(feed, cursor.partition_watermarks)
+        marks = advance(cursor.watermarks, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
+        ungated = cursor.batch if first else cursor.ungated
+        return WatermarkGate(news, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
+    if protocol.marks_transactions and (news.marked or cursor.transactions.marked):
+        return _whole_transactions(lake, news, seen, session)
+    return SourceOrderGate(news, seen)
+
+
+def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:
+    """Every partition that raw_records knows, without a watermark: a broker tells of those, too, that have no record yet."""
+    raw = lake.raw_records.cursor()
+    return {topic: dict.fromkeys(partitions) for topic, partitions in raw.offsets.items()} if raw else {}
+
+
+def _whole_transactions(
+    lake: Lakehouse, news: News, seen: PartitionWatermarks, session: Callable[[int], SparkSession]
+) -> TransactionGate:
+    """How far the transactions are whole."""
+    cursor, log = news.cursor, lake.change_events.log()
+    files = [f for k in (Kind.ROW, Kind.TRANSACTION) for f in (log.files(kind=str(k)) if log else [])]
+    before = cursor.transactions
+    start = before.oldest if before.bounds else cursor.batch + 1
+    recent = [f for f in files if f.high["batch"] >= start]
+    spark = session(sum(f.rows for f in recent))
+    there = (F.col("batch") > cursor.batch) | held_back(before.bounds)
+    candidates = lake.change_events.scan(spark, recent).where(there)
+    known = {(d, t) for d, t in before.tables}
+    held = bounds_of(candidates, lambda: lake.change_events.scan(spark, files), known)
+    return TransactionGate(news, seen, held)

@@ -1,0 +1,106 @@
+"""What is new to the gate since its last release: told by the log and the small files of change_events, without Spark."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.feeds import Feed
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks as Promise
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.released_changes import PartitionWatermarks, ReleaseCursor
+
+_DDL = [
+    "topic", "partition", "offset", "index", "batch", "database", "table", "commit_ts", "source_ms", "ddl_type",
+    "ddl_statement", "schema_version", "table_id",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class News:
+    """What has come since a release.
+
+    Attributes:
+        cursor: of that release.
+        through: the newest batch of change_events.
+        row_files: all files of row events; `new_rows` are those with later batches.
+        ddl: the statements that are new, or were pending.
+        watermarks: the largest new one of each partition; None for a partition that has shown none.
+        marked: whether there are new markers of transactions.
+        newest: the newest Kafka time of any record, in milliseconds.
+    """
+
+    cursor: ReleaseCursor
+    through: int
+    row_files: Sequence[DataFile]
+    ddl: list[dict[str, Any]]
+    watermarks: PartitionWatermarks
+    marked: bool
+    newest: int
+
+    @property
+    def new_rows(self) -> list[DataFile]:
+        """The files with row events of later batches."""
+        return [f for f in self.row_files if f.high["batch"] > self.cursor.batch]
+
+    @property
+    def rows(self) -> int:
+        """How many row events the new files hold."""
+        return sum(f.rows for f in self.new_rows)
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest commit_ts of new row events, or of others in their files."""
+        return min((f.low["commit_ts"] for f in self.new_rows), default=None)
+
+    @property
+    def highest(self) -> int:
+        """The highest commit_ts of new row events."""
+        return max((f.high["commit_ts"] for f in self.new_rows), default=-1)
+
+
+def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
+    """What is new; None when nothing is."""
+    decoded, log = lake.change_events.cursor(), lake.change_events.log()
+    if decoded is None or log is None or decoded.batch <= cursor.batch:
+        return None
+    files = log.files()
+    new = [f for f in files if f.high["batch"] > cursor.batch]
+
+    def of(kind: Kind) -> list[DataFile]:
+        return [f for f in files if f.partition["kind"] == kind]
+
+    promised = protocol_of(feed).watermarks(feed) is not Promise.NEVER
+    return News(
+        cursor=cursor,
+        through=decoded.batch,
+        row_files=of(Kind.ROW),
+        ddl=_statements(lake, of(Kind.DDL), cursor),
+        watermarks=_watermarks(lake, [f for f in new if f.partition["kind"] == Kind.WATERMARK], cursor) if promised else {},
+        marked=any(f.partition["kind"] == Kind.TRANSACTION for f in new),
+        newest=max((int(f.high["record_timestamp"].timestamp() * 1000) for f in new), default=0),
+    )
+
+
+def _statements(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> list[dict[str, Any]]:
+    """The statements of later batches, and those at or above what was released of any topic or table."""
+    lowest = min([*cursor.watermarks.values(), *(h.since for h in cursor.holds)], default=0)
+    wanted = [f for f in files if f.high["batch"] > cursor.batch or f.high["commit_ts"] >= lowest]
+    return lake.change_events.fetch(wanted, *_DDL).to_pylist()
+
+
+def _watermarks(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> PartitionWatermarks:
+    found = lake.change_events.fetch(files, "topic", "partition", "batch", "commit_ts")
+    if not found.num_rows:
+        return {}
+    new = found.filter(pc.greater(found["batch"], pa.scalar(cursor.batch)))
+    largest = new.group_by(["topic", "partition"]).aggregate([("commit_ts", "max")])
+    marks: PartitionWatermarks = {}
+    for r in largest.to_pylist():
+        marks.setdefault(r["topic"], {})[str(r["partition"])] = r["commit_ts_max"]
+    return marks

@@ -1,0 +1,171 @@
+"""The gates of feeds without watermarks: what a run took in is released, each change once, per key in Kafka's order.
+
+What the repeats are is for `contents` or `places` to say.
+"""
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.gate import contents, places
+from cdc_assets.gate.base import Facts, Gate, Held, Part, Released
+from cdc_assets.gate.changes import STATE, pieces, with_copies
+from cdc_assets.gate.late import NO_LATE, Late, too_late
+from cdc_assets.gate.news import News
+from cdc_assets.gate.transactions import Bounds, HeldBack, held_back
+from cdc_assets.tables.change_events import Op
+from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.released_changes import PartitionWatermarks, Transactions
+
+_DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
+
+
+class SourceOrderGate(Gate):
+    """The window is what is new."""
+
+    keeps_before = True
+    by = ("commit_ts",)
+
+    def __init__(self, news: News, seen: PartitionWatermarks) -> None:
+        self.news, self._seen = news, seen
+
+    def files(self, held: Held) -> list[DataFile]:  # noqa: ARG002
+        """The new ones."""
+        return self.news.new_rows
+
+    def part(self, before: Held, after: Held) -> Column:  # noqa: ARG002
+        """All that is new is inside."""
+        new = F.col("batch") > self.news.cursor.batch
+        return F.when(new, str(Part.INSIDE)).otherwise(str(Part.SETTLED))
+
+    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:  # noqa: ARG002
+        """All that is new."""
+        return bool(statement["batch"] > self.news.cursor.batch)
+
+    def changes(self, events: DataFrame, released: Released, facts: Facts) -> tuple[DataFrame, Late | None]:
+        """Those that are no repeats, each a change of its own."""
+        placed = self._placed(facts)
+        # Where changes tell their place in the binlog, equal rows of a table without a key are told apart by it.
+        split = with_copies(pieces(events), unkeyed=facts.unkeyed and not placed)
+        lowest = self._lowest()
+        prior = None if lowest is None or lowest > self.news.cursor.highest else released(lowest)
+        return in_order(split, prior, places if placed else contents)
+
+    def alone(self, events: DataFrame) -> DataFrame:
+        """Each event as it is."""
+        return alone(events)
+
+    def judges_alone(self) -> bool:
+        """Only above all that was released can none of them be a repeat."""
+        lowest = self._lowest()
+        return lowest is not None and lowest <= self.news.cursor.highest
+
+    def state(self, facts: Facts) -> dict[str, Any]:
+        """Whether changes tell their places."""
+        return {"partition_watermarks": self._seen, "placed": self._placed(facts)}
+
+    def _placed(self, facts: Facts) -> bool:
+        return facts.placed or self.news.cursor.placed
+
+    def _lowest(self) -> int | None:
+        """The lowest commit_ts of what is to come."""
+        return self.news.lowest
+
+
+class TransactionGate(SourceOrderGate):
+    """As `SourceOrderGate`, but whole transactions only: the rest is pending."""
+
+    def __init__(self, news: News, seen: PartitionWatermarks, held: HeldBack) -> None:
+        super().__init__(news, seen)
+        self._before, self._held = news.cursor.transactions, held
+
+    def files(self, held: Held) -> list[DataFile]:  # noqa: ARG002
+        """The new ones, and those with what was held back."""
+        start = self._before.oldest if self._before.bounds else self.news.cursor.batch + 1
+        return [f for f in self.news.row_files if f.high["batch"] >= start]
+
+    def part(self, before: Held, after: Held) -> Column:  # noqa: ARG002
+        """What is new, or was held back, is inside unless it is held back now."""
+        there = (F.col("batch") > self.news.cursor.batch) | held_back(self._before.bounds)
+        inside = F.when(held_back(self._held.bounds), str(Part.PENDING)).otherwise(str(Part.INSIDE))
+        return F.when(there, inside).otherwise(str(Part.SETTLED))
+
+    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:  # noqa: ARG002
+        """What is new, or was held back, unless it is held back now."""
+        there = statement["batch"] > self.news.cursor.batch or _behind(statement, self._before.bounds)
+        return there and not _behind(statement, self._held.bounds)
+
+    def state(self, facts: Facts) -> dict[str, Any]:
+        """What is held back."""
+        known = {tuple(t) for t in self._before.tables} | facts.tables
+        kept = Transactions(marked=True, tables=[list(t) for t in sorted(known)], **self._held._asdict())
+        return super().state(facts) | {"transactions": kept}
+
+    def _lowest(self) -> int | None:
+        held = [self._before.lowest] if self._before.bounds else []
+        return min([*held, *([] if self.news.lowest is None else [self.news.lowest])], default=None)
+
+
+def _behind(statement: Mapping[str, Any], bounds: Bounds) -> bool:
+    bound = bounds.get(statement["topic"], {}).get(str(statement["partition"]))
+    return bound is not None and statement["offset"] >= bound
+
+
+def in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, Late]:
+    """The changes among pieces (with `copy`), and what came too late.
+
+    Without watermarks a run may end between any two records: a delete and an insert at one commit_ts stay two changes, as
+    they would be if a run ended between them (the chop law).
+    """
+    judged = rules.group(split, prior)
+    return kept(judged), NO_LATE if prior is None else too_late(judged)
+
+
+def kept(judged: DataFrame) -> DataFrame:
+    """The pieces that count, each a change of its own.
+
+    In: database, table, key, copy; `pieces` ARRAY<STRUCT>; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT>>, the indices of
+    those that count; `copies` and `unseen` INT (row events among all, and among those that came too late).
+    Out: as `changes.net`, with `before`, and `ordinal` INT: the place among the changes of the key in this run.
+    """
+    counted = F.aggregate("kept", F.lit(0), lambda n, k: n + F.get("pieces", k["at"])["weight"])
+    flat = judged.withColumn("repeats", F.col("copies") - F.col("unseen") - counted).select(
+        "database", "table", "key", "repeats", "pieces", F.posexplode("kept").alias("ordinal", "k")
+    )
+    piece = flat.withColumn("p", F.get("pieces", F.col("k.at")))
+    op = F.col("p.op")
+    return piece.select(
+        "database",
+        "table",
+        "key",
+        F.col("k.commit_ts").alias("commit_ts"),
+        *[F.col(f"p.{c}").alias(c) for c in STATE if c != "after"],
+        op.alias("op"),
+        # Half of a change of the key has its event's other image, too.
+        F.when(op.isin(_DELETE, _UPDATE), F.col("p.before")).alias("before"),
+        F.when(op != _DELETE, F.col("p.after")).alias("after"),
+        "ordinal",
+        F.col("p.weight").alias("events"),
+        F.when(F.col("ordinal") == 0, F.col("repeats")).otherwise(F.lit(0)).cast("bigint").alias("repeats"),
+    )
+
+
+def alone(events: DataFrame) -> DataFrame:
+    """Changes of events that are the only ones of their key, where nothing was released before. Out: as `kept`."""
+    return events.select(
+        "database",
+        "table",
+        "key",
+        "commit_ts",
+        *[F.col(c) for c in STATE if c != "after"],
+        "op",
+        "before",
+        "after",
+        F.lit(0).alias("ordinal"),
+        F.lit(1).alias("events"),
+        F.lit(0).cast("bigint").alias("repeats"),
+    )
+

@@ -1,0 +1,103 @@
+"""The gate of feeds with watermarks: what lies below its topic's watermark is complete, and is released."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.gate.base import Facts, Gate, Held, Part, Released, held_since
+from cdc_assets.gate.changes import alone, net, pieces, with_copies
+from cdc_assets.gate.late import Late
+from cdc_assets.gate.news import News
+from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.released_changes import PartitionWatermarks, Watermarks
+
+
+class WatermarkGate(Gate):
+    """The window [watermark released before, watermark) by commit_ts, of each topic; a table that is held ends it earlier.
+
+    Attributes:
+        news: what has come.
+        seen: the largest watermark of every partition.
+        marks: the watermarks to release up to.
+        ungated: the batches up to here were released before the first watermark.
+        joins_pairs: whether a delete and an insert of a key at one commit_ts are one update.
+    """
+
+    keeps_before = False
+    by = ("commit_ts",)
+
+    def __init__(
+        self, news: News, seen: PartitionWatermarks, marks: Watermarks, ungated: int, *, joins_pairs: bool
+    ) -> None:
+        self.news, self.seen, self.marks, self.ungated = news, seen, marks, ungated
+        self._joins_pairs = joins_pairs
+
+    def files(self, held: Held) -> list[DataFile]:
+        """The new ones; of those with pending events the ones that reach into a window that has moved."""
+        cursor, before = self.news.cursor, self.news.cursor.watermarks
+        moved = {t: m for t, m in self.marks.items() if m > before.get(t, 0)}
+        starts = [*(before.get(t, 0) for t in moved), *held.values()]
+        old = [
+            f
+            for f in self.news.row_files
+            if max(cursor.oldest_pending, self.ungated + 1) <= f.high["batch"] <= cursor.batch
+            and cursor.pending
+            and starts
+            and f.high["commit_ts"] >= min(starts)
+            and f.low["commit_ts"] < max(self.marks.values())
+        ]
+        return [*old, *self.news.new_rows]
+
+    def part(self, before: Held, after: Held) -> Column:
+        """By commit_ts."""
+        commit_ts, new = F.col("commit_ts"), F.col("batch") > self.news.cursor.batch
+        start, end = _bound(self.news.cursor.watermarks, before), _bound(self.marks, after)
+        past = F.when(new, str(Part.LATE)).otherwise(str(Part.SETTLED))
+        return (
+            F.when(F.col("batch") <= self.ungated, str(Part.SETTLED))
+            .when(commit_ts < start, past)
+            .when(commit_ts < end, str(Part.INSIDE))
+            .otherwise(str(Part.PENDING))
+        )
+
+    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:
+        """By commit_ts."""
+        table, topic, at = (statement["database"], statement["table"]), statement["topic"], statement["commit_ts"]
+        start = min(self.news.cursor.watermarks.get(topic, 0), before.get(table, 1 << 63))
+        end = min(self.marks.get(topic, 0), after.get(table, 1 << 63))
+        return bool(statement["batch"] > self.ungated and start <= at < end)
+
+    def changes(self, events: DataFrame, released: Released, facts: Facts) -> tuple[DataFrame, Late | None]:  # noqa: ARG002
+        """One change a key and commit_ts."""
+        return net(with_copies(pieces(events), unkeyed=facts.unkeyed), joined=self._joins_pairs), None
+
+    def alone(self, events: DataFrame) -> DataFrame:
+        """Each event as it is."""
+        return alone(events)
+
+    def judges_alone(self) -> bool:
+        """Below the watermark nothing was released before: that would be late."""
+        return False
+
+    def state(self, facts: Facts) -> dict[str, Any]:  # noqa: ARG002
+        """The watermarks."""
+        return {
+            "partition_watermarks": self.seen,
+            "watermarks": self.marks,
+            "ungated": self.ungated,
+            "placed": False,
+        }
+
+
+def _bound(marks: Watermarks, held: Held) -> Column:
+    """The commit_ts below which an event's table is released: its topic's watermark, or where it is held. BIGINT."""
+    nothing = F.lit(0).cast("bigint")
+    mark = functools.reduce(
+        lambda when, each: when.when(F.col("topic") == each[0], F.lit(each[1])),
+        marks.items(),
+        F.when(F.lit(False), nothing),
+    ).otherwise(nothing)
+    return F.least(mark, held_since(held)) if held else mark  # of NULL and another, the other

@@ -1,0 +1,134 @@
+"""What a protocol is: everything that the pipeline has to know of one, in one object."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+
+from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
+
+if TYPE_CHECKING:
+    from cdc_assets.checks.observations import Rules
+
+
+class Envelope(NamedTuple):
+    """How a protocol wraps its messages.
+
+    Attributes:
+        key: bytes of a record's key that stand before the (first) event's key.
+        value: bytes of a record's value that stand before the (first) event's JSON text. Where there are any, they are its
+            length: each event has one, and is compressed by itself.
+        claim: where an event names its claim-check file: the field, and the JSON path in it.
+        plain: what an uncompressed value begins with, where that is not a JSON object.
+    """
+
+    key: int = 0
+    value: int = 0
+    claim: tuple[str, str] = ("value", "")
+    plain: tuple[bytes, ...] = ()
+
+
+class Watermarks(Enum):
+    """Whether a feed's source tells up to where it has sent everything."""
+
+    ALWAYS = auto()
+    NEVER = auto()
+    IF_SHOWN = auto()  # from the first watermark on
+
+
+class Order(Enum):
+    """What tells repeats where there are no watermarks."""
+
+    CONTENT = auto()  # the change itself, at its time: `gate.contents`
+    PLACE = auto()  # the change's place in the binlog: `gate.places`
+
+
+@dataclass(frozen=True)
+class WireColumn:
+    """A column as messages of one layout have it: `said` is what they say of its type, in the protocol's own form."""
+
+    name: str
+    said: Hashable
+    guessed: bool = False  # the message itself says nothing
+
+
+class Protocol(ABC):
+    """A protocol. A new one is one module beside this one, and one line in the registry.
+
+    Attributes:
+        name: in the feeds file.
+        dialect: of its values' texts, in `mysql_types.casting`.
+        events_a_record: about how many events a record holds.
+        order: what tells repeats where there are no watermarks.
+        joins_pairs: whether, with watermarks, a delete and an insert of a key at one commit_ts are one update.
+        numbers_schemas: whether a row names its table's schema by number only, and waits until a message has brought it.
+        carries_schemas: whether messages carry the schemas of tables, which rows are checked against.
+        marks_transactions: whether there may be markers of transactions.
+    """
+
+    name: ClassVar[str]
+    dialect: ClassVar[str]
+    events_a_record: ClassVar[int] = 1
+    order: ClassVar[Order] = Order.CONTENT
+    joins_pairs: ClassVar[bool] = True
+    numbers_schemas: ClassVar[bool] = False
+    carries_schemas: ClassVar[bool] = False
+    marks_transactions: ClassVar[bool] = False
+
+    @abstractmethod
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
+        """Decode records of `raw_records` into rows of `change_events`; every record gives at least one.
+
+        In: topic, partition, offset, batch, timestamp, key BINARY, value BINARY, headers. Out: the columns of the table that
+        the protocol fills. A record, or an event, that cannot be decoded becomes one event of kind `undecodable` with its
+        `reason`.
+        """
+
+    @abstractmethod
+    def envelope(self, feed: Feed) -> Envelope:
+        """How its messages are wrapped."""
+
+    @abstractmethod
+    def watermarks(self, feed: Feed) -> Watermarks:
+        """Whether a feed has watermarks."""
+
+    @abstractmethod
+    def columns(self, layout: str) -> Sequence[WireColumn]:
+        """The columns of a layout, in the table's order as far as it tells that."""
+
+    @abstractmethod
+    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":
+        """What the type checks hold its messages against; `known`: the feed's table_schemas, where messages carry some."""
+
+    def layout_of(self, sample: Mapping[str, Any]) -> str:
+        """The text of a layout as released changes have it, out of one event of it (`layout` and `jdbc_types`)."""
+        return str(sample["layout"])
+
+    def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
+        """The type of a column: what the feeds file says, else the message, with the parameters of the declared type.
+
+        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. None where
+        MySQL has no such type.
+        """
+        if override:
+            return parse_type(override)
+        try:
+            on_wire = parse_type(str(column.said))
+            known = parse_type(declared) if declared else None
+        except UnknownType:
+            return None
+        bare = on_wire.length is None and on_wire.labels is None
+        same = known is not None and (known.base, known.unsigned) == (on_wire.base, on_wire.unsigned)
+        return known if bare and same else on_wire
+
+    def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:  # noqa: ARG002
+        """A value's text as the dialect has it, out of the text of its JSON value."""
+        return value
+
+    def normal_key(self, key: Column, layout: Column) -> Column:  # noqa: ARG002
+        """A key in the one form in which it is compared, where the protocol has several."""
+        return key

@@ -1,0 +1,44 @@
+"""The key of a row, out of its image."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+# A value that stands in the image as it stands in the key: null, a whole number, or a text without an escape.
+_PLAIN_VALUE = r'(null|0|-?[1-9][0-9]*+|"[^"\\]*+")(?=[,}])'
+_PLAIN_NAME = "^[A-Za-z0-9_]+$"
+
+
+def key_of(image: Column, key_columns: Column) -> Column:
+    """The key's values out of a row image, as the text of a JSON array; of a table without a key the whole row.
+
+    In: STRING (JSON object), ARRAY<STRING>. Out: STRING; null where there is no image.
+    """
+    return F.when(F.size(key_columns) > 0, key_values(image, key_columns)).otherwise(whole_row(image))
+
+
+def key_values(image: Column, key_columns: Column) -> Column:
+    """The key's values out of a row image, as the text of a JSON array. In and out: as `key_of`.
+
+    Most keys have one column, whose value stands in the image just so: no need to parse the whole image for it.
+    """
+    name = F.get(key_columns, F.lit(0))
+    # No text within a JSON text can look like this, as a quote in it has a backslash before it; a value in a value could.
+    pattern = F.concat(F.lit('[{,]"'), name, F.lit(f'":{_PLAIN_VALUE}'))
+    plain = (F.size(key_columns) == 1) & name.rlike(_PLAIN_NAME) & ~image.contains(":{")
+    found = F.when(plain, F.nullif(F.call_function("regexp_extract", image, pattern, F.lit(1)), F.lit("")))
+    found = F.when(found.rlike("^[-0-9]"), F.concat(F.lit('"'), found, F.lit('"'))).otherwise(found)
+    row = F.from_json(image, "MAP<STRING, STRING>")
+    # The parsed row is a lambda's argument, and so parsed once, not once a key column.
+    parsed = F.transform(F.array(row), lambda r: F.transform(key_columns, lambda c: F.try_element_at(r, c)))
+    key = F.coalesce(F.concat(F.lit("["), found, F.lit("]")), F.to_json(F.get(parsed, F.lit(0))))
+    return F.when(image.isNotNull(), key)
+
+
+def whole_row(image: Column) -> Column:
+    """The row itself without its NULLs, the text of a JSON object. In and out: as `key_of`.
+
+    In an order of its own: the columns of an image that was put together stand in another order than the message's.
+    """
+    row = F.from_json(image, "MAP<STRING, STRING>")
+    entries = F.filter(F.map_entries(row), lambda entry: entry["value"].isNotNull())
+    return F.when(image.isNotNull(), F.to_json(F.map_from_entries(F.array_sort(entries))))

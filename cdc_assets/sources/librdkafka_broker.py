@@ -1,0 +1,139 @@
+"""A broker asked by librdkafka: no JVM."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from cdc_assets.feeds import Kafka
+from cdc_assets.sources.broker import PREFIX, Broker, BrokerError, UnknownTopicError, censored, options, translated
+from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
+
+# How long a topic that was just created or deleted may be known to some of the brokers only.
+_SETTLING_SECONDS = 10
+_DEFAULT_TIMEOUT_MS = 60_000  # of the Java client's API
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
+_UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+_QUIET = logging.getLogger(f"{__name__}.client")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+
+_T = TypeVar("_T")
+
+
+class LibrdkafkaBroker(Broker):
+    """A connection through librdkafka."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._pattern = re.compile(kafka.topic_pattern) if kafka.topic_pattern is not None else None
+        given = options(kafka)
+        self._timeout = int(given.get(f"{PREFIX}default.api.timeout.ms", _DEFAULT_TIMEOUT_MS)) / 1000
+        committed = given[f"{PREFIX}isolation.level"].lower() == "read_committed"
+        self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        self._errors: list[str] = []
+
+    def __enter__(self) -> Self:
+        settings = translated(self._kafka)
+        settings.pop("isolation.level")  # of consumers
+        self._admin = self._asked(
+            lambda: AdminClient({**settings, "error_cb": lambda e: self._errors.append(str(e))}, logger=_QUIET)
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        del self._admin  # its connections end with it
+
+    def reads(self, topic: str) -> bool:
+        """Whether the feed reads a topic of this name."""
+        if self._pattern is None:
+            return topic in (self._kafka.topics or ())
+        return bool(self._pattern.fullmatch(topic))
+
+    def snapshot(self) -> Snapshot:
+        """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
+        topics, until = self._topics(), time.monotonic() + _SETTLING_SECONDS
+        while True:
+            places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
+            try:
+                earliest = self._offsets(places, OffsetSpec.earliest())
+                latest = self._offsets(places, OffsetSpec.latest())
+                settled = True
+            except UnknownTopicError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+                settled = False
+            # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
+            again = self._topics()
+            if again == topics and settled:
+                break
+            topics = again
+        bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
+        for place in places:
+            bounds[place.topic][place.partition] = Bounds(earliest[place], latest[place])
+        return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
+
+    def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
+        """Per partition the offset of the first record at or after the instant; -1 where there is none."""
+        return self._offsets(places, OffsetSpec.for_timestamp(int(instant.timestamp() * 1000)))
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Create topics, name -> number of partitions, with the broker's own settings for the rest."""
+        if not topics:
+            return
+        wanted = [NewTopic(name, partitions, -1) for name, partitions in topics.items()]
+        self._results(self._asked(lambda: self._admin.create_topics(wanted, request_timeout=self._timeout)))
+        self.snapshot()  # returns when they can be used
+
+    def _topics(self) -> dict[str, tuple[str | None, int]]:
+        """The feed's topics that are there: name -> id and number of partitions."""
+        listed = self._asked(lambda: self._admin.list_topics(timeout=self._timeout))
+        names = sorted(name for name in listed.topics if self.reads(name))
+        if not names:
+            return {}
+        asked = self._asked(
+            lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout)
+        )
+        found = {}
+        for name in names:
+            try:
+                described = self._asked(asked[name].result)
+            except UnknownTopicError:
+                continue  # deleted since it was listed
+            # As Java writes it.
+            topic_id = str(described.topic_id).translate(str.maketrans("+/", "-_")).rstrip("=")
+            found[name] = (None if topic_id == _NO_ID else topic_id, len(described.partitions))
+        return found
+
+    def _offsets(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
+        asked = {TopicPartition(p.topic, p.partition): which for p in places}
+        if not asked:
+            return {}
+        found = self._asked(
+            lambda: self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=self._timeout)
+        )
+        return {Place(p.topic, p.partition): told.offset for p, told in self._results(found).items()}
+
+    def _results(self, futures: Mapping[Any, "Future[_T]"]) -> dict[Any, _T]:
+        return {key: self._asked(future.result) for key, future in futures.items()}
+
+    def _asked(self, ask: Callable[[], _T]) -> _T:
+        try:
+            return ask()
+        except KafkaException as error:
+            problem = error.args[0] if error.args else None
+            unknown = isinstance(problem, KafkaError) and problem.code() in _UNKNOWN_TOPIC
+            told = "; ".join(dict.fromkeys([str(error), *self._errors]))
+        # Outside the except block: the exception has the client's own words, and must not be chained.
+        raise (UnknownTopicError if unknown else BrokerError)(
+            f"Kafka at {self._kafka.bootstrap_servers}: {censored(told, self._kafka)} "
+            "(look at source.kafka in the feeds file, and whether the broker is up)"
+        )

@@ -1,0 +1,342 @@
+"""The stage raw_records: new Kafka records into Delta, verbatim, each (topic, partition, offset) once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.feeds import Feed, Kafka
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.payload import packed
+from cdc_assets.session import gathered, session_for
+from cdc_assets.sources import kafka as topics
+from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
+from cdc_assets.sources.offsets import Held, Loss, Place
+from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
+from cdc_assets.stages.quarantining import quarantine
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.quarantine import Reason
+from cdc_assets.tables.raw_records import RAW_RECORDS, Offsets, RawCursor
+from cdc_assets.tables.schema import conform
+from cdc_assets.tables.table import ConcurrentRunError, LakeTable
+
+STAGE = "ingest"
+
+# Files of fewer bytes are parsed twice, for the coordinates and for the records, which is less work than to keep the lines.
+_PARSED_TWICE = 8 << 20
+_LINE_BYTES = 1 << 10  # of a recorded record, about
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What one run of the stage did."""
+
+    batch: int | None = None  # None: nothing new
+    files: list[str] = field(default_factory=list)
+    lines: int = 0
+    records: int = 0  # different (topic, partition, offset) among the lines
+    held_before: int = 0  # of these, those that the table held already
+    taken: int = 0  # of these, those that the table holds since this batch
+    quarantined: int = 0  # lines that are not records; of a broker, partitions that have lost records
+    in_quarantine: int = 0  # of these, those that are there
+    offsets: Offsets = field(default_factory=dict)  # of this batch, the repeated included
+    held: Offsets = field(default_factory=dict)  # of the whole table
+    # of a broker
+    without_record: int = 0  # offsets read that have no record: compacted, of transaction markers, or aborted
+    left: int = 0  # offsets left for later runs by max_records_per_run
+    lost: list[str] = field(default_factory=list)  # what was lost on the broker, and accepted
+    fixed_at: str = ""  # when the range was fixed; before this run, if a run before died
+
+
+class Ingest:
+    """Takes in what the feed's source has that raw_records has not."""
+
+    name = "raw_records"
+
+    def due(self, lake: Lakehouse, feed: Feed) -> bool:
+        """Whether the source has something new: a file that is new or has changed, an offset that was not read.
+
+        Raises:
+            FileNotFoundError: the feed's folder does not exist.
+            BrokerError: the broker does not answer.
+            DataLossError: the broker has lost records that were not read yet.
+            ConcurrentRunError: the feed is being rebuilt.
+        """
+        cursor = _cursor(lake)
+        if feed.source.kafka is not None:
+            with broker_of(feed.source.kafka) as broker:
+                return _news_of_broker(broker, feed.source.kafka, cursor)
+        return bool(_changed_files(feed, cursor))
+
+    def idle(self, lake: Lakehouse) -> IngestReport:
+        """The report of a run that finds nothing new."""
+        return IngestReport(held=_cursor(lake).offsets)
+
+    def run(self, lake: Lakehouse, feed: Feed) -> IngestReport:
+        """Take it in: one commit with the records and how far they reach; of a broker, one before it with the plan.
+
+        Raises:
+            FileNotFoundError: the feed's folder does not exist.
+            BrokerError: the broker does not answer, or its records cannot be read.
+            DataLossError: the broker has lost records that were not read yet.
+            ConcurrentRunError: another run took in a batch meanwhile, or the feed is being rebuilt.
+        """
+        cursor = _cursor(lake)
+        for table in (lake.raw_records, lake.change_events, lake.table_schemas, lake.released_changes, lake.quarantine):
+            table.create()
+        if feed.source.kafka is not None:
+            return _from_broker(lake, feed, feed.source.kafka, cursor)
+        return _from_files(lake, feed, cursor)
+
+
+def _cursor(lake: Lakehouse) -> RawCursor:
+    """Where the stage stands; its `records` include those of its commit."""
+    newest = lake.raw_records.newest()
+    if newest is None:
+        return RawCursor(sequence=0)
+    if newest.cursor.rebuilding:
+        raise ConcurrentRunError(
+            f"{lake.raw_records.name}: this feed is being rebuilt: wait for the end of that. If it has died, run the job "
+            "rebuild again."
+        )
+    return replace(newest.cursor, records=newest.cursor.records + newest.commit.rows)
+
+
+def following_offsets(cursor: RawCursor) -> dict[Place, int]:
+    """The offset after the last one held of every partition known."""
+    return {
+        Place(topic, int(number)): hi + 1
+        for topic, partitions in cursor.offsets.items()
+        for number, (_, hi) in partitions.items()
+    }
+
+
+# --- from a broker
+
+
+def _news_of_broker(broker: Broker, kafka: Kafka, cursor: RawCursor) -> bool:
+    if cursor.plan is not None:
+        return True
+    plan, lost = _fixed(broker, kafka, cursor)
+    return _is_news(plan, lost, cursor)
+
+
+def _fixed(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.Plan, list[Loss]]:
+    held = Held(following_offsets(cursor), cursor.ids or {})
+    return topics.fix(broker, kafka, held, first=cursor.ids is None, turn=cursor.sequence)
+
+
+def _is_news(plan: topics.Plan, lost: list[Loss], cursor: RawCursor) -> bool:
+    known = following_offsets(cursor)
+    return bool(lost) or plan.size > 0 or cursor.ids != plan.ids or not known.keys() >= plan.ranges.keys()
+
+
+def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -> IngestReport:
+    """Fix the offsets in a commit, then read exactly these and commit their records; no commit when nothing is new."""
+    with broker_of(kafka) as broker:
+        if cursor.plan is not None:
+            plan, lost = topics.resume(broker, kafka, topics.Plan.from_json(cursor.plan))
+        else:
+            plan, lost = _fixed(broker, kafka, cursor)
+            if not _is_news(plan, lost, cursor):
+                return IngestReport(held=cursor.offsets)
+        spark = session_for(lake.spark, plan.size)
+        fixed_now = plan.size > 0 and cursor.plan is None
+        written = _quarantine_losses(lake, spark, lost, cursor.sequence + 1 + fixed_now)
+        if fixed_now:
+            cursor = replace(cursor, sequence=cursor.sequence + 1, plan=plan.to_json())
+            lake.raw_records.append(_no_records(spark), cursor)
+        try:
+            report = _take_in_offsets(lake, spark, feed, kafka, plan, cursor)
+        except (PySparkException, Py4JError) as error:
+            told = censored(str(error).strip().splitlines()[0], kafka)
+        else:
+            shown = [str(loss) for loss in lost]
+            return replace(report, quarantined=len(lost), in_quarantine=written, lost=shown)
+        # Outside the except block: the exception has Spark's own words, and must not be chained.
+        topics.resume(broker, kafka, plan)
+    raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: the records could not be read or written: {told}")
+
+
+def _no_records(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], RAW_RECORDS.columns)
+
+
+def _take_in_offsets(
+    lake: Lakehouse, spark: SparkSession, feed: Feed, kafka: Kafka, plan: topics.Plan, cursor: RawCursor
+) -> IngestReport:
+    """Read the plan's offsets, and commit their records with a cursor that no longer holds the plan."""
+    batch = cursor.sequence + 1
+    held: Offsets = {t: dict(p) for t, p in cursor.offsets.items() if t not in plan.restarted}
+    for place, (start, end) in plan.ranges.items():
+        partitions = held.setdefault(place.topic, {})
+        lowest = partitions.get(str(place.partition), [start])[0]
+        partitions[str(place.partition)] = [min(lowest, start), end - 1]
+    begun_anew = cursor.begun_anew | {topic: [*cursor.begun_anew.get(topic, []), batch] for topic in plan.restarted}
+    advanced = replace(
+        cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), begun_anew=begun_anew
+    )  # fmt: skip
+    found = topics.read(spark, kafka, plan.ranges) if plan.size else _no_records(spark)
+    taken = lake.raw_records.append(_of_batch(found, feed, batch), advanced).rows
+    read = {place: [start, end - 1] for place, (start, end) in plan.ranges.items() if start < end}
+    return IngestReport(
+        batch=batch,
+        lines=taken,
+        records=taken,
+        taken=taken,
+        offsets=topics.nested(read),
+        held=held,
+        without_record=plan.size - taken,
+        left=plan.left,
+        fixed_at=plan.fixed_at,
+    )
+
+
+def _of_batch(records: DataFrame, feed: Feed, batch: int) -> DataFrame:
+    """Records as the table has them. In: `topics.read`, `read_lines`."""
+    compressed = packed(F.col("value"), protocol_of(feed).envelope(feed))
+    more = {"batch": F.lit(batch).cast("bigint"), "compressed": F.when(compressed, F.lit(True))}
+    return conform(records.withColumns(more), RAW_RECORDS.columns)
+
+
+def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss], batch: int) -> int:
+    """One row a partition that has lost records: its offset is the first that was wanted."""
+    rows = [
+        {
+            "batch": batch,
+            "reason": str(Reason.DATA_LOSS),
+            "detail": str(loss),
+            "topic": loss.place.topic,
+            "partition": loss.place.partition,
+            "offset": loss.wanted,
+        }
+        for loss in lost
+    ]
+    if not rows:
+        return 0
+    columns = "batch BIGINT, reason STRING, detail STRING, topic STRING, partition INT, offset BIGINT"
+    return quarantine(lake, spark.createDataFrame(rows, columns), STAGE, batch - 1, batch)
+
+
+# --- from recorded files
+
+
+def _changed_files(feed: Feed, cursor: RawCursor) -> dict[str, list[int]]:
+    """The files that are new or have changed, with their states."""
+    files = snapshot_files(_folder(feed))
+    return {name: state for name, state in files.items() if cursor.files.get(name) != state}
+
+
+def _folder(feed: Feed) -> Path:
+    if feed.source.recorded is None:
+        raise ValueError("The feed has no source.")
+    return feed.source.recorded
+
+
+def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
+    """Take in the lines of recorded files that are new or have changed: one commit; none when no file changed."""
+    changed = _changed_files(feed, cursor)
+    if not changed:
+        return IngestReport(held=cursor.offsets)
+    size = sum(size for size, _ in changed.values())
+    spark = session_for(lake.spark, size // _LINE_BYTES)
+    lines = read_lines(spark, _folder(feed), changed)
+    if size < _PARSED_TWICE:
+        return _take_in(lake, feed, changed, gathered(lines), cursor)
+    lines.persist(StorageLevel.DISK_ONLY)
+    try:
+        return _take_in(lake, feed, changed, lines, cursor)
+    finally:
+        lines.unpersist()
+
+
+def _take_in(
+    lake: Lakehouse, feed: Feed, changed: dict[str, list[int]], lines: DataFrame, cursor: RawCursor
+) -> IngestReport:
+    """Look at the coordinates of the lines, then commit what is new. In: `read_lines` of the files `changed`."""
+    table, batch = lake.raw_records, cursor.sequence + 1
+    # The coordinates alone first: the cursor must be known before the commit, and only where a coordinate comes twice
+    # are whole records shuffled.
+    per_record = lines.groupBy("topic", "partition", "offset").agg(F.count("*").alias("count"))
+    summary = per_record.groupBy("topic", "partition").agg(
+        F.sum("count").alias("lines"),
+        F.count("*").alias("records"),
+        F.min("offset").alias("lo"),
+        F.max("offset").alias("hi"),
+    )
+    rows = summary.collect()
+    offsets: Offsets = {}
+    for r in rows:
+        if r["topic"] is not None:
+            offsets.setdefault(r["topic"], {})[str(r["partition"])] = [r["lo"], r["hi"]]
+    bad = sum(r["lines"] for r in rows if r["topic"] is None)
+    different = sum(r["records"] for r in rows if r["topic"] is not None)
+
+    records = lines.where(F.col("topic").isNotNull())
+    if any(r["lines"] > r["records"] for r in rows if r["topic"] is not None):
+        records = records.dropDuplicates(["topic", "partition", "offset"])
+    held_before = 0
+    if overlap := _overlap(offsets, cursor.offsets):
+        present = _held(lines.sparkSession, table, overlap)
+        held_before = per_record.join(present, on=present.columns, how="left_semi").count()
+        records = records.join(present, on=present.columns, how="left_anti")
+    written = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
+    held = _merged(cursor.offsets, offsets)
+    # Of files that are gone nothing need be known: should one come back, its offsets tell what of it is held.
+    there = {name: state for name, state in cursor.files.items() if (_folder(feed) / name).exists()}
+    advanced = replace(cursor, sequence=batch, files=there | changed, offsets=held)
+    taken = table.append(_of_batch(records, feed, batch), advanced).rows
+    return IngestReport(
+        batch=batch,
+        files=list(changed),
+        lines=sum(r["lines"] for r in rows),
+        records=different,
+        held_before=held_before,
+        taken=taken,
+        quarantined=bad,
+        in_quarantine=written,
+        offsets=offsets,
+        held=held,
+    )
+
+
+def _quarantine_lines(lake: Lakehouse, folder: Path, lines: DataFrame, batch: int) -> int:
+    """The lines that are no records, with their files and numbers."""
+    found = lines.where(F.col("_file").isNotNull()).select("_file", "_line").distinct().collect()
+    texts: dict[str, set[bytes]] = {}
+    for r in found:
+        texts.setdefault(r["_file"], set()).add(bytes(r["_line"]))
+    located = [line | {"batch": batch, "reason": str(Reason.NOT_A_RECORD)} for line in locate_lines(folder, texts)]
+    columns = "batch BIGINT, reason STRING, file STRING, line BIGINT, value BINARY"
+    return quarantine(lake, lines.sparkSession.createDataFrame(located, columns), STAGE, batch - 1, batch)
+
+
+def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
+    """(topic, partition, lowest, highest) of the new offsets that may be held already."""
+    return [
+        (topic, int(partition), lo, min(hi, held[topic][partition][1]))
+        for topic, partitions in new.items()
+        for partition, (lo, hi) in partitions.items()
+        if partition in held.get(topic, {}) and lo <= held[topic][partition][1]
+    ]
+
+
+def _held(spark: SparkSession, table: LakeTable[RawCursor], overlap: list[tuple[str, int, int, int]]) -> DataFrame:
+    """The coordinates that the table holds in the overlap; only its files that reach into it are read."""
+    lowest, highest = min(o[2] for o in overlap), max(o[3] for o in overlap)
+    within = F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
+    return table.read(spark).where(within).select("topic", "partition", "offset")
+
+
+def _merged(held: Offsets, new: Offsets) -> Offsets:
+    merged = {topic: dict(partitions) for topic, partitions in held.items()}
+    for topic, partitions in new.items():
+        for partition, (lo, hi) in partitions.items():
+            old = merged.setdefault(topic, {}).get(partition, [lo, hi])
+            merged[topic][partition] = [min(lo, old[0]), max(hi, old[1])]
+    return merged

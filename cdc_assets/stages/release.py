@@ -1,0 +1,359 @@
+"""The stage released_changes: the gate. Events below the watermark, each change once, in one commit with the watermark."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.feeds import Feed
+from cdc_assets.gate.base import Facts, Gate, Group, Held, Part, held_tables
+from cdc_assets.gate.changes import group_hash, several, with_keys
+from cdc_assets.gate.choose import gate_for, has_watermarks
+from cdc_assets.gate.late import NO_LATE, Late, late_events
+from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
+from cdc_assets.gate.news import News, news_of
+from cdc_assets.gate.tables import taken_tables
+from cdc_assets.protocols import protocol_of
+from cdc_assets.session import SMALL, gathered, session_for
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import (
+    RELEASED_CHANGES,
+    Hold,
+    HoldReason,
+    PartitionWatermarks,
+    ReleaseCursor,
+    ReleasedKind,
+    Watermarks,
+)
+from cdc_assets.tables.schema import conform
+
+
+@dataclass(frozen=True)
+class ReleaseReport:
+    """What one run of the stage did. The counts are of row events, `total` since the feed began."""
+
+    release: int | None = None  # None: there was nothing to look at
+    rows: int = 0  # row events that were new to the gate
+    window: int = 0  # row events in the release window, as counted before their release
+    released: int = 0
+    duplicate: int = 0
+    late_repeated: int = 0  # below the released watermark, and released before: harmless
+    late_unseen: int = 0  # below what was released, and never seen
+    excluded: int = 0  # of tables that the feeds file leaves out
+    pending: int = 0  # at or above the watermark, as it stands after this run
+    pending_before: int = 0
+    pending_new: int = 0  # of the new ones those that are pending
+    ddl: int = 0
+    tables: int = 0  # tables with changes
+    watermarks: Watermarks = field(default_factory=dict)
+    watermarks_before: Watermarks = field(default_factory=dict)
+    partition_watermarks: PartitionWatermarks = field(default_factory=dict)
+    late_sample: list[dict[str, Any]] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
+    newest: int = 0  # the newest Kafka time of any record that the gate has seen, in milliseconds
+    total: dict[str, int] = field(default_factory=dict)
+
+
+class Release:
+    """Advances the watermarks, and releases what lies below them.
+
+    The window is [previous watermark, watermark) by commit_ts over change_events; what is above stays there, pending. So does
+    what a table has from the position on at which it is held; that table's window ends there, and begins there in the run
+    that finds the reason gone.
+    """
+
+    name = "released_changes"
+
+    def due(self, lake: Lakehouse, feed: Feed) -> bool:
+        """Whether there are events that the gate has not looked at, or a hold's reason may have gone."""
+        cursor, decoded = _cursor(lake), lake.change_events.cursor()
+        return decoded is not None and decoded.batch > cursor.batch
+
+    def idle(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
+        """The report of a run that finds nothing new."""
+        cursor = _cursor(lake)
+        known = cursor.partition_watermarks
+        return ReleaseReport(
+            watermarks=cursor.watermarks,
+            watermarks_before=cursor.watermarks,
+            partition_watermarks=known if has_watermarks(feed, known) else {},
+            pending=cursor.pending,
+            pending_before=cursor.pending,
+            holds=cursor.holds,
+            newest=cursor.newest,
+            total=cursor.totals,
+        )
+
+    def run(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
+        """Look at the new events, and release: one commit, whose cursor holds the watermarks that events are dropped by.
+
+        Raises:
+            ConcurrentRunError: another run released meanwhile.
+        """
+        news = news_of(lake, feed, _cursor(lake))
+        if news is None:
+            return self.idle(lake, feed)
+        return _Run(lake, feed, news).report()
+
+
+def _cursor(lake: Lakehouse) -> ReleaseCursor:
+    return lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+
+
+class _Run:
+    """One run of the stage."""
+
+    def __init__(self, lake: Lakehouse, feed: Feed, news: News) -> None:
+        self.lake, self.feed, self.news, self.cursor = lake, feed, news, news.cursor
+        self.protocol = protocol_of(feed)
+        self.gate: Gate = gate_for(lake, feed, news, partial(session_for, lake.spark))
+        self.before = held_tables(self.cursor.holds)
+        learnt = lake.table_schemas.cursor()
+        self.schemas = learnt.sequence if learnt else 0
+        # A hold costs nothing until its reason may have gone.
+        self.retried = self.before if self.schemas > self.cursor.schemas else {}
+        self.kept: Held = {} if self.retried else self.before
+        self.files = self.gate.files(self.retried)
+        rows = sum(f.rows for f in self.files)
+        self.small = rows <= SMALL
+        self.spark: SparkSession = session_for(lake.spark, rows)
+        found = lake.change_events.scan(self.spark, self.files)
+        self.events = gathered(found) if self.small else found
+
+    def report(self) -> ReleaseReport:
+        """Release, and tell."""
+        groups = self._groups(self.kept)
+        known = known_layouts(self.lake, self.protocol, [g for g in groups if g.part == Part.INSIDE and g.taken])
+        holds = [h for h in self.cursor.holds if (h.database, h.table) in self.kept]
+        holds = _grown(holds, groups)
+        if known.missing:
+            after = {**self.kept, **known.missing}
+            groups = self._groups(after)
+            holds += self._new_holds(known, after)
+        after = held_tables(holds)
+        window = [g for g in groups if g.part == Part.INSIDE and g.taken]
+        facts = Facts(
+            unkeyed=any(g.unkeyed for g in window),
+            placed=any(g.placed for g in window),
+            tables=frozenset((g.database, g.table) for g in window),
+        )
+        return self._commit(groups, window, known, holds, facts, after)
+
+    def _groups(self, after: Held) -> list[Group]:
+        """Count the row events: what the window holds, what is behind it, what came too late."""
+        if not self.files:
+            return []
+        columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed"]
+        told = self.events.select(
+            self.gate.part(self.before, after).alias("part"),
+            taken_tables(self.feed).alias("taken"),
+            (F.col("batch") > self.cursor.batch).alias("new"),
+            "database",
+            "table",
+            "layout_id",
+            F.col("key").isNull().alias("unkeyed"),
+            F.col("source").isNotNull().alias("placed"),
+            "commit_ts",
+            "batch",
+            F.struct("layout", "jdbc_types", "schema_version", "table_id", "key_columns").alias("sample"),
+        )
+        found = told.groupBy(*columns).agg(
+            F.count("*").alias("count"),
+            F.min("commit_ts").alias("first"),
+            F.max("commit_ts").alias("last"),
+            F.min("batch").alias("batch"),
+            F.any_value("sample").alias("sample"),
+        )
+        return [Group(**(r.asDict() | {"sample": r["sample"].asDict()})) for r in found.collect()]
+
+    def _new_holds(self, known: Known, after: Held) -> list[Hold]:
+        """An entry of the hold list for each table with rows whose schema is not known."""
+        missing = F.col("layout_id").isin(*known.missing_layouts)
+        first = F.struct(
+            "table_id",
+            "schema_version",
+            "topic",
+            "partition",
+            "offset",
+            F.unix_millis("record_timestamp").alias("record_ms"),
+        )
+        rows = (
+            self.events.where(self.gate.part(self.before, after) == str(Part.PENDING))
+            .groupBy("database", "table")
+            .agg(
+                F.count("*").alias("events"),
+                F.min_by(F.when(missing, first), F.when(missing, F.col("commit_ts"))).alias("first"),
+            )
+            .collect()
+        )
+        return [
+            Hold(r["database"], r["table"], since, HoldReason.SCHEMA, r["events"], r["first"].asDict())
+            for r in rows
+            if (since := known.missing.get((r["database"], r["table"]))) is not None
+        ]
+
+    def _commit(
+        self, groups: list[Group], window: list[Group], known: Known, holds: list[Hold], facts: Facts, after: Held
+    ) -> ReleaseReport:
+        number = self.cursor.sequence + 1
+        statements = [
+            s
+            for s in self.news.ddl
+            if self.gate.releases(s, self.before, after)
+            and (s["table"] is None or self.feed.takes(s["database"], s["table"]))
+        ]
+        out, late = self._changes(window, facts, known, after)
+        late_total = _count(groups, Part.LATE)
+        if late_total:
+            late = self._late(late_total, known)
+        more = [*_once(statements), *layout_rows(self.protocol, known, window)]
+        if more:
+            out = out.unionByName(self.spark.createDataFrame([_EMPTY | r for r in more], RELEASED_CHANGES.columns))
+        shaped = conform(out.withColumn("release", F.lit(number).cast("bigint")), RELEASED_CHANGES.columns)
+        in_window = sum(g.count for g in window) - (0 if late_total else late.unseen + late.repeated)
+        excluded = sum(g.count for g in groups if g.part == Part.INSIDE and not g.taken)
+        inside_before = sum(g.count for g in groups if g.part == Part.INSIDE and not g.new)
+        pending_new = sum(g.count for g in groups if g.part == Part.PENDING and g.new)
+        rows = self.news.rows if self._exact() else sum(g.count for g in groups if g.new)
+        totals = {"rows": rows, "window": in_window, "excluded": excluded}
+        totals |= {"late_repeated": late.repeated, "late_unseen": late.unseen}
+        pending = self.cursor.pending - inside_before + pending_new
+        advanced = ReleaseCursor(
+            sequence=number,
+            batch=self.news.through,
+            tables=[(database, table, count) for (database, table), count in sorted(_by_table(window).items())],
+            pending=pending,
+            oldest_pending=self._oldest_pending(groups, pending),
+            holds=holds,
+            schemas=self.schemas,
+            highest=max(self.cursor.highest, self.news.highest),
+            newest=max(self.cursor.newest, self.news.newest),
+            totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
+            **self.gate.state(facts),
+        )
+        self.lake.released_changes.append(gathered(shaped) if self.small else shaped, advanced)
+        released, duplicate = self._written(number)
+        return ReleaseReport(
+            release=number,
+            rows=rows,
+            window=in_window,
+            released=released,
+            duplicate=duplicate,
+            late_repeated=late.repeated,
+            late_unseen=late.unseen,
+            excluded=excluded,
+            pending=pending,
+            pending_before=self.cursor.pending,
+            pending_new=pending_new,
+            ddl=len(_once(statements)),
+            tables=len(facts.tables),
+            watermarks=advanced.watermarks,
+            watermarks_before=self.cursor.watermarks,
+            partition_watermarks=advanced.partition_watermarks if has_watermarks(self.feed, advanced.partition_watermarks) else {},
+            late_sample=late.sample,
+            holds=holds,
+            newest=advanced.newest,
+            total=advanced.totals,
+        )
+
+    def _exact(self) -> bool:
+        """Whether the new files hold new events only: maintenance may have put them together with others."""
+        return all(f.low["batch"] > self.cursor.batch for f in self.news.new_rows)
+
+    def _keyed(self, rows: DataFrame, known: Known, *, unkeyed: bool) -> DataFrame:
+        """Row events with `key` and `key_before` wherever their table is known to have a key."""
+        if not unkeyed:
+            return rows
+        keyed = with_keys(with_known_keys(rows, known))
+        normal = [self.protocol.normal_key(F.col(c), F.col("layout")).alias(c) for c in ("key", "key_before")]
+        return keyed.withColumns(dict(zip(("key", "key_before"), normal, strict=True)))
+
+    def _changes(
+        self, window: list[Group], facts: Facts, known: Known, after: Held
+    ) -> tuple[DataFrame, Late]:
+        """The changes in the window. Out: columns of released_changes; `kind` is row."""
+        if not window:
+            return self.spark.createDataFrame([], RELEASED_CHANGES.columns), NO_LATE
+        inside = (self.gate.part(self.before, after) == str(Part.INSIDE)) & taken_tables(self.feed)
+        events = self._keyed(self.events.where(inside), known, unkeyed=facts.unkeyed)
+        if self.small or self.gate.judges_alone():
+            changes, late = self.gate.changes(events, self._released, facts)
+        else:
+            changes, late = self._apart(events, facts)
+        return conform(changes.withColumn("kind", F.lit(str(ReleasedKind.ROW))), RELEASED_CHANGES.columns), late or NO_LATE
+
+    def _apart(self, events: DataFrame, facts: Facts) -> tuple[DataFrame, Late | None]:
+        """Many events: only those that share a key with another are looked at together."""
+        by, keyless = self.gate.by, F.size("key_columns") == 0
+        shared = F.broadcast(several(events.where(~keyless), *by).localCheckpoint())
+        hashed = events.withColumn("group", group_hash(*by))
+        moved = F.col("key_before").isNotNull() | keyless
+        single = hashed.where(~moved).join(shared, on="group", how="left_anti").drop("group")
+        others = hashed.join(shared.withColumn("shared", F.lit(True)), on="group", how="left")
+        together = others.where(moved | F.col("shared")).drop("group", "shared")
+        changes, late = self.gate.changes(together, self._released, facts)
+        return self.gate.alone(single).unionByName(changes, allowMissingColumns=True), late
+
+    def _late(self, count: int, known: Known) -> Late:
+        """What came after its time: of a table that has been released past it."""
+        rows = self.events.where(self.gate.part(self.before, {}) == str(Part.LATE))
+        keyed = self._keyed(rows, known, unkeyed=True)
+        found = late_events(keyed, self._released(0))
+        return Late(repeated=count - found.unseen, unseen=found.unseen, sample=found.sample)
+
+    def _released(self, lowest: int) -> DataFrame:
+        """The row changes released before, at or above a commit_ts."""
+        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
+        wanted = [f for f in files if f.high["commit_ts"] >= lowest]
+        found = self.lake.released_changes.scan(self.spark, wanted).where(F.col("commit_ts") >= lowest)
+        return gathered(found) if self.small and sum(f.rows for f in wanted) <= SMALL else found
+
+    def _written(self, release: int) -> tuple[int, int]:
+        """How many row events a release stands for, and how many copies it dropped, as the table has it."""
+        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
+        files = [f for f in files if f.low["release"] == release]
+        if sum(f.rows for f in files) > SMALL:
+            rows = self.lake.released_changes.scan(self.spark, files)
+            found = rows.agg(F.sum("events"), F.sum("repeats")).head()
+            return (found[0], found[1]) if found else (0, 0)
+        few = self.lake.released_changes.fetch(files, "events", "repeats").to_pydict()
+        return sum(few["events"]), sum(few["repeats"])
+
+    def _oldest_pending(self, groups: list[Group], pending: int) -> int:
+        """The oldest batch that may hold a pending row event."""
+        if not pending:
+            return 0
+        seen = [g for g in groups if g.part == Part.PENDING]
+        unseen = pending - sum(g.count for g in seen)
+        return min([g.batch for g in seen] + [self.cursor.oldest_pending or 1] * (unseen > 0))
+
+
+_EMPTY: dict[str, Any] = dict.fromkeys(RELEASED_CHANGES.columns.names)
+
+
+def _count(groups: list[Group], part: Part) -> int:
+    return sum(g.count for g in groups if g.part == part)
+
+
+def _by_table(groups: list[Group]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for g in groups:
+        found[g.database, g.table] = found.get((g.database, g.table), 0) + g.count
+    return found
+
+
+def _grown(holds: list[Hold], groups: list[Group]) -> list[Hold]:
+    """The holds that go on, with the new events of their tables."""
+    new = _by_table([g for g in groups if g.part == Part.PENDING and g.new])
+    return [
+        Hold(h.database, h.table, h.since, h.reason, h.events + new.get((h.database, h.table), 0), h.first) for h in holds
+    ]
+
+
+def _once(statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each DDL statement once, under its first record, however often and in however many partitions it came."""
+    ordered = sorted(statements, key=lambda s: (s["topic"], s["partition"], s["offset"], s["index"]), reverse=True)
+    first = {(s["commit_ts"], s["database"], s["table"], s["ddl_statement"]): s for s in ordered}
+    return [{k: v for k, v in s.items() if k != "batch"} | {"kind": str(ReleasedKind.DDL)} for s in first.values()]

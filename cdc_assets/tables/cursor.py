@@ -1,0 +1,78 @@
+"""How far a stage has come: a small value in the commit that wrote its rows, so that one is never there without the other.
+
+A cursor holds what is known before its commit: totals up to the commit before it. What the commit itself wrote, its own
+metrics say.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+# The name of its commit, in the note beside what a cursor holds.
+COMMIT = "commit"
+
+
+class CursorError(RuntimeError):
+    """A table's cursor cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cursor:
+    """What the cursors of all tables have: `sequence` numbers the commits that carry rows of ours, from 1, without gaps."""
+
+    FORMAT: ClassVar[int] = 2  # 1: before formats were numbered
+
+    sequence: int
+    format: int = FORMAT
+
+    def text(self, commit: str) -> str:
+        """The note of a commit of this name."""
+        values = _adapter(type(self)).dump_python(self, mode="json")
+        return _TEXT.dump_json({**values, COMMIT: commit}).decode()
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """A cursor out of its note.
+
+        Raises:
+            CursorError: a newer version of this package wrote it, or it is damaged.
+        """
+        if values.get("format", 1) > cls.FORMAT:
+            raise CursorError(
+                f"the tables were written by a newer version of cdc-assets (cursor format {values['format']}, "
+                f"known: up to {cls.FORMAT}): update this installation"
+            )
+        if values.get("format", 1) < cls.FORMAT:
+            values = cls.upgraded(values) | {"format": cls.FORMAT}
+        try:
+            found: Self = _adapter(cls).validate_python(values)
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise CursorError(f"the cursor is damaged ({wrong}): run the job rebuild") from None
+        return found
+
+    @classmethod
+    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """What a note of format 1 says, in today's fields."""
+        return values
+
+
+def notes(text: str) -> dict[str, Any] | None:
+    """What a commit's note holds; None where it is none of ours."""
+    if not text.startswith('{"sequence"') and '"sequence":' not in text:
+        return None
+    try:
+        values = _TEXT.validate_json(text)
+    except ValidationError:
+        return None
+    return values if isinstance(values, dict) and "sequence" in values else None
+
+
+_TEXT: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+@cache
+def _adapter(cursor: type[Cursor]) -> TypeAdapter[Any]:
+    return TypeAdapter(cursor)

@@ -1,0 +1,125 @@
+"""The data files of a write: written by Spark, listed and described here, so that a commit can name them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake.transaction import AddAction
+from pyarrow import parquet
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+from pyspark.sql import DataFrame
+
+from cdc_assets.tables.log import DataFile
+
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+# Of texts Delta keeps the beginnings.
+_PREFIX = 32
+_HIGHEST = "\U0010ffff"
+
+
+def write_files(rows: DataFrame, table: str, folder: str, partition_by: Sequence[str]) -> None:
+    """Write rows as Parquet files into a folder of the table; no reader sees them before a commit names them."""
+    writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    (writer.partitionBy(*partition_by) if partition_by else writer).parquet(f"{table}/{folder}")
+
+
+def described(table: str, folder: str, partition_by: Sequence[str], statistics: Sequence[str]) -> list[DataFile]:
+    """The files of `write_files`, with the statistics that their footers tell; without those that hold no row."""
+    system, base = FileSystem.from_uri(table)
+    found = []
+    for info in _files(system, f"{base}/{folder}"):
+        relative = info.path.removeprefix(f"{base}/")
+        footer = parquet.read_metadata(info.path, filesystem=system)
+        if footer.num_rows:
+            low, high, nulls = _statistics(footer, statistics)
+            partition = _partition(relative, partition_by)
+            found.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, low, high, nulls, info.size))
+    return found
+
+
+def actions(table: str, files: Sequence[DataFile]) -> list[AddAction]:
+    """What a commit says of these files."""
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    return [
+        AddAction(
+            path=file.path.removeprefix(f"{table}/"),
+            size=file.size,
+            partition_values={k: None if v is None else _text(v) for k, v in file.partition.items()},
+            modification_time=now,
+            data_change=True,
+            stats=json.dumps(
+                {
+                    "numRecords": file.rows,
+                    "minValues": {k: _bound(v, upper=False) for k, v in file.low.items()},
+                    "maxValues": {k: _bound(v, upper=True) for k, v in file.high.items()},
+                    "nullCount": dict(file.nulls),
+                }
+            ),
+        )
+        for file in files
+    ]
+
+
+def _files(system: FileSystem, folder: str) -> Iterator[FileInfo]:
+    for info in system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True)):
+        if info.type == FileType.File and info.base_name.endswith(".parquet"):
+            yield info
+
+
+def _partition(relative: str, keys: Sequence[str]) -> dict[str, Any]:
+    """The partition's values, out of the folders that Spark made for them."""
+    told = dict(part.split("=", 1) for part in relative.split("/")[:-1] if "=" in part)
+    return {key: _value(unquote(told[key])) for key in keys}
+
+
+def _value(text: str) -> object:
+    if text in {"true", "false"}:
+        return text == "true"
+    return None if text == _NULL_PARTITION else text
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _statistics(
+    footer: parquet.FileMetaData, columns: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Smallest and largest value and number of nulls of each of these columns, as far as the footer tells."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    untold: set[str] = set()
+    for group in (footer.row_group(n) for n in range(footer.num_row_groups)):
+        for part in (group.column(n) for n in range(group.num_columns)):
+            name, told = part.path_in_schema, part.statistics
+            if name not in columns:
+                continue
+            if told is None or not told.has_null_count:
+                untold.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + told.null_count
+            if told.has_min_max:
+                low[name] = min(low.get(name, told.min), told.min)
+                high[name] = max(high.get(name, told.max), told.max)
+            elif told.null_count < group.num_rows:
+                untold.add(name)  # too long a text
+    kept = {name: count for name, count in nulls.items() if name not in untold}
+    return _without(low, untold), _without(high, untold), kept
+
+
+def _without(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _bound(value: object, *, upper: bool) -> object:
+    """A value as the log has it; of a long text its beginning, or what is just above everything that begins so."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) > _PREFIX:
+        return value[:_PREFIX] + _HIGHEST * upper
+    return value

@@ -1,0 +1,66 @@
+"""history: the SCD type 2 table of one source table, one row a version."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, column
+from cdc_assets.tables.table import Definition
+
+# The names of our own columns begin with this; a source's column that does so gets another name.
+RESERVED = "_cdc_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryCursor(Cursor):
+    """How far the table has come.
+
+    Attributes:
+        release: the newest release that is applied.
+        versions: rows of the table, after this commit.
+        current: of these the open ones.
+    """
+
+    release: int = 0
+    versions: int = 0
+    current: int = 0
+
+    @classmethod
+    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """In format 1 the release was the number of the commit."""
+        return values | {"release": values["sequence"]}
+
+
+# Before the source's own columns. `_cdc_key` is the key's identity on the wire: typed key columns may hold NULL for what
+# no Spark type holds (a zero date), or change their type.
+CDC_COLUMNS = StructType(
+    [
+        column("_cdc_key", STRING, "The key's values, or the whole row where the table has no key."),
+        column("_cdc_from_ts", BIGINT, "commit_ts of the change that opened the version; included."),
+        column("_cdc_to_ts", BIGINT, "commit_ts of the change that closed it; excluded; null while open."),
+        column("_cdc_valid_from", TIMESTAMP, "The time of _cdc_from_ts."),
+        column("_cdc_valid_to", TIMESTAMP, "The time of _cdc_to_ts."),
+        column("_cdc_is_current", BOOLEAN, "Whether the version is open."),
+        column("_cdc_op", STRING, "What opened it: insert, update, snapshot, ddl."),
+        column("_cdc_closed_by", STRING, "What closed it: update, delete, truncate, drop, rename, ddl; null while open."),
+        column("_cdc_topic", STRING, "Topic of the Kafka record that opened it."),
+        column("_cdc_partition", INT, "Its partition."),
+        column("_cdc_offset", BIGINT, "Its offset."),
+    ]
+)
+# In tables without a key only: which of several equal rows, from 1.
+COPY = column("_cdc_copy", INT, "Which of several equal rows, from 1; only in tables without a key.")
+
+HISTORY = Definition(
+    columns=CDC_COLUMNS,
+    cursor=HistoryCursor,
+    partition_by=("_cdc_is_current",),
+    statistics=("_cdc_key", "_cdc_from_ts", "_cdc_to_ts"),
+)
+
+
+def history_name(column_name: str) -> str:
+    """The name of a source column in the history table: its own, unless it would hide one of ours."""
+    return f"_source{column_name}" if column_name.lower().startswith(RESERVED) else column_name

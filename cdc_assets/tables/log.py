@@ -1,0 +1,121 @@
+"""The log of a Delta table, read without Spark and without a JVM: its newest commits, and the files that hold its rows."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+# Commits are read newest first, so many at a time: the newest nearly always has what is looked for.
+_COMMITS_AT_ONCE = (1, 20, None)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit: its number, what it did, what its writer noted (`userMetadata`), and what it counted."""
+
+    version: int
+    operation: str
+    note: str
+    metrics: Mapping[str, str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it added: a write does; MERGE, OPTIMIZE and the like put rows into the place of others."""
+        return int(self.metrics.get("numOutputRows", 0)) if self.operation == "WRITE" else 0
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of the table's newest version, with the statistics that Delta keeps of it."""
+
+    path: str
+    rows: int
+    partition: Mapping[str, Any]
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+    nulls: Mapping[str, int]
+    size: int = 0  # bytes
+
+
+class TableLog:
+    """The newest version of a table, as its log has it when this is made."""
+
+    def __init__(self, table: DeltaTable, uri: str) -> None:
+        self._table, self._uri = table, uri.rstrip("/")
+
+    @classmethod
+    def of(cls, uri: str) -> "TableLog | None":
+        """The log of the table at `uri`; None while there is no table."""
+        try:
+            return cls(DeltaTable(uri), uri)
+        except TableNotFoundError:
+            return None
+
+    @property
+    def table(self) -> DeltaTable:
+        """This version, for a commit right after it."""
+        return self._table
+
+    @property
+    def version(self) -> int:
+        """The newest version's number."""
+        return int(self._table.version())
+
+    def commits(self) -> Iterator[Commit]:
+        """The commits that the log still has, newest first."""
+        seen = 0
+        for limit in _COMMITS_AT_ONCE:
+            found = self._table.history(limit)
+            for entry in found[seen:]:
+                yield Commit(
+                    entry["version"],
+                    entry.get("operation") or "",
+                    entry.get("userMetadata") or "",
+                    entry.get("operationMetrics") or {},
+                )
+            if limit is None or len(found) < limit:
+                return
+            seen = len(found)
+
+    def schema(self) -> str:
+        """The table's columns, as the JSON text of a Spark schema."""
+        return str(self._table.schema().to_json())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Delta's properties of the table."""
+        return dict(self._table.metadata().configuration)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the data files are all that there is to know: neither mapped columns nor deleted rows beside them."""
+        mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
+        return not mapped and pa.table(self._table.deletion_vectors()).num_rows == 0
+
+    def files(self, **partition: object) -> list[DataFile]:
+        """The files of the newest version, or those of one partition."""
+        rows = self._actions
+        for name, value in partition.items():
+            rows = rows.filter(pc.equal(pc.struct_field(rows["partition"], name), pa.scalar(value)))
+        return [self._file(row) for row in rows.to_pylist()]
+
+    @cached_property
+    def _actions(self) -> pa.Table:
+        return pa.table(self._table.get_add_actions())
+
+    def _file(self, row: Mapping[str, Any]) -> DataFile:
+        return DataFile(
+            path=f"{self._uri}/{unquote(row['path'])}",
+            rows=row["num_records"],
+            partition=row.get("partition") or {},
+            low=row.get("min") or {},
+            high=row.get("max") or {},
+            nulls=row.get("null_count") or {},
+            size=row["size_bytes"],
+        )

@@ -1,0 +1,147 @@
+"""released_changes: the changes below the watermark, each once, one a key and commit_ts."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.schema import BIGINT, INT, STRING, array, column, struct
+from cdc_assets.tables.table import Definition
+
+PartitionWatermarks = dict[str, dict[str, int | None]]  # topic -> partition -> largest watermark seen there
+Watermarks = dict[str, int]  # topic -> commit_ts; a topic that is held back altogether is absent
+
+
+class HoldReason(StrEnum):
+    """Why a table is held."""
+
+    SCHEMA = "schema"  # the schema that a row names has not come
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A table whose events are not released from a position on, and why: an entry of the gate's hold list.
+
+    Attributes:
+        database: of the table.
+        table: its name.
+        since: the commit_ts from which on its events are pending.
+        reason: why.
+        events: how many of its row events are held.
+        first: of the event that began it: topic, partition, offset, record_ms (Kafka's time), and what the reason adds.
+    """
+
+    database: str
+    table: str
+    since: int
+    reason: HoldReason
+    events: int
+    first: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """Of feeds with a connector's transaction markers: what is held back until its transaction is whole.
+
+    Attributes:
+        marked: whether there have been markers.
+        bounds: topic -> partition -> the first offset that is held back.
+        lowest: the lowest commit_ts of what is held back; 0 when nothing is.
+        oldest: the oldest raw batch of what is held back, markers included; 0 when nothing is.
+        tables: [database, table] of which the feed has got events.
+    """
+
+    marked: bool = False
+    bounds: dict[str, dict[str, int]] = field(default_factory=dict)
+    lowest: int = 0
+    oldest: int = 0
+    tables: list[list[str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseCursor(Cursor):
+    """How far the gate has come; `sequence` is the number of the release.
+
+    Attributes:
+        batch: the newest raw batch whose events the gate has looked at.
+        partition_watermarks: the largest watermark of each partition.
+        watermarks: topic -> the watermark that is released: the only one that events are ever dropped by.
+        tables: [database, table, row events of the window] of this release.
+        pending: row events that are not released.
+        oldest_pending: the oldest raw batch that may hold some; 0 when none does.
+        holds: the hold list.
+        schemas: the sequence of table_schemas that the holds were looked up in.
+        highest: the highest commit_ts of any row event seen: above it no event can be a repeat.
+        newest: the newest Kafka time of any record seen, in milliseconds.
+        totals: row events since the feed began: rows, window, excluded, late_repeated, late_unseen.
+        ungated: of feeds whose messages tell whether there are watermarks: the batches up to here were released before the
+            first.
+        placed: whether changes tell their place in the binlog.
+        transactions: what transaction markers hold back.
+    """
+
+    batch: int = 0
+    partition_watermarks: PartitionWatermarks = field(default_factory=dict)
+    watermarks: Watermarks = field(default_factory=dict)
+    tables: list[tuple[str, str, int]] = field(default_factory=list)
+    pending: int = 0
+    oldest_pending: int = 0
+    holds: list[Hold] = field(default_factory=list)
+    schemas: int = 0
+    highest: int = -1
+    newest: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
+    ungated: int = 0
+    placed: bool = False
+    transactions: Transactions = field(default_factory=Transactions)
+
+
+class ReleasedKind(StrEnum):
+    """What a row of released_changes is."""
+
+    ROW = "row"
+    DDL = "ddl"
+    LAYOUT = "layout"  # the text of a layout that rows of this release name by its hash
+
+
+RELEASED_CHANGES = Definition(
+    columns=StructType(
+        [
+            column("kind", STRING, "row, ddl, or layout (the text of a layout that rows of this release have)."),
+            column("release", BIGINT, "Number of the commit that released the change."),
+            column("commit_ts", BIGINT, "Position in the source: a TiDB TSO (milliseconds << 18 | logical)."),
+            column("op", STRING, "insert, update, delete or snapshot."),
+            column("database", STRING, "The source's database."),
+            column("table", STRING, "The source's table."),
+            column("topic", STRING, "The Kafka record's topic."),
+            column("partition", INT, "The Kafka record's partition."),
+            column("offset", BIGINT, "The Kafka record's offset."),
+            column("index", INT, "The event's place in its record, from 0."),
+            column("ordinal", INT, "Order of the changes of one key at one commit_ts."),
+            column("key", STRING, "The key's values, a JSON array; the whole row where the table has no key."),
+            column("key_columns", array(STRING), "Names of the key's columns; empty: the table has none."),
+            column("events", INT, "How many row events the change stands for: 2 for a delete and an insert at one time."),
+            column("repeats", BIGINT, "How many copies of them were dropped."),
+            column("before", STRING, "The row before the change, a JSON object; only where later repeats are told by it."),
+            column("after", STRING, "The row after the change, a JSON object; null for a delete."),
+            column("layout_id", BIGINT, "Which layout `after` has: a hash of its text."),
+            column("layout", STRING, "Of rows of kind layout: the text; their commit_ts is the lowest of a row that has it."),
+            column("last_ts", BIGINT, "Of rows of kind layout: the highest commit_ts of a row that has it."),
+            column("ddl_type", STRING, "The kind of statement, as the message has it."),
+            column("ddl_statement", STRING, "The statement's text."),
+            column("schema_version", BIGINT, "The schema's number, from protocols that have one."),
+            column("table_id", BIGINT, "The table's number, from protocols that have one."),
+            column("source_ms", BIGINT, "Milliseconds of the source's clock."),
+            column(
+                "source",
+                struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
+                "Place in the MySQL binlog, from protocols that tell it.",
+            ),
+        ]
+    ),
+    cursor=ReleaseCursor,
+    partition_by=("kind",),
+    statistics=("release", "commit_ts", "database", "table"),
+)

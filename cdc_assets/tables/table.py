@@ -1,0 +1,339 @@
+"""One Delta table: read by Spark, or without it; written by Spark, rows and cursor in one transaction."""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from deltalake import CommitProperties, Schema, Transaction
+from deltalake import DeltaTable as Log
+from deltalake.exceptions import CommitFailedError, DeltaError
+from pyarrow import parquet
+from pyarrow.fs import FileSystem
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
+from cdc_assets.tables.files import actions, described, write_files
+from cdc_assets.tables.log import Commit, DataFile, TableLog
+
+C = TypeVar("C", bound=Cursor)
+
+_ATTEMPTS = 20
+_NOTE_CONF = "spark.databricks.delta.commitInfo.userMetadata"
+_TXN_APP_CONF = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION_CONF = "spark.databricks.delta.write.txnVersion"
+
+
+class ConcurrentRunError(RuntimeError):
+    """Another run committed to the same table between this run's look at the cursor and its commit."""
+
+
+@dataclass(frozen=True)
+class Definition(Generic[C]):
+    """What a table is, whichever feed's.
+
+    Attributes:
+        columns: with their meanings as comments.
+        cursor: the type of its cursor.
+        partition_by: the columns that its files are told apart by.
+        statistics: the columns whose smallest and largest value Delta keeps of each file: those that are filtered by, as each
+            of them costs every append.
+        properties: Delta's, beside these.
+    """
+
+    columns: StructType
+    cursor: type[C]
+    partition_by: Sequence[str] = ()
+    statistics: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All of Delta's properties."""
+        kept = {"delta.dataSkippingStatsColumns": ",".join(self.statistics)} if self.statistics else {}
+        return kept | dict(self.properties)
+
+
+@dataclass(frozen=True)
+class Newest(Generic[C]):
+    """The newest cursor of a table, and the commit that carries it."""
+
+    cursor: C
+    commit: Commit
+
+
+@dataclass(frozen=True)
+class Written:
+    """A commit of rows: its version, and the files that it added."""
+
+    version: int
+    files: list[DataFile]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it wrote."""
+        return sum(f.rows for f in self.files)
+
+
+@dataclass(frozen=True)
+class LakeTable(Generic[C]):
+    """One Delta table of the lakehouse."""
+
+    path: str
+    name: str
+    definition: Definition[C]
+
+    # --- without Spark
+
+    def log(self) -> TableLog | None:
+        """Its newest version; None while there is no table."""
+        return TableLog.of(self.path)
+
+    def exists(self) -> bool:
+        """Whether the table has been created."""
+        return self.log() is not None
+
+    def newest(self) -> Newest[C] | None:
+        """The newest cursor and its commit; None while no row has been written.
+
+        Raises:
+            CursorError: there are rows and no cursor, or one that cannot be used.
+        """
+        log = self.log()
+        return self._newest(log) if log else None
+
+    def _newest(self, log: TableLog) -> Newest[C] | None:
+        for commit in log.commits():
+            if (values := notes(commit.note)) is not None:
+                try:
+                    return Newest(self.definition.cursor.of(values), commit)
+                except CursorError as error:
+                    raise CursorError(f"{self.name}: {error}") from None
+        if any(file.rows for file in log.files()):
+            raise CursorError(
+                f"{self.name}: has rows, and no commit in its log says up to where they reach: restore the log, or run the "
+                "job rebuild"
+            )
+        return None
+
+    def cursor(self) -> C | None:
+        """The newest cursor; None while no row has been written."""
+        newest = self.newest()
+        return newest.cursor if newest else None
+
+    def cursors(self) -> Iterator[C]:
+        """The cursors that the log still has, newest first, each once."""
+        log, last = self.log(), None
+        for commit in log.commits() if log else ():
+            values = notes(commit.note)
+            if values is not None and values["sequence"] != last:
+                last = values["sequence"]
+                yield self.definition.cursor.of(values)
+
+    def files(self, **partition: object) -> list[DataFile]:
+        """The files of the newest version, or those of one partition; none while there is no table."""
+        log = self.log()
+        return log.files(**partition) if log else []
+
+    def fetch(self, files: Iterable[DataFile], *columns: str) -> pa.Table:
+        """A few columns of the rows of these files: for what is small and must be known before Spark is asked."""
+        keys = set(self.definition.partition_by)
+        inner = [c for c in columns if c not in keys]
+        found = []
+        for file in files:
+            system, path = FileSystem.from_uri(file.path)
+            rows = parquet.read_table(path, columns=inner, filesystem=system)
+            for key in (c for c in columns if c in keys):
+                rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
+            found.append(rows.select(columns))
+        return pa.concat_tables(found) if found else pa.table({c: pa.array([]) for c in columns})
+
+    def schema(self) -> StructType | None:
+        """The columns that the table has; None while there is no table."""
+        log = self.log()
+        return StructType.fromJson(json.loads(log.schema())) if log else None
+
+    def create(self) -> None:
+        """Create the table, empty, unless it is there."""
+        if self.exists():
+            return
+        try:
+            Log.create(
+                self.path,
+                Schema.from_json(self.definition.columns.json()),
+                mode="ignore",
+                partition_by=list(self.definition.partition_by),
+                configuration=self.definition.settings,
+            )
+        except (CommitFailedError, DeltaError):
+            if not self.exists():  # else another run was faster
+                raise
+
+    def of_shape(self, columns: StructType, properties: Mapping[str, str]) -> "LakeTable[C]":
+        """The table as it is to be created: with these columns, and these properties of Delta's, too."""
+        wider = replace(self.definition, columns=columns, properties={**self.definition.properties, **properties})
+        return replace(self, definition=wider)
+
+    # --- with Spark
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The table's newest rows, as Delta reads them; none while there is no table."""
+        if not self.exists():
+            return spark.createDataFrame([], self.definition.columns)
+        return spark.read.format("delta").load(self.path)
+
+    def scan(self, spark: SparkSession, files: Iterable[DataFile], columns: StructType | None = None) -> DataFrame:
+        """The rows of these files alone, in the table's columns or in these.
+
+        Straight from the files, which spares Spark the look through Delta's log: only of tables whose log is `plain`, as all
+        but history tables are.
+        """
+        columns, keys = columns or self.definition.columns, list(self.definition.partition_by)
+        inner = StructType([f for f in columns if f.name not in keys])
+        groups: dict[tuple[Any, ...], list[str]] = {}
+        for file in files:
+            groups.setdefault(tuple(file.partition[k] for k in keys), []).append(file.path)
+        frames = [
+            spark.read.schema(inner)
+            .parquet(*paths)
+            .select(*[F.lit(v).alias(k) if k in keys else F.col(k) for k, v in _aligned(columns.names, keys, values)])
+            for values, paths in groups.items()
+        ]
+        return reduce(DataFrame.unionAll, frames) if frames else spark.createDataFrame([], columns)
+
+    def append(self, rows: DataFrame, cursor: C) -> Written:
+        """Append rows and advance the cursor, in one commit; a table that is not there is created.
+
+        Raises:
+            ConcurrentRunError: another run has committed this `sequence`.
+        """
+        return self._write(rows, cursor, "append", None)
+
+    def overwrite(self, rows: DataFrame, cursor: C, partition: Mapping[str, object] | None = None) -> Written:
+        """Put rows into the place of all rows, or of those of one partition, and advance the cursor, in one commit.
+
+        Raises:
+            ConcurrentRunError: another run has committed this `sequence`.
+        """
+        return self._write(rows, cursor, "overwrite", partition)
+
+    def _write(self, rows: DataFrame, cursor: C, mode: str, partition: Mapping[str, object] | None) -> Written:
+        """Spark writes the files, and delta-rs the commit that names them.
+
+        Spark's own commit looks through the table's whole log first, to tell whether this one has been made before. Here the
+        commit is made right after the version that carries the cursor before, or not at all. (Measured: 0.3 s against 0.9 s.)
+        """
+        self.create()
+        folder = uuid.uuid4().hex
+        write_files(rows, self.path, folder, self.definition.partition_by)
+        files = described(self.path, folder, self.definition.partition_by, self.definition.statistics)
+        note = {
+            "userMetadata": cursor.text(folder),
+            "operationMetrics": {"numOutputRows": str(sum(f.rows for f in files)), "numFiles": str(len(files))},
+        }
+        # For Spark's commits, which go by it.
+        transactions = [Transaction(self.name, cursor.sequence)]
+        for _ in range(_ATTEMPTS):
+            log = self._before(cursor)
+            try:
+                log.table.create_write_transaction(
+                    actions(self.path, files),
+                    mode,
+                    log.table.schema(),
+                    partition_by=list(self.definition.partition_by),
+                    partition_filters=[(k, "=", str(v).lower()) for k, v in partition.items()] if partition else None,
+                    commit_properties=CommitProperties(note, max_commit_retries=0, app_transactions=transactions),
+                )
+            except CommitFailedError:
+                continue  # something else was committed just now: look again whether it was this step
+            return Written(log.version + 1, files)
+        raise ConcurrentRunError(self._concurrent(cursor))
+
+    def _before(self, cursor: C) -> TableLog:
+        """The newest version, if the commit that is to follow has the cursor after the one that it has."""
+        log = self.log()
+        if log is None:
+            raise ConcurrentRunError(f"{self.name}: the table was deleted while it was written.")
+        newest = self._newest(log)
+        if (newest.cursor.sequence if newest else 0) != cursor.sequence - 1:
+            raise ConcurrentRunError(self._concurrent(cursor))
+        return log
+
+    def transact(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> Commit:
+        """Make the one commit of `change` (a MERGE, a DELETE) carry the cursor.
+
+        Such commits take what is noted in them from their session alone: it must be the caller's own.
+
+        Raises:
+            ConcurrentRunError: another run has committed this `sequence`.
+        """
+        commit = uuid.uuid4().hex
+        settings = {
+            _NOTE_CONF: cursor.text(commit),
+            _TXN_APP_CONF: self.name,
+            _TXN_VERSION_CONF: str(cursor.sequence),
+        }
+        with _settings(session, settings), self._told_apart(cursor):
+            change(DeltaTable.forPath(session, self.path))
+        return self._mine(commit, cursor)
+
+    def alter(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> None:
+        """Let a commit that changes no row (ALTER, OPTIMIZE) carry the cursor that the table has already."""
+        with _settings(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
+            change(DeltaTable.forPath(session, self.path))
+
+    @contextlib.contextmanager
+    def _told_apart(self, cursor: C) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if "ConcurrentTransaction" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
+                raise ConcurrentRunError(self._concurrent(cursor)) from error
+            raise
+
+    def _mine(self, commit: str, cursor: C) -> Commit:
+        """The commit of this name.
+
+        Delta skips, without a word, what comes under a version that is already committed. The other run may have done the
+        very same, with the same cursor: only the commit's own name tells whose it was.
+        """
+        log = self.log()
+        for each in log.commits() if log else ():
+            values = notes(each.note)
+            if values is None:
+                continue
+            if values.get(COMMIT) == commit:
+                return each
+            if values["sequence"] <= cursor.sequence:
+                break
+        raise ConcurrentRunError(self._concurrent(cursor))
+
+    def _concurrent(self, cursor: C) -> str:
+        return (
+            f"{self.name}: another run has already committed step {cursor.sequence}. Nothing was written twice: "
+            "wait until that run has ended, then run again."
+        )
+
+
+def _aligned(names: Iterable[str], keys: Sequence[str], values: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Each column with the value that the files' partition has for it, None where it is a column of the files."""
+    of_partition = dict(zip(keys, values, strict=True))
+    return [(name, of_partition.get(name)) for name in names]
+
+
+@contextlib.contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            session.conf.unset(key)

@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -42,6 +42,8 @@ class Group:
     first: int  # the lowest commit_ts
     last: int  # the highest
     batch: int  # the oldest
+    moved: int  # of them those that change their key
+    keys: Sequence[int]  # their keys with what the gate tells changes apart by, as hashes; of few events only
     sample: Mapping[str, Any]  # of one event: what it says of its layout
 
 
@@ -50,6 +52,7 @@ class Facts:
     """What is known of the row events of a window before they are looked at one by one."""
 
     unkeyed: bool = False  # there may be tables without a key
+    apart: bool = False  # no two have the same key, and what the gate tells changes apart by
     placed: bool = False  # they tell their place in the binlog
     tables: frozenset[tuple[str, str]] = frozenset()
 

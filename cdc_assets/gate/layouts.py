@@ -12,6 +12,7 @@ from cdc_assets.gate.base import Group
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import ReleasedKind
+from cdc_assets.tables.schema import BIGINT, STRING, array, frame_of, struct
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ def _schema_of(schemas: dict[int, Schema], table_id: int) -> Schema | None:
 def with_known_keys(events: DataFrame, known: Known) -> DataFrame:
     """Row events with the `key_columns` that their schema, or the statements as of their commit_ts, tell."""
     if known.schemas:
-        rows = [(layout_id, s.key_columns) for layout_id, s in known.schemas.items()]
-        schemas = events.sparkSession.createDataFrame(rows, "layout_id BIGINT, known ARRAY<STRING>")
+        rows = [{"layout_id": layout_id, "known": s.key_columns} for layout_id, s in known.schemas.items()]
+        schemas = frame_of(events.sparkSession, rows, struct(layout_id=BIGINT, known=array(STRING)))
         joined = events.join(F.broadcast(schemas), on="layout_id", how="left")
         return joined.withColumn("key_columns", F.coalesce("known", "key_columns")).drop("known")
     if not known.keys:

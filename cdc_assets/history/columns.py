@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from cdc_assets.expressions import once
+from cdc_assets.expressions import built_once, once
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Protocol, WireColumn
@@ -191,7 +191,7 @@ class Typing:
             groups.setdefault(self._likeness(c), []).append(c)
         texts = [f"array({', '.join(f'wire.{quoted(c.name)}' for c in group)}) AS _t{n}" for n, group in enumerate(groups.values())]
         arrays = parsed.selectExpr("*", *texts)
-        decoded = {f"_v{n}": F.transform(f"_t{n}", self._decoder(group[0])) for n, group in enumerate(groups.values())}
+        decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
         place = {c.name: f"_v{n}[{i}]" for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
         row = ", ".join(f"{place[c.name]} AS {quoted(c.column)}" for c in self.columns)
         # A value that is there on the wire and not in the row has been lost.
@@ -206,8 +206,12 @@ class Typing:
         readings = tuple((r.column.said, r.type, r.layouts) for r in column.readings)
         return readings, column.target.simpleString()
 
-    def _decoder(self, column: SourceColumn) -> Callable[[Column], Column]:
-        return lambda value: self._decoded(value, column)
+    def _array(self, number: int, column: SourceColumn) -> Column:
+        """The typed values of an array `_t<number>` of texts."""
+        if len(column.readings) == 1 and not column.readings[0].column.guessed:
+            reading = column.readings[0]
+            return _decoded_array(self._protocol, self._time_zone, number, reading.column, reading.type, column.target)
+        return F.transform(f"_t{number}", lambda value: self._decoded(value, column))
 
     def _decoded(self, value: Column, column: SourceColumn) -> Column:
         *older, newest = column.readings
@@ -217,11 +221,31 @@ class Typing:
         return typed
 
     def _read(self, value: Column, reading: Reading, target: DataType) -> Column:
-        if reading.type is None:
-            return F.lit(None).cast(target)
-        mysql_type, protocol = reading.type, self._protocol
-        text = protocol.text(value, reading.column, mysql_type)
-        if text is value:
-            return decode(value, mysql_type, protocol.dialect, self._time_zone, target)
-        # Within each other, two expressions that use their argument several times take minutes to plan.
-        return once(text, lambda t: decode(t, mysql_type, protocol.dialect, self._time_zone, target))
+        return _read(self._protocol, self._time_zone, value, reading.column, reading.type, target)
+
+
+def _read(
+    protocol: Protocol, time_zone: str, value: Column, column: WireColumn, mysql_type: MySQLType | None, target: DataType
+) -> Column:
+    """A typed value."""
+    if mysql_type is None:
+        return F.lit(None).cast(target)
+    text = protocol.text(value, column, mysql_type)
+    if text is value:
+        return decode(value, mysql_type, protocol.dialect, time_zone, target)
+    # Within each other, two expressions that use their argument several times take minutes to plan.
+    return once(text, lambda t: decode(t, mysql_type, protocol.dialect, time_zone, target))
+
+
+def _decoded_array(
+    protocol: Protocol, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
+) -> Column:
+    # Its name matters only to what is said of a column with no schema.
+    return _likely(protocol, time_zone, number, WireColumn("", column.said), mysql_type, target)
+
+
+@built_once
+def _likely(
+    protocol: Protocol, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
+) -> Column:
+    return F.transform(f"_t{number}", lambda value: _read(protocol, time_zone, value, column, mysql_type, target))

@@ -1,160 +1,151 @@
-"""What a history table promises, held against what was written: one look at all tables that a run wrote."""
+"""What a history table promises, held against what was written: read back from the files, without Spark."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.history.progress import Name
 from cdc_assets.history.writer import TableReport
-from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.tables.change_events import Op
-from cdc_assets.tables.history import CDC_COLUMNS, COPY
-from cdc_assets.tables.lakehouse import Lakehouse, path_segment
-from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.history import COPY
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import ReleasedKind
-
-# What closes a version so that the next one need not begin where it ends.
-_ENDINGS = ("delete", "truncate", "drop", "rename")
-_SLIM = StructType(
-    [
-        f
-        for f in [*CDC_COLUMNS, COPY]
-        if f.name not in {"_cdc_valid_from", "_cdc_valid_to"}
-    ]
-)
-SHOWN = 50
 
 Broken = dict[str, Any]  # `rule`, and what tells the version
 
+# What closes a version so that the next one need not begin where it ends.
+_ENDINGS = pa.array(["delete", "truncate", "drop", "rename"])
+_COLUMNS = (
+    "_cdc_key", "_cdc_from_ts", "_cdc_to_ts", "_cdc_is_current", "_cdc_closed_by", "_cdc_topic", "_cdc_partition",
+    "_cdc_offset",
+)  # fmt: skip
+SHOWN = 50
+# So many rows are looked at at once; of more, a part of the keys after the other.
+_AT_ONCE = 2_000_000
 
-def verify(lake: Lakehouse, reports: Sequence[TableReport]) -> dict[Name, list[Broken]]:
-    """Check the versions that these parts of a run wrote.
+
+def verify(lake: Lakehouse, report: TableReport) -> list[Broken]:
+    """Check the versions that a part of a run wrote.
 
     Per key: no overlap, no gap that a delete does not explain, at most one open version; and after its last change one open
     version, or none if that change was a delete.
 
     Returns:
-        (database, table) -> the versions, or keys, that break a promise; at most `SHOWN` of each.
+        The versions, or keys, that break a promise; at most `SHOWN`.
     """
-    written = [r for r in reports if r.files]
-    if not written:
-        return {}
-    rows = sum(f.rows for r in written for f in r.files)
-    spark = session_for(lake.spark, rows)
-    found = _versions(lake, spark, written)
-    changes = _changes(lake, spark, written)
-    if rows <= SMALL:
-        found, changes = gathered(found), gathered(changes)
-    chained = violations(found, ["place", "_cdc_key", COPY.name]).select("place", *_REPORTED)
-    broken = chained.unionByName(_unreflected(found, changes), allowMissingColumns=True)
-    names = {_place(r): (r.database, r.table) for r in written}
-    shown: dict[Name, list[Broken]] = {}
-    for r in broken.limit(SHOWN * len(written)).collect():
-        row = r.asDict()
-        shown.setdefault(names[row.pop("place")], []).append(row)
-    return shown
+    rows = sum(f.rows for f in report.files)
+    parts = -(-rows // _AT_ONCE)
+    broken: list[Broken] = []
+    for part in range(parts):
+        versions = _of_part(_versions(lake, report), "_cdc_key", part, parts)
+        changes = _of_part(_changes(lake, report), "key", part, parts)
+        broken += [*violations(versions), *_unreflected(versions, changes)]
+    return broken[:SHOWN]
 
 
-def _place(report: TableReport) -> str:
-    """Where a table's files lie, as Spark spells it."""
-    return "/".join(quote(path_segment(name)) for name in (report.database, report.table))
+def _of_part(rows: pa.Table, key: str, part: int, parts: int) -> pa.Table:
+    """The rows of a part of the keys: by their length and first bytes, which is all that must be the same for one key."""
+    if parts == 1:
+        return rows
+    number = pc.cast(pc.utf8_length(rows[key]), pa.int64())
+    return rows.filter(pc.equal(_modulo(pc.add(number, _digits(rows[key])), parts), part))
 
 
-def _versions(lake: Lakehouse, spark: SparkSession, written: Sequence[TableReport]) -> DataFrame:
-    """The versions in the files that the run wrote. Out: `place` STRING, the columns of `_SLIM`."""
-    plain: list[DataFile] = []
-    frames = []
-    for report in written:
-        table = lake.history(report.database, report.table)
-        log = table.log()
-        if log and log.properties.get("delta.columnMapping.mode", "none") == "none":
-            plain += report.files
-            continue
-        rows = table.read(spark).where(F.col("_metadata.file_name").isin(*[f.path.rsplit("/", 1)[-1] for f in report.files]))
-        slim = [c if c in rows.columns else F.lit(None).cast("int").alias(c) for c in _SLIM.names]
-        frames.append(rows.select(F.lit(_place(report)).alias("place"), *slim))
-    if plain:
-        inner = StructType([f for f in _SLIM if f.name != "_cdc_is_current"])
-        for current in (True, False):
-            paths = [f.path for f in plain if f.partition["_cdc_is_current"] is current]
-            if paths:
-                rows = spark.read.schema(inner).parquet(*paths)
-                place = F.split("_metadata.file_path", "/")
-                named = F.concat_ws("/", F.element_at(place, -4), F.element_at(place, -3)).alias("place")
-                slim = [F.lit(current).alias(c) if c == "_cdc_is_current" else F.col(c) for c in _SLIM.names]
-                frames.append(rows.select(named, *slim))
-    found = frames[0]
-    for frame in frames[1:]:
-        found = found.unionByName(frame)
-    return found.withColumn(COPY.name, F.coalesce(COPY.name, F.lit(0)))
+def _digits(keys: pa.ChunkedArray) -> pa.Array:
+    found = pc.replace_substring_regex(pc.utf8_slice_codeunits(keys, 0, 18), "[^0-9]", "")
+    return pc.cast(pc.if_else(pc.equal(found, ""), "0", found), pa.int64())
 
 
-def _changes(lake: Lakehouse, spark: SparkSession, written: Sequence[TableReport]) -> DataFrame:
-    """The changes that the run applied. Out: `place` STRING, key, op, and what orders them."""
-    files = lake.released_changes.files(kind=str(ReleasedKind.ROW))
-    after = min(r.after for r in written)
-    rows = lake.released_changes.scan(spark, [f for f in files if f.high["release"] > after])
-    spans = [(_place(r), r.database, r.table, r.after, r.through) for r in written]
-    span = spark.createDataFrame(spans, "place STRING, database STRING, table STRING, _after BIGINT, _through BIGINT")
-    joined = rows.join(F.broadcast(span), on=["database", "table"])
-    mine = (F.col("release") > F.col("_after")) & (F.col("release") <= F.col("_through"))
-    at = F.struct("commit_ts", "release", "ordinal", "offset").alias("at")
-    return joined.where(mine).select("place", "key", "op", "topic", "partition", "offset", at)
+def _modulo(numbers: pa.Array, by: int) -> pa.Array:
+    return pc.subtract(numbers, pc.multiply(pc.divide(numbers, by), by))
 
 
-def _unreflected(versions: DataFrame, changes: DataFrame) -> DataFrame:
-    """The keys whose last change does not show. Of equal rows in a table without a key, others may be open after a delete."""
-    last = changes.groupBy("place", "key").agg(F.max_by(F.struct("op", "topic", "partition", "offset"), "at").alias("last"))
-    held = versions.groupBy("place", F.col("_cdc_key").alias("key")).agg(
-        F.count_if("_cdc_is_current").alias("found_open"), F.max(COPY.name).alias("copies")
-    )
-    wanted = F.when(F.col("last.op") == str(Op.DELETE), 0).otherwise(1)
-    opened = F.col("found_open")
-    broken = F.when(F.col("copies") > 0, (wanted > 0) & (opened == 0)).otherwise(opened != wanted)
-    return last.join(held, on=["place", "key"]).where(broken).select(
-        "place",
-        F.lit("the last change of the key does not show").alias("rule"),
-        F.col("key").alias("_cdc_key"),
-        wanted.alias("expected_open"),
-        "found_open",
-        F.col("last.topic").alias("_cdc_topic"),
-        F.col("last.partition").alias("_cdc_partition"),
-        F.col("last.offset").alias("_cdc_offset"),
-    )  # fmt: skip
+def _versions(lake: Lakehouse, report: TableReport) -> pa.Table:
+    """The versions in the files that were written: `_COLUMNS`, and the copy, 0 in tables with a key."""
+    table = lake.history(report.database, report.table)
+    has_copy = COPY.name in report.columns.names
+    rows = table.fetch(report.files, *_COLUMNS, *([COPY.name] if has_copy else []))
+    return rows if has_copy else rows.append_column(COPY.name, pa.array([0] * rows.num_rows, pa.int32()))
 
 
-_REPORTED = [
-    "rule", "_cdc_key", "_cdc_from_ts", "_cdc_to_ts", "next_from", "_cdc_topic", "_cdc_partition", "_cdc_offset"
-]  # fmt: skip
+def _changes(lake: Lakehouse, report: TableReport) -> pa.Table:
+    """The changes that were applied: key, op, and what orders them."""
+    files = [f for f in lake.released_changes.files(kind=str(ReleasedKind.ROW)) if f.high["release"] > report.after]
+    columns = ["database", "table", "release", "key", "op", "commit_ts", "ordinal", "offset", "topic", "partition"]
+    rows = lake.released_changes.fetch(files, *columns)
+    within = pc.and_(pc.greater(rows["release"], report.after), pc.less_equal(rows["release"], report.through))
+    mine = pc.and_(pc.equal(rows["database"], report.database), pc.equal(rows["table"], report.table))
+    return rows.filter(pc.and_(within, mine))
 
 
-def violations(versions: DataFrame, row: list[str]) -> DataFrame:
-    """The versions that break a rule; `row` are the columns that identify a source row.
-
-    In: versions of a history table. Out: their columns, `rule` STRING and `next_from` BIGINT.
-    """
-    order = [F.col("_cdc_from_ts"), F.coalesce("_cdc_to_ts", F.lit(2**63 - 1))]
-    by_key = Window.partitionBy(*row).orderBy(*order)
-    opened = F.sum(F.col("_cdc_to_ts").isNull().cast("int")).over(Window.partitionBy(*row))
-    chained = versions.withColumn("next_from", F.lead("_cdc_from_ts").over(by_key)).withColumn("open_versions", opened)
-    return chained.withColumn("rule", _broken_rule()).where(F.col("rule").isNotNull())
-
-
-def _broken_rule() -> Column:
-    start, end, following = F.col("_cdc_from_ts"), F.col("_cdc_to_ts"), F.col("next_from")
-    ended = F.coalesce(F.col("_cdc_closed_by").isin(*_ENDINGS), F.lit(False))
-    return (
-        F.when(F.col("open_versions") > 1, "more than one open version")
-        .when(F.col("_cdc_is_current") != end.isNull(), "_cdc_is_current disagrees with _cdc_to_ts")
+def violations(versions: pa.Table) -> list[Broken]:
+    """The versions that break a rule about those of their key. In: `_COLUMNS` and the copy."""
+    if not versions.num_rows:
+        return []
+    # A version that ends where it begins stands before the one that begins there and lasts.
+    order = versions.append_column("_until", pc.fill_null(versions["_cdc_to_ts"], (1 << 63) - 1))
+    rows = order.sort_by([(c, "ascending") for c in ("_cdc_key", COPY.name, "_cdc_from_ts", "_until")]).combine_chunks()
+    start, end = rows["_cdc_from_ts"], rows["_cdc_to_ts"]
+    following = pc.if_else(_same_as_next(rows, "_cdc_key", COPY.name), _next(start), pa.scalar(None, pa.int64()))
+    open_now, last = pc.is_null(end), pc.is_null(following)
+    ended = pc.fill_null(pc.is_in(rows["_cdc_closed_by"], _ENDINGS), False)  # noqa: FBT003
+    rules = {
+        "_cdc_is_current disagrees with _cdc_to_ts": pc.not_equal(rows["_cdc_is_current"], open_now),
         # from = to: superseded within one commit_ts of a source that has no finer clock.
-        .when(end < start, "ends before it begins")
-        .when(end.isNull() & following.isNotNull(), "open, but not the last")
-        .when(following < end, "overlaps the next")
-        .when((following > end) & ~ended, "a gap that no delete explains")
-        .when(end.isNotNull() & following.isNull() & ~ended, "closed by an update that is not there")
+        "ends before it begins": pc.less(end, start),
+        "open, but not the last": pc.and_(open_now, pc.invert(last)),
+        "overlaps the next": pc.less(following, end),
+        "a gap that no delete explains": pc.and_(pc.greater(following, end), pc.invert(ended)),
+        "closed by an update that is not there": pc.and_(pc.and_(pc.invert(open_now), last), pc.invert(ended)),
+    }
+    rows = rows.append_column("next_from", following).drop_columns(["_until"])
+    return [
+        {"rule": rule, **row}
+        for rule, broken in rules.items()
+        for row in rows.filter(pc.fill_null(broken, False)).slice(0, SHOWN).to_pylist()  # noqa: FBT003
+    ]
+
+
+def _unreflected(versions: pa.Table, changes: pa.Table) -> list[Broken]:
+    """The keys whose last change does not show. Of equal rows in a table without a key, others may be open after a delete."""
+    order = ["key", "commit_ts", "release", "ordinal", "offset"]
+    ordered = changes.sort_by([(c, "ascending") for c in order]).combine_chunks()
+    last = ordered.filter(pc.invert(_same_as_next(ordered, "key")))
+    opened = versions.append_column("opened", pc.cast(versions["_cdc_is_current"], pa.int32()))
+    held = opened.group_by("_cdc_key").aggregate([("opened", "sum"), (COPY.name, "max")])
+    both = last.join(held, keys="key", right_keys="_cdc_key", join_type="inner")
+    deleted = pc.equal(both["op"], str(Op.DELETE))
+    wanted = pc.if_else(deleted, 0, 1)
+    keyless = pc.greater(both[f"{COPY.name}_max"], 0)
+    wrong = pc.if_else(
+        keyless,
+        pc.and_(pc.invert(deleted), pc.equal(both["opened_sum"], 0)),
+        pc.not_equal(both["opened_sum"], wanted),
     )
+    told = both.append_column("expected_open", wanted).filter(wrong).slice(0, SHOWN)
+    shown = {"key": "_cdc_key", "opened_sum": "found_open", "expected_open": "expected_open", "topic": "_cdc_topic",
+             "partition": "_cdc_partition", "offset": "_cdc_offset"}  # fmt: skip
+    rule = {"rule": "the last change of the key does not show"}
+    return [rule | {new: row[old] for old, new in shown.items()} for row in told.to_pylist()]
+
+
+def _next(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each row's value of the following row; null for the last."""
+    return pa.chunked_array([*column.slice(1).chunks, pa.nulls(min(len(column), 1), column.type)])
+
+
+def _same_as_next(rows: pa.Table, *columns: str) -> pa.ChunkedArray:
+    """Whether the following row has the same values."""
+    same = pc.fill_null(pc.equal(_next(rows[columns[0]]), rows[columns[0]]), False)  # noqa: FBT003
+    for name in columns[1:]:
+        same = pc.and_(same, pc.fill_null(pc.equal(_next(rows[name]), rows[name]), False))  # noqa: FBT003
+    return same
+
+
+def broken_by_table(lake: Lakehouse, reports: Sequence[TableReport]) -> dict[Name, list[Broken]]:
+    """`verify` for each table that was written; those that break nothing are left out."""
+    found = {(r.database, r.table): verify(lake, r) for r in reports if r.files}
+    return {name: broken for name, broken in found.items() if broken}
+

@@ -1,7 +1,7 @@
 """One table's part of a run: its changes typed, chained into versions, and written in one commit."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -17,11 +17,15 @@ from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.schema import frame_of
+from cdc_assets.tables.table import Staged
 
 # Of a table with fewer open versions than this all of them are written anew, in one pass over them; of others only those
 # that close, which a MERGE has to find first.
 REWRITTEN = 20_000
-_CLOSED = ("_cdc_to_ts", "_cdc_valid_to", "_cdc_is_current", "_cdc_closed_by")
+_CLOSING = ("_cdc_to_ts", "_cdc_valid_to", "_cdc_is_current", "_cdc_closed_by")
+# What becomes of a version in this run, and so which files it is written into.
+_PART, _OPENED, _CLOSED, _UNTOUCHED = "_part", "opened", "closed", "untouched"
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class TableReport:
     after: int  # the releases in (after, through] were applied
     through: int
     created: bool
-    changes: int  # released changes read
+    changes: int  # row events of these releases
     opened: int  # versions
     closed: int  # versions that were open before
     quarantined: int  # values of these releases that are in quarantine
@@ -46,10 +50,10 @@ class TableReport:
 
 @dataclass(frozen=True)
 class _Open:
-    """The open versions that the changes meet, and how what comes of them is written."""
+    """The open versions that the changes meet; `all`: they are all that the table has, and small enough to write anew."""
 
     rows: DataFrame
-    rewritten: bool  # all of the table's open versions are there
+    all: bool
 
 
 def apply(
@@ -77,15 +81,18 @@ def apply(
         work.table.alter(session, work.cursor, lambda _, s=statement: session.sql(s))  # type: ignore[misc]
     typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
 
-    # Whether a value was lost is seen while the versions are computed, as another pass over the changes costs as much again.
+    # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     typed, watch = typing.typed(changes, few=few), Observation()
-    watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"), F.count("*").alias("changes"))
+    watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
     standing = _open_versions(session, work, shape, typing.schema, changes, few=few)
     numbered = number_copies(watched, standing.rows) if work.keyless else watched.withColumn("copy", F.lit(0))
     line = timeline(numbered, standing.rows)
-    new = versions(boundaries(gathered(line) if few else line)).localCheckpoint()
+    chained = versions(boundaries(gathered(line) if few else line))
+    table = work.table.of_shape(shape.columns, shape.properties)
+    staged = table.stage(_rows(chained, shape, columns, all_open=standing.all), by=[_PART])
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
-    return _written(session, work, shape, columns, new, standing, lost)
+    report = _counted(work, staged, lost)
+    return replace(_committed(session, work, shape, standing, staged, report), columns=shape.columns, told=shape.told)
 
 
 def _changes(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
@@ -120,11 +127,11 @@ def _open_versions(
         )
 
     if work.present is None:
-        return _Open(shaped(session.createDataFrame([], shape.columns)), rewritten=False)
+        return _Open(shaped(frame_of(session, [], shape.columns)), all=False)
     log = work.table.log()
     if few and log and log.plain and work.cursor.current <= REWRITTEN:
         found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
-        return _Open(gathered(shaped(found)), rewritten=True)
+        return _Open(gathered(shaped(found)), all=True)
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
     keys = changes.select("key").distinct()
     if few:
@@ -132,69 +139,21 @@ def _open_versions(
         # By literal bounds Delta passes over whole files.
         current = current.where(F.col("_cdc_key").between(bounds[0], bounds[1]))
         keys = F.broadcast(keys)
-    return _Open(shaped(current).join(keys, on="key", how="left_semi"), rewritten=False)
+    return _Open(shaped(current).join(keys, on="key", how="left_semi"), all=False)
 
 
-def _written(
-    session: SparkSession,
-    work: Work,
-    shape: Shape,
-    columns: list[SourceColumn],
-    new: DataFrame,
-    standing: _Open,
-    lost: int,
-) -> TableReport:
-    """Write the versions, and advance the table's cursor, in one transaction."""
-    table, cursor = work.table, work.cursor
-    counts = {
-        (r["standing"], r["open"]): r["count"]
-        for r in new.groupBy("standing", F.col("to_ts").isNull().alias("open")).count().collect()
-    }
-    closed = counts.get((True, False), 0)
-    opened = counts.get((False, False), 0) + counts.get((False, True), 0)
-    advanced = HistoryCursor(
-        sequence=cursor.sequence + 1,
-        release=work.through,
-        versions=cursor.versions + opened,
-        current=cursor.current + counts.get((False, True), 0) - closed,
-    )
-    if closed and standing.rewritten:
-        files = table.overwrite(_rows(new, shape, columns, work), advanced, {"_cdc_is_current": True}).files
-    elif closed:
-        before = {f.path for f in table.files()}
-        touched = new.where(~F.col("standing") | F.col("to_ts").isNotNull())
-        _merge(session, work, shape, _rows(touched, shape, columns, work, "standing"), advanced)
-        files = [f for f in table.files() if f.path not in before]
-    else:
-        shaped = table.of_shape(shape.columns, shape.properties)
-        files = shaped.append(_rows(new.where(~F.col("standing")), shape, columns, work), advanced).files
-    database, name = work.name
-    return TableReport(
-        database=database,
-        table=name,
-        after=work.after,
-        through=work.through,
-        created=work.present is None,
-        changes=work.changes,
-        opened=opened,
-        closed=closed,
-        quarantined=lost,
-        versions=advanced.versions,
-        current=advanced.current,
-        files=files,
-        columns=shape.columns,
-        told=shape.told,
-    )
+def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_open: bool) -> DataFrame:
+    """Versions as rows of the table, with what becomes of them.
 
-
-def _rows(new: DataFrame, shape: Shape, columns: list[SourceColumn], work: Work, *more: str) -> DataFrame:
-    """Versions as rows of the table. In: `versions`."""
+    In: `versions`. Out: the table's columns, and `_part` STRING; open versions that stay so only if they are all there.
+    """
+    milliseconds = "timestamp_millis(shiftright({ts}, {bits}))"
     ours = {
         "_cdc_key": "key",
         "_cdc_from_ts": "commit_ts",
         "_cdc_to_ts": "to_ts",
-        "_cdc_valid_from": "timestamp_millis(shiftright(commit_ts, {bits}))",
-        "_cdc_valid_to": "timestamp_millis(shiftright(to_ts, {bits}))",
+        "_cdc_valid_from": milliseconds.format(ts="commit_ts", bits=tso.TSO_LOGICAL_BITS),
+        "_cdc_valid_to": milliseconds.format(ts="to_ts", bits=tso.TSO_LOGICAL_BITS),
         "_cdc_is_current": "to_ts IS NULL",
         "_cdc_op": "op",
         "_cdc_closed_by": "closed_by",
@@ -206,23 +165,70 @@ def _rows(new: DataFrame, shape: Shape, columns: list[SourceColumn], work: Work,
     own = {c.column for c in columns}
 
     def value(name: str) -> str:
-        if name in ours:
-            return ours[name].format(bits=tso.TSO_LOGICAL_BITS)
-        return f"{'row' if name in own else 'rest'}.{quoted(name)}"
+        return ours.get(name) or f"{'row' if name in own else 'rest'}.{quoted(name)}"
 
-    listed = [f"{value(f.name)} AS {quoted(f.name)}" for f in shape.columns]
-    frame = new.selectExpr(*listed, *more)
-    return frame if more else frame.to(shape.columns)
+    part = f"CASE WHEN NOT standing THEN '{_OPENED}' WHEN to_ts IS NULL THEN '{_UNTOUCHED}' ELSE '{_CLOSED}' END AS {_PART}"
+    kept = chained if all_open else chained.where(~F.col("standing") | F.col("to_ts").isNotNull())
+    return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape.columns], part)
 
 
-def _merge(session: SparkSession, work: Work, shape: Shape, rows: DataFrame, cursor: HistoryCursor) -> None:
+def _counted(work: Work, staged: Staged, lost: int) -> TableReport:
+    """What the files say of the run."""
+    opened, closed = staged.only(**{_PART: _OPENED}), staged.only(**{_PART: _CLOSED})
+    still_open = opened.only(_cdc_is_current=True)
+    database, name = work.name
+    return TableReport(
+        database=database,
+        table=name,
+        after=work.after,
+        through=work.through,
+        created=work.present is None,
+        changes=work.changes,
+        opened=opened.rows,
+        closed=closed.rows,
+        quarantined=lost,
+        versions=work.cursor.versions + opened.rows,
+        current=work.cursor.current + still_open.rows - closed.rows,
+    )
+
+
+def _committed(
+    session: SparkSession, work: Work, shape: Shape, standing: _Open, staged: Staged, report: TableReport
+) -> TableReport:
+    """Make the versions part of the table and advance its cursor, in one commit."""
+    table = work.table.of_shape(shape.columns, shape.properties)
+    cursor = HistoryCursor(
+        sequence=work.cursor.sequence + 1,
+        release=work.through,
+        versions=report.versions,
+        current=report.current,
+    )
+    if not report.closed:
+        opened = staged.only(**{_PART: _OPENED})
+        table.commit(opened, cursor)
+        return replace(report, files=opened.files)
+    if standing.all:
+        table.commit(staged, cursor, over={"_cdc_is_current": True})
+        return replace(report, files=staged.files)
+    before = {f.path for f in table.files()}
+    _merge(session, work, shape, staged, cursor)
+    return replace(report, files=[f for f in table.files() if f.path not in before])
+
+
+def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
     """Close and open versions. A row that closes a version finds it by its key; one that opens a version must find none."""
-    key: Column = F.when(F.col("standing"), F.col("_cdc_key"))
-    source = rows.withColumn("_cdc_close_key", key).drop("standing").alias("s")
+    key: Column = F.col("_cdc_key")
+    frames = [
+        work.table.scan(session, staged.only(**{_PART: part}).files, shape.columns).withColumn(
+            "_cdc_close_key", key if part == _CLOSED else F.lit(None).cast("string")
+        )
+        for part in (_OPENED, _CLOSED)
+    ]
+    source = frames[0].unionByName(frames[1]).alias("s")
     same = "t._cdc_is_current = true AND t._cdc_key = s._cdc_close_key"
     if work.keyless:
         same += f" AND t.{COPY.name} = s.{COPY.name}"
-    update = {c: F.col(f"s.{c}") for c in _CLOSED}
+    update = {c: F.col(f"s.{c}") for c in _CLOSING}
     inserted = {quoted(f.name): F.col(f"s.{quoted(f.name)}") for f in shape.columns}
     work.table.transact(
         session,

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.expressions import built_once
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
@@ -81,19 +82,23 @@ ENVELOPE = Envelope(claim=("value", "$._tidb.claimCheckLocation"))
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
     """Decode the messages. `extended`: the feed's messages have `_tidb`."""
     text = F.col("value").cast("string")
-    message = raw.select(
-        "topic",
-        "partition",
-        "offset",
-        "batch",
-        F.col("timestamp").alias("record_timestamp"),
-        "value",
-        parse(text, _MESSAGE).alias("parsed"),
-    )
-    judged = message.withColumn("reason", _reason(text, extended=extended))
-    events = judged.select(
-        "*", F.posexplode_outer(F.when(F.col("reason").isNull(), F.col("parsed.m.data"))).alias("index", "data")
-    )
+    message = raw.select(*_PLACE, F.col("timestamp").alias("record_timestamp"), "value", parse(text, _MESSAGE).alias("parsed"))
+    judged = message.withColumn("reason", _reason(extended=extended))
+    return completed(judged.select("*", _rows()).select(*_PLACE, "record_timestamp", "reason", *_decoded()))
+
+
+_PLACE = ["topic", "partition", "offset", "batch"]
+
+
+@built_once
+def _rows() -> Column:
+    """The rows of a message, with their places in it."""
+    data = F.when(F.col("reason").isNull(), F.col("parsed.m.data"))
+    return F.posexplode_outer(data).alias("index", "data")
+
+
+@built_once
+def _decoded() -> list[Column]:
     undecodable, ddl, watermark, statement = F.col("reason").isNotNull(), _is_ddl(), _is_watermark(), _is_statement()
     kind = (
         F.when(undecodable, str(Kind.UNDECODABLE))
@@ -124,8 +129,7 @@ def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
         "ddl_type": F.when(~undecodable & ddl, F.col("parsed.m.type")),
         "ddl_statement": F.when(~undecodable & (ddl | statement), F.col("parsed.m.sql")),
     }
-    place = ["topic", "partition", "offset", "batch", "record_timestamp", "reason"]
-    return completed(events.select(*place, *[value.alias(name) for name, value in decoded.items()]))
+    return [value.alias(name) for name, value in decoded.items()]
 
 
 def layout_text(key_columns: Column, mysql_type: Column) -> Column:
@@ -170,8 +174,10 @@ def _op() -> Column:
     return F.try_element_at(table, F.col("parsed.m.type"))
 
 
-def _reason(text: Column, *, extended: bool) -> Column:
+@built_once
+def _reason(*, extended: bool) -> Column:
     """Why a message cannot be decoded; null when it can. `extended`: the feed's messages have `_tidb`."""
+    text = F.col("value").cast("string")
     position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
     position = F.when(_is_watermark(), _position()).otherwise(position)
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)

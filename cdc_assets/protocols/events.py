@@ -3,6 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import built_once
 from cdc_assets.protocols.keys import key_values
 from cdc_assets.tables.change_events import CHANGE_EVENTS, Op
 from cdc_assets.tables.schema import conform
@@ -16,12 +17,18 @@ def completed(decoded: DataFrame) -> DataFrame:
     if "layout" in decoded.columns:
         frame = frame.withColumn("layout_id", F.when(F.col("layout").isNotNull(), F.xxhash64("layout")))
     if "key_columns" in decoded.columns:
-        named, updated = F.size("key_columns") > 0, F.col("op") == str(Op.UPDATE)
-        image = F.coalesce("after", "before")
-        frame = frame.withColumn("key", F.when(named, key_values(image, F.col("key_columns"))))
-        before = F.when(named & updated, key_values(F.col("before"), F.col("key_columns")))
-        frame = frame.withColumn("key_before", F.nullif(before, F.col("key")))
+        key, before = _keys()
+        frame = frame.withColumn("key", key).withColumn("key_before", before)
     return conform(frame, CHANGE_EVENTS.columns)
+
+
+@built_once
+def _keys() -> tuple[Column, Column]:
+    """The key, where the message names its columns, and the one before, where that was another."""
+    named, updated = F.size("key_columns") > 0, F.col("op") == str(Op.UPDATE)
+    key = F.when(named, key_values(F.coalesce("after", "before"), F.col("key_columns")))
+    before = F.when(named & updated, key_values(F.col("before"), F.col("key_columns")))
+    return key, F.nullif(before, F.col("key"))
 
 
 def record_bytes(value: Column, index: Column | None = None) -> Column:

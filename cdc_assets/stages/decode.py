@@ -40,9 +40,8 @@ class Decode:
     name = "change_events"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:  # noqa: ARG002 -- every stage has the same signature
-        """Whether there are raw records that are not decoded, or that are and did not reach quarantine."""
-        cursor = _cursor(lake)
-        return bool(_new_records(lake, cursor.batch)) or bool(_unsettled(lake, cursor))
+        """Whether there are raw records that are not decoded."""
+        return bool(_new_records(lake, _cursor(lake).batch))
 
     def idle(self, lake: Lakehouse) -> DecodeReport:
         """The report of a run that finds nothing new."""
@@ -50,16 +49,12 @@ class Decode:
         return DecodeReport(batch, batch)
 
     def run(self, lake: Lakehouse, feed: Feed) -> DecodeReport:
-        """Decode them: one commit to change_events; what cannot be decoded goes into quarantine right after it.
-
-        A run that dies between the two leaves the second to the next, which finds in the log that it is owed.
+        """Decode them: what cannot be decoded goes into quarantine, then one commit to change_events.
 
         Raises:
             ConcurrentRunError: another run decoded these batches meanwhile.
         """
         cursor = _cursor(lake)
-        if owed := _unsettled(lake, cursor):
-            _quarantine(lake, owed)
         files = _new_records(lake, cursor.batch)
         if not files:
             return self.idle(lake)
@@ -68,20 +63,20 @@ class Decode:
         raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        advanced = EventsCursor(sequence=cursor.sequence + 1, batch=through)
-        lake.change_events.append(protocol.decode(raw, feed), advanced)
-        made = [f for f in lake.change_events.files() if f.low["batch"] > cursor.batch]
-        undecodable = [f for f in made if f.partition["kind"] == Kind.UNDECODABLE]
+        made = lake.change_events.stage(protocol.decode(raw, feed))
+        undecodable = made.only(kind=str(Kind.UNDECODABLE))
+        held = _quarantine(lake, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
+        lake.change_events.commit(made, EventsCursor(sequence=cursor.sequence + 1, batch=through))
         events = Counter[str]()
-        for file in made:
+        for file in made.files:
             events[file.partition["kind"]] += file.rows
         return DecodeReport(
             after=cursor.batch,
             through=through,
             records=_records(lake, files, cursor.batch),
-            decoded=sum(f.rows - f.nulls["record_bytes"] for f in made),
+            decoded=sum(f.rows - f.nulls["record_bytes"] for f in made.files),
             events=dict(events),
-            in_quarantine=_quarantine(lake, undecodable) if undecodable else 0,
+            in_quarantine=held,
         )
 
 
@@ -101,23 +96,10 @@ def _records(lake: Lakehouse, files: list[DataFile], after: int) -> int:
     return lake.raw_records.scan(lake.spark, files).where(F.col("batch") > after).count()
 
 
-def _unsettled(lake: Lakehouse, cursor: EventsCursor) -> list[DataFile]:
-    """The files with undecodable events of the newest commit, unless these are in quarantine."""
-    newest = lake.change_events.files(kind=str(Kind.UNDECODABLE))
-    files = [f for f in newest if f.high["batch"] == cursor.batch]
-    if not files:
-        return []
-    held = [f for f in lake.quarantine.files() if f.low["batch"] <= cursor.batch <= f.high["batch"]]
-    there = lake.quarantine.fetch(held, "stage", "batch").to_pylist()
-    return [] if {"stage": STAGE, "batch": cursor.batch} in there else files
-
-
-def _quarantine(lake: Lakehouse, files: list[DataFile]) -> int:
+def _quarantine(lake: Lakehouse, raw: list[DataFile], undecodable: list[DataFile], after: int, through: int) -> int:
     """Copy undecodable events into quarantine, with their records' keys and values; how many of them are there then."""
-    after, through = min(f.low["batch"] for f in files) - 1, max(f.high["batch"] for f in files)
-    spark = session_for(lake.spark, sum(f.rows for f in files))
+    spark = session_for(lake.spark, sum(f.rows for f in undecodable))
     coordinates = ["batch", "topic", "partition", "offset"]
-    bad = lake.change_events.scan(spark, files).select(*coordinates, "index", "reason", "detail")
-    raw = [f for f in lake.raw_records.files() if f.high["batch"] > after and f.low["batch"] <= through]
+    bad = lake.change_events.scan(spark, undecodable).select(*coordinates, "index", "reason", "detail")
     records = lake.raw_records.scan(spark, raw).select(*coordinates, "key", "value")
     return quarantine(lake, records.join(F.broadcast(bad), on=coordinates), STAGE, after, through)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from cdc_assets.feeds import Feed
 from cdc_assets.history.plan import Work, works
 from cdc_assets.history.progress import Name, Progress, read_progress, write_progress
-from cdc_assets.history.verify import Broken, verify
+from cdc_assets.history.verify import Broken, broken_by_table
 from cdc_assets.history.writer import TableReport, apply
 from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
@@ -102,7 +102,7 @@ class History:
         behind = (due - chosen) | {(f.database, f.table) for f in report.failures}
         write_progress(lake, Progress(released.sequence, frozenset(behind)))
         report.tables.sort(key=lambda t: (t.database, t.table))
-        report.broken.update(verify(lake, report.tables))
+        report.broken.update(broken_by_table(lake, report.tables))
         return report
 
 

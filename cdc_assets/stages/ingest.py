@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed, Kafka
@@ -22,14 +21,15 @@ from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.raw_records import RAW_RECORDS, Offsets, RawCursor
-from cdc_assets.tables.schema import conform
-from cdc_assets.tables.table import ConcurrentRunError, LakeTable
+from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
+from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 
 STAGE = "ingest"
 
-# Files of fewer bytes are parsed twice, for the coordinates and for the records, which is less work than to keep the lines.
-_PARSED_TWICE = 8 << 20
+# Files of fewer bytes are read in one task.
+_SMALL = 8 << 20
 _LINE_BYTES = 1 << 10  # of a recorded record, about
+_GOOD = "_good"  # whether a line is a record: of no column, but of the files that a run writes
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -
 
 
 def _no_records(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], RAW_RECORDS.columns)
+    return frame_of(spark, [], RAW_RECORDS.columns)
 
 
 def _take_in_offsets(
@@ -197,11 +197,21 @@ def _take_in_offsets(
     )
 
 
-def _of_batch(records: DataFrame, feed: Feed, batch: int) -> DataFrame:
+def _of_batch(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
     """Records as the table has them. In: `topics.read`, `read_lines`."""
     compressed = packed(F.col("value"), protocol_of(feed).envelope(feed))
-    more = {"batch": F.lit(batch).cast("bigint"), "compressed": F.when(compressed, F.lit(True))}
-    return conform(records.withColumns(more), RAW_RECORDS.columns)
+    return records.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        F.lit(batch).cast("bigint").alias("batch"),
+        "key",
+        "value",
+        "headers",
+        F.when(compressed, F.lit(True)).alias("compressed"),
+        *more,
+    )
 
 
 def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss], batch: int) -> int:
@@ -219,8 +229,8 @@ def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss
     ]
     if not rows:
         return 0
-    columns = "batch BIGINT, reason STRING, detail STRING, topic STRING, partition INT, offset BIGINT"
-    return quarantine(lake, spark.createDataFrame(rows, columns), STAGE, batch - 1, batch)
+    columns = struct(batch=BIGINT, reason=STRING, detail=STRING, topic=STRING, partition=INT, offset=BIGINT)
+    return quarantine(lake, frame_of(spark, rows, columns), STAGE, batch - 1, batch)
 
 
 # --- from recorded files
@@ -246,63 +256,50 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     size = sum(size for size, _ in changed.values())
     spark = session_for(lake.spark, size // _LINE_BYTES)
     lines = read_lines(spark, _folder(feed), changed)
-    if size < _PARSED_TWICE:
-        return _take_in(lake, feed, changed, gathered(lines), cursor)
-    lines.persist(StorageLevel.DISK_ONLY)
-    try:
-        return _take_in(lake, feed, changed, lines, cursor)
-    finally:
-        lines.unpersist()
-
-
-def _take_in(
-    lake: Lakehouse, feed: Feed, changed: dict[str, list[int]], lines: DataFrame, cursor: RawCursor
-) -> IngestReport:
-    """Look at the coordinates of the lines, then commit what is new. In: `read_lines` of the files `changed`."""
     table, batch = lake.raw_records, cursor.sequence + 1
-    # The coordinates alone first: the cursor must be known before the commit, and only where a coordinate comes twice
-    # are whole records shuffled.
-    per_record = lines.groupBy("topic", "partition", "offset").agg(F.count("*").alias("count"))
-    summary = per_record.groupBy("topic", "partition").agg(
-        F.sum("count").alias("lines"),
-        F.count("*").alias("records"),
-        F.min("offset").alias("lo"),
-        F.max("offset").alias("hi"),
-    )
-    rows = summary.collect()
-    offsets: Offsets = {}
-    for r in rows:
-        if r["topic"] is not None:
-            offsets.setdefault(r["topic"], {})[str(r["partition"])] = [r["lo"], r["hi"]]
-    bad = sum(r["lines"] for r in rows if r["topic"] is None)
-    different = sum(r["records"] for r in rows if r["topic"] is not None)
-
-    records = lines.where(F.col("topic").isNotNull())
-    if any(r["lines"] > r["records"] for r in rows if r["topic"] is not None):
-        records = records.dropDuplicates(["topic", "partition", "offset"])
+    # Written first, and then looked at: the files are parsed once, and only where a coordinate comes twice, or may be held
+    # already, are records written again.
+    good = F.col("topic").isNotNull().alias(_GOOD)
+    staged = table.stage(_of_batch(gathered(lines) if size < _SMALL else lines, feed, batch, good), by=[_GOOD])
+    records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
+    offsets, different = _coordinates(table, records)
     held_before = 0
-    if overlap := _overlap(offsets, cursor.offsets):
-        present = _held(lines.sparkSession, table, overlap)
-        held_before = per_record.join(present, on=present.columns, how="left_semi").count()
-        records = records.join(present, on=present.columns, how="left_anti")
-    written = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
+    if different < records.rows or _overlap(offsets, cursor.offsets):
+        once = table.scan(spark, records.files).dropDuplicates(["topic", "partition", "offset"])
+        if overlap := _overlap(offsets, cursor.offsets):
+            once = once.join(_held(spark, table, overlap), on=["topic", "partition", "offset"], how="left_anti")
+        records = table.stage(once)
+        held_before = different - records.rows
+    in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
     held = _merged(cursor.offsets, offsets)
     # Of files that are gone nothing need be known: should one come back, its offsets tell what of it is held.
     there = {name: state for name, state in cursor.files.items() if (_folder(feed) / name).exists()}
-    advanced = replace(cursor, sequence=batch, files=there | changed, offsets=held)
-    taken = table.append(_of_batch(records, feed, batch), advanced).rows
+    table.commit(records, replace(cursor, sequence=batch, files=there | changed, offsets=held))
     return IngestReport(
         batch=batch,
         files=list(changed),
-        lines=sum(r["lines"] for r in rows),
+        lines=staged.rows,
         records=different,
         held_before=held_before,
-        taken=taken,
+        taken=records.rows,
         quarantined=bad,
-        in_quarantine=written,
+        in_quarantine=in_quarantine,
         offsets=offsets,
         held=held,
     )
+
+
+def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
+    """The lowest and highest offset of each partition among staged records, and how many different records they are."""
+    rows = table.fetch(records.files, "topic", "partition", "offset")
+    if not rows.num_rows:
+        return {}, 0
+    each = rows.group_by(["topic", "partition", "offset"]).aggregate([])
+    bounds = each.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+    offsets: Offsets = {}
+    for r in bounds.to_pylist():
+        offsets.setdefault(r["topic"], {})[str(r["partition"])] = [r["offset_min"], r["offset_max"]]
+    return offsets, each.num_rows
 
 
 def _quarantine_lines(lake: Lakehouse, folder: Path, lines: DataFrame, batch: int) -> int:
@@ -312,8 +309,8 @@ def _quarantine_lines(lake: Lakehouse, folder: Path, lines: DataFrame, batch: in
     for r in found:
         texts.setdefault(r["_file"], set()).add(bytes(r["_line"]))
     located = [line | {"batch": batch, "reason": str(Reason.NOT_A_RECORD)} for line in locate_lines(folder, texts)]
-    columns = "batch BIGINT, reason STRING, file STRING, line BIGINT, value BINARY"
-    return quarantine(lake, lines.sparkSession.createDataFrame(located, columns), STAGE, batch - 1, batch)
+    columns = struct(batch=BIGINT, reason=STRING, file=STRING, line=BIGINT, value=BINARY)
+    return quarantine(lake, frame_of(lines.sparkSession, located, columns), STAGE, batch - 1, batch)
 
 
 def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:

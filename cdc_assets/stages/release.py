@@ -27,7 +27,7 @@ from cdc_assets.tables.released_changes import (
     ReleasedKind,
     Watermarks,
 )
-from cdc_assets.tables.schema import conform
+from cdc_assets.tables.schema import conform, frame_of
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ class _Run:
         facts = Facts(
             unkeyed=any(g.unkeyed for g in window),
             placed=any(g.placed for g in window),
+            apart=self.small and not any(g.moved for g in window) and _different(window),
             tables=frozenset((g.database, g.table) for g in window),
         )
         return self._commit(groups, window, known, holds, facts, after)
@@ -157,6 +158,8 @@ class _Run:
             F.col("source").isNotNull().alias("placed"),
             "commit_ts",
             "batch",
+            "key_before",
+            group_hash(*self.gate.by).alias("hash"),
             F.struct("layout", "jdbc_types", "schema_version", "table_id", "key_columns").alias("sample"),
         )
         found = told.groupBy(*columns).agg(
@@ -164,6 +167,8 @@ class _Run:
             F.min("commit_ts").alias("first"),
             F.max("commit_ts").alias("last"),
             F.min("batch").alias("batch"),
+            F.count("key_before").alias("moved"),
+            (F.collect_list("hash") if self.small else F.array()).alias("keys"),
             F.any_value("sample").alias("sample"),
         )
         return [Group(**(r.asDict() | {"sample": r["sample"].asDict()})) for r in found.collect()]
@@ -210,7 +215,7 @@ class _Run:
             late = self._late(late_total, known)
         more = [*_once(statements), *layout_rows(self.protocol, known, window)]
         if more:
-            out = out.unionByName(self.spark.createDataFrame([_EMPTY | r for r in more], RELEASED_CHANGES.columns))
+            out = out.unionByName(frame_of(self.spark, more, RELEASED_CHANGES.columns))
         shaped = conform(out.withColumn("release", F.lit(number).cast("bigint")), RELEASED_CHANGES.columns)
         in_window = sum(g.count for g in window) - (0 if late_total else late.unseen + late.repeated)
         excluded = sum(g.count for g in groups if g.part == Part.INSIDE and not g.taken)
@@ -275,10 +280,12 @@ class _Run:
     ) -> tuple[DataFrame, Late]:
         """The changes in the window. Out: columns of released_changes; `kind` is row."""
         if not window:
-            return self.spark.createDataFrame([], RELEASED_CHANGES.columns), NO_LATE
+            return frame_of(self.spark, [], RELEASED_CHANGES.columns), NO_LATE
         inside = (self.gate.part(self.before, after) == str(Part.INSIDE)) & taken_tables(self.feed)
         events = self._keyed(self.events.where(inside), known, unkeyed=facts.unkeyed)
-        if self.small or self.gate.judges_alone():
+        if facts.apart and not facts.unkeyed and not self.gate.judges_alone():
+            changes, late = self.gate.alone(events), None
+        elif self.small or self.gate.judges_alone():
             changes, late = self.gate.changes(events, self._released, facts)
         else:
             changes, late = self._apart(events, facts)
@@ -330,11 +337,13 @@ class _Run:
         return min([g.batch for g in seen] + [self.cursor.oldest_pending or 1] * (unseen > 0))
 
 
-_EMPTY: dict[str, Any] = dict.fromkeys(RELEASED_CHANGES.columns.names)
-
-
 def _count(groups: list[Group], part: Part) -> int:
     return sum(g.count for g in groups if g.part == part)
+
+
+def _different(groups: list[Group]) -> bool:
+    keys = [key for g in groups for key in g.keys]
+    return len(set(keys)) == len(keys)
 
 
 def _by_table(groups: list[Group]) -> dict[tuple[str, str], int]:

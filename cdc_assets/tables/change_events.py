@@ -41,11 +41,9 @@ class EventsCursor(Cursor):
 
     Attributes:
         batch: the newest raw batch that is decoded.
-        records: how many records were decoded before this commit.
     """
 
     batch: int = 0
-    records: int = 0
 
 
 # Row images and layouts are JSON texts: kept as they came, and read once, with a struct schema, when the table is known.

@@ -39,14 +39,14 @@ def described(table: str, folder: str, partition_by: Sequence[str], statistics: 
     return found
 
 
-def actions(table: str, files: Sequence[DataFile]) -> list[AddAction]:
+def actions(table: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[AddAction]:
     """What a commit says of these files."""
     now = int(datetime.now(UTC).timestamp() * 1000)
     return [
         AddAction(
             path=file.path.removeprefix(f"{table}/"),
             size=file.size,
-            partition_values={k: None if v is None else _text(v) for k, v in file.partition.items()},
+            partition_values={k: _text(file.partition[k]) for k in partition_by},
             modification_time=now,
             data_change=True,
             stats=json.dumps(
@@ -80,7 +80,9 @@ def _value(text: str) -> object:
     return None if text == _NULL_PARTITION else text
 
 
-def _text(value: object) -> str:
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

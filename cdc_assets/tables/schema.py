@@ -1,6 +1,12 @@
 """Spark schemas as Python values: readable without a running session, which `StructType.fromDDL` needs."""
 
-from pyspark.sql import DataFrame
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -35,4 +41,28 @@ def array(element: DataType) -> ArrayType:
 
 def conform(frame: DataFrame, schema: StructType) -> DataFrame:
     """Bring a frame into a schema: its columns by name, in the schema's order and types; one that it lacks is NULL."""
-    return frame.to(schema)
+    have = {f.name: f.dataType for f in frame.schema}
+
+    def column_text(wanted: StructField) -> str:
+        kind = wanted.dataType.simpleString()
+        if wanted.name not in have:
+            return f"CAST(NULL AS {kind}) AS `{wanted.name}`"
+        same = have[wanted.name].simpleString() == kind
+        return f"`{wanted.name}`" if same else f"CAST(`{wanted.name}` AS {kind}) AS `{wanted.name}`"
+
+    return frame.selectExpr(*map(column_text, schema))
+
+
+def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: StructType) -> DataFrame:
+    """A few rows of plain values as a frame; what a row lacks is NULL.
+
+    As one literal in the plan: Spark takes half a second for rows that it gets from Python in its own way.
+    """
+    text = json.dumps(list(rows), default=_in_json)
+    return spark.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), ArrayType(schema))))
+
+
+def _in_json(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} is no plain value")

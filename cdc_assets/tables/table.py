@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files
 from cdc_assets.tables.log import Commit, DataFile, TableLog
+from cdc_assets.tables.schema import frame_of
 
 C = TypeVar("C", bound=Cursor)
 
@@ -70,16 +71,21 @@ class Newest(Generic[C]):
 
 
 @dataclass(frozen=True)
-class Written:
-    """A commit of rows: its version, and the files that it added."""
+class Staged:
+    """Files that are written and not yet part of the table."""
 
-    version: int
+    name: str
     files: list[DataFile]
 
     @property
     def rows(self) -> int:
-        """How many rows it wrote."""
+        """How many rows they hold."""
         return sum(f.rows for f in self.files)
+
+    def only(self, **partition: object) -> "Staged":
+        """Those of some partition."""
+        kept = [f for f in self.files if all(f.partition[k] == v for k, v in partition.items())]
+        return Staged(self.name, kept)
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,7 @@ class LakeTable(Generic[C]):
     def read(self, spark: SparkSession) -> DataFrame:
         """The table's newest rows, as Delta reads them; none while there is no table."""
         if not self.exists():
-            return spark.createDataFrame([], self.definition.columns)
+            return frame_of(spark, [], self.definition.columns)
         return spark.read.format("delta").load(self.path)
 
     def scan(self, spark: SparkSession, files: Iterable[DataFile], columns: StructType | None = None) -> DataFrame:
@@ -206,54 +212,66 @@ class LakeTable(Generic[C]):
             .select(*[F.lit(v).alias(k) if k in keys else F.col(k) for k, v in _aligned(columns.names, keys, values)])
             for values, paths in groups.items()
         ]
-        return reduce(DataFrame.unionAll, frames) if frames else spark.createDataFrame([], columns)
+        return reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
 
-    def append(self, rows: DataFrame, cursor: C) -> Written:
+    def stage(self, rows: DataFrame, by: Sequence[str] = ()) -> Staged:
+        """Write rows into files that no reader sees before a commit names them.
+
+        Args:
+            rows: in the table's columns; and those of `by`, which are no columns of the table.
+            by: what tells files apart beside the table's partitions.
+        """
+        folder, keys = uuid.uuid4().hex, [*by, *self.definition.partition_by]
+        write_files(rows, self.path, folder, keys)
+        return Staged(folder, described(self.path, folder, keys, self.definition.statistics))
+
+    def append(self, rows: DataFrame, cursor: C) -> Staged:
         """Append rows and advance the cursor, in one commit; a table that is not there is created.
 
         Raises:
             ConcurrentRunError: another run has committed this `sequence`.
         """
-        return self._write(rows, cursor, "append", None)
+        staged = self.stage(rows)
+        self.commit(staged, cursor)
+        return staged
 
-    def overwrite(self, rows: DataFrame, cursor: C, partition: Mapping[str, object] | None = None) -> Written:
-        """Put rows into the place of all rows, or of those of one partition, and advance the cursor, in one commit.
+    def commit(self, staged: Staged, cursor: C, over: Mapping[str, object] | None = None) -> None:
+        """Make staged files part of the table and advance the cursor, in one commit; a table that is not there is created.
+
+        Spark's own commit looks through the table's whole log first, to tell whether it has been made before. This one is
+        made right after the version that carries the cursor before it, or not at all. (Measured: with Spark's an append of
+        50 rows took 0.9 s, with this one 0.3 s.)
+
+        Args:
+            staged: the files.
+            cursor: of this commit.
+            over: a partition whose rows they replace; empty: they replace all; None: they are appended.
 
         Raises:
             ConcurrentRunError: another run has committed this `sequence`.
         """
-        return self._write(rows, cursor, "overwrite", partition)
-
-    def _write(self, rows: DataFrame, cursor: C, mode: str, partition: Mapping[str, object] | None) -> Written:
-        """Spark writes the files, and delta-rs the commit that names them.
-
-        Spark's own commit looks through the table's whole log first, to tell whether this one has been made before. Here the
-        commit is made right after the version that carries the cursor before, or not at all. (Measured: 0.3 s against 0.9 s.)
-        """
         self.create()
-        folder = uuid.uuid4().hex
-        write_files(rows, self.path, folder, self.definition.partition_by)
-        files = described(self.path, folder, self.definition.partition_by, self.definition.statistics)
         note = {
-            "userMetadata": cursor.text(folder),
-            "operationMetrics": {"numOutputRows": str(sum(f.rows for f in files)), "numFiles": str(len(files))},
+            "userMetadata": cursor.text(staged.name),
+            "operationMetrics": {"numOutputRows": str(staged.rows), "numFiles": str(len(staged.files))},
         }
         # For Spark's commits, which go by it.
         transactions = [Transaction(self.name, cursor.sequence)]
+        filters = [(k, "=", str(v).lower()) for k, v in over.items()] if over else None
         for _ in range(_ATTEMPTS):
             log = self._before(cursor)
             try:
                 log.table.create_write_transaction(
-                    actions(self.path, files),
-                    mode,
+                    actions(self.path, self.definition.partition_by, staged.files),
+                    "append" if over is None else "overwrite",
                     log.table.schema(),
                     partition_by=list(self.definition.partition_by),
-                    partition_filters=[(k, "=", str(v).lower()) for k, v in partition.items()] if partition else None,
+                    partition_filters=filters,
                     commit_properties=CommitProperties(note, max_commit_retries=0, app_transactions=transactions),
                 )
             except CommitFailedError:
                 continue  # something else was committed just now: look again whether it was this step
-            return Written(log.version + 1, files)
+            return
         raise ConcurrentRunError(self._concurrent(cursor))
 
     def _before(self, cursor: C) -> TableLog:

@@ -27,7 +27,8 @@ from cdc_assets.tables.released_changes import (
     ReleasedKind,
     Watermarks,
 )
-from cdc_assets.tables.schema import conform, frame_of
+from cdc_assets.tables.schema import conform
+from cdc_assets.tables.table import Staged
 
 
 @dataclass(frozen=True)
@@ -213,10 +214,7 @@ class _Run:
         late_total = _count(groups, Part.LATE)
         if late_total:
             late = self._late(late_total, known)
-        more = [*_once(statements), *layout_rows(self.protocol, known, window)]
-        if more:
-            out = out.unionByName(frame_of(self.spark, more, RELEASED_CHANGES.columns))
-        shaped = conform(out.withColumn("release", F.lit(number).cast("bigint")), RELEASED_CHANGES.columns)
+        more = [row | {"release": number} for row in (*_once(statements), *layout_rows(self.protocol, known, window))]
         in_window = sum(g.count for g in window) - (0 if late_total else late.unseen + late.repeated)
         excluded = sum(g.count for g in groups if g.part == Part.INSIDE and not g.taken)
         inside_before = sum(g.count for g in groups if g.part == Part.INSIDE and not g.new)
@@ -238,8 +236,13 @@ class _Run:
             totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
             **self.gate.state(facts),
         )
-        self.lake.released_changes.append(gathered(shaped) if self.small else shaped, advanced)
-        released, duplicate = self._written(number)
+        table = self.lake.released_changes
+        staged = table.stage_rows(more)
+        if out is not None:
+            rows_of = conform(out.withColumn("release", F.lit(number).cast("bigint")), RELEASED_CHANGES.columns)
+            staged += table.stage(gathered(rows_of) if self.small else rows_of)
+        table.commit(staged, advanced)
+        released, duplicate = self._written(staged)
         return ReleaseReport(
             release=number,
             rows=rows,
@@ -277,10 +280,10 @@ class _Run:
 
     def _changes(
         self, window: list[Group], facts: Facts, known: Known, after: Held
-    ) -> tuple[DataFrame, Late]:
-        """The changes in the window. Out: columns of released_changes; `kind` is row."""
+    ) -> tuple[DataFrame | None, Late]:
+        """The changes in the window, None where it is empty. Out: columns of released_changes; `kind` is row."""
         if not window:
-            return frame_of(self.spark, [], RELEASED_CHANGES.columns), NO_LATE
+            return None, NO_LATE
         inside = (self.gate.part(self.before, after) == str(Part.INSIDE)) & taken_tables(self.feed)
         events = self._keyed(self.events.where(inside), known, unkeyed=facts.unkeyed)
         if facts.apart and not facts.unkeyed and not self.gate.judges_alone():
@@ -289,7 +292,7 @@ class _Run:
             changes, late = self.gate.changes(events, self._released, facts)
         else:
             changes, late = self._apart(events, facts)
-        return conform(changes.withColumn("kind", F.lit(str(ReleasedKind.ROW))), RELEASED_CHANGES.columns), late or NO_LATE
+        return changes.withColumn("kind", F.lit(str(ReleasedKind.ROW))), late or NO_LATE
 
     def _apart(self, events: DataFrame, facts: Facts) -> tuple[DataFrame, Late | None]:
         """Many events: only those that share a key with another are looked at together."""
@@ -317,15 +320,13 @@ class _Run:
         found = self.lake.released_changes.scan(self.spark, wanted).where(F.col("commit_ts") >= lowest)
         return gathered(found) if self.small and sum(f.rows for f in wanted) <= SMALL else found
 
-    def _written(self, release: int) -> tuple[int, int]:
-        """How many row events a release stands for, and how many copies it dropped, as the table has it."""
-        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
-        files = [f for f in files if f.low["release"] == release]
-        if sum(f.rows for f in files) > SMALL:
-            rows = self.lake.released_changes.scan(self.spark, files)
-            found = rows.agg(F.sum("events"), F.sum("repeats")).head()
+    def _written(self, staged: Staged) -> tuple[int, int]:
+        """How many row events a release stands for, and how many copies it dropped, as its files have it."""
+        rows, table = staged.only(kind=str(ReleasedKind.ROW)), self.lake.released_changes
+        if rows.rows > SMALL:
+            found = table.scan(self.spark, rows.files).agg(F.sum("events"), F.sum("repeats")).head()
             return (found[0], found[1]) if found else (0, 0)
-        few = self.lake.released_changes.fetch(files, "events", "repeats").to_pydict()
+        few = table.fetch(rows.files, "events", "repeats").to_pydict()
         return sum(few["events"]), sum(few["repeats"])
 
     def _oldest_pending(self, groups: list[Group], pending: int) -> int:

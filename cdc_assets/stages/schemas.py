@@ -19,11 +19,9 @@ from cdc_assets.mysql_types.debezium import Described, described_tables
 from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import UnknownType, parse_type
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import session_for
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.schema import frame_of
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
 
 _STATEMENT = [
@@ -77,11 +75,8 @@ class Schemas:
         added = {number: row for number, row in arrived.items() if number not in numbered}
         rows = [*numbered.values(), *added.values(), *outcome([*known, *new])] if new or added else []
         advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=max(f.high["batch"] for f in files))
-        spark = session_for(lake.spark, len(rows))
-        frame = frame_of(spark, rows, TABLE_SCHEMAS.columns)
-        staged = lake.table_schemas.stage(frame)
         # Bootstraps that tell nothing new come again and again: read them once.
-        lake.table_schemas.commit(staged, advanced, over={} if rows else None)
+        lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, over={} if rows else None)
         known_statements = {_identity(s) for s in known}
         return SchemasReport(
             statements=len({_identity(s) for s in new} - known_statements),

@@ -4,12 +4,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+import pyarrow as pa
+from deltalake import Schema
 from deltalake.transaction import AddAction
 from pyarrow import parquet
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from cdc_assets.tables.log import DataFile
 
@@ -23,6 +26,22 @@ def write_files(rows: DataFrame, table: str, folder: str, partition_by: Sequence
     """Write rows as Parquet files into a folder of the table; no reader sees them before a commit names them."""
     writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     (writer.partitionBy(*partition_by) if partition_by else writer).parquet(f"{table}/{folder}")
+
+
+def write_rows(
+    rows: Sequence[Mapping[str, Any]], table: str, folder: str, columns: StructType, partition_by: Sequence[str]
+) -> None:
+    """As `write_files`, of plain rows, without Spark; what a row lacks is NULL."""
+    system, base = FileSystem.from_uri(table)
+    schema = pa.schema(Schema.from_json(columns.json()).to_arrow())
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault("/".join(f"{k}={quote(_text(row[k]) or _NULL_PARTITION, safe='')}" for k in partition_by), []).append(row)
+    inner = pa.schema([f for f in schema if f.name not in partition_by])
+    for partition, of in groups.items():
+        place = "/".join(filter(None, [base, folder, partition]))
+        system.create_dir(place)
+        parquet.write_table(pa.Table.from_pylist(list(of), schema=inner), f"{place}/part-0.parquet", filesystem=system)
 
 
 def described(table: str, folder: str, partition_by: Sequence[str], statistics: Sequence[str]) -> list[DataFile]:

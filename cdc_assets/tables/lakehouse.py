@@ -20,6 +20,7 @@ from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor
 from cdc_assets.tables.table import LakeTable
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
+from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, TypesCursor
 
 DEFAULT_ROOT = "data/lakehouse"
 
@@ -99,6 +100,11 @@ class Lakehouse:
             found = found.filter(pc.is_in(names, wanted))
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
+
+    @cached_property
+    def type_observations(self) -> LakeTable[TypesCursor]:
+        """What messages have said of columns' types."""
+        return LakeTable(self.place("type_observations", self.feed), f"type_observations/{self.feed}", TYPE_OBSERVATIONS)
 
     @cached_property
     def released_changes(self) -> LakeTable[ReleaseCursor]:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
-from cdc_assets.tables.files import actions, described, write_files
+from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.log import Commit, DataFile, TableLog
 from cdc_assets.tables.schema import frame_of
 
@@ -81,6 +81,9 @@ class Staged:
     def rows(self) -> int:
         """How many rows they hold."""
         return sum(f.rows for f in self.files)
+
+    def __add__(self, other: "Staged") -> "Staged":
+        return Staged(self.name, [*self.files, *other.files])
 
     def only(self, **partition: object) -> "Staged":
         """Those of some partition."""
@@ -224,6 +227,12 @@ class LakeTable(Generic[C]):
         folder, keys = uuid.uuid4().hex, [*by, *self.definition.partition_by]
         write_files(rows, self.path, folder, keys)
         return Staged(folder, described(self.path, folder, keys, self.definition.statistics))
+
+    def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
+        """As `stage`, of a few plain rows, without Spark; what a row lacks is NULL."""
+        folder = uuid.uuid4().hex
+        write_rows(rows, self.path, folder, self.definition.columns, self.definition.partition_by)
+        return Staged(folder, described(self.path, folder, self.definition.partition_by, self.definition.statistics))
 
     def append(self, rows: DataFrame, cursor: C) -> Staged:
         """Append rows and advance the cursor, in one commit; a table that is not there is created.

@@ -12,19 +12,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from cdc_assets.feeds import Feed, FeedsFile
-from cdc_assets.gate.release import ReleaseReport, release
-from cdc_assets.history.apply import TableReport, apply, pending_tables
-from cdc_assets.lakehouse import Lakehouse, LakeTable
-from cdc_assets.protocols.decode import DecodeReport, decode
-from cdc_assets.sources.ingest import IngestReport, ingest
-from cdc_assets.table_schemas import SchemasReport, learn
+from cdc_assets.history.writer import TableReport
+from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS
+from cdc_assets.stages.decode import DecodeReport
+from cdc_assets.stages.ingest import IngestReport
+from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.stages.schemas import SchemasReport
+from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.table import LakeTable
 
 RECORDED = Path(__file__).parent / "recorded"
 TOPIC = "shop_changes"
@@ -213,14 +214,12 @@ class Reports:
 
 
 def run_core(lake: Lakehouse, feed: Feed) -> Reports:
-    """Run all stages once, in the pipeline's order."""
-    return Reports(
-        ingest(lake, feed),
-        decode(lake, feed),
-        learn(lake, feed),
-        release(lake, feed),
-        list(apply(lake, feed, pending_tables(lake))),
-    )
+    """Run all stages once, in the pipeline's order; a table's failure is raised when all other tables are done."""
+    taken, decoded = INGEST.run(lake, feed), DECODE.run(lake, feed)
+    learnt, released, written = SCHEMAS.run(lake, feed), RELEASE.run(lake, feed), HISTORY.run(lake, feed)
+    for failure in written.failures:
+        raise failure.error
+    return Reports(taken, decoded, learnt, released, written.tables)
 
 
 def make_feed(folder: Path, partitions: int | None = None, **settings: Any) -> Feed:
@@ -239,7 +238,7 @@ class Chain:
         self.snapshots = folder / "snapshots"
         self.snapshots.mkdir(parents=True, exist_ok=True)
         self.feed = make_feed(self.snapshots, **settings)
-        self.lake = Lakehouse(spark, str(folder / "lake"), "f")
+        self.lake = Lakehouse(lambda: spark, str(folder / "lake"), "f")
 
     def add(self, records: Iterable[Record], name: str | None = None) -> Path:
         """Add a snapshot file, packed if its name ends in `.gz`."""
@@ -254,7 +253,7 @@ class Chain:
 
     def history(self, table: str = "orders", database: str = "shop") -> list[dict[str, Any]]:
         """A history table's rows, in order."""
-        return rows_of(self.lake.history(database, table).read())
+        return rows_of(self.lake.history(database, table).read(self.lake.spark))
 
     def versions(self, table: str = "orders", database: str = "shop") -> list[dict[str, Any]]:
         """A history table's rows by commit_ts, for tests that look at single versions."""
@@ -262,7 +261,7 @@ class Chain:
 
     def quarantine(self) -> list[dict[str, Any]]:
         """The rows in quarantine, in order."""
-        return rows_of(self.lake.quarantine.read())
+        return rows_of(self.lake.quarantine.read(self.lake.spark))
 
 
 # --- tables as comparable rows
@@ -301,22 +300,23 @@ def _order(row: dict[str, Any]) -> str:
     return repr(sorted(row.items()))
 
 
-def history_names(lake: Lakehouse) -> list[tuple[str, str]]:
-    """(database, table) of every history table, by name, as the folders tell."""
-    logs = Path(lake.root, "history", lake.feed).glob("*/*/_delta_log")
-    return sorted((unquote(log.parent.parent.name), unquote(log.parent.name)) for log in logs)
-
-
-def tables_of(lake: Lakehouse) -> dict[str, LakeTable]:
+def tables_of(lake: Lakehouse) -> dict[str, LakeTable[Any]]:
     """Every table of the feed that exists, by name."""
-    stages = [lake.raw_records, lake.change_events, lake.table_schemas, lake.released_changes, lake.quarantine]
-    every = [*stages, *[lake.history(*name) for name in history_names(lake)]]
+    stages = [
+        lake.raw_records,
+        lake.change_events,
+        lake.table_schemas,
+        lake.type_observations,
+        lake.released_changes,
+        lake.quarantine,
+    ]
+    every = [*stages, *[lake.history(*name) for name in history_tables(lake.root, lake.feed)]]
     return {table.name: table for table in every if table.exists()}
 
 
 def contents(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:
     """Every row of every table of the feed."""
-    return {name: rows_of(table.read()) for name, table in tables_of(lake).items()}
+    return {name: rows_of(table.read(lake.spark)) for name, table in tables_of(lake).items()}
 
 
 def histories(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:
@@ -326,4 +326,4 @@ def histories(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:
 
 def delta_versions(lake: Lakehouse) -> dict[str, int]:
     """The newest Delta version of every table of the feed."""
-    return {name: t.delta().history(1).collect()[0]["version"] for name, t in tables_of(lake).items()}
+    return {name: log.version for name, t in tables_of(lake).items() if (log := t.log())}

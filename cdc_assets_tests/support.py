@@ -19,11 +19,12 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from cdc_assets.feeds import Feed, FeedsFile
 from cdc_assets.history.writer import TableReport
-from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS
+from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, TYPES
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.stages.schemas import SchemasReport
+from cdc_assets.stages.types import TypesReport
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables
 from cdc_assets.tables.table import LakeTable
 
@@ -209,6 +210,7 @@ class Reports:
     ingest: IngestReport
     decode: DecodeReport
     schemas: SchemasReport
+    types: TypesReport
     release: ReleaseReport
     history: list[TableReport]
 
@@ -216,10 +218,11 @@ class Reports:
 def run_core(lake: Lakehouse, feed: Feed) -> Reports:
     """Run all stages once, in the pipeline's order; a table's failure is raised when all other tables are done."""
     taken, decoded = INGEST.run(lake, feed), DECODE.run(lake, feed)
-    learnt, released, written = SCHEMAS.run(lake, feed), RELEASE.run(lake, feed), HISTORY.run(lake, feed)
+    learnt, judged = SCHEMAS.run(lake, feed), TYPES.run(lake, feed)
+    released, written = RELEASE.run(lake, feed), HISTORY.run(lake, feed)
     for failure in written.failures:
         raise failure.error
-    return Reports(taken, decoded, learnt, released, written.tables)
+    return Reports(taken, decoded, learnt, judged, released, written.tables)
 
 
 def make_feed(folder: Path, partitions: int | None = None, **settings: Any) -> Feed:

@@ -6,8 +6,7 @@ statement, of this run or of an earlier one tells it.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,7 +25,7 @@ from cdc_assets.mysql_types.debezium import (
     stands_for,
 )
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.events import Kind
+from cdc_assets.tables.change_events import Kind
 
 _WHAT = [*WHERE, "mysql_type", "jdbc_type", "semantic_type", "connect_type"]
 _Types = dict[str, MySQLType | None]
@@ -34,24 +33,18 @@ _Types = dict[str, MySQLType | None]
 _Shapes = dict[tuple[str, str], list[tuple[int, _Types]]]
 
 
-def rules(known: DataFrame | None) -> Rules:
-    """What holds for the messages of a feed; `known` are its table_schemas, beside those that the events carry."""
-    return Rules(
-        observe=partial(observe, known=known),
-        codes=semantic_type_schema(),
-        called="semantic type",
-        what=tuple(_WHAT),
-        expected=_expected,
-    )
+def rules() -> Rules:
+    """What holds for the messages of a feed."""
+    return Rules(observe=observe, codes=semantic_type_schema(), what=tuple(_WHAT), expected=_expected)
 
 
-def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
+def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Boil events down to their observations: one a (table, column, MySQL type, semantic type), or (..., JDBC code).
 
     In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`; the coordinates are those of one event as a
     sample. Rows have a semantic type and no JDBC code, schema-change records the other way round.
     """
-    told = F.coalesce("mysql_types", "table_schemas").alias("told")
+    told = F.coalesce("layout", "table_schemas").alias("told")
     found = (
         events.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & told.isNotNull())
         .groupBy("kind", "database", "table", told)
@@ -87,10 +80,10 @@ def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
     return frame.astype({"jdbc_type": "Int64"})
 
 
-def _shapes(known: DataFrame | None) -> _Shapes:
+def _shapes(known: Sequence[Mapping[str, Any]]) -> _Shapes:
     shapes: _Shapes = defaultdict(list)
-    if known is not None:
-        for r in known.where(F.col("columns").isNotNull()).collect():
+    for r in known:
+        if r["columns"] is not None:
             types = {c["name"]: parsed(c["type"]) for c in r["columns"]}
             shapes[r["database"], r["table"]].append((r["commit_ts"], types))
     return shapes
@@ -147,9 +140,9 @@ def _codes(mysql_type: str | None) -> frozenset[int]:
     return JDBC_TYPES[known.base] if known else frozenset()
 
 
-def _expected(row: Mapping[str, Any]) -> dict[str, Any]:
+def _expected(row: Mapping[str, Any]) -> str:
     if row["jdbc_type"] is not None:
         codes = ", ".join(map(str, sorted(_codes(row["mysql_type"]))))
-        return {"expected": f"JDBC code {codes}" if codes else "no such type"}
+        return f"JDBC code {codes}" if codes else "no such type"
     known = SEMANTICS.get(row["semantic_type"])
-    return {"expected": f"{known.connect}: {', '.join(sorted(known.types))}" if known else "no such type"}
+    return f"{known.connect}: {', '.join(sorted(known.types))}" if known else "no such type"

@@ -11,15 +11,14 @@ from typing import Any
 
 import pandas as pd
 import pandera.pandas as pa
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name
-from cdc_assets.feeds import Feed
+from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name, value_class
 from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
 from cdc_assets.mysql_types.types import UnknownType, parse_type
-from cdc_assets.protocols.events import Kind
-from cdc_assets.schema import STRING, array, struct
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.schema import STRING, array, frame_of, struct
 
 _COLUMNS = [*WHERE, "mysql_type", "jdbc_code", "value_class", *SEEN]
 
@@ -38,22 +37,16 @@ class _Ranged:
 def rules(sources: frozenset[Source]) -> Rules:
     """What holds for the messages of these sources."""
 
-    def expected(row: Mapping[str, Any]) -> dict[str, Any]:
+    def expected(row: Mapping[str, Any]) -> str:
         codes = expected_codes(row["mysql_type"], row["value_class"], sources)
-        return {"expected_codes": ", ".join(map(str, codes))}
+        return ", ".join(map(str, codes)) if codes else "no such type"
 
     return Rules(
-        observe=lambda events: observe(events, sources),
+        observe=lambda events, _: observe(events, sources),
         codes=jdbc_type_schema(sources),
-        called="JDBC type",
         what=tuple(_COLUMNS[: -len(SEEN)]),
         expected=expected,
     )
-
-
-def sources_of(feed: Feed) -> frozenset[Source]:
-    """Whose rows of the reference count: TiCDC keeps to the document; without its extension it may be Canal's own."""
-    return frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"})
 
 
 def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
@@ -65,15 +58,13 @@ def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
     rows = events.where(F.col("kind") == str(Kind.ROW))
     place = F.min(F.struct("topic", "partition", "offset")).alias("at")
     layouts = (
-        rows.groupBy("database", "table", "mysql_types", "jdbc_types")
-        .agg(F.count("*").alias("events"), place)
-        .collect()
+        rows.groupBy("database", "table", "layout", "jdbc_types").agg(F.count("*").alias("events"), place).collect()
     )
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     ranged: dict[tuple[str, str, str, str], _Ranged] = {}
     for layout in layouts:
         codes = json.loads(layout["jdbc_types"])
-        for column, text in json.loads(layout["mysql_types"]).items():
+        for column, text in json.loads(layout["layout"])["types"].items():
             where = (layout["database"], layout["table"], column, text)
             ranges = _ranges(text, sources)
             if ranges is not None:
@@ -113,9 +104,10 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
         return []
     column = struct(column=STRING, mysql_type=STRING, ranges=array(array(STRING)))
     schema = struct(database=STRING, table=STRING, wanted=array(column))
-    wanted = rows.sparkSession.createDataFrame(
+    wanted = frame_of(
+        rows.sparkSession,
         [
-            (d, t, [(c.column, c.mysql_type, [[str(low), str(high)] for low, high in c.ranges]) for c in columns])
+            {"database": d, "table": t, "wanted": [_looked_at(c) for c in columns]}
             for (d, t), columns in by_table.items()
         ],
         schema,
@@ -130,7 +122,7 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
         "wanted",
         F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>").alias("row"),
         F.from_json("jdbc_types", "MAP<STRING, INT>").alias("codes"),
-        F.from_json("mysql_types", "MAP<STRING, STRING>").alias("types"),
+        F.from_json("layout", "types MAP<STRING, STRING>")["types"].alias("types"),
     )
     one = parsed.select("*", F.inline("wanted")).where(
         F.try_element_at("types", F.col("column")) == F.col("mysql_type")
@@ -147,24 +139,15 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
         "partition",
         "offset",
     )
-    classed = valued.withColumn("value_class", _value_class())
+    classed = valued.withColumn("value_class", value_class(F.col("value"), F.col("ranges")))
     sample = F.min(F.struct("topic", "partition", "offset", "value")).alias("sample")
     by = ["database", "table", "column", "mysql_type", "code", "value_class"]
     return classed.groupBy(*by).agg(F.count("*").alias("events"), sample).collect()
 
 
-def _value_class() -> Column:
-    # A cast would round 1.5.
-    whole = F.when(F.col("value").rlike("^-?[0-9]+$"), F.col("value"))
-    number = whole.try_cast("decimal(38,0)")
-    hit = F.filter("ranges", lambda r: number.between(r[0].cast("decimal(38,0)"), r[1].cast("decimal(38,0)")))
-    name = F.concat_ws("..", F.get(hit, F.lit(0)))
-    return (
-        F.when(F.col("value").isNull(), NULL)
-        .when(F.size("ranges") == 0, ANY)
-        .when(F.size(hit) > 0, name)
-        .otherwise(OUTSIDE)
-    )
+def _looked_at(column: _Ranged) -> dict[str, Any]:
+    ranges = [[str(low), str(high)] for low, high in column.ranges]
+    return {"column": column.column, "mysql_type": column.mysql_type, "ranges": ranges}
 
 
 def expected_codes(text: str, value_class: str, sources: frozenset[Source]) -> list[int]:

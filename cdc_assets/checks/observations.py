@@ -4,17 +4,20 @@ The events are boiled down to distinct *observations* first (a table's column, i
 which are few; pandera schemas are run on those.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pandera.pandas as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
-from cdc_assets.checks.verdict import SHOWN, Verdict
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 
 ANY, NULL, OUTSIDE = "any", "null", "outside every range"
+NOT_NULL, TOO_LONG = "null in a column that is NOT NULL", "too long"
+OTHER = "other"  # a JSON value of no type that any column's value has
+OK = "ok"
 # Of every observation: what it is about, and how often and where it was seen, with one value as a sample.
 WHERE = ["database", "table", "column"]
 SEEN = ["events", "topic", "partition", "offset", "sample_value"]
@@ -24,18 +27,17 @@ class Rules(NamedTuple):
     """What a protocol prescribes.
 
     Attributes:
-        observe: change events -> observations: `WHERE`, `mysql_type`, columns of the protocol's own, `SEEN`.
+        observe: change events, and the rows of table_schemas -> observations: `WHERE`, `mysql_type`, columns of the
+            protocol's own, `SEEN`.
         codes: the schema that observations keep to.
-        called: what the codes are called.
         what: the columns that make up an observation.
         expected: an observation -> what is shown beside it: what the reference has.
     """
 
-    observe: Callable[[DataFrame], pd.DataFrame]
+    observe: Callable[[DataFrame, Sequence[Mapping[str, Any]]], pd.DataFrame]
     codes: pa.DataFrameSchema
-    called: str
     what: tuple[str, ...]
-    expected: Callable[[Mapping[str, Any]], dict[str, Any]]
+    expected: Callable[[Mapping[str, Any]], str]
 
 
 def parsed(text: str | None) -> MySQLType | None:
@@ -59,24 +61,57 @@ def mysql_type_schema() -> pa.DataFrameSchema:
     return pa.DataFrameSchema({"mysql_type": pa.Column(str, known, nullable=True)})
 
 
-def judge(observed: pd.DataFrame, schema: pa.DataFrameSchema, rules: Rules, what: str) -> Verdict:
-    """Run a schema over observations; each broken row is shown with its coordinates and what was expected."""
+def value_class(
+    text: Column, ranges: Column, too_long: Column | None = None, *, nullable: Column | None = None
+) -> Column:
+    """The class of a value, STRING: the range that it lies in, NULL, or what is wrong with it.
+
+    Args:
+        text: the value's text, STRING.
+        ranges: ARRAY<ARRAY<STRING>>, [low, high] each, both included; empty or NULL: its type has none.
+        too_long: whether it is longer than its type allows, BOOLEAN.
+        nullable: whether it may be NULL, BOOLEAN; None: it may.
+    """
+    whole = F.when(text.rlike(r"^-?[0-9]+\z"), text)  # a cast would round 1.5
+    number = whole.try_cast("decimal(38,0)")
+    hit = F.filter(ranges, lambda r: number.between(r[0].cast("decimal(38,0)"), r[1].cast("decimal(38,0)")))
+    null = NULL if nullable is None else F.when(nullable, NULL).otherwise(NOT_NULL)
+    classed = F.when(text.isNull(), null).when(F.size(hit) > 0, F.concat_ws("..", F.get(hit, F.lit(0))))
+    classed = classed.when(F.size(ranges) > 0, OUTSIDE)
+    return (classed if too_long is None else classed.when(too_long, TOO_LONG)).otherwise(ANY)
+
+
+def json_type(value: Column) -> Column:
+    """What a VARIANT is in JSON, STRING: null, string, number, object, or other."""
+    schema = F.schema_of_variant(value)
+    numbers = schema.isin("BIGINT", "DOUBLE", "FLOAT") | schema.startswith("DECIMAL")
+    return (
+        F.when(value.isNull() | (schema == "VOID"), NULL)
+        .when(schema == "STRING", "string")
+        .when(numbers, "number")
+        .when(schema.startswith("OBJECT"), "object")
+        .otherwise(OTHER)
+    )
+
+
+def broken_rules(observed: pd.DataFrame, schema: pa.DataFrameSchema) -> list[str]:
+    """Run a schema over observations: for each of them `OK`, or what of the schema it breaks."""
     broken: dict[int, list[str]] = {}
     try:
         schema.validate(observed, lazy=True)
     except pa.errors.SchemaErrors as errors:
         for failure in errors.failure_cases.to_dict("records"):
             broken.setdefault(int(failure["index"]), []).append(str(failure["check"]))
-    report = [_reported(row, broken.get(n, ["ok"]), rules) for n, row in enumerate(observed.to_dict("records"))]
-    wrong = [row for n, row in enumerate(report) if n in broken]
-    told = f"{len(report)} distinct observations, all as the reference has them." if not wrong else (
-        f"{len(wrong)} of {len(report)} observations break the {what} mapping, in {sum(r['events'] for r in wrong)} events."
-    )  # fmt: skip
-    return Verdict(not wrong, told, wrong[:SHOWN], {"observations": report[: SHOWN * 10]})
+    return ["; ".join(dict.fromkeys(broken.get(n, [OK]))) for n in range(len(observed))]
 
 
-def _reported(row: Mapping[Hashable, Any], verdict: list[str], rules: Rules) -> dict[str, Any]:
-    """One observation as people read it: what it is, what is wrong with it, then where it was seen."""
-    shown: dict[str, Any] = {str(k): None if pd.isna(v) else v for k, v in row.items()}
-    what = {name: shown.pop(name) for name in rules.what}
-    return what | rules.expected(what) | {"verdict": "; ".join(dict.fromkeys(verdict))} | shown
+def as_rows(observed: pd.DataFrame, rules: Rules) -> list[dict[str, Any]]:
+    """Observations as plain values, with what the reference has beside them as `expected`."""
+    rows: list[dict[str, Any]] = [
+        {str(k): None if pd.isna(v) else v for k, v in row.items()} for row in _records(observed)
+    ]
+    return [row | {"expected": rules.expected(row)} for row in rows]
+
+
+def _records(frame: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    return frame.to_dict("records")

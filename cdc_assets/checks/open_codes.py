@@ -11,14 +11,24 @@ import pandera.pandas as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name
-from cdc_assets.mysql_types.open_protocol import CODES, JsonType, type_text, wrong_flags
+from cdc_assets.checks.observations import NULL, OUTSIDE, SEEN, WHERE, Rules, json_type, parsed, value_class
+from cdc_assets.mysql_types.open_protocol import CODES, type_text, wrong_flags
 from cdc_assets.mysql_types.reference import Range, value_range
 from cdc_assets.mysql_types.types import INTEGERS
-from cdc_assets.protocols.events import Kind
+from cdc_assets.tables.change_events import Kind
 
 _WHAT = [*WHERE, "mysql_type", "type_code", "flags", "json_type", "value_class"]
-_OTHER = "other"
+_UNSIGNED = 0x80  # the flag
+
+
+def rules() -> Rules:
+    """What holds for the messages of a feed."""
+    return Rules(
+        observe=lambda events, _: observe(events),
+        codes=type_code_schema(),
+        what=tuple(_WHAT),
+        expected=_expected,
+    )
 
 
 def observe(events: DataFrame) -> pd.DataFrame:
@@ -32,7 +42,7 @@ def observe(events: DataFrame) -> pd.DataFrame:
         *WHERE[:2],
         *SEEN[1:4],
         F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>").alias("row"),
-        F.explode(F.from_json("mysql_types", "MAP<STRING, STRUCT<t: INT, f: INT>>")).alias("column", "type"),
+        F.explode(F.from_json("layout", "MAP<STRING, STRUCT<t: INT, f: INT>>")).alias("column", "type"),
     )
     valued = parsed_rows.select(
         *WHERE, *SEEN[1:4], "type.t", "type.f", F.try_element_at("row", F.col("column")).alias("value")
@@ -42,8 +52,8 @@ def observe(events: DataFrame) -> pd.DataFrame:
         *WHERE,
         F.col("t").alias("type_code"),
         F.col("f").alias("flags"),
-        _json_type(F.col("value")).alias("json_type"),
-        _value_class(text).alias("value_class"),
+        json_type(F.col("value")).alias("json_type"),
+        value_class(text, _ranges()).alias("value_class"),
         F.struct(*SEEN[1:4], F.substring(text, 1, 200).alias("sample_value")).alias("at"),
     )
     by = [*WHERE, "type_code", "flags", "json_type", "value_class"]
@@ -57,34 +67,22 @@ def observe(events: DataFrame) -> pd.DataFrame:
     return pd.DataFrame(observations, columns=[*_WHAT, *SEEN])
 
 
-def _json_type(value: Column) -> Column:
-    schema = F.schema_of_variant(value)
-    numbers = schema.isin("BIGINT", "DOUBLE", "FLOAT") | schema.startswith("DECIMAL")
-    return (
-        F.when(value.isNull() | (schema == "VOID"), NULL)
-        .when(schema == "STRING", str(JsonType.STRING))
-        .when(numbers, str(JsonType.NUMBER))
-        .otherwise(_OTHER)
-    )
-
-
 def _range(code: int, flags: int) -> Range | None:
     """The range of an integer type."""
     mysql_type = parsed(type_text(code, flags))
     return value_range(mysql_type) if mysql_type and mysql_type.base in INTEGERS else None
 
 
-def _value_class(text: Column) -> Column:
-    number = F.when(text.rlike(r"^-?[0-9]+\z"), text.try_cast("decimal(38,0)"))
-    found = F.lit(ANY)
+def _ranges() -> Column:
+    """The ranges that `value_class` takes, by code and flag."""
+    found = F.array().cast("array<array<string>>")
     for code in CODES:
-        for flags in (0, 0x80):
+        for flags in (0, _UNSIGNED):
             if limits := _range(code, flags):
-                low, high = (F.lit(str(limit)).cast("decimal(38,0)") for limit in limits)
-                mine = (F.col("t") == code) & (F.col("f").bitwiseAND(0x80) == flags)
-                inside = F.coalesce(number.between(low, high), F.lit(False))
-                found = F.when(mine, F.when(inside, range_name(*limits)).otherwise(OUTSIDE)).otherwise(found)
-    return F.when(text.isNull(), NULL).otherwise(found)
+                mine = (F.col("t") == code) & (F.col("f").bitwiseAND(_UNSIGNED) == flags)
+                here = F.array(F.array(F.lit(str(limits.low)), F.lit(str(limits.high))))
+                found = F.when(mine, here).otherwise(found)
+    return found
 
 
 def _each(frame: pd.DataFrame, fine: Callable[..., bool], *columns: str) -> pd.Series:
@@ -118,12 +116,9 @@ def type_code_schema() -> pa.DataFrameSchema:
     return pa.DataFrameSchema({"type_code": pa.Column("int64", known, coerce=True)}, checks=checks)
 
 
-def _expected(row: Mapping[str, Any]) -> dict[str, Any]:
+def _expected(row: Mapping[str, Any]) -> str:
     code, flags = row["type_code"], row["flags"]
     known = CODES.get(code)
     limits = _range(code, flags)
     told = [f"JSON {known.json}" if known else "no such code", f"{limits.low}..{limits.high}" if limits else None]
-    return {"expected": ", ".join(t for t in (*told, wrong_flags(code, flags)) if t)}
-
-
-RULES = Rules(observe=observe, codes=type_code_schema(), called="type code", what=tuple(_WHAT), expected=_expected)
+    return ", ".join(t for t in (*told, wrong_flags(code, flags)) if t)

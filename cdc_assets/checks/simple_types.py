@@ -4,8 +4,7 @@ The reference is `ticdc-simple-protocol`, sections "TableSchema definition" and 
 `mysql_types.simple` and `mysql_types.reference` have it.
 """
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -13,18 +12,26 @@ import pandera.pandas as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name
+from cdc_assets.checks.observations import (
+    NOT_NULL,
+    NULL,
+    OUTSIDE,
+    SEEN,
+    TOO_LONG,
+    WHERE,
+    Rules,
+    json_type,
+    parsed,
+    range_name,
+    value_class,
+)
 from cdc_assets.mysql_types.reference import TYPES, Family, value_range
 from cdc_assets.mysql_types.simple import WIRE_TYPES, largest_length
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.events import Kind
-from cdc_assets.schema import BIGINT, BOOLEAN, STRING, array, struct
-from cdc_assets.table_schemas import carried_schemas, schema_of
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.schema import BIGINT, BOOLEAN, STRING, array, frame_of, struct
 
 _WHAT = [*WHERE, "mysql_type", "nullable", "wire_type", "value_class"]
-_OTHER = "other"
-_NOT_NULL = "null in a column that is NOT NULL"
-_TOO_LONG = "too long"
 
 
 class _Limits(NamedTuple):
@@ -43,34 +50,30 @@ _COLUMN = struct(name=STRING, type=STRING, nullable=BOOLEAN, low=STRING, high=ST
 _SCHEMA = struct(database=STRING, table=STRING, schema_version=BIGINT, table_id=BIGINT, columns=array(_COLUMN))
 
 
-def rules(known: DataFrame | None) -> Rules:
-    """What holds for the messages of a feed; `known` are its table_schemas, beside those that the events carry."""
-    return Rules(
-        observe=partial(observe, known=known),
-        codes=value_schema(),
-        called="value",
-        what=tuple(_WHAT),
-        expected=_expected,
-    )
+def rules() -> Rules:
+    """What holds for the messages of a feed."""
+    return Rules(observe=observe, codes=value_schema(), what=tuple(_WHAT), expected=_expected)
 
 
-def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
+def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Boil row events down to their observations: a (table, column, type, NULL or not, wire type, class of value).
 
-    In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`. Rows whose schema neither brings are left out:
+    In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`. Rows whose schema is not known are left out:
     they wait, and are looked at when it has come. In an UPDATE the new row counts.
     """
     schemas = [
-        (s["database"], s["table"], s["schema_version"], s["table_id"], [limits_of(c) for c in s["columns"]])
-        for s in carried_schemas(events, known)
+        {name: s[name] for name in ("database", "table", "schema_version", "table_id")}
+        | {"columns": [limits_of(c)._asdict() for c in s["columns"]]}
+        for s in known
+        if s["schema_version"] is not None
     ]
-    frame = events.sparkSession.createDataFrame(schemas, _SCHEMA)
+    frame = frame_of(events.sparkSession, schemas, _SCHEMA)
     entries = F.collect_list(F.struct("table_id", "columns"))
     by_version = frame.groupBy("database", "table", "schema_version").agg(F.map_from_entries(entries).alias("schemas"))
     rows = events.where(F.col("kind") == str(Kind.ROW))
     joined = rows.join(F.broadcast(by_version), on=["database", "table", "schema_version"])
     values = (
-        joined.withColumn("columns", schema_of(F.col("schemas"), F.col("table_id")))
+        joined.withColumn("columns", _schema_of(F.col("schemas"), F.col("table_id")))
         .where(F.col("columns").isNotNull())
         .select(
             *WHERE[:2],
@@ -85,7 +88,7 @@ def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
         *WHERE,
         *SEEN[1:4],
         F.try_element_at("columns", name).alias("c"),
-        F.coalesce(F.try_element_at("branches", name), _json_type(F.col("value"))).alias("wire_type"),
+        F.coalesce(F.try_element_at("branches", name), json_type(F.col("value"))).alias("wire_type"),
         F.col("value").cast("string").alias("text"),
     )
     by = [*WHERE, "mysql_type", "nullable", "wire_type", "value_class"]
@@ -94,12 +97,21 @@ def observe(events: DataFrame, known: DataFrame | None = None) -> pd.DataFrame:
         F.col("c.type").alias("mysql_type"),
         F.col("c.nullable").alias("nullable"),
         "wire_type",
-        _value_class().alias("value_class"),
+        _class().alias("value_class"),
         F.struct(*SEEN[1:4], F.substring("text", 1, 200).alias("sample_value")).alias("at"),
     )
     found = classed.groupBy(*by).agg(F.count("*").alias("events"), F.min("at").alias("at")).collect()
     observations = [{c: r[c] for c in by} | {"events": r["events"]} | r["at"].asDict() for r in found]
     return pd.DataFrame(observations, columns=[*_WHAT, *SEEN])
+
+
+def _schema_of(schemas: Column, table_id: Column) -> Column:
+    """The schema of a row out of the `schemas` of its table's name and version; null when it is not known.
+
+    As `gate.layouts` does it.
+    """
+    shapes = F.array_distinct(F.map_values(schemas))
+    return F.coalesce(F.try_element_at(schemas, table_id), F.when(F.size(shapes) == 1, F.get(shapes, F.lit(0))))
 
 
 def limits_of(column: Mapping[str, Any]) -> _Limits:
@@ -133,30 +145,15 @@ def _integers(mysql_type: MySQLType) -> tuple[int, int] | None:
     return (limits.low, limits.high) if limits else None
 
 
-def _json_type(value: Column) -> Column:
-    schema = F.schema_of_variant(value)
-    return (
-        F.when(value.isNull() | (schema == "VOID"), NULL)
-        .when(schema == "STRING", "string")
-        .when(schema.startswith("OBJECT"), "object")
-        .otherwise(_OTHER)
-    )
-
-
-def _value_class() -> Column:
+def _class() -> Column:
+    """The `value_class` of the column `text`, by its limits `c`."""
     text, column = F.col("text"), F.col("c")
-    number = F.when(text.rlike(r"^-?[0-9]+\z"), text.try_cast("decimal(38,0)"))
-    inside = number.between(column["low"].cast("decimal(38,0)"), column["high"].cast("decimal(38,0)"))
+    limits = F.when(column["low"].isNotNull(), F.array(F.array(column["low"], column["high"])))
     padding = F.length(text) - F.length(F.rtrim(text, F.lit("=")))
     in_base64 = F.length(text) / 4 * 3 - padding
-    long = (F.length(text) > column["characters"]) | (in_base64 > column["bytes"])
-    return (
-        F.when(text.isNull(), F.when(~column["nullable"], _NOT_NULL).otherwise(NULL))
-        .when(inside, F.concat(column["low"], F.lit(".."), column["high"]))
-        .when(column["low"].isNotNull(), OUTSIDE)
-        .when(F.coalesce(long, F.lit(False)), _TOO_LONG)
-        .otherwise(ANY)
-    )
+    too_long = F.coalesce((F.length(text) > column["characters"]) | (in_base64 > column["bytes"]), F.lit(False))
+    # A column that the schema does not have is another rule's.
+    return value_class(text, limits, too_long, nullable=F.coalesce(column["nullable"], F.lit(True)))
 
 
 def value_schema() -> pa.DataFrameSchema:
@@ -164,9 +161,9 @@ def value_schema() -> pa.DataFrameSchema:
     known = pa.Check(
         lambda frame: frame["mysql_type"].notna(), name="column_known", error="not a column of its schema version"
     )
-    null = pa.Check(lambda frame: frame["value_class"] != _NOT_NULL, name="nullable", error="NULL in a NOT NULL column")
+    null = pa.Check(lambda frame: frame["value_class"] != NOT_NULL, name="nullable", error="NULL in a NOT NULL column")
     fits = pa.Check(
-        lambda frame: ~frame["value_class"].isin([OUTSIDE, _TOO_LONG]),
+        lambda frame: ~frame["value_class"].isin([OUTSIDE, TOO_LONG]),
         name="value_fits_type",
         error="outside the range, or the length, of the type",
     )
@@ -193,10 +190,10 @@ def _wire_fits(text: str | None, wire_type: str) -> bool:
     return wire_type == NULL or not _allowed(text) or wire_type in _allowed(text)
 
 
-def _expected(row: Mapping[str, Any]) -> dict[str, Any]:
+def _expected(row: Mapping[str, Any]) -> str:
     mysql_type = parsed(row["mysql_type"])
     limits = mysql_type and _integers(mysql_type)
     longest = mysql_type and (mysql_type.length or largest_length(mysql_type))
     size = f"at most {longest} long" if longest and not limits else None
     told = [" or ".join(_allowed(row["mysql_type"])), range_name(*limits) if limits else size]
-    return {"expected": ", ".join(t for t in told if t)}
+    return ", ".join(t for t in told if t)

@@ -62,6 +62,7 @@ class Protocol(ABC):
     Attributes:
         name: in the feeds file.
         dialect: of its values' texts, in `mysql_types.casting`.
+        codes_called: what stands beside the MySQL types in its messages, in the type checks' words.
         events_a_record: about how many events a record holds.
         order: what tells repeats where there are no watermarks.
         joins_pairs: whether, with watermarks, a delete and an insert of a key at one commit_ts are one update.
@@ -72,6 +73,7 @@ class Protocol(ABC):
 
     name: ClassVar[str]
     dialect: ClassVar[str]
+    codes_called: ClassVar[str]
     events_a_record: ClassVar[int] = 1
     order: ClassVar[Order] = Order.CONTENT
     joins_pairs: ClassVar[bool] = True
@@ -101,8 +103,8 @@ class Protocol(ABC):
         """The columns of a layout, in the table's order as far as it tells that."""
 
     @abstractmethod
-    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":
-        """What the type checks hold its messages against; `known`: the feed's table_schemas, where messages carry some."""
+    def type_rules(self, feed: Feed) -> "Rules":
+        """What the type checks hold its messages against."""
 
     def layout_of(self, sample: Mapping[str, Any]) -> str:
         """The text of a layout as released changes have it, out of one event of it (`layout` and `jdbc_types`)."""

@@ -41,6 +41,7 @@ class CanalJson(Protocol):
 
     name = "canal-json"
     dialect = "canal-json"
+    codes_called = "JDBC type"
 
     def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
         """How its messages are wrapped."""
@@ -69,7 +70,7 @@ class CanalJson(Protocol):
         """The columns of a layout, as `layout_of` writes it."""
         return [WireColumn(name, text) for name, text in json.loads(layout)]
 
-    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+    def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Types and codes as the document's tables pair them; without the extension also as Canal itself does."""
         from cdc_assets.checks import jdbc_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 

@@ -58,6 +58,7 @@ class Debezium(Protocol):
 
     name = "debezium"
     dialect = "debezium"
+    codes_called = "semantic type"
     order = Order.PLACE
     # Runs before the first watermark, which tells that TiCDC wrote the stream, have kept such pairs apart.
     joins_pairs = False
@@ -105,11 +106,11 @@ class Debezium(Protocol):
         may_be = layout_column.contains("ZonedTimestamp") | layout_column.startswith('["')
         return F.when(key.contains('Z"') & may_be, F.regexp_replace(key, padded, '$1$2Z"')).otherwise(key)
 
-    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+    def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Semantic types that may stand for the column's type."""
         from cdc_assets.checks import connect_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
-        return connect_types.rules(known)
+        return connect_types.rules()
 
 
 _PLAIN_DECIMAL = r"^-?[0-9]+[.][0-9]+\z"

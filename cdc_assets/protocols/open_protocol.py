@@ -47,6 +47,7 @@ class OpenProtocol(Protocol):
 
     name = "open-protocol"
     dialect = "open-protocol"
+    codes_called = "type code"
     events_a_record = 16  # TiCDC's max-batch-size by default
 
     def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
@@ -73,7 +74,7 @@ class OpenProtocol(Protocol):
         told = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
         return [WireColumn(name, text) for name, text in told.items() if text is not None]
 
-    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+    def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Codes, flags and values as the document's tables have them."""
         from cdc_assets.checks import open_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 

@@ -69,6 +69,7 @@ class Simple(Protocol):
 
     name = "simple"
     dialect = "simple"
+    codes_called = "value"
     numbers_schemas = True
     carries_schemas = True
 
@@ -97,11 +98,11 @@ class Simple(Protocol):
         """The columns of a table's schema, `[{"name": .., "type": ..}, ..]`."""
         return [WireColumn(c["name"], c["type"]) for c in json.loads(layout)]
 
-    def type_rules(self, feed: Feed, known: DataFrame | None) -> "Rules":  # noqa: ARG002
+    def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Values as the schema that the row names prescribes."""
         from cdc_assets.checks import simple_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
-        return simple_types.rules(known)
+        return simple_types.rules()
 
 
 def decode(raw: DataFrame, *, avro: bool) -> DataFrame:

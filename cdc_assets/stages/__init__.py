@@ -8,6 +8,7 @@ from cdc_assets.stages.history import History
 from cdc_assets.stages.ingest import Ingest
 from cdc_assets.stages.release import Release
 from cdc_assets.stages.schemas import Schemas
+from cdc_assets.stages.types import Types
 from cdc_assets.tables.lakehouse import Lakehouse
 
 
@@ -23,6 +24,6 @@ class Stage(Protocol):
         """Read what is new, transform it, commit it; a report of plain values."""
 
 
-INGEST, DECODE, SCHEMAS, RELEASE, HISTORY = Ingest(), Decode(), Schemas(), Release(), History()
+INGEST, DECODE, SCHEMAS, TYPES, RELEASE, HISTORY = Ingest(), Decode(), Schemas(), Types(), Release(), History()
 # In the order in which they run: none reads the table of one that comes after it.
-STAGES: tuple[Stage, ...] = (INGEST, DECODE, SCHEMAS, RELEASE, HISTORY)
+STAGES: tuple[Stage, ...] = (INGEST, DECODE, SCHEMAS, TYPES, RELEASE, HISTORY)

@@ -6,8 +6,8 @@ from dagster import AssetSelection, Definitions, ScheduleDefinition, define_asse
 
 from cdc_assets.assets import audit, feed_assets, new_records, operations
 from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
-from cdc_assets.lakehouse import history_tables, lakehouse_root
 from cdc_assets.resources import build_resources
+from cdc_assets.tables.lakehouse import history_tables, lakehouse_root
 
 _PIPELINE = "cdc_pipeline"
 

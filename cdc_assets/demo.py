@@ -20,10 +20,12 @@ from dagster import (
 )
 
 from cdc_assets.feeds import Feed, FeedsError, load_feeds
-from cdc_assets.lakehouse import history_tables, lakehouse_root
-from cdc_assets.protocols import gated
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
+from cdc_assets.tables.lakehouse import history_tables, lakehouse_root
 
 _LOG = Path(".dagster/demo.log")
+_NO_WATERMARK = {True: "none yet", False: "none: a run releases what it takes in"}
 _JOB = ("dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline")
 
 
@@ -126,7 +128,7 @@ def _counts(instance: DagsterInstance, name: str, feed: Feed) -> dict[str, Any]:
         "pending": _number(gate, "pending"),
         "duplicate": _number(gate, "duplicate"),
         "late": _number(gate, "late_repeated") + _number(gate, "late_unseen"),
-        "watermark": "; ".join(watermarks) or ("none yet" if gated(feed) else "none: a run releases what it takes in"),
+        "watermark": "; ".join(watermarks) or _NO_WATERMARK[protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS],
     }
 
 

@@ -305,15 +305,7 @@ def _order(row: dict[str, Any]) -> str:
 
 def tables_of(lake: Lakehouse) -> dict[str, LakeTable[Any]]:
     """Every table of the feed that exists, by name."""
-    stages = [
-        lake.raw_records,
-        lake.change_events,
-        lake.table_schemas,
-        lake.type_observations,
-        lake.released_changes,
-        lake.quarantine,
-    ]
-    every = [*stages, *[lake.history(*name) for name in history_tables(lake.root, lake.feed)]]
+    every = [*lake.stage_tables, *[lake.history(*name) for name in history_tables(lake.root, lake.feed)]]
     return {table.name: table for table in every if table.exists()}
 
 

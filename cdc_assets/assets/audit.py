@@ -14,15 +14,14 @@ from dagster import (
     op,
 )
 
-from cdc_assets.assets import change_events, history, raw_records, released_changes
+from cdc_assets.assets import change_events, history, raw_records, released_changes, type_observations
 from cdc_assets.assets.common import check_result
 from cdc_assets.assets.names import CheckSpec, output_name
 from cdc_assets.checks import audit
-from cdc_assets.checks.history import intervals
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.tables.lakehouse import Lakehouse
 
 Audit = Callable[[Lakehouse], Verdict]
 
@@ -40,11 +39,11 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChec
             "Every raw record ever read is decoded or in quarantine.",
             audit.all_records_decoded,
         ),
-        (change_events.key_of(name), "audit_mysql_type_mapping"): (
+        (type_observations.key_of(name), "audit_mysql_type_mapping"): (
             "The mysqlType mapping over all events.",
             lambda lake: audit.all_types_mapped(lake, feed)[0],
         ),
-        (change_events.key_of(name), "audit_jdbc_type_mapping"): (
+        (type_observations.key_of(name), "audit_jdbc_type_mapping"): (
             "The JDBC type mapping over all events.",
             lambda lake: audit.all_types_mapped(lake, feed)[1],
         ),
@@ -56,7 +55,7 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChec
     for database, table in tables:
         audits[history.key_of(name, database, table), "audit_history_intervals"] = (
             "The rules of the intervals, over all versions.",
-            lambda lake, d=database, t=table: intervals(lake.history(d, t)),  # type: ignore[misc]
+            lambda lake, d=database, t=table: audit.all_intervals(lake, d, t),  # type: ignore[misc]
         )
     specs = [CheckSpec(check, asset=key, description=told) for (key, check), (told, _) in audits.items()]
 

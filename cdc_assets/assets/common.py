@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from typing import Any, TypedDict
 
 from dagster import (
@@ -16,13 +17,12 @@ from dagster import (
 )
 from pyspark.sql.types import StructType
 
-from cdc_assets.assets.columns import COLUMNS
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import LakeTable
-from cdc_assets.sources.ingest import Offsets
+from cdc_assets.tables.raw_records import Offsets
+from cdc_assets.tables.table import LakeTable
 
-CODE_VERSION = "1"
+CODE_VERSION = version("cdc-assets")
 
 # Above this a browser rounds a number, and a commit_ts is above it.
 _BROWSER_INTEGER = 2**53
@@ -53,27 +53,27 @@ class Stopwatch:
         return round(time.monotonic() - self._start, 2)
 
 
-def table_metadata(table: LakeTable, meanings: Mapping[str, str] = COLUMNS, rows: int | None = None) -> dict[str, Any]:
-    """Row count (counted unless it is known), schema (with what the columns mean) and place, under Dagster's own keys."""
-    frame = table.read()
+def table_metadata(table: LakeTable[Any], rows: int | None = None) -> dict[str, Any]:
+    """Row count (as the log has it, unless it is known), columns with their meaning, and place, under Dagster's own keys."""
     return {
-        "dagster/row_count": frame.count() if rows is None else rows,
-        "dagster/column_schema": column_schema(frame.schema, meanings),
+        "dagster/row_count": sum(file.rows for file in table.files()) if rows is None else rows,
+        "dagster/column_schema": column_schema(table.schema() or table.definition.columns),
         "dagster/table_name": table.name,
         "dagster/uri": table.path,
     }
 
 
-def column_schema(schema: StructType, meanings: Mapping[str, str]) -> TableSchema:
+def column_schema(schema: StructType) -> TableSchema:
     """A Spark schema as Dagster shows it."""
     return TableSchema(
-        [TableColumn(f.name, type=f.dataType.simpleString(), description=meanings.get(f.name)) for f in schema]
+        [TableColumn(f.name, type=f.dataType.simpleString(), description=f.metadata.get("comment")) for f in schema]
     )
 
 
-def data_version(table: LakeTable) -> DataVersion:
+def data_version(table: LakeTable[Any]) -> DataVersion:
     """The table's contents, by name: the same as long as its stage has nothing new, so that nothing below looks stale."""
-    return DataVersion(str((table.cursor() or {"sequence": 0})["sequence"]))
+    cursor = table.cursor()
+    return DataVersion(str(cursor.sequence if cursor else 0))
 
 
 def offsets_metadata(offsets: Offsets) -> MetadataValue:

@@ -5,6 +5,7 @@ tables: those of the graph, and those it meets for the first time, whose materia
 that they have in the graph from the next load on. The asset `<feed>/history` is the feed's list of them.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from dagster import (
 
 from cdc_assets.assets import released_changes as upstream
 from cdc_assets.assets import table_schemas
-from cdc_assets.assets.columns import HISTORY
 from cdc_assets.assets.common import (
     CODE_VERSION,
     Stopwatch,
@@ -36,32 +36,38 @@ from cdc_assets.assets.common import (
 from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.history import intervals
+from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
-from cdc_assets.history.apply import TableReport, apply, pending_tables
-from cdc_assets.lakehouse import Lakehouse, LakeTable
+from cdc_assets.history.verify import UNREFLECTED
+from cdc_assets.history.writer import TableReport
 from cdc_assets.resources import LakehouseResource
-from cdc_assets.session import together
+from cdc_assets.stages import HISTORY
+from cdc_assets.stages.history import Failure, HistoryReport
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.table import LakeTable
+
+_CONSERVATION, _INTERVALS = "conservation", "history_intervals"
 
 
 def key_of(name: str, database: str, table: str) -> AssetKey:
     """The key of one history table."""
-    return asset_key(name, "history", database, table)
+    return asset_key(name, HISTORY.name, database, table)
 
 
 def list_key(name: str) -> AssetKey:
     """The key of the feed's list of history tables."""
-    return asset_key(name, "history")
+    return asset_key(name, HISTORY.name)
 
 
 def _check_specs(key: AssetKey) -> list[CheckSpec]:
     return [
         CheckSpec(
-            "conservation",
+            _CONSERVATION,
             asset=key,
             description="After its last released change a key has one open version, or none if that change was a delete.",
         ),
         CheckSpec(
-            "history_intervals",
+            _INTERVALS,
             asset=key,
             description="Per key: no overlap, no gap that a delete does not explain, at most one open version.",
         ),
@@ -101,15 +107,25 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         unselected = set(keys) - context.selected_asset_keys
-        due = {place: span for place, span in pending_tables(lake).items() if key_of(name, *place) not in unselected}
-        done: list[TableReport] = []
-        for report in apply(lake, feed, due):
-            done.append(report)
+        numbers = itertools.count(1)
+
+        def told(report: TableReport) -> None:
+            for line in report.told:
+                context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
             context.log.info(
-                f"history/{name} {report.database}.{report.table} ({len(done)} of {len(due)}): {report.changes} changes, "
+                f"history/{name} {report.database}.{report.table} ({next(numbers)}): {report.changes} changes, "
                 f"{report.opened} versions opened, {report.closed} closed, {report.current} rows current, {watch.seconds} s"
             )
-            yield from _results(context, lake, report, in_graph=key_of(name, report.database, report.table) in keys)
+
+        run = HISTORY.run(lake, feed, only=lambda table: key_of(name, *table) not in unselected, told=told)
+        for report in run.tables:
+            yield from _results(
+                context, lake, run, report, in_graph=key_of(name, report.database, report.table) in keys
+            )
+        for failure in run.failures:
+            context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
+            yield from _failed(context, name, failure, in_graph=key_of(name, failure.database, failure.table) in keys)
+        done = run.tables
         if list_key(name) in context.selected_asset_keys:
             columns = [
                 "database",
@@ -130,14 +146,18 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
                     "tables_touched": len(done),
                     "tables_new": sum(report.created for report in done),
                     "tables": rows_metadata(rows),
+                    "tables_failed": len(run.failures),
                     "seconds": watch.seconds,
                 },
             )
+        if run.failures:
+            # When all others are done.
+            raise run.failures[0].error
 
     return history
 
 
-def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable]:
+def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable[Any]]:
     return {
         upstream.key_of(lake.feed): lake.released_changes,
         table_schemas.key_of(lake.feed): lake.table_schemas,
@@ -145,12 +165,13 @@ def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable]:
 
 
 def _results(
-    context: AssetExecutionContext, lake: Lakehouse, report: TableReport, *, in_graph: bool
+    context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, report: TableReport, *, in_graph: bool
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
     table = lake.history(report.database, report.table)
     key = key_of(lake.feed, report.database, report.table)
-    reflected, chained = together(lambda: changes_reflected(lake, report), lambda: intervals(table, report.since))
-    metadata: dict[str, Any] = table_metadata(table, HISTORY, report.versions) | {
+    broken = run.broken.get((report.database, report.table), [])
+    unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
+    metadata: dict[str, Any] = table_metadata(table, report.versions) | {
         "current_rows": report.current,
         "changes_applied": report.changes,
         "versions_opened": report.opened,
@@ -158,26 +179,44 @@ def _results(
         "values_quarantined": report.quarantined,
         "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
     }
-    results = [check_result("conservation", key, reflected), check_result("history_intervals", key, chained)]
-    version = data_version(table)
+    results = [
+        check_result(_CONSERVATION, key, changes_reflected(report, unreflected)),
+        check_result(_INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+    ]
     if in_graph:
-        yield MaterializeResult(asset_key=key, data_version=version, metadata=metadata)
+        yield MaterializeResult(asset_key=key, data_version=data_version(table), metadata=metadata)
         yield from results
         return
     # What Dagster itself writes beside an asset of the graph: without it the new table would look out of date.
-    tags = {"dagster/data_version": version.value, "dagster/code_version": CODE_VERSION}
+    tags = {"dagster/data_version": data_version(table).value, "dagster/code_version": CODE_VERSION}
     for upstream_key, source in _upstream(lake).items():
         tags[f"dagster/input_data_version/{upstream_key.to_user_string()}"] = data_version(source).value
         tags[f"dagster/input_event_pointer/{upstream_key.to_user_string()}"] = "NULL"
     context.log_event(AssetMaterialization(key, metadata=metadata, tags=tags))
     for result in results:
-        context.log_event(
-            AssetCheckEvaluation(
-                asset_key=key,
-                check_name=str(result.check_name),
-                passed=result.passed,
-                metadata=result.metadata,
-                severity=result.severity,
-                description=result.description,
-            )
-        )
+        context.log_event(_evaluation(key, result))
+
+
+def _failed(
+    context: AssetExecutionContext, name: str, failure: Failure, *, in_graph: bool
+) -> Iterator[AssetCheckResult]:
+    """The failing check of a table that could not be written."""
+    key = key_of(name, failure.database, failure.table)
+    first_line = str(failure.error).strip().split("\n", 1)[0]
+    told = f"The table was not written, and the next run takes it up where it stands: {first_line}"
+    result = check_result(_CONSERVATION, key, Verdict(passed=False, description=told))
+    if in_graph:
+        yield result
+    else:
+        context.log_event(_evaluation(key, result))
+
+
+def _evaluation(key: AssetKey, result: AssetCheckResult) -> AssetCheckEvaluation:
+    return AssetCheckEvaluation(
+        asset_key=key,
+        check_name=str(result.check_name),
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+    )

@@ -16,10 +16,12 @@ from dagster import (
 )
 
 from cdc_assets.feeds import Kafka
-from cdc_assets.lakehouse import lakehouse_root, logged_cursor
-from cdc_assets.sources.broker import Broker, client_jvm
-from cdc_assets.sources.ingest import following_offsets
+from cdc_assets.session import spark_session
+from cdc_assets.sources.broker import broker_of
 from cdc_assets.sources.offsets import Place
+from cdc_assets.stages.ingest import following_offsets
+from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
+from cdc_assets.tables.raw_records import RawCursor
 
 FEED_TAG = "cdc/feed"
 _UNDER_WAY = [
@@ -34,7 +36,7 @@ _UNDER_WAY = [
 def build(name: str, kafka: Kafka, pipeline: str, assets: Sequence[AssetKey]) -> SensorDefinition:
     """The sensor of one feed: it launches the job `pipeline` for the feed's `assets`.
 
-    It asks the broker with Kafka's client in a small JVM of its own, and the table's log for what is held: no Spark.
+    It asks the broker, and the table's log for what is held: no Spark.
     """
 
     @sensor(
@@ -52,19 +54,18 @@ def build(name: str, kafka: Kafka, pipeline: str, assets: Sequence[AssetKey]) ->
         ]
         if busy:
             return SkipReason(f"A run of the feed is under way: {busy[0]}.")
-        cursor = logged_cursor(f"{lakehouse_root().rstrip('/')}/raw_records/{name}") or {"offsets": {}}
-        with client_jvm() as jvm, Broker(jvm, kafka) as broker:
+        lake = Lakehouse(spark_session, lakehouse_root(), name)
+        cursor = lake.raw_records.cursor() or RawCursor(sequence=0)
+        with broker_of(kafka) as broker:
             there = broker.snapshot()
         bounds = {Place(t, n): b for t, topic in there.items() for n, b in topic.partitions.items()}
         following = following_offsets(cursor)
         waiting = {p: b.latest - following.get(p, b.earliest) for p, b in bounds.items()}
         # Fewer than are held, or a topic that is gone: what that means is for the run to tell.
-        changed = (
-            any(waiting.values()) or {t for t, topic_id in cursor.get("ids", {}).items() if topic_id} - there.keys()
-        )
-        if not changed and "plan" not in cursor:
+        gone = {topic for topic, topic_id in (cursor.ids or {}).items() if topic_id} - there.keys()
+        if not any(waiting.values()) and not gone and cursor.plan is None:
             return SkipReason("No new records.")
-        ends = json.dumps([sorted(bounds.items()), cursor.get("sequence")])
+        ends = json.dumps([sorted(bounds.items()), cursor.sequence])
         # One run for one state of the topics and of what is held: a run that fails is not started again and again.
         return RunRequest(
             run_key=f"{name}-{hashlib.sha256(ends.encode()).hexdigest()[:16]}",

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.tables.lakehouse import Lakehouse
 
 
 class MaintenanceConfig(Config):

@@ -15,13 +15,12 @@ from dagster import (
 
 from cdc_assets.assets import history, raw_records
 from cdc_assets.assets import released_changes as gate
-from cdc_assets.assets.columns import RECORD
 from cdc_assets.assets.common import check_result, data_version, described, table_metadata
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.quarantine import nothing_quarantined
 from cdc_assets.feeds import Feed
-from cdc_assets.quarantine import Reason
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.tables.quarantine import Reason
 
 
 def key_of(name: str) -> AssetKey:
@@ -50,7 +49,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         verdict = nothing_quarantined(lake)
         context.log.info(f"quarantine/{name}: {verdict.description}")
         yield MaterializeResult(
-            asset_key=key, data_version=data_version(lake.quarantine), metadata=table_metadata(lake.quarantine, RECORD)
+            asset_key=key, data_version=data_version(lake.quarantine), metadata=table_metadata(lake.quarantine)
         )
         # A zero date is MySQL's own; anything else is a change, or a value, that the history lacks.
         only_dates = all(row["reason"] == Reason.ZERO_DATE for row in verdict.metadata.get("by_reason", ()))

@@ -12,7 +12,6 @@ from dagster import (
     asset,
 )
 
-from cdc_assets.assets.columns import RECORD
 from cdc_assets.assets.common import (
     Stopwatch,
     check_result,
@@ -25,12 +24,13 @@ from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_taken
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
-from cdc_assets.sources.ingest import IngestReport, ingest
+from cdc_assets.stages import INGEST
+from cdc_assets.stages.ingest import IngestReport
 
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return asset_key(name, "raw_records")
+    return asset_key(name, INGEST.name)
 
 
 def _told(report: IngestReport, feed: Feed) -> str:
@@ -84,14 +84,14 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         context: AssetExecutionContext, lakehouse: LakehouseResource
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
-        report = ingest(lake, feed)
+        report = INGEST.run(lake, feed)
         context.log.info(f"raw_records/{name}: {_told(report, feed)}, {watch.seconds} s")
         for loss in report.lost:
             context.log.warning(f"raw_records/{name}: lost, and skipped: {loss}")
         yield MaterializeResult(
             asset_key=key,
             data_version=data_version(lake.raw_records),
-            metadata=table_metadata(lake.raw_records, RECORD)
+            metadata=table_metadata(lake.raw_records)
             | {
                 "records_taken_in": report.taken,
                 **(_from_files(report) if feed.source.recorded else _from_broker(report)),
@@ -100,6 +100,6 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
                 "seconds": watch.seconds,
             },
         )
-        yield check_result("conservation", key, records_taken(lake, report))
+        yield check_result("conservation", key, records_taken(report))
 
     return raw_records

@@ -15,7 +15,7 @@ from dagster import (
 )
 
 from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets import table_schemas
+from cdc_assets.assets import table_schemas, type_observations
 from cdc_assets.assets.common import (
     Stopwatch,
     check_result,
@@ -27,6 +27,7 @@ from cdc_assets.assets.common import (
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.gate import (
+    hold_row,
     instant_text,
     late_events_seen_before,
     partition_table,
@@ -35,14 +36,15 @@ from cdc_assets.checks.gate import (
     watermark_progress,
 )
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.release import release
-from cdc_assets.protocols import may_have_watermarks, numbers_schemas
+from cdc_assets.gate.choose import may_have_watermarks
+from cdc_assets.protocols import protocol_of
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.stages import RELEASE
 
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return asset_key(name, "released_changes")
+    return asset_key(name, RELEASE.name)
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -80,7 +82,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             )
         )
 
-    if numbers_schemas(feed):
+    if protocol_of(feed).numbers_schemas:
         checks.append(
             AssetCheckSpec(
                 "schema_known",
@@ -91,7 +93,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
 
     @asset(
         key=key,
-        deps=[upstream.key_of(name), table_schemas.key_of(name)],
+        deps=[upstream.key_of(name), table_schemas.key_of(name), type_observations.key_of(name)],
         kinds={"pyspark", "deltalake"},
         check_specs=checks,
         description="The changes below the watermark: each once, one a key and commit_ts.",
@@ -101,7 +103,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         context: AssetExecutionContext, lakehouse: LakehouseResource
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
-        report = release(lake, feed)
+        report = RELEASE.run(lake, feed)
         context.log.info(
             f"released_changes/{name}: {report.released} released, {report.duplicate} duplicate, "
             f"{report.late_repeated + report.late_unseen} late, {report.pending} pending, {report.ddl} DDL, "
@@ -125,7 +127,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
                 "excluded": report.excluded,
                 "pending": report.pending,
                 "ddl_statements": report.ddl,
-                **({"waiting_for_a_schema": rows_metadata(report.waiting)} if numbers_schemas(feed) else {}),
+                "held_tables": rows_metadata(map(hold_row, report.holds)),
                 "since_the_feed_began": report.total,
                 "seconds": watch.seconds,
             },
@@ -137,7 +139,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         if feed.freshness_minutes is not None:
             fresh = watermark_freshness(report, feed.freshness_minutes, datetime.now(UTC))
             yield check_result("watermark_freshness", key, fresh)
-        if numbers_schemas(feed):
+        if protocol_of(feed).numbers_schemas:
             known, overdue = schema_known(report, feed.bootstrap_interval)
             severity = AssetCheckSeverity.ERROR if overdue else AssetCheckSeverity.WARN
             yield check_result("schema_known", key, known, severity)

@@ -1,19 +1,18 @@
 """table_schemas/<feed>: what the DDL says of each source table."""
 
 from dagster import AssetExecutionContext, AssetKey, AssetsDefinition, MaterializeResult, asset
-from pyspark.sql import functions as F
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets.common import Stopwatch, data_version, described, rows_metadata, table_metadata
 from cdc_assets.assets.names import asset_key
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
-from cdc_assets.table_schemas import learn
+from cdc_assets.stages import SCHEMAS
 
 
 def key_of(name: str) -> AssetKey:
     """The asset's key."""
-    return asset_key(name, "table_schemas")
+    return asset_key(name, SCHEMAS.name)
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
@@ -29,7 +28,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     )
     def table_schemas(context: AssetExecutionContext, lakehouse: LakehouseResource) -> MaterializeResult[None]:
         lake, watch = lakehouse.feed(name), Stopwatch()
-        report = learn(lake, feed)
+        report = SCHEMAS.run(lake, feed)
         context.log.info(
             f"table_schemas/{name}: {report.statements} new DDL statements, "
             f"{report.schemas} new numbered schemas, {watch.seconds} s"
@@ -37,8 +36,8 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         for error in report.errors:
             context.log.warning(f"table_schemas/{name}: {error['error']}")
         shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
-        statements = lake.table_schemas.read().where(F.col("ddl_statement").isNotNull()).select(*shown)
-        latest = statements.orderBy("commit_ts", ascending=False).limit(20).collect()
+        statements = [r for r in lake.schema_rows() if r["ddl_statement"] is not None]
+        latest = sorted(statements, key=lambda r: r["commit_ts"], reverse=True)[:20]
         return MaterializeResult(
             asset_key=key,
             data_version=data_version(lake.table_schemas),
@@ -47,7 +46,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
                 "new_statements": report.statements,
                 "new_numbered_schemas": report.schemas,
                 "unreadable_statements": rows_metadata(report.errors),
-                "latest_statements": rows_metadata(r.asDict() for r in latest),
+                "latest_statements": rows_metadata({c: r[c] for c in shown} for r in latest),
                 "seconds": watch.seconds,
             },
         )

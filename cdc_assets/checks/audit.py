@@ -2,45 +2,67 @@
 
 from dataclasses import replace
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.conservation import records_decoded
-from cdc_assets.checks.type_mapping import check_types
+from cdc_assets.checks import types
+from cdc_assets.checks.history import intervals
 from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.feeds import Feed
+from cdc_assets.gate.base import held_tables
+from cdc_assets.gate.choose import has_watermarks
+from cdc_assets.gate.tables import taken_tables
 from cdc_assets.gate.transactions import held_back
-from cdc_assets.gate.window import gate_of, waiting_tables
-from cdc_assets.lakehouse import Lakehouse
-from cdc_assets.protocols import has_watermarks
-from cdc_assets.protocols.events import Kind
+from cdc_assets.gate.watermark import bound
+from cdc_assets.history.verify import wrong_versions
+from cdc_assets.protocols import protocol_of
+from cdc_assets.stages import decode
+from cdc_assets.stages.types import TypesReport, breaks, judged
+from cdc_assets.tables.change_events import EventsCursor, Kind
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.raw_records import RawCursor
+from cdc_assets.tables.released_changes import ReleaseCursor
 
 
 def each_record_once(lake: Lakehouse) -> Verdict:
     """No (topic, partition, offset) stands in raw_records twice; those of a topic created again are others."""
     # Which of the topics of one name a record is from: how often that topic had been begun anew.
     which = F.lit(0)
-    for topic, batches in (lake.raw_records.cursor() or {}).get("begun_anew", {}).items():
+    for topic, batches in _raw_cursor(lake).begun_anew.items():
         for batch in batches:
             which += ((F.col("topic") == topic) & (F.col("batch") >= batch)).cast("int")
-    repeated = (
-        lake.raw_records.read().groupBy("topic", "partition", "offset", which.alias("which")).count().where("count > 1")
-    )
+    records = lake.raw_records.read(lake.spark)
+    repeated = records.groupBy("topic", "partition", "offset", which.alias("which")).count().where("count > 1")
     rows = [r.asDict() for r in repeated.limit(SHOWN).collect()]
-    return Verdict(
-        not rows, f"{len(rows)} or more records stand there twice." if rows else "Each record stands once.", rows
-    )
+    told = f"{len(rows)} or more records stand there twice." if rows else "Each record stands once."
+    return Verdict(not rows, told, rows)
 
 
 def all_records_decoded(lake: Lakehouse) -> Verdict:
     """Every raw record that change_events says it has read is decoded or in quarantine."""
-    trimmed = (lake.raw_records.cursor() or {}).get("trimmed", 0)
-    return records_decoded(lake, trimmed, (lake.change_events.cursor() or {"batch": 0})["batch"])
+    through = (lake.change_events.cursor() or EventsCursor(sequence=0)).batch
+    within = (F.col("batch") > _raw_cursor(lake).trimmed) & (F.col("batch") <= through)
+    records = lake.raw_records.read(lake.spark).where(within).count()
+    # Every record has exactly one event of index 0, whatever came of it, and maybe more.
+    first, bad = F.count_if(F.col("index") == 0), F.count_if(F.col("kind") == str(Kind.UNDECODABLE))
+    found = lake.change_events.read(lake.spark).where(within).agg(first, bad, F.count("*")).head() or (0, 0, 0)
+    mine = within & (F.col("stage") == decode.STAGE)
+    quarantined = lake.quarantine.read(lake.spark).where(mine).count()
+    return balance(
+        f"{records} records: {found[2]} events, of which {found[1]} are quarantined.",
+        records=(records, found[0]),
+        quarantined=(found[1], quarantined),
+    )
 
 
 def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
-    """The mysqlType and the JDBC mapping over all events."""
-    verdicts = check_types(lake.change_events.read(), feed)
-    return verdicts.mysql_types, verdicts.codes
+    """The mysqlType and the JDBC mapping over all events, in one pass over them."""
+    events = lake.change_events.read(lake.spark).where(taken_tables(feed))
+    protocol = protocol_of(feed)
+    found = judged(events, lake.schema_rows(), protocol.type_rules(feed))
+    wrong = [o for o in found if breaks(o, "mysql_type_verdict") or breaks(o, "code_verdict")]
+    report = TypesReport(after=0, through=0, called=protocol.codes_called, observations=found, wrong=wrong)
+    return types.mysql_types(report), types.codes(report)
 
 
 def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
@@ -48,28 +70,43 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     cursor = lake.released_changes.cursor()
     if cursor is None:
         return Verdict(passed=True, description="Nothing has been released yet.")
+    gated = has_watermarks(feed, cursor.partition_watermarks)
     row = F.col("kind") == str(Kind.ROW)
-    above = F.col("commit_ts") >= gate_of(cursor["watermarks"], waiting_tables(cursor))
-    gated, ungated = has_watermarks(feed, cursor["partition_watermarks"]), cursor["ungated"]
-    pending = above & (F.col("batch") > ungated) if gated else held_back(cursor["transactions"]["bounds"])
-    events = lake.change_events.read().where(row & (F.col("batch") <= cursor["batch"]))
-    counted = events.agg(F.count("*"), F.count_if(pending)).head() or (0, 0)
-    changes = lake.released_changes.read().where(row)
+    events = lake.change_events.read(lake.spark).where(row & (F.col("batch") <= cursor.batch))
+    counted = events.agg(F.count("*"), F.count_if(_pending(cursor, gated=gated))).head() or (0, 0)
+    changes = lake.released_changes.read(lake.spark).where(row)
     released = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
     # One change a key and commit_ts; but equal rows of a table without a key, and sources whose commit_ts is a clock's
     # second, have several, each from a record of its own.
-    several = (F.size("key_columns") == 0) | F.lit(not gated or ungated > 0)
+    several = (F.size("key_columns") == 0) | F.lit(not gated or cursor.ungated > 0)
     record = F.when(several, F.struct("topic", "partition", "offset", "index", "ordinal")).alias("record")
     twice = changes.groupBy("database", "table", "key", "commit_ts", record).count().where("count > 1")
     shown = [r.asDict() for r in twice.select("database", "table", "key", "commit_ts", "count").limit(SHOWN).collect()]
-    totals = cursor["totals"]
-    late = totals["late_repeated"] + totals["late_unseen"]
+    totals = cursor.totals
+    late = totals.get("late_repeated", 0) + totals.get("late_unseen", 0)
+    excluded = totals.get("excluded", 0)
     window = (released[0] or 0) + (released[1] or 0)
     verdict = balance(
         f"{counted[0]} row events: {released[0] or 0} released, {released[1] or 0} duplicate, {late} late, "
-        f"{totals['excluded']} excluded, {counted[1]} pending.",
-        row_events=(counted[0], window + late + totals["excluded"] + counted[1]),
-        rows_seen=(totals["rows"], counted[0]),
+        f"{excluded} excluded, {counted[1]} pending.",
+        row_events=(counted[0], window + late + excluded + counted[1]),
+        rows_seen=(totals.get("rows", 0), counted[0]),
         released_twice=(0, len(shown)),
     )
     return replace(verdict, metadata={**verdict.metadata, "stands_twice": shown}) if shown else verdict
+
+
+def all_intervals(lake: Lakehouse, database: str, table: str) -> Verdict:
+    """The rules of the intervals, over all versions of a table."""
+    return intervals(wrong_versions(lake, database, table))
+
+
+def _raw_cursor(lake: Lakehouse) -> RawCursor:
+    return lake.raw_records.cursor() or RawCursor(sequence=0)
+
+
+def _pending(cursor: ReleaseCursor, *, gated: bool) -> Column:
+    if not gated:
+        return held_back(cursor.transactions.bounds)
+    above = F.col("commit_ts") >= bound(cursor.watermarks, held_tables(cursor.holds))
+    return above & (F.col("batch") > cursor.ungated)

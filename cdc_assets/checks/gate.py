@@ -1,11 +1,13 @@
 """What the gate promises: watermarks move, and nothing comes after its time."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
-from cdc_assets.gate.release import ReleaseReport
-from cdc_assets.protocols.events import TSO_LOGICAL_BITS
+from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.tso import TSO_LOGICAL_BITS
 
 
 def tso_time(commit_ts: int) -> datetime:
@@ -31,6 +33,12 @@ def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
         for topic, partitions in sorted(report.partition_watermarks.items())
         for partition, mark in sorted(partitions.items(), key=lambda p: int(p[0]))
     ]
+
+
+def hold_row(hold: Hold) -> dict[str, Any]:
+    """An entry of the hold list, as people read it."""
+    told = asdict(hold)
+    return {**{k: v for k, v in told.items() if k != "first"}, **told["first"]}
 
 
 def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict:
@@ -64,9 +72,10 @@ def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
 
     `interval` is the changefeed's, in seconds; time is Kafka's, from the first waiting record to the newest record.
     """
-    if not report.waiting:
+    waiting = [h for h in report.holds if h.reason == HoldReason.SCHEMA]
+    if not waiting:
         return Verdict(passed=True, description="Every released event's table schema is known."), False
-    rows = [w | {"waited_seconds": max(0, report.newest - w["record_ms"]) // 1000} for w in report.waiting]
+    rows = [hold_row(h) | {"waited_seconds": max(0, report.newest - h.first["record_ms"]) // 1000} for h in waiting]
     overdue = [r for r in rows if r["waited_seconds"] >= interval]
     events = sum(r["events"] for r in rows)
     told = f"{events} events of {len(rows)} tables wait for a schema that no message has brought yet"

@@ -1,30 +1,37 @@
 """What is in quarantine, by reason."""
 
-from pyspark.sql import functions as F
+from typing import Any
 
 from cdc_assets.checks.verdict import SHOWN, Verdict
-from cdc_assets.lakehouse import Lakehouse
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.quarantine import MESSAGES, Reason
+
+_SHOWN_COLUMNS = (
+    "stage", "reason", "topic", "partition", "offset", "file", "line", "database", "table", "column", "value",
+)  # fmt: skip
+_BEGINNING = 200
 
 
 def nothing_quarantined(lake: Lakehouse) -> Verdict:
-    """The quarantine is empty; otherwise how much of what is in it, and samples."""
-    rows = lake.quarantine.read()
-    by = ["stage", "reason", "message", "database", "table", "column"]
-    counts = [r.asDict() for r in rows.groupBy(*by).count().orderBy("stage", "reason", "database", "table").collect()]
-    if not counts:
+    """The quarantine is empty; otherwise how much of what is in it, and the newest of it as samples."""
+    cursor = lake.quarantine.cursor()
+    if cursor is None or not cursor.rows:
         return Verdict(passed=True, description="Nothing is in quarantine.")
-    total = sum(c["count"] for c in counts)
-    shown = ["stage", "reason", "topic", "partition", "offset", "file", "line", "database", "table", "column"]
-    text = F.substring(F.make_valid_utf8(F.col("value").cast("string")), 1, 200)
-    samples = rows.select(*shown, text.alias("value_begins")).limit(SHOWN).collect()
-    told = f"{total} rows are in quarantine: " + ", ".join(f"{n} {reason}" for reason, n in _by_reason(counts).items())
-    return Verdict(
-        passed=False, description=told, violations=[r.asDict() for r in samples], metadata={"by_reason": counts[:SHOWN]}
-    )
+    counts = sorted(cursor.reasons.items(), key=lambda c: (-c[1], c[0]))
+    told = f"{cursor.rows} rows are in quarantine: " + ", ".join(f"{n} {reason}" for reason, n in counts)
+    by_reason = [{"reason": reason, "count": n, "message": MESSAGES[Reason(reason)]} for reason, n in counts]
+    return Verdict(passed=False, description=told, violations=_samples(lake), metadata={"by_reason": by_reason})
 
 
-def _by_reason(counts: list[dict[str, object]]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for c in counts:
-        totals[str(c["reason"])] = totals.get(str(c["reason"]), 0) + int(str(c["count"]))
-    return totals
+def _samples(lake: Lakehouse) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for file in sorted(lake.quarantine.files(), key=lambda f: f.high["batch"], reverse=True):
+        found += lake.quarantine.fetch([file], *_SHOWN_COLUMNS).slice(0, SHOWN).to_pylist()
+        if len(found) >= SHOWN:
+            break
+    return [_sample(row) for row in found[:SHOWN]]
+
+
+def _sample(row: dict[str, Any]) -> dict[str, Any]:
+    value = row.pop("value")
+    return row | {"value_begins": None if value is None else value.decode(errors="replace")[:_BEGINNING]}

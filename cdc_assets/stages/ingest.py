@@ -87,7 +87,7 @@ class Ingest:
             ConcurrentRunError: another run took in a batch meanwhile, or the feed is being rebuilt.
         """
         cursor = _cursor(lake)
-        for table in (lake.raw_records, lake.change_events, lake.table_schemas, lake.released_changes, lake.quarantine):
+        for table in lake.stage_tables:
             table.create()
         if feed.source.kafka is not None:
             return _from_broker(lake, feed, feed.source.kafka, cursor)

@@ -25,8 +25,8 @@ def message_of(reason: Column) -> Column:
 def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int) -> int:
     """Append what `stage` could not use of the batches in (after, through], as far as it is not there yet.
 
-    Called before the stage commits those batches, or, where it has, again by the next run: a run that dies in between and one
-    that repeats the work find the rows there, and rows that a retry sees for the first time are still taken in.
+    Called before the stage commits those batches, or, where it has, again by the next run: a run that dies in between and
+    one that repeats the work find the rows there, and rows that a retry sees for the first time are still taken in.
 
     In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`.
 

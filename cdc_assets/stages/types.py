@@ -24,7 +24,7 @@ Observation = dict[str, Any]  # the columns of the table
 
 _IDENTITY = ("database", "table", "column", "mysql_type", "told")
 _VERDICTS = ("mysql_type_verdict", "code_verdict")
-_OK = "ok"
+_OK, _ACCEPTED = "ok", "accepted: the feeds file gives the column's type"
 # A table of so many files is written anew, as one.
 _FILES = 16
 
@@ -77,7 +77,8 @@ class Types:
             return self.idle(lake, feed)
         rules, files = protocol_of(feed).type_rules(feed), _files(lake, feed, after)
         known = lake.schema_rows()
-        new = [o | {"batch": decoded.batch} for o in judged(_events(lake, feed, files, after), known, rules)]
+        found = judged(_events(lake, feed, files, after), known, rules)
+        new = [_accepted(o, feed) | {"batch": decoded.batch} for o in found]
         again = after < cursor.batch
         refused = None if cursor.settings != _settings(feed) else cursor.refused_after
         if refused is None and feed.type_mapping == "block" and any(map(_wrong, new)):
@@ -134,13 +135,12 @@ def judged(events: DataFrame, known: Sequence[dict[str, Any]], rules: "Rules") -
     ]
 
 
-def shown(observation: Observation) -> dict[str, Any]:
-    """An observation as people read it: what it is, what is wrong with it, then where it was seen."""
-    broken = [observation[name] for name in _VERDICTS if observation[name] != _OK]
+def shown(observation: Observation, verdict: str) -> dict[str, Any]:
+    """An observation as people read it: what it is, what is said in the column `verdict`, then where it was seen."""
     what = {name: observation[name] for name in ("database", "table", "column", "mysql_type")}
     seen = {name: observation[name] for name in ("events", "topic", "partition", "offset", "sample_value")}
     told = {k: v for k, v in json.loads(observation["told"]).items() if v is not None}
-    return what | told | {"expected": observation["expected"], "verdict": "; ".join(broken) or _OK} | seen
+    return what | told | {"expected": observation["expected"], "verdict": observation[verdict]} | seen
 
 
 def _cursor(lake: Lakehouse) -> TypesCursor:
@@ -189,8 +189,20 @@ def _rows(lake: Lakehouse) -> list[Observation]:
     return rows
 
 
+def _accepted(observation: Observation, feed: Feed) -> Observation:
+    """A verdict on a column whose type the feeds file gives is not held against it."""
+    if ".".join(observation[name] for name in ("database", "table", "column")) not in feed.columns:
+        return observation
+    return observation | {name: _ACCEPTED for name in _VERDICTS if observation[name] != _OK}
+
+
+def breaks(observation: Observation, verdict: str) -> bool:
+    """Whether an observation breaks the mapping that the column `verdict` is about."""
+    return observation[verdict] not in {_OK, _ACCEPTED}
+
+
 def _wrong(observation: Observation) -> bool:
-    return any(observation[name] != _OK for name in _VERDICTS)
+    return any(breaks(observation, verdict) for verdict in _VERDICTS)
 
 
 def _together(rows: Iterable[Observation]) -> list[Observation]:

@@ -104,7 +104,9 @@ class Lakehouse:
     @cached_property
     def type_observations(self) -> LakeTable[TypesCursor]:
         """What messages have said of columns' types."""
-        return LakeTable(self.place("type_observations", self.feed), f"type_observations/{self.feed}", TYPE_OBSERVATIONS)
+        return LakeTable(
+            self.place("type_observations", self.feed), f"type_observations/{self.feed}", TYPE_OBSERVATIONS
+        )
 
     @cached_property
     def released_changes(self) -> LakeTable[ReleaseCursor]:
@@ -115,6 +117,18 @@ class Lakehouse:
     def quarantine(self) -> LakeTable[QuarantineCursor]:
         """What could not be decoded, typed or placed."""
         return LakeTable(self.place("quarantine", self.feed), f"quarantine/{self.feed}", QUARANTINE)
+
+    @property
+    def stage_tables(self) -> list[LakeTable[Any]]:
+        """All tables of the feed but its histories."""
+        return [
+            self.raw_records,
+            self.change_events,
+            self.table_schemas,
+            self.type_observations,
+            self.released_changes,
+            self.quarantine,
+        ]
 
     def history(self, database: str, table: str) -> LakeTable[HistoryCursor]:
         """The SCD2 table of one source table."""

@@ -4,7 +4,7 @@ A column may be sent in one form before an ALTER TABLE and in another after it, 
 by its own layout, and by the types that the table had at its commit_ts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -75,16 +75,16 @@ def readings_of(
     found: dict[str, dict[tuple[WireColumn, MySQLType | None], list[int]]] = {}
     for number, layout in enumerate(layouts):
         for column in layout.columns:
-            mysql_type = protocol.resolve(
-                column, layout.declared.get(column.name.lower()), overrides.get(column.name)
-            )
+            mysql_type = protocol.resolve(column, layout.declared.get(column.name.lower()), overrides.get(column.name))
             each = found.setdefault(column.name, {})
             numbers = each.pop((column, mysql_type), [])
             each[column, mysql_type] = [*numbers, number]
     newest = {column.name: place for place, column in enumerate(layouts[-1].columns)} if layouts else {}
     ordered = sorted(found, key=lambda name: newest.get(name, len(newest)))
     return {
-        name: tuple(Reading(column, mysql_type, tuple(numbers)) for (column, mysql_type), numbers in found[name].items())
+        name: tuple(
+            Reading(column, mysql_type, tuple(numbers)) for (column, mysql_type), numbers in found[name].items()
+        )
         for name in ordered
     }
 
@@ -189,13 +189,18 @@ class Typing:
         groups: dict[object, list[SourceColumn]] = {}
         for c in self.columns:
             groups.setdefault(self._likeness(c), []).append(c)
-        texts = [f"array({', '.join(f'wire.{quoted(c.name)}' for c in group)}) AS _t{n}" for n, group in enumerate(groups.values())]
+        texts = [
+            f"array({', '.join(f'wire.{quoted(c.name)}' for c in group)}) AS _t{n}"
+            for n, group in enumerate(groups.values())
+        ]
         arrays = parsed.selectExpr("*", *texts)
         decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
         place = {c.name: f"_v{n}[{i}]" for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
         row = ", ".join(f"{place[c.name]} AS {quoted(c.column)}" for c in self.columns)
         # A value that is there on the wire and not in the row has been lost.
-        lost = " OR ".join(f"array_size(array_compact(_t{n})) > array_size(array_compact(_v{n}))" for n in range(len(groups)))
+        lost = " OR ".join(
+            f"array_size(array_compact(_t{n})) > array_size(array_compact(_v{n}))" for n in range(len(groups))
+        )
         kept = [quoted(c) for c in parsed.columns]
         return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row}) AS row", f"{lost} AS lost")
 
@@ -225,7 +230,12 @@ class Typing:
 
 
 def _read(
-    protocol: Protocol, time_zone: str, value: Column, column: WireColumn, mysql_type: MySQLType | None, target: DataType
+    protocol: Protocol,
+    time_zone: str,
+    value: Column,
+    column: WireColumn,
+    mysql_type: MySQLType | None,
+    target: DataType,
 ) -> Column:
     """A typed value."""
     if mysql_type is None:

@@ -1,7 +1,7 @@
 """What is to be done for each table that has news: which releases, in which layouts, and what its columns become."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,11 @@ def works(
                     after=cursor.release,
                     through=through,
                     changes=sum(n for release, n in counts.get(name, {}).items() if release > cursor.release),
-                    files=[f for f in files if f.partition["kind"] == ReleasedKind.ROW and f.high["release"] > cursor.release],
+                    files=[
+                        f
+                        for f in files
+                        if f.partition["kind"] == ReleasedKind.ROW and f.high["release"] > cursor.release
+                    ],
                     layouts=_layouts(feed, mine, shapes.get(name, [])),
                     keyless=not any(r["key_columns"] for r in mine),
                     present=table.schema(),
@@ -130,7 +134,7 @@ def _shapes(lake: Lakehouse, tables: Iterable[Name]) -> dict[Name, list[_Shape]]
     return shapes
 
 
-def _layouts(feed: Feed, rows: list[Mapping[str, Any]], shapes: list[_Shape]) -> list[Layout]:
+def _layouts(feed: Feed, rows: Sequence[Mapping[str, Any]], shapes: list[_Shape]) -> list[Layout]:
     """What each row of a table is read by: its message's own layout, and the shape that the table had then."""
     protocol, texts = protocol_of(feed), {r["layout_id"]: r["layout"] for r in rows}
     spans: dict[int, tuple[int, int]] = {}
@@ -163,9 +167,7 @@ def readable(feed: Feed, work: Work) -> Readable:
     order = {name: n for n, name in enumerate(work.layouts[-1].declared)}
     names = sorted(readings, key=lambda name: order.get(name.lower(), len(order)))
     present = _present(work)
-    unknown = [
-        n for n in names if needs_scale(readings[n][-1].type) and history_name(n).lower() not in present
-    ]
+    unknown = [n for n in names if needs_scale(readings[n][-1].type) and history_name(n).lower() not in present]
     return Readable({name: readings[name] for name in names}, unknown)
 
 
@@ -234,9 +236,7 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
     return Shape(StructType([*kept, *added]), {}, statements, told)
 
 
-def _properties(
-    work: Work, added: list[StructField], widened: list[StructField]
-) -> tuple[dict[str, str], list[str]]:
+def _properties(work: Work, added: list[StructField], widened: list[StructField]) -> tuple[dict[str, str], list[str]]:
     """Delta's properties that the table needs and does not have, and for the log why it is no longer plain."""
     needed, told = {}, []
     unusual = [f.name for f in added if _NEEDS_MAPPING.intersection(f.name)]

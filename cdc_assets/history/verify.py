@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from cdc_assets.history.progress import Name
 from cdc_assets.history.writer import TableReport
@@ -22,6 +23,7 @@ _COLUMNS = (
     "_cdc_offset",
 )  # fmt: skip
 SHOWN = 50
+UNREFLECTED = "the last change of the key does not show"  # the one rule that is about changes, not about versions alone
 # So many rows are looked at at once; of more, a part of the keys after the other.
 _AT_ONCE = 2_000_000
 
@@ -80,8 +82,24 @@ def _changes(lake: Lakehouse, report: TableReport) -> pa.Table:
     return rows.filter(pc.and_(within, mine))
 
 
+def wrong_versions(lake: Lakehouse, database: str, table: str) -> list[Broken]:
+    """The versions that break a rule among all that a table has; at most `SHOWN`."""
+    kept, cursor = lake.history(database, table), lake.history(database, table).cursor()
+    parts = -(-cursor.versions // _AT_ONCE) if cursor else 0
+    rows = kept.read(lake.spark)
+    columns = [*_COLUMNS, COPY.name] if COPY.name in rows.columns else [*_COLUMNS, F.lit(0).alias(COPY.name)]
+    broken: list[Broken] = []
+    for part in range(parts):
+        mine = F.pmod(F.xxhash64("_cdc_key"), F.lit(parts)) == part
+        broken += violations(rows.where(mine).select(*columns).toArrow())
+    return broken[:SHOWN]
+
+
 def violations(versions: pa.Table) -> list[Broken]:
-    """The versions that break a rule about those of their key. In: `_COLUMNS` and the copy."""
+    """The versions that break a rule about those of their key, each with the first that it breaks.
+
+    In: `_COLUMNS` and the copy.
+    """
     if not versions.num_rows:
         return []
     # A version that ends where it begins stands before the one that begins there and lasts.
@@ -92,6 +110,7 @@ def violations(versions: pa.Table) -> list[Broken]:
     open_now, last = pc.is_null(end), pc.is_null(following)
     ended = pc.fill_null(pc.is_in(rows["_cdc_closed_by"], _ENDINGS), False)  # noqa: FBT003
     rules = {
+        "more than one open version": _of_several(rows, open_now),
         "_cdc_is_current disagrees with _cdc_to_ts": pc.not_equal(rows["_cdc_is_current"], open_now),
         # from = to: superseded within one commit_ts of a source that has no finer clock.
         "ends before it begins": pc.less(end, start),
@@ -100,16 +119,26 @@ def violations(versions: pa.Table) -> list[Broken]:
         "a gap that no delete explains": pc.and_(pc.greater(following, end), pc.invert(ended)),
         "closed by an update that is not there": pc.and_(pc.and_(pc.invert(open_now), last), pc.invert(ended)),
     }
-    rows = rows.append_column("next_from", following).drop_columns(["_until"])
-    return [
-        {"rule": rule, **row}
-        for rule, broken in rules.items()
-        for row in rows.filter(pc.fill_null(broken, False)).slice(0, SHOWN).to_pylist()  # noqa: FBT003
-    ]
+    broken = [pc.if_else(pc.fill_null(each, False), name, pa.scalar(None, pa.string())) for name, each in rules.items()]  # noqa: FBT003
+    told = (
+        rows.append_column("next_from", following).append_column("rule", pc.coalesce(*broken)).drop_columns(["_until"])
+    )
+    shown: list[Broken] = told.filter(pc.is_valid(told["rule"])).slice(0, SHOWN).to_pylist()
+    return shown
+
+
+def _of_several(rows: pa.Table, open_now: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whether a version is of a row that has several open ones."""
+    names = pc.binary_join_element_wise(rows["_cdc_key"], pc.cast(rows[COPY.name], pa.string()), "\0")
+    counted = pa.table({"name": names.filter(open_now)}).group_by("name").aggregate([([], "count_all")])
+    return pc.is_in(names, counted.filter(pc.greater(counted["count_all"], 1))["name"].combine_chunks())
 
 
 def _unreflected(versions: pa.Table, changes: pa.Table) -> list[Broken]:
-    """The keys whose last change does not show. Of equal rows in a table without a key, others may be open after a delete."""
+    """The keys whose last change does not show.
+
+    Of equal rows in a table without a key, others may be open after a delete.
+    """
     order = ["key", "commit_ts", "release", "ordinal", "offset"]
     ordered = changes.sort_by([(c, "ascending") for c in order]).combine_chunks()
     last = ordered.filter(pc.invert(_same_as_next(ordered, "key")))
@@ -125,9 +154,9 @@ def _unreflected(versions: pa.Table, changes: pa.Table) -> list[Broken]:
         pc.not_equal(both["opened_sum"], wanted),
     )
     told = both.append_column("expected_open", wanted).filter(wrong).slice(0, SHOWN)
-    shown = {"key": "_cdc_key", "opened_sum": "found_open", "expected_open": "expected_open", "topic": "_cdc_topic",
-             "partition": "_cdc_partition", "offset": "_cdc_offset"}  # fmt: skip
-    rule = {"rule": "the last change of the key does not show"}
+    shown = {"key": "_cdc_key", "op": "op", "opened_sum": "found_open", "expected_open": "expected_open",
+             "topic": "_cdc_topic", "partition": "_cdc_partition", "offset": "_cdc_offset"}  # fmt: skip
+    rule = {"rule": UNREFLECTED}
     return [rule | {new: row[old] for old, new in shown.items()} for row in told.to_pylist()]
 
 
@@ -148,4 +177,3 @@ def broken_by_table(lake: Lakehouse, reports: Sequence[TableReport]) -> dict[Nam
     """`verify` for each table that was written; those that break nothing are left out."""
     found = {(r.database, r.table): verify(lake, r) for r in reports if r.files}
     return {name: broken for name, broken in found.items() if broken}
-

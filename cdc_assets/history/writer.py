@@ -229,7 +229,7 @@ def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, curs
     if work.keyless:
         same += f" AND t.{COPY.name} = s.{COPY.name}"
     update = {c: F.col(f"s.{c}") for c in _CLOSING}
-    inserted = {quoted(f.name): F.col(f"s.{quoted(f.name)}") for f in shape.columns}
+    inserted: dict[str, str | Column] = {quoted(f.name): F.col(f"s.{quoted(f.name)}") for f in shape.columns}
     work.table.transact(
         session,
         cursor,

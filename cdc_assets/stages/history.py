@@ -35,7 +35,9 @@ class HistoryReport:
 
     tables: list[TableReport] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    broken: dict[Name, list[Broken]] = field(default_factory=dict)  # versions, of the tables written, that break a promise
+    broken: dict[Name, list[Broken]] = field(
+        default_factory=dict
+    )  # versions, of the tables written, that break a promise
 
 
 class History:

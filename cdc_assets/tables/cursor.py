@@ -5,7 +5,6 @@ metrics say.
 """
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter, ValidationError
@@ -73,6 +72,10 @@ def notes(text: str) -> dict[str, Any] | None:
 _TEXT: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-@cache
+_ADAPTERS: dict[type[Cursor], TypeAdapter[Any]] = {}
+
+
 def _adapter(cursor: type[Cursor]) -> TypeAdapter[Any]:
-    return TypeAdapter(cursor)
+    if cursor not in _ADAPTERS:
+        _ADAPTERS[cursor] = TypeAdapter(cursor)
+    return _ADAPTERS[cursor]

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import Schema
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyspark.sql import DataFrame
@@ -36,7 +36,9 @@ def write_rows(
     schema = pa.schema(Schema.from_json(columns.json()).to_arrow())
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault("/".join(f"{k}={quote(_text(row[k]) or _NULL_PARTITION, safe='')}" for k in partition_by), []).append(row)
+        groups.setdefault(
+            "/".join(f"{k}={quote(_text(row[k]) or _NULL_PARTITION, safe='')}" for k in partition_by), []
+        ).append(row)
     inner = pa.schema([f for f in schema if f.name not in partition_by])
     for partition, of in groups.items():
         place = "/".join(filter(None, [base, folder, partition]))
@@ -58,7 +60,7 @@ def described(table: str, folder: str, partition_by: Sequence[str], statistics: 
     return found
 
 
-def actions(table: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[AddAction]:
+def actions(table: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[AddAction | RemoveAction]:
     """What a commit says of these files."""
     now = int(datetime.now(UTC).timestamp() * 1000)
     return [

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
 from cdc_assets.history.versions import boundaries, timeline, versions
-from cdc_assets.schema import BIGINT, INT, STRING, struct
+from cdc_assets.tables.schema import BIGINT, INT, STRING, struct
 
 ROW: DataType = struct(id=BIGINT, v=STRING)
 CHANGES = struct(
@@ -24,7 +24,17 @@ CHANGES = struct(
     partition=INT,
     offset=BIGINT,
 )
-OPEN = struct(key=STRING, copy=INT, commit_ts=BIGINT, row=ROW)
+OPEN = struct(
+    key=STRING,
+    copy=INT,
+    commit_ts=BIGINT,
+    op=STRING,
+    row=ROW,
+    topic=STRING,
+    partition=INT,
+    offset=BIGINT,
+    rest=struct(more=STRING),
+)
 
 Change = tuple[int, str, str | None]  # commit_ts, op, v after it
 Version = tuple[int, str | None, str | None, int | None, str | None]  # from, op (None: open before), v, to, closed by
@@ -36,14 +46,19 @@ def chain(spark: SparkSession, changes: dict[str, list[Change]], held: dict[str,
         for key, line in changes.items()
         for at, op, v in line
     ]
-    present = [(key, 0, at, Row(id=1, v=v)) for key, (at, v) in held.items()]
+    present = [(key, 0, at, "insert", Row(id=1, v=v), "old", 1, at, Row(more=key)) for key, (at, v) in held.items()]
     return versions(boundaries(timeline(spark.createDataFrame(rows, CHANGES), spark.createDataFrame(present, OPEN))))
 
 
 def found(frame: DataFrame) -> dict[str, list[Version]]:
+    """The versions that are opened or closed; those of before keep what they have beside the row."""
     result: dict[str, list[Version]] = {}
     for r in sorted(frame.collect(), key=lambda r: (r["key"], r["commit_ts"])):
-        version = (r["commit_ts"], r["op"], r["row"]["v"], r["to_ts"], r["closed_by"])
+        assert r["rest"] == (Row(more=r["key"]) if r["standing"] else None)
+        if r["standing"] and r["to_ts"] is None:
+            continue
+        op = None if r["standing"] else r["op"]
+        version = (r["commit_ts"], op, r["row"]["v"], r["to_ts"], r["closed_by"])
         result.setdefault(r["key"], []).append(version)
     return result
 
@@ -145,10 +160,15 @@ def test_versions_are_the_states(
         assert all(end is None or start < end for start, _, _, end, _ in present)
 
 
+def test_an_open_version_that_stays_so_is_among_them(spark: SparkSession) -> None:
+    (stays,) = chain(spark, {"k": [(10, "update", "a")]}, {"k": (5, "a")}).collect()
+    assert (stays["standing"], stays["commit_ts"], stays["to_ts"], stays["closed_by"]) == (True, 5, None, None)
+
+
 @pytest.mark.parametrize("op", ["insert", "delete"])
 def test_coordinates_are_those_of_the_opening_change(spark: SparkSession, op: str) -> None:
     line: list[Change] = [(10, "update", "b"), (11, op, "c")]
     rows = chain(spark, {"k": line}, {"k": (5, "a")}).collect()
     places = {r["commit_ts"]: (r["topic"], r["partition"], r["offset"]) for r in rows}
-    expected = {5: (None, None, None), 10: ("t", 0, 10)} | ({11: ("t", 0, 11)} if op == "insert" else {})
+    expected = {5: ("old", 1, 5), 10: ("t", 0, 10)} | ({11: ("t", 0, 11)} if op == "insert" else {})
     assert places == expected

@@ -4,11 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
-from cdc_assets.history.apply import pending_tables
-from cdc_assets.history.columns import history_name, resolve_type, wire_types
-from cdc_assets.mysql_types.types import parse_type
+from cdc_assets.stages import HISTORY
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.support import Chain, Message, Rows, Stream, dml, tso
 
@@ -58,7 +54,7 @@ def test_a_life_over_several_runs(chain: Callable[..., Chain]) -> None:
     assert [t.closed for t in tables] == [0, 1, 2, 0]
     assert [t.versions for t in tables] == [3, 4, 5, 7]
     assert [t.current for t in tables] == [3, 3, 2, 3]
-    assert pending_tables(it.lake) == {}
+    assert not HISTORY.due(it.lake, it.feed)
     conserved(it.lake, it.feed)
 
 
@@ -83,7 +79,7 @@ def test_columns_that_appear_and_types_that_widen(chain: Callable[..., Chain]) -
             row(3, "DELETE", wide, id="2", n="1", f="2", a="1.1", new=None),
         ],
     )
-    schema = it.lake.history("shop", "orders").read().schema
+    schema = it.lake.history("shop", "orders").read(it.lake.spark).schema
     types = {f.name: f.dataType.simpleString() for f in schema if not f.name.startswith("_cdc_")}
     assert types == {"id": "bigint", "n": "int", "f": "double", "a": "decimal(12,4)", "new": "string"}
     assert [(v["id"], v["n"], v["f"], v["a"], v["new"], v["_cdc_to_ts"]) for v in it.versions()] == [
@@ -115,56 +111,6 @@ def test_tables_are_kept_apart(chain: Callable[..., Chain]) -> None:
     assert [v["v"] for v in it.versions()] == ["a"]
     assert [v["v"] for v in it.versions("others")] == ["b", "d"]
     assert [v["v"] for v in it.versions("orders", "shop2")] == ["c"]
-
-
-@pytest.mark.fast
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
-        ("id", "id"),
-        ("_cdc_op", "_source_cdc_op"),
-        ("_CDC_X", "_source_CDC_X"),
-        ("_cdc", "_cdc"),
-        ("x_cdc_op", "x_cdc_op"),
-    ],
-)
-def test_names_of_our_own_are_not_hidden(name: str, kept: str) -> None:
-    assert history_name(name) == kept
-
-
-@pytest.mark.fast
-def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
-    observed = [
-        (20, '{"b":"bigint","a":"int","c":"date"}', '{"a":4,"b":-5,"c":91}'),
-        (10, '{"b":"int","a":"int","gone":"int"}', '{"a":4,"gone":4,"b":4}'),
-    ]
-    types = wire_types(observed)
-    assert types == {"a": "int", "gone": "int", "b": "bigint", "c": "date"}
-    assert next(iter(types)) == "a"
-    assert wire_types([(1, '{"x":"int"}', None)]) == {"x": "int"}
-
-
-@pytest.mark.fast
-@pytest.mark.parametrize(
-    ("wire", "declared", "override", "resolved"),
-    [
-        ("decimal", "decimal(12,2)", None, "decimal(12,2)"),
-        ("decimal(10,4)", "decimal(12,2)", None, "decimal(10,4)"),  # the wire knows
-        ("enum", "enum('a','b')", None, "enum('a','b')"),
-        ("bigint unsigned", "bigint", None, "bigint unsigned"),
-        ("int", "decimal(12,2)", None, "int"),  # the DDL is about another time
-        ("decimal", None, None, "decimal"),
-        ("decimal", "decimal(12,2)", "decimal(20,6)", "decimal(20,6)"),
-        ("nonsense", None, "varchar(3)", "varchar(3)"),
-    ],
-)
-def test_what_type_a_column_has(wire: str, declared: str | None, override: str | None, resolved: str) -> None:
-    assert resolve_type(wire, declared, override) == parse_type(resolved)
-
-
-@pytest.mark.fast
-def test_an_unknown_type_is_none() -> None:
-    assert resolve_type("nonsense", None, None) is None
 
 
 def test_a_run_that_changes_nothing_in_a_table(chain: Callable[..., Chain]) -> None:

@@ -1,10 +1,20 @@
-"""Tables whose messages come without their schema: schema-change records tell the types, each from its time on."""
+"""The columns of a history table: their names and types, and by which types each row is read.
 
+Of tables whose messages come without their schema, schema-change records tell the types, each from its time on.
+"""
+
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.history.columns import Layout, readings_of
+from cdc_assets.mysql_types.types import parse_type
+from cdc_assets.protocols.base import WireColumn
+from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.tables.history import history_name
 from cdc_assets_tests.protocols.debezium_encoder import MS, envelope, source, text
 from cdc_assets_tests.support import Chain, Record, record
 
@@ -57,7 +67,7 @@ def test_each_row_is_read_by_the_types_of_its_time(spark: SparkSession, tmp_path
     (first, second) = sorted(chain.history("customers", "inventory"), key=lambda row: row["id"])
     assert (str(first["at"]), first["kind"]) == ("2023-11-14 22:13:20.123000", "b,c")
     assert (str(second["at"]), second["kind"]) == ("2023-11-14 22:13:20.123456", "a")
-    learnt = chain.lake.table_schemas.read().orderBy("commit_ts").collect()
+    learnt = chain.lake.table_schemas.read(spark).orderBy("commit_ts").collect()
     assert [[c["type"] for c in row["columns"]] for row in learnt] == [
         ["int", "datetime(3)", "enum('a','b,c')"],
         ["int", "datetime(6)", "enum('a','b,c')"],
@@ -72,7 +82,7 @@ def test_labels_come_from_the_statement(spark: SparkSession, tmp_path: Path) -> 
     statement = "CREATE TABLE customers (id INT NOT NULL PRIMARY KEY, kind ENUM('a','b,c') NOT NULL DEFAULT 'a')"
     chain.add(records(described(1, statement, ID, kind), inserted(2, 1, kind="b\\,c")))
     chain.run()
-    (learnt,) = chain.lake.table_schemas.read().collect()
+    (learnt,) = chain.lake.table_schemas.read(spark).collect()
     assert [(c["type"], c["default"]) for c in learnt["columns"]] == [("int", None), ("enum('a','b,c')", "a")]
     assert [row["kind"] for row in chain.history("customers", "inventory")] == ["b,c"]
 
@@ -86,8 +96,66 @@ def test_a_description_that_is_none_leaves_the_statement(spark: SparkSession, tm
     sent = [described(n, s) | {"tableChanges": broken[n]} for n, s in enumerate(statements)]
     chain.add(records(*sent))
     chain.run()
-    learnt = chain.lake.table_schemas.read().orderBy("commit_ts").collect()
+    learnt = chain.lake.table_schemas.read(spark).orderBy("commit_ts").collect()
     assert [(row["table"], [c["type"] for c in row["columns"]]) for row in learnt] == [
         (f"t{n}", ["int"]) for n in range(len(broken))
     ]
     assert chain.quarantine() == []
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("id", "id"),
+        ("_cdc_op", "_source_cdc_op"),
+        ("_CDC_X", "_source_CDC_X"),
+        ("_cdc", "_cdc"),
+        ("x_cdc_op", "x_cdc_op"),
+    ],
+)
+def test_names_of_our_own_are_not_hidden(name: str, kept: str) -> None:
+    assert history_name(name) == kept
+
+
+@pytest.mark.fast
+def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
+    """The codes are in the table's order, the types in none."""
+    canal = CanalJson()
+    older, newer = (
+        canal.layout_of({"layout": json.dumps({"key": [], "types": types}), "jdbc_types": json.dumps(codes)})
+        for types, codes in [
+            ({"b": "int", "a": "int", "gone": "int"}, {"a": 4, "gone": 4, "b": 4}),
+            ({"b": "bigint", "a": "int", "c": "date"}, {"a": 4, "b": -5, "c": 91}),
+        ]
+    )
+    layouts = [Layout(n, 0, tuple(canal.columns(text)), {}) for n, text in enumerate((older, newer))]
+    found = readings_of(canal, layouts, {})
+    newest = {name: str(each[-1].type) for name, each in found.items()}
+    assert newest == {"a": "int", "gone": "int", "b": "bigint", "c": "date"}
+    assert list(newest) == ["a", "b", "c", "gone"]
+    assert [(str(r.type), r.layouts) for r in found["b"]] == [("int", (0,)), ("bigint", (1,))]
+    assert [(str(r.type), r.layouts) for r in found["a"]] == [("int", (0, 1))]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("wire", "declared", "override", "resolved"),
+    [
+        ("decimal", "decimal(12,2)", None, "decimal(12,2)"),
+        ("decimal(10,4)", "decimal(12,2)", None, "decimal(10,4)"),  # the wire knows
+        ("enum", "enum('a','b')", None, "enum('a','b')"),
+        ("bigint unsigned", "bigint", None, "bigint unsigned"),
+        ("int", "decimal(12,2)", None, "int"),  # the DDL is about another time
+        ("decimal", None, None, "decimal"),
+        ("decimal", "decimal(12,2)", "decimal(20,6)", "decimal(20,6)"),
+        ("nonsense", None, "varchar(3)", "varchar(3)"),
+    ],
+)
+def test_what_type_a_column_has(wire: str, declared: str | None, override: str | None, resolved: str) -> None:
+    assert CanalJson().resolve(WireColumn("c", wire), declared, override) == parse_type(resolved)
+
+
+@pytest.mark.fast
+def test_an_unknown_type_is_none() -> None:
+    assert CanalJson().resolve(WireColumn("c", "nonsense"), None, None) is None

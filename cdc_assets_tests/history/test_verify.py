@@ -1,0 +1,214 @@
+"""What a history promises: which versions of a key may stand together, and that the last change of each key shows."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from cdc_assets.history import verify as module
+from cdc_assets.history.verify import Broken, verify, violations
+from cdc_assets.history.writer import TableReport
+from cdc_assets.tables.history import COPY
+from cdc_assets_tests.support import Chain, Rows, Stream, delta_versions, dml, tso
+
+SCHEMA = pa.schema(
+    {
+        "_cdc_key": pa.string(),
+        "_cdc_from_ts": pa.int64(),
+        "_cdc_to_ts": pa.int64(),
+        "_cdc_is_current": pa.bool_(),
+        "_cdc_closed_by": pa.string(),
+        "_cdc_topic": pa.string(),
+        "_cdc_partition": pa.int32(),
+        "_cdc_offset": pa.int64(),
+        COPY.name: pa.int32(),
+    }
+)
+Version = tuple[int, int | None, str | None]  # from, to, closed by
+
+GOOD: dict[str, list[Version]] = {
+    "one open": [(10, None, None)],
+    "a chain": [(10, 20, "update"), (20, 30, "update"), (30, None, None)],
+    "deleted": [(10, 20, "update"), (20, 30, "delete")],
+    "deleted and inserted again later": [(10, 20, "delete"), (25, None, None)],
+    "deleted and inserted again at once": [(10, 20, "delete"), (20, None, None)],
+    "truncated": [(10, 20, "truncate"), (40, None, None)],
+    "dropped": [(10, 20, "drop"), (40, 50, "drop")],
+    "renamed away": [(10, 20, "rename")],
+    "superseded within one commit_ts": [(10, 10, "update"), (10, None, None)],
+    "superseded twice within one commit_ts": [(10, 10, "update"), (10, 10, "update"), (10, 20, "delete")],
+    "closed by a change of the table": [(10, 20, "ddl"), (20, None, None)],
+}
+# The rule that is broken, and the `from` of the versions it is shown at.
+BAD: dict[str, tuple[list[Version], str, list[int]]] = {
+    "overlap": ([(10, 30, "update"), (20, None, None)], "overlaps the next", [10]),
+    "overlap after a delete": ([(10, 30, "delete"), (20, None, None)], "overlaps the next", [10]),
+    "one inside another": ([(10, 40, "delete"), (20, 30, "delete")], "overlaps the next", [10]),
+    "the same version twice": ([(10, 20, "update"), (10, 20, "update"), (20, None, None)], "overlaps the next", [10]),
+    "gap after an update": ([(10, 20, "update"), (25, None, None)], "a gap that no delete explains", [10]),
+    "gap after nobody knows what": ([(10, 20, None), (25, None, None)], "a gap that no delete explains", [10]),
+    "gap after ddl": ([(10, 20, "ddl"), (25, None, None)], "a gap that no delete explains", [10]),
+    "two open": ([(10, None, None), (20, None, None)], "more than one open version", [10, 20]),
+    "open, not the last": ([(10, None, None), (20, 30, "delete")], "open, but not the last", [10]),
+    "backwards": ([(30, 20, "delete")], "ends before it begins", [30]),
+    "no successor": ([(10, 20, "update")], "closed by an update that is not there", [10]),
+}
+
+
+def table(cases: dict[str, list[Version]], *, current: bool | None = None, copy: int = 0) -> pa.Table:
+    rows = [
+        (key, start, end, end is None if current is None else current, by, "topic", 1, start, copy)
+        for key, versions in cases.items()
+        for start, end, by in versions
+    ]
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+@pytest.mark.fast
+def test_versions_that_may_stand_together() -> None:
+    assert violations(table(GOOD)) == []
+    assert violations(table({})) == []
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Broken]:
+    return violations(table(GOOD | {name: versions for name, (versions, _, _) in BAD.items()}))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("case", BAD)
+def test_versions_that_may_not(found: list[Broken], case: str) -> None:
+    _, rule, starts = BAD[case]
+    mine = sorted((r for r in found if r["_cdc_key"] == case), key=lambda r: r["_cdc_from_ts"])
+    assert [(r["_cdc_from_ts"], r["rule"]) for r in mine] == [(start, rule) for start in starts]
+    assert [(r["_cdc_topic"], r["_cdc_partition"], r["_cdc_offset"]) for r in mine] == [
+        ("topic", 1, start) for start in starts
+    ]
+
+
+@pytest.mark.fast
+def test_one_keys_fault_is_not_anothers(found: list[Broken]) -> None:
+    assert {r["_cdc_key"] for r in found} == set(BAD)
+
+
+@pytest.mark.fast
+def test_equal_rows_of_a_table_without_a_key_are_open_side_by_side() -> None:
+    one: dict[str, list[Version]] = {"k": [(10, None, None)]}
+    assert violations(pa.concat_tables([table(one, copy=1), table(one, copy=2)])) == []
+    twice = violations(pa.concat_tables([table(one, copy=1), table(one, copy=1)]))
+    assert [r["rule"] for r in twice] == ["more than one open version"] * 2
+
+
+@pytest.mark.fast
+def test_a_flag_that_disagrees_with_the_end() -> None:
+    closed = violations(table({"k": [(10, 20, "delete")]}, current=True))
+    opened = violations(table({"k": [(10, None, None)]}, current=False))
+    assert [r["rule"] for r in closed + opened] == ["_cdc_is_current disagrees with _cdc_to_ts"] * 2
+
+
+# --- after a run
+
+ORDERS = Rows()
+NO_KEY = {"id": "bigint", "v": "varchar"}
+
+
+def keyless(op: str, at: int, v: str) -> dict[str, Any]:
+    return dml(op, tso(at), {"id": "1", "v": v}, NO_KEY, key=(), table="keyless")
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, dict[str, TableReport]]:
+    """Three keys, an update, a delete; in another table three equal rows, and then two."""
+    chain = Chain(spark, tmp_path_factory.mktemp("verified"))
+    stream = Stream()
+    stream.send(ORDERS.insert(tso(10), 1, "a"))
+    stream.send(ORDERS.insert(tso(20), 2, "b"))
+    stream.send(ORDERS.insert(tso(25), 3, "c"))
+    stream.send(ORDERS.update(tso(30), 1, "d", old="a"))
+    stream.send(ORDERS.delete(tso(40), 2, "b"))
+    for op, at in (("INSERT", 10), ("INSERT", 11), ("INSERT", 12), ("DELETE", 13)):
+        stream.send(keyless(op, at, "x"))
+    stream.watermark(tso(100))
+    chain.add(stream.records)
+    return chain, {report.table: report for report in chain.run().history}
+
+
+@pytest.fixture
+def restored(run: tuple[Chain, dict[str, TableReport]]) -> Iterator[tuple[Chain, dict[str, TableReport]]]:
+    """The run; whatever a test does to its tables is undone."""
+    chain = run[0]
+    before = delta_versions(chain.lake)
+    yield run
+    for name, version in delta_versions(chain.lake).items():
+        if version != before[name]:
+            folder = f"{chain.lake.root}/{name}"
+            DeltaTable.forPath(chain.lake.spark, folder).restoreToVersion(before[name])
+
+
+def orders(chain: Chain) -> DeltaTable:
+    return DeltaTable.forPath(chain.lake.spark, chain.lake.history("shop", "orders").path)
+
+
+def broken(chain: Chain, report: TableReport) -> list[Broken]:
+    """What is wrong with the table's files as they are now, as if the run had written them."""
+    return verify(chain.lake, replace(report, files=chain.lake.history("shop", report.table).files()))
+
+
+@pytest.mark.parametrize("name", ["orders", "keyless"])
+def test_what_a_run_wrote_breaks_nothing(run: tuple[Chain, dict[str, TableReport]], name: str) -> None:
+    chain, reports = run
+    assert reports[name].files
+    assert verify(chain.lake, reports[name]) == []
+    assert broken(chain, reports[name]) == []
+
+
+def test_a_key_without_its_open_version_is_shown_with_its_last_record(
+    restored: tuple[Chain, dict[str, TableReport]],
+) -> None:
+    chain, reports = restored
+    orders(chain).delete("id = 1 AND _cdc_is_current")
+    gone, unreflected = broken(chain, reports["orders"])
+    assert (gone["rule"], gone["_cdc_from_ts"]) == ("closed by an update that is not there", tso(10))
+    assert unreflected["rule"] == "the last change of the key does not show"
+    assert [unreflected[c] for c in ("_cdc_topic", "_cdc_partition", "_cdc_offset")] == ["shop_changes", 0, 3]
+    assert (unreflected["op"], unreflected["expected_open"], unreflected["found_open"]) == ("update", 1, 0)
+
+
+def test_a_key_still_open_after_its_delete_is_shown(restored: tuple[Chain, dict[str, TableReport]]) -> None:
+    chain, reports = restored
+    orders(chain).update("id = 2", {"_cdc_to_ts": "null", "_cdc_is_current": "true", "_cdc_closed_by": "null"})
+    (shown,) = broken(chain, reports["orders"])
+    assert (shown["op"], shown["expected_open"], shown["found_open"]) == ("delete", 0, 1)
+
+
+@pytest.mark.parametrize("row", ["id = 1 AND _cdc_is_current", "id = 1 AND NOT _cdc_is_current"])
+def test_a_version_doubled_behind_its_back(restored: tuple[Chain, dict[str, TableReport]], row: str) -> None:
+    chain, reports = restored
+    history = chain.lake.history("shop", "orders")
+    history.read(chain.lake.spark).where(row).write.format("delta").mode("append").save(history.path)
+    assert broken(chain, reports["orders"])
+
+
+def test_a_gap(restored: tuple[Chain, dict[str, TableReport]]) -> None:
+    chain, reports = restored
+    orders(chain).update("id = 1 AND NOT _cdc_is_current", {"_cdc_to_ts": f"{tso(29)}"})
+    (shown,) = broken(chain, reports["orders"])
+    assert (shown["rule"], shown["_cdc_from_ts"]) == ("a gap that no delete explains", tso(10))
+
+
+def test_part_after_part_the_same_is_found(
+    restored: tuple[Chain, dict[str, TableReport]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many rows a part of the keys is looked at after the other."""
+    chain, reports = restored
+    monkeypatch.setattr(module, "_AT_ONCE", 1)
+    assert verify(chain.lake, reports["orders"]) == []
+    orders(chain).delete("id = 1 AND _cdc_is_current")
+    assert [r["rule"] for r in broken(chain, reports["orders"])] == [
+        "closed by an update that is not there",
+        "the last change of the key does not show",
+    ]

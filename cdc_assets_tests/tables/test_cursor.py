@@ -1,0 +1,87 @@
+"""Cursors: what stands in a commit's note, and what is not to be taken for one."""
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from cdc_assets.tables.change_events import EventsCursor
+from cdc_assets.tables.cursor import Cursor, CursorError, notes
+from cdc_assets.tables.history import HistoryCursor
+from cdc_assets.tables.quarantine import QuarantineCursor
+from cdc_assets.tables.raw_records import RawCursor
+from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor, Transactions
+from cdc_assets.tables.table_schemas import SchemasCursor
+from cdc_assets.tables.type_observations import TypesCursor
+from cdc_assets_tests.tables.numbers import NumbersCursor
+
+pytestmark = pytest.mark.fast
+
+FULL = [
+    RawCursor(
+        sequence=3,
+        files={"0000.jsonl": [133125, 1795317672532524179]},
+        offsets={"t": {"0": [0, 2**62]}},
+        records=7,
+        ids={"t": "x", "u": None},
+        begun_anew={"t": [2]},
+        plan={"ranges": [["t", 0, 1, 2]]},
+        trimmed=1,
+        rebuilding=True,
+    ),
+    EventsCursor(sequence=1, batch=4),
+    SchemasCursor(sequence=1, batch=4),
+    TypesCursor(sequence=2, batch=4, settings="x", refused_after=1, unknown_after=0, schemas=3),
+    ReleaseCursor(
+        sequence=9,
+        batch=8,
+        partition_watermarks={"t": {"0": 1, "1": None}},
+        watermarks={"t": 1},
+        tables=[("d", "t", 5)],
+        pending=1,
+        oldest_pending=7,
+        holds=[Hold("d", "t", 3, HoldReason.SCHEMA, 4, {"topic": "t", "partition": 0, "offset": 1, "record_ms": 2})],
+        schemas=2,
+        highest=2**61,
+        newest=5,
+        totals={"rows": 6},
+        ungated=1,
+        placed=True,
+        transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
+    ),
+    QuarantineCursor(sequence=1, rows=2, reasons={"bad_value": 2}),
+    HistoryCursor(sequence=2, release=9, versions=3, current=1),
+]
+
+
+@pytest.mark.parametrize("cursor", FULL, ids=lambda cursor: type(cursor).__name__)
+def test_a_cursor_comes_back_from_its_note(cursor: Cursor) -> None:
+    assert all(getattr(cursor, f.name) != f.default for f in fields(cursor) if f.name != "format"), "all are filled"
+    told = notes(cursor.text("a name"))
+    assert told is not None
+    assert told["commit"] == "a name"
+    assert told["format"] == Cursor.FORMAT
+    assert type(cursor).of(told) == cursor
+
+
+@pytest.mark.parametrize(
+    "text", ["", "by hand", "{}", '{"format": 2}', '[{"sequence": 1}]', '{"sequence": 1', 'they say "sequence": 1']
+)
+def test_what_is_no_note_of_ours(text: str) -> None:
+    assert notes(text) is None
+
+
+def test_a_cursor_of_a_newer_version_is_not_read() -> None:
+    with pytest.raises(CursorError, match=r"format 3, known: up to 2.*update this installation"):
+        NumbersCursor.of({"sequence": 1, "format": 3})
+
+
+@pytest.mark.parametrize("wrong", [{"sequence": None}, {"sequence": 1, "upto": 5}, {"sequence": 1, "by": {}}])
+def test_a_damaged_cursor_says_what_to_do(wrong: dict[str, object]) -> None:
+    with pytest.raises(CursorError, match=r"the cursor is damaged .*: run the job rebuild"):
+        NumbersCursor.of(wrong | {"format": Cursor.FORMAT})
+
+
+def test_in_format_1_a_historys_release_was_the_number_of_its_commit() -> None:
+    told = json.loads('{"sequence":2,"versions":133,"current":25,"commit":"x"}')
+    assert HistoryCursor.of(told) == HistoryCursor(sequence=2, release=2, versions=133, current=25)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Feed, FeedsError, Kafka, load_feeds
 from cdc_assets.session import spark_session
-from cdc_assets.sources.broker import Broker, BrokerError
+from cdc_assets.sources.broker import Broker, BrokerError, broker_of
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
 
@@ -87,7 +87,7 @@ def _record(spark: SparkSession, kafka: Kafka, given: argparse.Namespace) -> str
     topics = sorted({place.topic for place in ranges}) or given.topic
     if topics:
         kafka = kafka.model_copy(update={"topics": tuple(topics), "topic_pattern": None})
-    with Broker(spark._jvm, kafka) as broker:  # noqa: SLF001 -- there is no public way
+    with broker_of(kafka) as broker:
         there = {
             Place(name, number): Range(*bounds)
             for name, topic in broker.snapshot().items()

@@ -16,13 +16,14 @@ from cdc_assets.feeds import Kafka
 from cdc_assets.sources.offsets import Place, Snapshot
 
 PREFIX = "kafka."
+TIMEOUT = "default.api.timeout.ms"
 _SHOWN = "***"
 
 # Options that say nothing of how to connect: none is a secret, and none matters to who asks for offsets alone.
 _OF_READING = frozenset(
     {
         "allow.auto.create.topics", "check.crcs", "client.dns.lookup", "client.rack", "connections.max.idle.ms",
-        "default.api.timeout.ms", "enable.metrics.push", "exclude.internal.topics", "fetch.max.bytes", "fetch.max.wait.ms",
+        TIMEOUT, "enable.metrics.push", "exclude.internal.topics", "fetch.max.bytes", "fetch.max.wait.ms",
         "fetch.min.bytes", "group.id", "group.instance.id", "heartbeat.interval.ms", "max.partition.fetch.bytes",
         "max.poll.interval.ms", "max.poll.records", "metadata.max.age.ms", "receive.buffer.bytes",
         "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms", "retry.backoff.ms",
@@ -37,7 +38,6 @@ _SAME = {
     "isolation.level": "isolation.level",
     "sasl.mechanism": "sasl.mechanism",
     "security.protocol": "security.protocol",
-    "ssl.cipher.suites": "ssl.cipher.suites",
     "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
 }
 _SECRETS = {
@@ -50,7 +50,9 @@ _LOGIN = re.compile(
     r"\s*org\.apache\.kafka\.common\.security\.(plain\.PlainLoginModule|scram\.ScramLoginModule)\s+required\s+(?P<rest>.*?);\s*",
     re.DOTALL,
 )
-_LOGIN_FIELD = re.compile(r'\s*(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_LOGIN_FIELD = re.compile(rf"\s*(username|password)\s*=\s*{_QUOTED}")
+_ISOLATION = {"read_committed", "read_uncommitted"}
 
 
 class BrokerError(RuntimeError):
@@ -138,19 +140,28 @@ def translated(kafka: Kafka) -> dict[str, str]:
     pem = {store: given.pop(f"ssl.{store}.type", "").upper() == "PEM" for store in ("truststore", "keystore")}
     found: dict[str, str] = {}
     for name, value in given.items():
-        if name in _SAME:
-            found[_SAME[name]] = value
-        elif name in _SECRETS:
-            found[_SECRETS[name]] = value
+        if other := (_SAME | _SECRETS).get(name):
+            found[other] = value
         elif name == "sasl.jaas.config":
             found |= _login(value)
         elif name == "ssl.truststore.location" and pem["truststore"]:
             found["ssl.ca.location"] = value
         elif name not in _OF_READING:
             raise Untranslatable(f"{PREFIX}{name}")
+    _refuse_values(given, found)
     if found.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
     return found
+
+
+def _refuse_values(given: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """What is wrong, or of Java alone, is for the Java client to judge, in the words that its documentation has."""
+    if given["isolation.level"].lower() not in _ISOLATION:
+        raise Untranslatable(f"{PREFIX}isolation.level as it is")
+    if not given.get(TIMEOUT, "0").isdecimal():
+        raise Untranslatable(f"{PREFIX}{TIMEOUT} as it is")
+    if given.get("security.protocol", "").upper().startswith("SASL") and "sasl.password" not in found:
+        raise Untranslatable(f"{PREFIX}security.protocol without a user and a password")
 
 
 def _login(jaas: str) -> dict[str, str]:
@@ -160,10 +171,14 @@ def _login(jaas: str) -> dict[str, str]:
         raise Untranslatable(f"{PREFIX}sasl.jaas.config as it is")
     found, rest = {}, login["rest"]
     for name, value in _LOGIN_FIELD.findall(rest):
-        found[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", value)
+        found[f"sasl.{name}"] = _unescaped(value)
     if len(found) != 2 or _LOGIN_FIELD.sub("", rest).strip():
         raise Untranslatable(f"{PREFIX}sasl.jaas.config as it is")
     return found
+
+
+def _unescaped(quoted: str) -> str:
+    return re.sub(r"\\(.)", r"\1", quoted)
 
 
 def censored(text: str, kafka: Kafka) -> str:
@@ -173,6 +188,8 @@ def censored(text: str, kafka: Kafka) -> str:
             continue
         secret = value.get_secret_value()
         # A JAAS configuration has its secrets in quotes, and a message may have one of them.
-        for part in sorted({secret, *re.findall(r'"([^"]+)"', secret)}, key=len, reverse=True):
+        quoted = re.findall(_QUOTED, secret)
+        parts = {secret, *quoted, *map(_unescaped, quoted)} - {""}
+        for part in sorted(parts, key=len, reverse=True):
             text = text.replace(part, _SHOWN)
     return text

@@ -44,7 +44,6 @@ def client_jvm() -> Iterator[Any]:
         gateway.shutdown()
 
 
-
 class JavaBroker(Broker):
     """A connection through Kafka's Java client."""
 

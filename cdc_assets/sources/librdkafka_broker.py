@@ -13,7 +13,16 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from cdc_assets.feeds import Kafka
-from cdc_assets.sources.broker import PREFIX, Broker, BrokerError, UnknownTopicError, censored, options, translated
+from cdc_assets.sources.broker import (
+    PREFIX,
+    TIMEOUT,
+    Broker,
+    BrokerError,
+    UnknownTopicError,
+    censored,
+    options,
+    translated,
+)
 from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
 
 # How long a topic that was just created or deleted may be known to some of the brokers only.
@@ -21,11 +30,24 @@ _SETTLING_SECONDS = 10
 _DEFAULT_TIMEOUT_MS = 60_000  # of the Java client's API
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
 _UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+# While a partition gets a leader, or another one. The Java client waits for that of its own accord.
+_UNSETTLED = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
 _QUIET = logging.getLogger(f"{__name__}.client")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 _T = TypeVar("_T")
+
+
+class _UnsettledError(BrokerError):
+    """A partition has no leader at this moment."""
 
 
 class LibrdkafkaBroker(Broker):
@@ -35,21 +57,22 @@ class LibrdkafkaBroker(Broker):
         self._kafka = kafka
         self._pattern = re.compile(kafka.topic_pattern) if kafka.topic_pattern is not None else None
         given = options(kafka)
-        self._timeout = int(given.get(f"{PREFIX}default.api.timeout.ms", _DEFAULT_TIMEOUT_MS)) / 1000
+        self._timeout = int(given.get(f"{PREFIX}{TIMEOUT}", _DEFAULT_TIMEOUT_MS)) / 1000
         committed = given[f"{PREFIX}isolation.level"].lower() == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         self._errors: list[str] = []
+        self._poll: Callable[[float], object] = lambda _: 0
 
     def __enter__(self) -> Self:
         settings = translated(self._kafka)
         settings.pop("isolation.level")  # of consumers
-        self._admin = self._asked(
-            lambda: AdminClient({**settings, "error_cb": lambda e: self._errors.append(str(e))}, logger=_QUIET)
-        )
+        callbacks: dict[str, Any] = {"error_cb": self._failed}
+        self._admin = self._asked(lambda: AdminClient({**settings, **callbacks}, logger=_QUIET))
+        self._poll = self._admin.poll
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        del self._admin  # its connections end with it
+        del self._admin, self._poll  # its connections end with it
 
     def reads(self, topic: str) -> bool:
         """Whether the feed reads a topic of this name."""
@@ -99,9 +122,7 @@ class LibrdkafkaBroker(Broker):
         names = sorted(name for name in listed.topics if self.reads(name))
         if not names:
             return {}
-        asked = self._asked(
-            lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout)
-        )
+        asked = self._asked(lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout))
         found = {}
         for name in names:
             try:
@@ -117,23 +138,36 @@ class LibrdkafkaBroker(Broker):
         asked = {TopicPartition(p.topic, p.partition): which for p in places}
         if not asked:
             return {}
-        found = self._asked(
-            lambda: self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=self._timeout)
-        )
-        return {Place(p.topic, p.partition): told.offset for p, told in self._results(found).items()}
+        until = time.monotonic() + _SETTLING_SECONDS
+        while True:
+            found = self._asked(
+                lambda: self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=self._timeout)
+            )
+            try:
+                return {Place(p.topic, p.partition): told.offset for p, told in self._results(found).items()}
+            except _UnsettledError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
 
     def _results(self, futures: Mapping[Any, "Future[_T]"]) -> dict[Any, _T]:
         return {key: self._asked(future.result) for key, future in futures.items()}
+
+    def _failed(self, problem: KafkaError) -> None:
+        """Keep what is told of connections, but for how long they took: they are tried again and again."""
+        self._errors.append(problem.str().partition(" (after ")[0])
 
     def _asked(self, ask: Callable[[], _T]) -> _T:
         try:
             return ask()
         except KafkaException as error:
-            problem = error.args[0] if error.args else None
-            unknown = isinstance(problem, KafkaError) and problem.code() in _UNKNOWN_TOPIC
-            told = "; ".join(dict.fromkeys([str(error), *self._errors]))
+            problem: KafkaError = error.args[0]
+            self._poll(0)  # now it tells what went wrong in the background
+            told = "; ".join(dict.fromkeys([problem.str(), *self._errors]))
         # Outside the except block: the exception has the client's own words, and must not be chained.
-        raise (UnknownTopicError if unknown else BrokerError)(
+        settling = {_UNKNOWN_TOPIC: UnknownTopicError, _UNSETTLED: _UnsettledError}
+        kind = next((kind for codes, kind in settling.items() if problem.code() in codes), BrokerError)
+        raise kind(
             f"Kafka at {self._kafka.bootstrap_servers}: {censored(told, self._kafka)} "
             "(look at source.kafka in the feeds file, and whether the broker is up)"
         )

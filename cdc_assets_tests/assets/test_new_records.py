@@ -1,7 +1,6 @@
 """The sensor of a feed on a real broker: when it starts the pipeline, and when not."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from dagster import (
@@ -15,8 +14,7 @@ from dagster import (
 )
 
 from cdc_assets.assets import new_records
-from cdc_assets.lakehouse import logged_cursor
-from cdc_assets.sources.ingest import ingest
+from cdc_assets.stages import INGEST
 from cdc_assets_tests.broker import Client
 from cdc_assets_tests.support import Chain, record
 
@@ -48,12 +46,11 @@ def test_it_starts_the_pipeline_once_for_what_is_new(
         assert isinstance(again, RunRequest)
         assert again.run_key == first.run_key  # Dagster starts a key once
 
-        ingest(it.lake, it.feed)
-        assert logged_cursor(str(Path(it.lake.root, "raw_records/f"))) == it.lake.raw_records.cursor()
+        INGEST.run(it.lake, it.feed)
         more = asked()  # max_records_per_run left one
         assert isinstance(more, RunRequest)
         assert more.run_key != first.run_key
-        ingest(it.lake, it.feed)
+        INGEST.run(it.lake, it.feed)
         assert isinstance(asked(), SkipReason)
 
         client.send([record(b"new")], topic=topic)

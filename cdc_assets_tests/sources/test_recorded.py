@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.quarantine import MESSAGES, Reason
-from cdc_assets.sources.ingest import IngestReport, ingest
 from cdc_assets.sources.recorded import locate_lines, snapshot_files
+from cdc_assets.stages import INGEST
+from cdc_assets.stages.ingest import IngestReport
+from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, delta_versions, record, rows_of, tso
 
 GOOD = record(b"value", 0, 1)
@@ -45,11 +46,11 @@ BAD_LINES = [
 
 
 def run(it: Chain) -> IngestReport:
-    return ingest(it.lake, it.feed)
+    return INGEST.run(it.lake, it.feed)
 
 
 def held(it: Chain) -> list[tuple[int, int, int, bytes | None]]:
-    rows = rows_of(it.lake.raw_records.read())
+    rows = rows_of(it.lake.raw_records.read(it.lake.spark))
     return sorted((r["partition"], r["offset"], r["batch"], r["value"]) for r in rows)
 
 
@@ -137,7 +138,7 @@ def test_a_record_is_kept_as_it_is(chain: Callable[..., Chain]) -> None:
         ]
     )
     run(it)
-    rows = {r["offset"]: r for r in rows_of(it.lake.raw_records.read())}
+    rows = {r["offset"]: r for r in rows_of(it.lake.raw_records.read(it.lake.spark))}
     assert [(rows[n]["key"], rows[n]["value"]) for n in range(3)] == [
         (None, None),
         (b"", b""),
@@ -163,6 +164,7 @@ def test_with_nothing_new_no_table_gets_a_commit(chain: Callable[..., Chain]) ->
         "raw_records/f",
         "change_events/f",
         "table_schemas/f",
+        "type_observations/f",
         "released_changes/f",
         "quarantine/f",
         "history/f/shop/orders",
@@ -174,7 +176,7 @@ def test_with_nothing_new_no_table_gets_a_commit(chain: Callable[..., Chain]) ->
     path.touch()
     report = it.run()
     assert (report.ingest.taken, report.ingest.held_before) == (0, len(stream.records))
-    assert len(rows_of(it.lake.change_events.read())) == len(stream.records)
+    assert len(rows_of(it.lake.change_events.read(it.lake.spark))) == len(stream.records)
     assert len(it.history()) == 1
 
 

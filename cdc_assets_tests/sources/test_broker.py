@@ -1,0 +1,229 @@
+"""Connections to a broker: Kafka's options in librdkafka's words, and the accounts that both clients give of a broker."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.feeds import Kafka
+from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored, needs_java, options, translated
+from cdc_assets.sources.java_broker import JavaBroker
+from cdc_assets.sources.librdkafka_broker import LibrdkafkaBroker
+from cdc_assets.sources.offsets import Bounds, Place
+from cdc_assets_tests.broker import Client, TestBroker, jaas
+from cdc_assets_tests.support import Chain, record
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+
+
+def kafka(pattern: str | None = None, **given: str) -> Kafka:
+    """A source with these options; double underscores stand for dots."""
+    topics = {"topic_pattern": pattern} if pattern is not None else {"topics": ["t"]}
+    named = {f"kafka.{name.replace('__', '.')}": value for name, value in given.items()}
+    return Kafka.model_validate({"bootstrap_servers": "h:1", "options": named} | topics)
+
+
+def of(given: dict[str, str]) -> Kafka:
+    return kafka(**{name.replace(".", "__"): value for name, value in given.items()})
+
+
+# What a feed says -> what librdkafka is told beside the servers and the isolation level.
+TRANSLATED: list[tuple[dict[str, str], dict[str, str]]] = [
+    ({}, {}),
+    ({"client.id": "me"}, {"client.id": "me"}),
+    (
+        LOGIN | {"sasl.jaas.config": jaas("ann", "secret") + ";"},
+        LOGIN | {"sasl.username": "ann", "sasl.password": "secret"},
+    ),
+    (
+        LOGIN
+        | {"sasl.mechanism": "SCRAM-SHA-512"}
+        | {"sasl.jaas.config": f'\n{SCRAM} required\n  password="a \\"b\\\\;"\n  username="ann"\n;\n'},
+        LOGIN | {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "ann", "sasl.password": 'a "b\\;'},
+    ),
+    (
+        {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"},
+        {"security.protocol": "SSL", "ssl.ca.location": "/ca.pem"},
+    ),
+    (
+        {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": "CA",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": "CHAIN",
+            "ssl.keystore.key": "KEY",
+            "ssl.key.password": "P",
+        },
+        {"ssl.ca.pem": "CA", "ssl.certificate.pem": "CHAIN", "ssl.key.pem": "KEY", "ssl.key.password": "P"},
+    ),
+    # Java's way to say that a host's name is not compared.
+    ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+    ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
+    # These are about reading records, which is Spark's.
+    ({"max.poll.records": "10", "group.id": "g", "default.api.timeout.ms": "4000", "fetch.max.bytes": "1000"}, {}),
+]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("given", "expected"), TRANSLATED)
+def test_options_in_librdkafkas_words(given: dict[str, str], expected: dict[str, str]) -> None:
+    source = of(given)
+    assert needs_java(source) == ""
+    always = {"bootstrap.servers": "h:1", "isolation.level": "read_committed"}
+    assert translated(source) == always | expected
+    assert isinstance(broker_of(source), LibrdkafkaBroker)
+    settings = translated(source)
+    if "ssl.ca.pem" not in settings and "ssl.ca.location" not in settings:
+        with LibrdkafkaBroker(source):  # librdkafka itself takes them
+            pass
+
+
+@pytest.mark.fast
+def test_a_feed_may_read_what_is_not_committed() -> None:
+    assert translated(kafka(isolation__level="read_uncommitted"))["isolation.level"] == "read_uncommitted"
+
+
+# Options without a counterpart -> which of them is named.
+FOR_JAVA: list[tuple[dict[str, str], str]] = [
+    ({"ssl.truststore.location": "/trust.jks", "ssl.truststore.password": "p"}, "kafka.ssl.truststore.location"),
+    ({"ssl.truststore.type": "JKS", "ssl.truststore.location": "/trust.jks"}, "kafka.ssl.truststore.location"),
+    ({"ssl.keystore.type": "PEM", "ssl.keystore.location": "/both.pem"}, "kafka.ssl.keystore.location"),
+    # Java's names of the suites are not OpenSSL's.
+    ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "kafka.ssl.cipher.suites"),
+    ({"ssl.protocol": "TLSv1.3"}, "kafka.ssl.protocol"),
+    ({"sasl.login.callback.handler.class": "x.Y"}, "kafka.sasl.login.callback.handler.class"),
+    ({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "kafka.sasl.jaas.config"),
+    ({"sasl.jaas.config": jaas("ann", "secret")}, "kafka.sasl.jaas.config"),  # no semicolon
+    ({"sasl.jaas.config": f'{SCRAM} required username="a" password="p" tokenauth="true";'}, "kafka.sasl.jaas.config"),
+    ({"sasl.jaas.config": f'{SCRAM} required username="a";'}, "kafka.sasl.jaas.config"),
+    # Without a login of its own, a client takes one of the JVM.
+    ({"security.protocol": "SASL_SSL"}, "kafka.security.protocol"),
+    # Wrong: the Java client says so in the words of Kafka's documentation.
+    ({"isolation.level": "none"}, "kafka.isolation.level"),
+    ({"default.api.timeout.ms": "a minute"}, "kafka.default.api.timeout.ms"),
+    ({"no.such.option": "x"}, "kafka.no.such.option"),
+]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("given", "named"), FOR_JAVA)
+def test_options_for_the_java_client_alone(given: dict[str, str], named: str) -> None:
+    source = of(given)
+    assert needs_java(source).startswith(f"librdkafka has no counterpart of {named}")
+    assert isinstance(broker_of(source), JavaBroker)
+    assert not any(repr(value)[1:-1] in needs_java(source) for value in given.values() if len(value) > 1)
+    assert options(source)[named] == given.get(named.removeprefix("kafka.")), "Java gets what the feed says"
+
+
+@pytest.mark.fast
+def test_patterns_of_topics() -> None:
+    """Either client asks whether the whole name matches."""
+    ours = kafka(r"shop\..*")
+    assert needs_java(ours) == ""
+    broker = LibrdkafkaBroker(ours)
+    assert [broker.reads(t) for t in ("shop.orders", "shop", "a.shop.orders", "shop.")] == [True, False, False, True]
+    assert needs_java(kafka(r"shop\.\p{Lower}+")) == "topic_pattern is a regular expression of Java's alone"
+
+
+@pytest.mark.fast
+def test_what_may_be_a_secret_is_not_shown() -> None:
+    """Passwords, keys, logins in each of their forms, and whatever nobody knows; names and limits may be."""
+    source = of(
+        {
+            "client.id": "plainly",
+            "max.poll.records": "12345",
+            "ssl.keystore.key": "PRIVATE",
+            "ssl.key.password": "hunter2",
+            "ssl.keystore.password": "",
+            "sasl.jaas.config": f'{SCRAM} required username="annie" password="a\\"b-c";',
+            "my.own.option": "unknown",
+        }
+    )
+    login = source.options["kafka.sasl.jaas.config"].get_secret_value()
+    told = f'plainly 12345 PRIVATE hunter2 annie a"b-c a\\"b-c unknown {login}'
+    assert censored(told, source) == "plainly 12345 *** *** *** *** *** *** ***"
+
+
+@pytest.mark.fast
+def test_no_message_of_librdkafka_shows_a_secret() -> None:
+    """Not what it says of a key that it cannot read, nor of a broker that is not there."""
+    wrong = of({"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.certificates": "hunter2"})
+    nobody = of(LOGIN | {"sasl.jaas.config": jaas("u-ser", "hunter2") + ";", "default.api.timeout.ms": "500"})
+    for source in (wrong, nobody.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})):
+        with pytest.raises(BrokerError) as raised, broker_of(source) as broker:
+            broker.snapshot()
+        assert "hunter2" not in repr(raised.value)
+        assert "hunter2" not in repr(raised.value.__context__)
+        assert "hunter2" not in repr(source)
+        assert "\n" not in str(raised.value)
+        assert raised.value.__cause__ is None
+
+
+def test_both_clients_tell_the_same(client: Client, feeding: Callable[..., Chain], topic: str) -> None:
+    """Of partitions with and without records, expired ones, and transactions: aborted, committed, and under way."""
+    expiring, transacted, empty = f"{topic}.expiring", f"{topic}.transacted", f"{topic}.empty"
+    client.create(expiring, 2)
+    client.create(transacted)
+    client.create(empty, 3)
+    client.send([record(b"%d" % n, n % 2) | {"timestamp": 1_700_000_000_000 + n} for n in range(9)], topic=expiring)
+    client.expire(expiring, 0, 2)
+    client.send([record(b"aborted")], topic=transacted, transaction="abort")
+    client.send([record(b"committed")], topic=transacted, transaction="commit")
+    for level in ("read_committed", "read_uncommitted"):
+        source = feeding(topic_pattern=f"{topic}\\..*", options={"kafka.isolation.level": level}).feed.source.kafka
+        assert source is not None
+        with LibrdkafkaBroker(source) as ours, JavaBroker(source) as javas:
+            found, wanted = ours.snapshot(), javas.snapshot()
+            assert found == wanted
+            assert {name: dict(t.partitions) for name, t in found.items()} == {
+                expiring: {0: Bounds(2, 5), 1: Bounds(0, 4)},
+                transacted: {0: Bounds(0, 4)},
+                empty: dict.fromkeys(range(3), Bounds(0, 0)),
+            }
+            assert all(t.id for t in found.values())
+            places = [Place(name, n) for name, t in found.items() for n in t.partitions]
+            for ms in (0, 1_700_000_000_000, 1_700_000_000_005, 1_700_000_000_009):
+                instant = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+                assert ours.offsets_at(places, instant) == javas.offsets_at(places, instant)
+
+
+@pytest.mark.parametrize("kind", [LibrdkafkaBroker, JavaBroker])
+def test_topics_are_created(kind: type[Broker], feeding: Callable[..., Chain], topic: str) -> None:
+    """They can be used at once; and one that is there already is not made again."""
+    source = feeding(f"{topic}.a", f"{topic}.b").feed.source.kafka
+    assert source is not None
+    with kind(source) as broker:  # type: ignore[call-arg]
+        assert broker.snapshot() == {}
+        broker.create({})
+        broker.create({f"{topic}.a": 1, f"{topic}.b": 3})
+        assert {name: len(t.partitions) for name, t in broker.snapshot().items()} == {f"{topic}.a": 1, f"{topic}.b": 3}
+        with pytest.raises(BrokerError, match="already exists"):
+            broker.create({f"{topic}.a": 1})
+
+
+def test_both_clients_log_in(tmp_path: Path) -> None:
+    """A broker that wants a user and a password; a wrong one is one line, which does not show it."""
+    running = TestBroker(tmp_path / "secured", ("reader", "pass-word"))
+    try:
+        for password, passes in (("pass-word", True), ("hunter2", False)):
+            given = running.options | {
+                "kafka.sasl.jaas.config": jaas("reader", password) + ";",
+                "kafka.default.api.timeout.ms": "5000",
+                "kafka.request.timeout.ms": "3000",
+            }
+            source = Kafka.model_validate({"bootstrap_servers": running.servers, "topics": ["t"], "options": given})
+            assert needs_java(source) == ""
+            for kind in (LibrdkafkaBroker, JavaBroker):
+                if passes:
+                    with kind(source) as broker:
+                        assert broker.snapshot() == {}
+                    continue
+                with pytest.raises(BrokerError) as raised, kind(source) as broker:
+                    broker.snapshot()
+                assert "uthentication failed" in str(raised.value)
+                assert password not in repr(raised.value)
+                assert "\n" not in str(raised.value)
+    finally:
+        running.kill()

@@ -38,6 +38,7 @@ class Group:
     layout_id: int | None
     unkeyed: bool
     placed: bool
+    reached: bool  # now, and was not before, whether or not its table is held; told where some are
     count: int
     first: int  # the lowest commit_ts
     last: int  # the highest

@@ -127,7 +127,9 @@ def several(events: DataFrame, *by: str) -> DataFrame:
 
     Only these need be told apart, and only their images travel: most keys come once.
     """
-    kept = events.select("database", "table", *by, F.explode(F.array_compact(F.array("key", "key_before"))).alias("key"))
+    kept = events.select(
+        "database", "table", *by, F.explode(F.array_compact(F.array("key", "key_before"))).alias("key")
+    )
     groups = kept.groupBy(group_hash(*by).alias("group")).count()
     return groups.where("count > 1").select("group")
 

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
+from cdc_assets.gate import contents, places
 from cdc_assets.gate.base import Gate
 from cdc_assets.gate.news import News
 from cdc_assets.gate.source_order import SourceOrderGate, TransactionGate
-from cdc_assets.gate.transactions import bounds_of, held_back
+from cdc_assets.gate.transactions import HeldBack, bounds_of, held_back
 from cdc_assets.gate.watermark import WatermarkGate
 from cdc_assets.gate.watermarks import advance, merge, topic_watermarks
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Order
 from cdc_assets.protocols.base import Watermarks as Promise
+from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import PartitionWatermarks
 
 
@@ -42,9 +46,10 @@ def gate_for(lake: Lakehouse, feed: Feed, news: News, session: Callable[[int], S
         marks = advance(cursor.watermarks, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         ungated = cursor.batch if first else cursor.ungated
         return WatermarkGate(news, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
+    by = (places if protocol.order is Order.PLACE else contents).BY
     if protocol.marks_transactions and (news.marked or cursor.transactions.marked):
-        return _whole_transactions(lake, news, seen, session)
-    return SourceOrderGate(news, seen)
+        return TransactionGate(news, seen, by, _whole_transactions(lake, news, session))
+    return SourceOrderGate(news, seen, by)
 
 
 def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:
@@ -53,9 +58,7 @@ def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:
     return {topic: dict.fromkeys(partitions) for topic, partitions in raw.offsets.items()} if raw else {}
 
 
-def _whole_transactions(
-    lake: Lakehouse, news: News, seen: PartitionWatermarks, session: Callable[[int], SparkSession]
-) -> TransactionGate:
+def _whole_transactions(lake: Lakehouse, news: News, session: Callable[[int], SparkSession]) -> HeldBack:
     """How far the transactions are whole."""
     cursor, log = news.cursor, lake.change_events.log()
     files = [f for k in (Kind.ROW, Kind.TRANSACTION) for f in (log.files(kind=str(k)) if log else [])]
@@ -63,8 +66,11 @@ def _whole_transactions(
     start = before.oldest if before.bounds else cursor.batch + 1
     recent = [f for f in files if f.high["batch"] >= start]
     spark = session(sum(f.rows for f in recent))
+
+    def events(of: list[DataFile]) -> DataFrame:
+        found = lake.change_events.scan(spark, of)
+        return gathered(found) if sum(f.rows for f in of) <= SMALL else found
+
     there = (F.col("batch") > cursor.batch) | held_back(before.bounds)
-    candidates = lake.change_events.scan(spark, recent).where(there)
     known = {(d, t) for d, t in before.tables}
-    held = bounds_of(candidates, lambda: lake.change_events.scan(spark, files), known)
-    return TransactionGate(news, seen, held)
+    return bounds_of(events(recent).where(there), lambda: events(files), known)

@@ -18,7 +18,7 @@ from cdc_assets.expressions import once
 from cdc_assets.gate.changes import STATE
 from cdc_assets.tables.change_events import Op
 
-BY = ("commit_ts",)
+BY: tuple[str, ...] = ("commit_ts",)
 _GROUP = ["database", "table", "key", "copy", "commit_ts"]
 _DELETE, _INSERT = str(Op.DELETE), str(Op.INSERT)
 _NO_IMAGE = 0  # in the place of a hash
@@ -44,7 +44,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     if prior is None:
         judged = pieces.select("*", F.lit(False).alias("late"), _no_contents().alias("before_them"))
     else:
-        images = [_image_hash(F.col(image)).alias(image) for image in ("before", "after")]
+        images = [image_hash(F.col(image)).alias(image) for image in ("before", "after")]
         content = F.struct("release", "ordinal", "op", *images, "topic", "partition")
         same_time = prior.groupBy("database", "table", "key", "commit_ts").agg(
             F.array_sort(F.collect_list(content)).alias("there")
@@ -78,10 +78,12 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
     return judged.select(*_GROUP, "pieces", counted.alias("kept"), "copies", unseen.alias("unseen"), shown)
 
 
-def _image_hash(image: Column) -> Column:
+def image_hash(image: Column) -> Column:
     """A hash of an image without what says nothing: blanks, the form of escapes, and the order of the columns."""
     columns = F.sort_array(F.map_entries(F.from_json(image, "MAP<STRING, STRING>")))
-    return F.when(image.isNotNull(), F.xxhash64(columns))
+    # The hash passes over NULLs: without a word of them `a` NULL, `b` "b" would be as `a` "b", `b` NULL.
+    told = F.transform(columns, lambda c: F.struct(c["key"], c["value"].isNull(), c["value"]))
+    return F.when(image.isNotNull(), F.xxhash64(told))
 
 
 def _no_contents() -> Column:
@@ -95,8 +97,8 @@ def _contents() -> Column:
         "pieces",
         lambda p: F.struct(
             p["op"].alias("op"),
-            _image_hash(F.when(p["op"] != _INSERT, p["before"])).alias("before"),
-            _image_hash(F.when(p["op"] != _DELETE, p["after"])).alias("after"),
+            image_hash(F.when(p["op"] != _INSERT, p["before"])).alias("before"),
+            image_hash(F.when(p["op"] != _DELETE, p["after"])).alias("after"),
         ),
     )
 
@@ -198,7 +200,7 @@ def _fold() -> Column:
         (F.size("before_them") > 0).alias("known"),
         last["after"].alias("state"),
         _contents().alias("c"),
-        # What changes that are there, or count, began with and left: a hot key has many, and each new one is held against all.
+        # What changes that are there, or count, began with and left: each new one is held against all.
         F.transform("before_them", lambda q: F.coalesce(q["before"], F.lit(_NO_IMAGE))).alias("befores"),
         F.transform("before_them", lambda q: F.coalesce(q["after"], F.lit(_NO_IMAGE))).alias("afters"),
     )
@@ -207,7 +209,9 @@ def _fold() -> Column:
         piece = F.get(s["c"], i)
         gone = piece["op"] == _DELETE
         # As `_same` has it.
-        repeated = F.when(gone, F.array_contains(s["befores"], F.coalesce(piece["before"], F.lit(_NO_IMAGE)))).otherwise(
+        repeated = F.when(
+            gone, F.array_contains(s["befores"], F.coalesce(piece["before"], F.lit(_NO_IMAGE)))
+        ).otherwise(
             piece["after"].isNotNull() & F.array_contains(s["afters"], F.coalesce(piece["after"], F.lit(_NO_IMAGE)))
         )
         keep = ~repeated | (s["known"] & piece["before"].eqNullSafe(s["state"]))

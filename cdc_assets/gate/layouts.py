@@ -117,7 +117,9 @@ def layout_rows(protocol: Protocol, known: Known, groups: Sequence[Group]) -> li
             "database": database,
             "table": table,
             "layout_id": layout_id,
-            "layout": known.schemas[layout_id].layout if layout_id in known.schemas else protocol.layout_of(of[0].sample),
+            "layout": known.schemas[layout_id].layout
+            if layout_id in known.schemas
+            else protocol.layout_of(of[0].sample),
             "key_columns": _key_columns(known, layout_id, of),
             "commit_ts": min(g.first for g in of),
             "last_ts": max(g.last for g in of),

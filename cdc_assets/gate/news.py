@@ -81,9 +81,11 @@ def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
         through=decoded.batch,
         row_files=of(Kind.ROW),
         ddl=_statements(lake, of(Kind.DDL), cursor),
-        watermarks=_watermarks(lake, [f for f in new if f.partition["kind"] == Kind.WATERMARK], cursor) if promised else {},
+        watermarks=_watermarks(lake, [f for f in new if f.partition["kind"] == Kind.WATERMARK], cursor)
+        if promised
+        else {},
         marked=any(f.partition["kind"] == Kind.TRANSACTION for f in new),
-        newest=max((int(f.high["record_timestamp"].timestamp() * 1000) for f in new), default=0),
+        newest=max((round(f.high["record_timestamp"].timestamp() * 1000) for f in new), default=0),
     )
 
 
@@ -91,7 +93,8 @@ def _statements(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -
     """The statements of later batches, and those at or above what was released of any topic or table."""
     lowest = min([*cursor.watermarks.values(), *(h.since for h in cursor.holds)], default=0)
     wanted = [f for f in files if f.high["batch"] > cursor.batch or f.high["commit_ts"] >= lowest]
-    return lake.change_events.fetch(wanted, *_DDL).to_pylist()
+    statements: list[dict[str, Any]] = lake.change_events.fetch(wanted, *_DDL).to_pylist()
+    return statements
 
 
 def _watermarks(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> PartitionWatermarks:

@@ -15,7 +15,7 @@ from cdc_assets.expressions import once
 from cdc_assets.gate.changes import STATE
 from cdc_assets.tables.change_events import Op
 
-BY = ()
+BY: tuple[str, ...] = ()
 _KEY = ["database", "table", "key", "copy"]
 _ORDER = ["record_timestamp", "topic", "partition", "offset", "index", "piece"]
 

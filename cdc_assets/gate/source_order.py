@@ -27,10 +27,9 @@ class SourceOrderGate(Gate):
     """The window is what is new."""
 
     keeps_before = True
-    by = ("commit_ts",)
 
-    def __init__(self, news: News, seen: PartitionWatermarks) -> None:
-        self.news, self._seen = news, seen
+    def __init__(self, news: News, seen: PartitionWatermarks, by: tuple[str, ...]) -> None:
+        self.news, self._seen, self.by = news, seen, by
 
     def files(self, held: Held) -> list[DataFile]:  # noqa: ARG002
         """The new ones."""
@@ -78,8 +77,8 @@ class SourceOrderGate(Gate):
 class TransactionGate(SourceOrderGate):
     """As `SourceOrderGate`, but whole transactions only: the rest is pending."""
 
-    def __init__(self, news: News, seen: PartitionWatermarks, held: HeldBack) -> None:
-        super().__init__(news, seen)
+    def __init__(self, news: News, seen: PartitionWatermarks, by: tuple[str, ...], held: HeldBack) -> None:
+        super().__init__(news, seen, by)
         self._before, self._held = news.cursor.transactions, held
 
     def files(self, held: Held) -> list[DataFile]:  # noqa: ARG002
@@ -168,4 +167,3 @@ def alone(events: DataFrame) -> DataFrame:
         F.lit(1).alias("events"),
         F.lit(0).cast("bigint").alias("repeats"),
     )
-

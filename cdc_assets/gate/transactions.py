@@ -93,7 +93,9 @@ def _bounds(
         F.min("offset").alias("offset"), F.min("commit_ts").alias("ts"), F.min("batch").alias("batch")
     )
     held_rows = by_partition.collect()
-    marked = behind.where("at IS NOT NULL").groupBy("marked").agg(F.min("at").alias("at"), F.min("batch").alias("batch"))
+    marked = (
+        behind.where("at IS NOT NULL").groupBy("marked").agg(F.min("at").alias("at"), F.min("batch").alias("batch"))
+    )
     held_marks = marked.collect()
     bounds: Bounds = {}
     for r in held_rows:

@@ -54,7 +54,7 @@ class WatermarkGate(Gate):
     def part(self, before: Held, after: Held) -> Column:
         """By commit_ts."""
         commit_ts, new = F.col("commit_ts"), F.col("batch") > self.news.cursor.batch
-        start, end = _bound(self.news.cursor.watermarks, before), _bound(self.marks, after)
+        start, end = bound(self.news.cursor.watermarks, before), bound(self.marks, after)
         past = F.when(new, str(Part.LATE)).otherwise(str(Part.SETTLED))
         return (
             F.when(F.col("batch") <= self.ungated, str(Part.SETTLED))
@@ -92,7 +92,7 @@ class WatermarkGate(Gate):
         }
 
 
-def _bound(marks: Watermarks, held: Held) -> Column:
+def bound(marks: Watermarks, held: Held) -> Column:
     """The commit_ts below which an event's table is released: its topic's watermark, or where it is held. BIGINT."""
     nothing = F.lit(0).cast("bigint")
     mark = functools.reduce(

@@ -60,15 +60,15 @@ class ReleaseReport:
 class Release:
     """Advances the watermarks, and releases what lies below them.
 
-    The window is [previous watermark, watermark) by commit_ts over change_events; what is above stays there, pending. So does
-    what a table has from the position on at which it is held; that table's window ends there, and begins there in the run
-    that finds the reason gone.
+    The window is [previous watermark, watermark) by commit_ts over change_events; what is above stays there, pending. So
+    does what a table has from the position on at which it is held; that table's window ends there, and begins there in the
+    run that finds the reason gone.
     """
 
     name = "released_changes"
 
-    def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are events that the gate has not looked at, or a hold's reason may have gone."""
+    def due(self, lake: Lakehouse, feed: Feed) -> bool:  # noqa: ARG002 -- every stage has the same signature
+        """Whether there are events that the gate has not looked at."""
         cursor, decoded = _cursor(lake), lake.change_events.cursor()
         return decoded is not None and decoded.batch > cursor.batch
 
@@ -120,7 +120,7 @@ class _Run:
         rows = sum(f.rows for f in self.files)
         self.small = rows <= SMALL
         self.spark: SparkSession = session_for(lake.spark, rows)
-        found = lake.change_events.scan(self.spark, self.files)
+        found = self._normal(lake.change_events.scan(self.spark, self.files))
         self.events = gathered(found) if self.small else found
 
     def report(self) -> ReleaseReport:
@@ -130,9 +130,9 @@ class _Run:
         holds = [h for h in self.cursor.holds if (h.database, h.table) in self.kept]
         holds = _grown(holds, groups)
         if known.missing:
-            after = {**self.kept, **known.missing}
-            groups = self._groups(after)
-            holds += self._new_holds(known, after)
+            ends = {**self.kept, **known.missing}
+            groups = self._groups(ends)
+            holds += self._new_holds(known, ends)
         after = held_tables(holds)
         window = [g for g in groups if g.part == Part.INSIDE and g.taken]
         facts = Facts(
@@ -147,7 +147,8 @@ class _Run:
         """Count the row events: what the window holds, what is behind it, what came too late."""
         if not self.files:
             return []
-        columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed"]
+        columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed", "reached"]
+        reached = self.gate.part({}, {}).isin(str(Part.INSIDE), str(Part.LATE)) if self.kept else F.lit(False)
         told = self.events.select(
             self.gate.part(self.before, after).alias("part"),
             taken_tables(self.feed).alias("taken"),
@@ -157,6 +158,7 @@ class _Run:
             "layout_id",
             F.col("key").isNull().alias("unkeyed"),
             F.col("source").isNotNull().alias("placed"),
+            reached.alias("reached"),
             "commit_ts",
             "batch",
             "key_before",
@@ -185,8 +187,9 @@ class _Run:
             "offset",
             F.unix_millis("record_timestamp").alias("record_ms"),
         )
+        without = self.gate.part(self.before, {}) == str(Part.INSIDE)
         rows = (
-            self.events.where(self.gate.part(self.before, after) == str(Part.PENDING))
+            self.events.where((self.gate.part(self.before, after) == str(Part.PENDING)) & without)
             .groupBy("database", "table")
             .agg(
                 F.count("*").alias("events"),
@@ -211,11 +214,11 @@ class _Run:
             and (s["table"] is None or self.feed.takes(s["database"], s["table"]))
         ]
         out, late = self._changes(window, facts, known, after)
-        late_total = _count(groups, Part.LATE)
-        if late_total:
-            late = self._late(late_total, known)
+        too_late = [g for g in groups if g.part == Part.LATE]
+        if too_late:
+            late = self._late(too_late)
         more = [row | {"release": number} for row in (*_once(statements), *layout_rows(self.protocol, known, window))]
-        in_window = sum(g.count for g in window) - (0 if late_total else late.unseen + late.repeated)
+        in_window = sum(g.count for g in window) - (0 if too_late else late.unseen + late.repeated)
         excluded = sum(g.count for g in groups if g.part == Part.INSIDE and not g.taken)
         inside_before = sum(g.count for g in groups if g.part == Part.INSIDE and not g.new)
         pending_new = sum(g.count for g in groups if g.part == Part.PENDING and g.new)
@@ -234,6 +237,7 @@ class _Run:
             highest=max(self.cursor.highest, self.news.highest),
             newest=max(self.cursor.newest, self.news.newest),
             totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
+            trimmed=self.cursor.trimmed,
             **self.gate.state(facts),
         )
         table = self.lake.released_changes
@@ -259,7 +263,9 @@ class _Run:
             tables=len(facts.tables),
             watermarks=advanced.watermarks,
             watermarks_before=self.cursor.watermarks,
-            partition_watermarks=advanced.partition_watermarks if has_watermarks(self.feed, advanced.partition_watermarks) else {},
+            partition_watermarks=advanced.partition_watermarks
+            if has_watermarks(self.feed, advanced.partition_watermarks)
+            else {},
             late_sample=late.sample,
             holds=holds,
             newest=advanced.newest,
@@ -274,13 +280,14 @@ class _Run:
         """Row events with `key` and `key_before` wherever their table is known to have a key."""
         if not unkeyed:
             return rows
-        keyed = with_keys(with_known_keys(rows, known))
-        normal = [self.protocol.normal_key(F.col(c), F.col("layout")).alias(c) for c in ("key", "key_before")]
-        return keyed.withColumns(dict(zip(("key", "key_before"), normal, strict=True)))
+        return self._normal(with_keys(with_known_keys(rows, known)))
 
-    def _changes(
-        self, window: list[Group], facts: Facts, known: Known, after: Held
-    ) -> tuple[DataFrame | None, Late]:
+    def _normal(self, rows: DataFrame) -> DataFrame:
+        """Row events with their keys in the form in which they are compared."""
+        normal = {c: self.protocol.normal_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
+        return rows.withColumns(normal)
+
+    def _changes(self, window: list[Group], facts: Facts, known: Known, after: Held) -> tuple[DataFrame | None, Late]:
         """The changes in the window, None where it is empty. Out: columns of released_changes; `kind` is row."""
         if not window:
             return None, NO_LATE
@@ -306,12 +313,11 @@ class _Run:
         changes, late = self.gate.changes(together, self._released, facts)
         return self.gate.alone(single).unionByName(changes, allowMissingColumns=True), late
 
-    def _late(self, count: int, known: Known) -> Late:
+    def _late(self, groups: list[Group]) -> Late:
         """What came after its time: of a table that has been released past it."""
         rows = self.events.where(self.gate.part(self.before, {}) == str(Part.LATE))
-        keyed = self._keyed(rows, known, unkeyed=True)
-        found = late_events(keyed, self._released(0))
-        return Late(repeated=count - found.unseen, unseen=found.unseen, sample=found.sample)
+        known = known_layouts(self.lake, self.protocol, groups)
+        return late_events(self._keyed(rows, known, unkeyed=True), self._released(min(g.first for g in groups)))
 
     def _released(self, lowest: int) -> DataFrame:
         """The row changes released before, at or above a commit_ts."""
@@ -338,10 +344,6 @@ class _Run:
         return min([g.batch for g in seen] + [self.cursor.oldest_pending or 1] * (unseen > 0))
 
 
-def _count(groups: list[Group], part: Part) -> int:
-    return sum(g.count for g in groups if g.part == part)
-
-
 def _different(groups: list[Group]) -> bool:
     keys = [key for g in groups for key in g.keys]
     return len(set(keys)) == len(keys)
@@ -355,10 +357,11 @@ def _by_table(groups: list[Group]) -> dict[tuple[str, str], int]:
 
 
 def _grown(holds: list[Hold], groups: list[Group]) -> list[Hold]:
-    """The holds that go on, with the new events of their tables."""
-    new = _by_table([g for g in groups if g.part == Part.PENDING and g.new])
+    """The holds that go on, with what else has come to them of their tables."""
+    new = _by_table([g for g in groups if g.part == Part.PENDING and g.reached])
     return [
-        Hold(h.database, h.table, h.since, h.reason, h.events + new.get((h.database, h.table), 0), h.first) for h in holds
+        Hold(h.database, h.table, h.since, h.reason, h.events + new.get((h.database, h.table), 0), h.first)
+        for h in holds
     ]
 
 

@@ -137,6 +137,15 @@ def test_chop(whole: tuple[Chain, int, int], spark: SparkSession, tmp_path: Path
     assert (repeated, unseen) == (REPEATS, 0)
 
 
+def test_a_clock_that_lags_in_a_run_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """No two have the same key and time, and yet the key's changes must be looked at together."""
+    chain = Chain(spark, tmp_path, protocol="debezium")
+    read = change("r", 6, None, "a", read_source(50, milliseconds=700))
+    chain.add([read, change("u", 6, "a", "b", source(60, seconds=0), offset=1)])
+    chain.run()
+    assert [(v["v"], v["_cdc_is_current"]) for v in chain.versions("customers", "inventory")][-1] == ("b", True)
+
+
 def test_one_instant_in_two_texts_is_one_key(spark: SparkSession, tmp_path: Path) -> None:
     """3.5 writes the fraction of a TIMESTAMP(6) as it is in a snapshot, and padded from the binlog on."""
     fields = [

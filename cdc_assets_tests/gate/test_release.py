@@ -1,5 +1,6 @@
 """The gate's promises, on change events put straight into their table: no decoding is at stake here."""
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets import table_schemas
-from cdc_assets.gate.release import ReleaseReport, release
-from cdc_assets.lakehouse import Lakehouse
-from cdc_assets.protocols.events import SCHEMA
-from cdc_assets_tests.support import make_feed, rows_of
+from cdc_assets.stages import RELEASE
+from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.raw_records import Offsets, RawCursor
+from cdc_assets_tests.support import delta_versions, make_feed, rows_of
 
 Event = dict[str, Any]
+SCHEMA = CHANGE_EVENTS.columns
 
 
 class Gate:
@@ -21,11 +24,10 @@ class Gate:
 
     def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
         self.feed = make_feed(folder, **settings)
-        self.lake = Lakehouse(spark, str(folder / "lake"), "f")
-        self.lake.change_events.create(SCHEMA)
-        self.lake.table_schemas.create(table_schemas.SCHEMA)
+        self.lake = Lakehouse(lambda: spark, str(folder / "lake"), "f")
         self.batch = 0
         self.offset = 0
+        self.offsets: Offsets = {}
 
     def event(self, commit_ts: int, **more: Any) -> Event:
         self.offset += 1
@@ -36,6 +38,7 @@ class Gate:
                 "partition": 0,
                 "offset": self.offset,
                 "index": 0,
+                "record_timestamp": dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
                 "commit_ts": commit_ts,
             }
             | more
@@ -49,6 +52,7 @@ class Gate:
             "database": "shop",
             "table": "orders",
             "key_columns": ["id"],
+            "key": json.dumps([str(key)]),
             "after": image,
         }
         return self.event(commit_ts, **(row | more))
@@ -66,15 +70,20 @@ class Gate:
             self.batch += 1
             rows = [tuple((e | {"batch": self.batch})[c] for c in SCHEMA.names) for e in events]
             frame = self.lake.spark.createDataFrame(rows, SCHEMA)
-            self.lake.change_events.append(frame, {"sequence": self.batch, "batch": self.batch, "records": self.offset})
-        return release(self.lake, self.feed)
+            for e in events:
+                self.offsets.setdefault(e["topic"], {})[str(e["partition"])] = [0, e["offset"]]
+            raw = self.lake.raw_records
+            raw.commit(raw.stage_rows([]), RawCursor(sequence=self.batch, offsets=self.offsets))
+            self.lake.change_events.append(frame, EventsCursor(sequence=self.batch, batch=self.batch))
+        return RELEASE.run(self.lake, self.feed)
 
     def released(self) -> list[tuple[int, str | None]]:
         """(commit_ts, key) of what has been released, in order."""
-        found = [
-            (r["commit_ts"], r["key"] and json.loads(r["key"])[0]) for r in rows_of(self.lake.released_changes.read())
-        ]
+        found = [(r["commit_ts"], r["key"] and json.loads(r["key"])[0]) for r in self.changes()]
         return sorted(found, key=str)
+
+    def changes(self) -> list[Event]:
+        return rows_of(self.lake.released_changes.read(self.lake.spark))
 
 
 @pytest.fixture
@@ -185,7 +194,7 @@ def test_tables_that_the_feed_leaves_out(spark: SparkSession, folder: Path) -> N
     report = gate.run(*rows, gate.ddl(9, "ALTER TABLE `tmp_1` ADD `x` INT", table="tmp_1"), gate.mark(20))
     kept = {name for name, takes in names.items() if takes}
     assert (report.rows, report.released, report.excluded) == (len(names), len(kept), len(names) - len(kept))
-    assert {(r["database"], r["table"]) for r in rows_of(gate.lake.released_changes.read())} == kept
+    assert {(r["database"], r["table"]) for r in gate.changes()} == kept
     assert report.rows == report.released + report.duplicate + report.excluded + report.pending
     assert report.ddl == 0
     assert all(gate.feed.takes(*name) == takes for name, takes in names.items())
@@ -205,19 +214,19 @@ def test_a_ddl_is_released_once(spark: SparkSession, folder: Path) -> None:
         gate.mark(15, partition=1),
     )
     assert (report.ddl, report.rows, report.released, report.pending) == (2, 0, 0, 0)
-    found = rows_of(gate.lake.released_changes.read())
+    found = gate.changes()
     shown = {(r["commit_ts"], r["ddl_statement"], r["partition"], r["offset"], r["kind"]) for r in found}
     assert shown == {(10, one, 0, 1, "ddl"), (10, other, 0, 4, "ddl")}
     report = gate.run(gate.ddl(10, one), gate.mark(30), gate.mark(30, partition=1))
     assert report.ddl == 1
-    assert len(rows_of(gate.lake.released_changes.read())) == 3
+    assert len(gate.changes()) == 3
 
 
 def test_without_new_events_there_is_nothing_to_do(spark: SparkSession, folder: Path) -> None:
     gate = Gate(spark, folder)
     first = gate.run(gate.row(10, 1), gate.row(30, 2), gate.mark(20))
-    version = gate.lake.released_changes.delta().history(1).collect()[0]["version"]
+    version = delta_versions(gate.lake)["released_changes/f"]
     again = gate.run()
     assert (first.release, again.release) == (1, None)
     assert (again.pending, again.watermarks, again.rows) == (1, {"t": 20}, 0)
-    assert gate.lake.released_changes.delta().history(1).collect()[0]["version"] == version
+    assert delta_versions(gate.lake)["released_changes/f"] == version

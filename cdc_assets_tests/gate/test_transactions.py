@@ -8,13 +8,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.conservation import events_placed
 from cdc_assets.gate.transactions import bounds_of, held_back
-from cdc_assets.protocols.debezium import decode
-from cdc_assets.sources.ingest import SCHEMA
-from cdc_assets_tests.laws.test_dialects import settled
+from cdc_assets.protocols import protocol_of
+from cdc_assets.session import session_for
+from cdc_assets.tables.lakehouse import history_tables
+from cdc_assets.tables.raw_records import RAW_RECORDS
+from cdc_assets_tests.laws.conservation import balanced, settled
 from cdc_assets_tests.protocols.debezium_encoder import change, marker, read_source, source
-from cdc_assets_tests.support import Chain, Record, bytes_of, history_names, make_feed
+from cdc_assets_tests.support import Chain, Record, bytes_of, make_feed
 
 State = dict[str, dict[int, str]]
 
@@ -80,7 +81,7 @@ WHOLE = [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 4]
 
 def state(chain: Chain) -> State:
     found: State = {}
-    for database, table in history_names(chain.lake):
+    for database, table in history_tables(chain.lake.root, chain.lake.feed):
         current: Iterable[dict[str, Any]] = (v for v in chain.history(table, database) if v["_cdc_is_current"])
         found[table] = {v["id"]: v["v"] for v in current}
     return found
@@ -89,13 +90,15 @@ def state(chain: Chain) -> State:
 def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     """Whatever has come, what is held back is what belongs to transactions that are not whole, or to later ones."""
     records = stream()
-    raw = [(r["topic"], 0, r["offset"], None, n, bytes_of(r, "key"), bytes_of(r), []) for n, r in enumerate(records)]
-    feed = make_feed(tmp_path, protocol="debezium")
-    events = decode(spark.createDataFrame(raw, SCHEMA), feed).persist()
+    raw = [
+        (r["topic"], 0, r["offset"], None, n, bytes_of(r, "key"), bytes_of(r), [], None) for n, r in enumerate(records)
+    ]
+    feed, few = make_feed(tmp_path, protocol="debezium"), session_for(spark, len(records))
+    events = protocol_of(feed).decode(few.createDataFrame(raw, RAW_RECORDS.columns), feed).coalesce(1).persist()
     number = F.substring("transaction.id", 2, 1).cast("int")
     for last, whole in enumerate(WHOLE):
         come = events.where(F.col("batch") <= last)
-        bounds, _ = bounds_of(come, come, set())
+        bounds = bounds_of(come, lambda same=come: same, set()).bounds
         rows = come.where("kind = 'row'").select(
             F.coalesce(number, F.lit(0)).alias("t"), held_back(bounds).alias("held")
         )
@@ -118,7 +121,7 @@ def test_what_was_compacted_away_is_not_waited_for(spark: SparkSession, tmp_path
     report = chain.run().release
     assert report.pending == 0
     assert state(chain) == STATES[-1]
-    settled(chain)
+    settled(chain.lake)
 
 
 def test_what_may_still_come_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
@@ -148,7 +151,7 @@ def test_what_is_held_back_is_released_by_a_later_run(spark: SparkSession, tmp_p
         chain.add(records[start:end])
         report = chain.run().release
         assert state(chain) == STATES[WHOLE[end - 1]]
-        assert events_placed(report).passed, events_placed(report).description
+        balanced(report)
         repeats += report.late_repeated + report.duplicate
     assert (report.pending, repeats) == (0, 1)
-    settled(chain)
+    settled(chain.lake)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.gate.watermarks import PartitionWatermarks, advance, merge, topic_watermarks, windows
+from cdc_assets.gate.watermarks import advance, merge, topic_watermarks
+from cdc_assets.tables.released_changes import PartitionWatermarks
 
 pytestmark = pytest.mark.fast
 
@@ -62,20 +63,6 @@ def test_topic_watermarks(
 )
 def test_advance(released: dict[str, int], complete: dict[str, int], expected: dict[str, int]) -> None:
     assert advance(released, complete) == expected
-
-
-@pytest.mark.parametrize(
-    ("previous", "marks", "expected"),
-    [
-        ({}, {"t": 5}, {(0, 5): ["t"]}),
-        ({"t": 5}, {"t": 5}, {}),
-        ({"t": 5}, {"t": 9, "u": 9}, {(5, 9): ["t"], (0, 9): ["u"]}),
-        ({}, {"u": 9, "t": 9}, {(0, 9): ["t", "u"]}),
-        ({}, {}, {}),
-    ],
-)
-def test_windows(previous: dict[str, int], marks: dict[str, int], expected: dict[tuple[int, int], list[str]]) -> None:
-    assert windows(previous, marks) == expected
 
 
 MARKS = st.lists(st.tuples(st.sampled_from("tu"), st.sampled_from("012"), st.none() | st.integers(1, 50)), max_size=20)

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from cdc_assets.protocols.canal_json import decode
-from cdc_assets.sources.ingest import SCHEMA as RAW
+from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.support import Chain, Stream, dml, make_feed, rows_of, tso
 
 # From the specification "TiCDC Canal-JSON Protocol".
@@ -44,9 +44,11 @@ NOTHING = {
     "database": None,
     "table": None,
     "key_columns": None,
+    "key": None,
+    "key_before": None,
     "before": None,
     "after": None,
-    "mysql_types": None,
+    "layout": None,
     "wire_types": None,
     "table_schemas": None,
     "transaction": None,
@@ -67,8 +69,10 @@ SPEC_EVENT = NOTHING | {
     "database": "test",
     "table": "tp_int",
     "key_columns": ["id"],
+    "key": '["2"]',
     "source_ms": 1639633141221,
-    **dict(zip(("jdbc_types", "mysql_types"), json.loads("{" + SPEC_TYPES + "}").values(), strict=True)),
+    "jdbc_types": json.loads("{" + SPEC_TYPES + "}")["sqlType"],
+    "layout": {"key": ["id"], "types": json.loads("{" + SPEC_TYPES + "}")["mysqlType"]},
 }
 ROW, NEW_ROW = json.loads(SPEC_ROW), json.loads(SPEC_NEW_ROW)
 
@@ -122,11 +126,12 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
 
 def decoded(spark: SparkSession, folder: Path, values: list[bytes]) -> list[list[dict[str, Any]]]:
     """The events of each value; row images and types as objects."""
-    rows = [("t", 3, n, None, 7, None, bytearray(v), None) for n, v in enumerate(values)]
-    raw = spark.createDataFrame(rows, StructType([StructField(f.name, f.dataType) for f in RAW]))
+    rows = [("t", 3, n, None, 7, None, bytearray(v), None, None) for n, v in enumerate(values)]
+    raw = spark.createDataFrame(rows, StructType([StructField(f.name, f.dataType) for f in RAW_RECORDS.columns]))
+    feed = make_feed(folder)
     events: list[list[dict[str, Any]]] = [[] for _ in values]
-    for event in sorted(rows_of(decode(raw, make_feed(folder))), key=lambda e: (e["offset"], e["index"])):
-        for column in ("before", "after", "mysql_types", "jdbc_types"):
+    for event in sorted(rows_of(CanalJson().decode(raw, feed)), key=lambda e: (e["offset"], e["index"])):
+        for column in ("before", "after", "layout", "jdbc_types"):
             event[column] = event[column] and json.loads(event[column])
         events[event["offset"]].append(event)
     return events
@@ -134,9 +139,13 @@ def decoded(spark: SparkSession, folder: Path, values: list[bytes]) -> list[list
 
 def test_the_specifications_examples(spark: SparkSession, tmp_path: Path) -> None:
     found = decoded(spark, tmp_path, [message.encode() for message, _ in SPEC.values()])
-    for n, (name, (_, expected)) in enumerate(SPEC.items()):
+    numbers: dict[str, set[int | None]] = {}
+    for n, (name, (message, expected)) in enumerate(SPEC.items()):
         place = {"topic": "t", "partition": 3, "offset": n, "batch": 7, "record_timestamp": None}
-        assert found[n] == [expected | place], name
+        numbers.setdefault(expected["kind"], set()).add(found[n][0].pop("layout_id"))
+        assert found[n] == [expected | place | {"record_bytes": len(message.encode())}], name
+    assert {kind: len(ids) for kind, ids in numbers.items()} == {"ddl": 1, "row": 1, "watermark": 1}
+    assert numbers["ddl"] == numbers["watermark"] == {None} != numbers["row"]
 
 
 def test_a_message_of_several_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.quarantine import MESSAGES, Reason
+from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets_tests.laws.conservation import Counts, conserved
 from cdc_assets_tests.support import Chain, Reports, Rows, Stream, bytes_of, dml, rows_of, tso, watermark
 
@@ -160,7 +160,7 @@ class Bad:
         stream.watermark(tso(1000))
         self.chain.add(stream.records)
         self.reports: Reports = self.chain.run()
-        self.quarantined = {(q["partition"], q["offset"]): q for q in rows_of(self.chain.lake.quarantine.read())}
+        self.quarantined = {(q["partition"], q["offset"]): q for q in rows_of(self.chain.lake.quarantine.read(spark))}
         self.counts: Counts = conserved(self.chain.lake, self.chain.feed)
 
 
@@ -183,7 +183,8 @@ def test_bad_record_is_in_quarantine(name: str, bad: Bad) -> None:
 @pytest.mark.parametrize("name", DEEP)
 def test_deep_nesting_is_an_event_or_in_quarantine(name: str, bad: Bad) -> None:
     place = bad.places[name]
-    events = bad.chain.lake.change_events.read().where(f"partition = {place[0]} AND offset = {place[1]}").collect()
+    found = bad.chain.lake.change_events.read(bad.chain.lake.spark)
+    events = found.where(f"partition = {place[0]} AND offset = {place[1]}").collect()
     assert [e["kind"] for e in events] == ["undecodable" if place in bad.quarantined else "row"]
     if place in bad.quarantined:
         assert bad.quarantined[place]["value"] == bad.values[name]
@@ -200,7 +201,7 @@ def test_neighbours_are_unharmed(bad: Bad) -> None:
 
 def test_every_record_is_accounted_for(bad: Bad) -> None:
     assert bad.counts.records == 2 * (len(BAD) + len(DEEP)) + 3
-    assert bad.counts.undecodable == len(bad.quarantined) == bad.reports.decode.quarantined
+    assert bad.counts.undecodable == len(bad.quarantined) == bad.reports.decode.in_quarantine
     assert bad.counts.late == bad.counts.pending == bad.counts.excluded == 0
     assert bad.reports.decode.events == {
         "row": bad.counts.rows,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.protocols.debezium import decode
-from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets.protocols.debezium import Debezium
+from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.protocols.debezium_encoder import (
     FIELDS,
     MS,
@@ -32,8 +32,9 @@ def decoded(
     spark: SparkSession, folder: Path, *records: tuple[bytes | None, bytes | None, Headers]
 ) -> list[dict[str, Any]]:
     """The events of records, which have the offsets 0, 1, ... of one partition."""
-    rows = [("t", 0, n, None, 1, key, value, headers) for n, (key, value, headers) in enumerate(records)]
-    events = decode(spark.createDataFrame(rows, SCHEMA), make_feed(folder, protocol="debezium"))
+    rows = [("t", 0, n, None, 1, key, value, headers, None) for n, (key, value, headers) in enumerate(records)]
+    raw = spark.createDataFrame(rows, RAW_RECORDS.columns)
+    events = Debezium().decode(raw, make_feed(folder, protocol="debezium"))
     return sorted((r.asDict(recursive=True) for r in events.collect()), key=lambda e: e["offset"])
 
 
@@ -89,8 +90,8 @@ def test_the_documents_examples(spark: SparkSession, tmp_path: Path) -> None:
     assert updated["source"] == {
         "server_id": 223344, "file": "mysql-bin.000003", "position": 484, "row": 0, "gtid": None,
     }  # fmt: skip
-    assert [f["field"] for f in json.loads(updated["mysql_types"])] == list(ROW)
-    assert json.loads(created["mysql_types"]) == list(ROW)
+    assert [f["field"] for f in json.loads(updated["layout"])] == list(ROW)
+    assert json.loads(created["layout"]) == list(ROW)
 
 
 def _row(op: str = "c", **more: Any) -> dict[str, Any]:
@@ -178,7 +179,7 @@ def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> 
     )
     assert (moved["key_changed_to"], moved["key_changed_from"]) == ('{"id":7}', None)
     assert (entered["key_changed_to"], entered["key_changed_from"]) == (None, '{"id":5}')
-    assert json.loads(entered["mysql_types"]) == FIELDS
+    assert json.loads(entered["layout"]) == FIELDS
     assert keyless["key_columns"] == []
     assert composite["key_columns"] == ["z", "a"]
     assert called_payload["key_columns"] == ["payload"]

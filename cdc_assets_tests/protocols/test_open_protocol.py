@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Feed
-from cdc_assets.history.columns import wire_types
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag
-from cdc_assets.protocols.open_protocol import decode
+from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.payload import packed, unpack
-from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.protocols.open_encoder import (
     BINARY,
     HANDLE_KEY,
@@ -37,6 +35,7 @@ from cdc_assets_tests.protocols.open_encoder import (
 from cdc_assets_tests.support import Chain, make_feed, record
 
 Raw = tuple[bytes | None, bytes | None]
+PROTOCOL = OpenProtocol()
 INSERT = {"u": {"id": key_column(1), "val": column(15, "aa")}}
 
 
@@ -47,13 +46,13 @@ def feed(tmp_path: Path) -> Feed:
 
 def decoded(spark: SparkSession, feed: Feed, *records: Raw) -> list[dict[str, Any]]:
     """The events of records, which have the offsets 0, 1, ... of one partition."""
-    rows = [("t", 0, offset, None, 1, key, value, []) for offset, (key, value) in enumerate(records)]
-    events = decode(spark.createDataFrame(rows, SCHEMA), feed)
+    rows = [("t", 0, offset, None, 1, key, value, [], None) for offset, (key, value) in enumerate(records)]
+    events = PROTOCOL.decode(spark.createDataFrame(rows, RAW_RECORDS.columns), feed)
     return sorted((r.asDict() for r in events.collect()), key=lambda e: (e["offset"], e["index"]))
 
 
-def reasons(events: Iterable[dict[str, Any]]) -> list[str | None]:
-    return [e["reason"] for e in events]
+def types_of(layout: str) -> dict[str, Any]:
+    return {c.name: c.said for c in PROTOCOL.columns(layout)}
 
 
 # --- the document's own log: (partition, key, value) of its 14 lines
@@ -101,8 +100,8 @@ def test_the_documents_log(spark: SparkSession, feed: Feed) -> None:
         ("insert", None, '{"id":4,"val":"ZWU="}'),
     ]
     assert {(e["database"], e["table"], tuple(e["key_columns"])) for e in rows} == {("test", "t1", ("id",))}
-    (types,) = {e["mysql_types"] for e in rows if e["op"] == "insert"}
-    assert wire_types([(1, types, None)]) == {"id": "int", "val": "varchar"}
+    (types,) = {e["layout"] for e in rows if e["op"] == "insert"}
+    assert types_of(types) == {"id": "int", "val": "varchar"}
     assert {e["source_ms"] for e in rows} == {415508878783938562 >> 18, 415508881418485761 >> 18}
 
 
@@ -195,9 +194,9 @@ def test_types_by_code_and_flags(spark: SparkSession, feed: Feed) -> None:
     for flags, wanted in ((0, plain), (BINARY, binary), (128, unsigned)):
         columns = {f"c{code}": column(code, None, flags) for code in plain}
         (event,) = decoded(spark, feed, message((row_key(1), {"u": columns})))
-        assert json.loads(event["mysql_types"]) == {f"c{code}": {"t": code, "f": flags} for code in plain}
+        assert json.loads(event["layout"]) == {f"c{code}": {"t": code, "f": flags} for code in plain}
         texts = {f"c{code}": text for code, text in wanted.items() if text is not None}
-        assert wire_types([(1, event["mysql_types"], None)]) == texts
+        assert types_of(event["layout"]) == texts
 
 
 # --- framing
@@ -421,12 +420,13 @@ def test_compressed_values(compress: Any, spark: SparkSession, tmp_path: Path) -
     assert [(v["id"], v["val"]) for v in chain.versions("t1", "test")] == list(enumerate(texts))
 
 
-def test_what_is_not_compressed_is_not_touched(spark: SparkSession) -> None:
+def test_what_is_not_compressed_is_not_touched(spark: SparkSession, feed: Feed) -> None:
+    envelope = PROTOCOL.envelope(feed)
     plain = [message(GOOD)[1], message(resolved(1))[1], b"", None, b"\0" * 9, frame(b"{")]
     frame_ = spark.createDataFrame([(v,) for v in plain], "value BINARY")
-    assert [r[0] for r in frame_.select(packed(frame_["value"], "open-protocol")).collect()] == [
+    assert [r[0] for r in frame_.select(packed(frame_["value"], envelope)).collect()] == [
         False, False, False, False, True, False,
     ]  # fmt: skip
-    assert sorted(bytes(r[0]) for r in unpack(frame_.dropna(), "open-protocol").collect()) == sorted(
+    assert sorted(bytes(r[0]) for r in unpack(frame_.dropna(), envelope).collect()) == sorted(
         p for p in plain if p is not None
     )

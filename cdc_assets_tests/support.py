@@ -52,6 +52,11 @@ def users_environment(home: Path, **more: str) -> dict[str, str]:
     return inherited | mine | SHORT_LIVED | more
 
 
+def no_java(home: Path) -> dict[str, str]:
+    """What to add to a user's environment so that no JVM can start, and no jar be found or fetched."""
+    return {"JAVA_HOME": str(home / "no_java"), "CDC_JARS": str(home / "no_jars")}
+
+
 def tso(milliseconds: int, logical: int = 0) -> int:
     """A TSO: `milliseconds` after an instant in 2023, and a logical part."""
     return (1_700_000_000_000 + milliseconds) << 18 | logical

@@ -1,6 +1,7 @@
 """The Dagster graph, loaded from the real definitions: what stands in it, and what each job takes of it."""
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from dagster import AssetCheckKey, AssetKey, DefaultScheduleStatus, DefaultSenso
 from pyspark import SparkContext
 
 from cdc_assets.feeds import FeedsError
+from cdc_assets_tests.support import no_java, users_environment
 
 TWO_FEEDS = """
 feeds:
@@ -65,9 +67,19 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     return fresh
 
 
+PARENTS: dict[str, set[str]] = {
+    "raw_records": set(),
+    "change_events": {"raw_records"},
+    "table_schemas": {"change_events"},
+    "type_observations": {"change_events", "table_schemas"},
+    "released_changes": {"change_events", "table_schemas", "type_observations"},
+    "history": {"released_changes", "table_schemas"},
+    "quarantine": {"raw_records", "released_changes", "history"},
+}
+
+
 def stages(feed: str) -> set[AssetKey]:
-    names = ["raw_records", "change_events", "table_schemas", "released_changes", "history", "quarantine"]
-    return {AssetKey([feed, name]) for name in names}
+    return {AssetKey([feed, name]) for name in PARENTS}
 
 
 def graph(loaded: Definitions) -> Any:
@@ -77,16 +89,8 @@ def graph(loaded: Definitions) -> Any:
 def test_each_feed_is_one_chain(load: Load) -> None:
     found = graph(load())
     assert found.get_all_asset_keys() == stages("shop") | stages("crm")
-    parents = {
-        "raw_records": set(),
-        "change_events": {"raw_records"},
-        "table_schemas": {"change_events"},
-        "released_changes": {"change_events", "table_schemas"},
-        "history": {"released_changes", "table_schemas"},
-        "quarantine": {"raw_records", "released_changes", "history"},
-    }
     for feed in ("shop", "crm"):
-        for name, upstream in parents.items():
+        for name, upstream in PARENTS.items():
             assert found.get(AssetKey([feed, name])).parent_keys == {AssetKey([feed, each]) for each in upstream}
 
 
@@ -125,9 +129,11 @@ CHECKS = {
     "raw_records": {"conservation": (True, True), "audit_each_record_once": (False, False)},
     "change_events": {
         "conservation": (True, True),
+        "audit_conservation": (False, False),
+    },
+    "type_observations": {
         "mysql_type_mapping": (True, False),
         "jdbc_type_mapping": (True, False),
-        "audit_conservation": (False, False),
         "audit_mysql_type_mapping": (False, False),
         "audit_jdbc_type_mapping": (False, False),
     },
@@ -220,6 +226,35 @@ def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
     load(histories=[("sales", "orders")])
+
+
+# Run in a process that can reach nothing and start no JVM.
+UNPLUGGED = """
+import socket
+
+def refuse(*_):
+    raise AssertionError("the network was asked for")
+
+socket.socket.connect = socket.getaddrinfo = refuse
+import cdc_assets.definitions
+print(len(cdc_assets.definitions.defs.resolve_asset_graph().get_all_asset_keys()))
+"""
+
+
+def test_loading_needs_no_java_no_jars_and_no_network(tmp_path: Path) -> None:
+    (tmp_path / "feeds.yaml").write_text(TWO_FEEDS + LIVE.removeprefix("\nfeeds:\n"))
+    (tmp_path / "lake/history/shop/sales/orders/_delta_log").mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-c", UNPLUGGED],
+        env=users_environment(tmp_path, **no_java(tmp_path)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 3 * len(PARENTS) + 1
 
 
 def test_a_wrong_feeds_file_is_one_line_and_no_chain_of_errors(load: Load, tmp_path: Path) -> None:

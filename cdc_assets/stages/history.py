@@ -116,6 +116,8 @@ def _every_table(lake: Lakehouse) -> set[Name]:
 
 
 def _outcomes(lake: Lakehouse, feed: Feed, todo: list[Work]) -> Iterator[TableReport | Failure]:
+    if not todo:
+        return  # nor is there anything to start Spark for
     spark = lake.spark
 
     def one(work: Work) -> TableReport | Failure:

@@ -1,21 +1,47 @@
 """Every column that is the project's own has its meaning on the asset's page; a source's columns have none of ours."""
 
-from cdc_assets import quarantine, table_schemas
-from cdc_assets.assets.columns import COLUMNS, HISTORY, RECORD
-from cdc_assets.gate import release
-from cdc_assets.history.apply import CDC_COLUMNS, COPY
-from cdc_assets.protocols import events
-from cdc_assets.sources import ingest
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+
+from cdc_assets.assets.common import column_schema, table_metadata
+from cdc_assets.tables.history import CDC_COLUMNS, COPY, RESERVED, history_name
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.table import LakeTable
 
 
-def test_every_column_of_ours_is_explained() -> None:
-    explained = set(COLUMNS)
-    for schema in (events.SCHEMA, table_schemas.SCHEMA, release.SCHEMA):
-        assert set(schema.names) <= explained
-    for schema in (ingest.SCHEMA, quarantine.SCHEMA):
-        assert set(schema.names) <= set(RECORD)
-    assert set(HISTORY) == {*CDC_COLUMNS.names, COPY}
+def never() -> SparkSession:
+    raise AssertionError("a Spark session was asked for")
+
+
+LAKE = Lakehouse(never, "nowhere", "f")
+HISTORY_COLUMNS = [*CDC_COLUMNS, COPY]
+
+
+@pytest.mark.parametrize("table", LAKE.stage_tables, ids=lambda table: table.name)
+def test_every_column_of_ours_is_explained(table: LakeTable) -> None:  # type: ignore[type-arg]
+    """On the page, too, and whether the table is there yet or not."""
+    for column in table_metadata(table)["dagster/column_schema"].columns:
+        assert len(column.description or "") > 5, column.name
+
+
+def test_every_column_of_a_history_that_is_ours_is_explained() -> None:
+    for column in column_schema(StructType(HISTORY_COLUMNS)).columns:
+        assert len(column.description or "") > 5, column.name
+
+
+def test_a_table_that_is_there_tells_what_its_columns_mean(tmp_path: Path) -> None:
+    """As Delta keeps it, for whoever reads the table with other tools."""
+    for table in Lakehouse(never, str(tmp_path), "f").stage_tables:
+        planned = table_metadata(table)["dagster/column_schema"]
+        table.create()
+        assert table_metadata(table)["dagster/column_schema"] == planned
 
 
 def test_a_source_column_is_never_explained_as_one_of_ours() -> None:
-    assert all(name.startswith("_cdc_") for name in HISTORY)
+    assert all(column.name.startswith(RESERVED) for column in HISTORY_COLUMNS)
+    assert not history_name(CDC_COLUMNS[0].name).startswith(RESERVED)
+    (shown,) = column_schema(StructType([StructField("commit_ts", LongType())])).columns
+    assert shown.description is None

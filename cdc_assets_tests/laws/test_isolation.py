@@ -1,0 +1,255 @@
+"""The isolation law: a history table that cannot be written holds up nothing but itself, and says so.
+
+Its place is in the next run: once what was wrong is mended, that takes it up where it stands.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetCheckEvaluation, AssetKey, ExecuteInProcessResult
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc_assets.resources import LakehouseResource
+from cdc_assets.stages import HISTORY, STAGES
+from cdc_assets.stages.history import HistoryReport
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.table import LakeTable, Staged
+from cdc_assets_tests.support import Chain, Record, Rows, Stream, record, rows_of, tso, watermark
+
+ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
+Damage = Callable[[Path], AbstractContextManager[None]]
+
+# --- what may be wrong with a table's folder
+
+
+@contextmanager
+def corrupt_log(folder: Path) -> Iterator[None]:
+    """Its newest commit cannot be read."""
+    log = folder / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    bad = log / f"{len(list(log.glob('*.json'))):020}.json"
+    bad.write_text("no commit")
+    yield
+    bad.unlink()
+
+
+@contextmanager
+def file_in_its_place(folder: Path) -> Iterator[None]:
+    """There is a file where it is to be, so that nothing can be written there."""
+    kept = folder.with_name("kept")
+    if folder.exists():
+        folder.rename(kept)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("no folder")
+    yield
+    folder.unlink()
+    if kept.exists():
+        kept.rename(folder)
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """It can be read, and not written."""
+    writes = LakeTable.stage
+
+    def refuse(table: LakeTable[Any], rows: DataFrame, by: Any = ()) -> Staged:
+        if table.path == str(folder):
+            raise PermissionError(f"{folder}: read-only\nand a long stack")
+        return writes(table, rows, by)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LakeTable, "stage", refuse)
+        yield
+
+
+# --- the stage
+
+
+def run(chain: Chain) -> HistoryReport:
+    """Run every stage; what the last of them, history, says."""
+    return [stage.run(chain.lake, chain.feed) for stage in STAGES][-1]  # type: ignore[no-any-return]
+
+
+def versions(chain: Chain, table: str) -> list[tuple[Any, ...]]:
+    return [(r["id"], r["v"], r["_cdc_from_ts"], r["_cdc_to_ts"]) for r in chain.versions(table)]
+
+
+def written(report: HistoryReport) -> tuple[list[str], list[str]]:
+    """The tables that were written, and those that failed."""
+    return [t.table for t in report.tables], [f.table for f in report.failures]
+
+
+@pytest.mark.parametrize(
+    ("damage", "there"),
+    [(corrupt_log, True), (read_only, True), (file_in_its_place, False)],
+    ids=["the log of a table that is there", "its folder", "the place of a new table"],
+)
+def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
+    chain: Callable[..., Chain],
+    damage: Damage,
+    there: bool,
+) -> None:
+    feed, stream = chain(), Stream()
+    folder = feed.folder / "lake/history/f/shop/items"
+
+    def send(*messages: Any, until: int) -> None:
+        before = len(stream.records)
+        for message in messages:
+            stream.send(message)
+        stream.watermark(until)
+        feed.add(stream.records[before:])
+
+    send(ORDERS.insert(tso(1), 1, "a"), until=tso(5))
+    if there:
+        send(ITEMS.insert(tso(2), 1, "x"), ITEMS.insert(tso(3), 2, "stays"), until=tso(5))
+    assert written(run(feed)) == (["items", "orders"] if there else ["orders"], [])
+
+    with damage(folder):
+        send(ORDERS.update(tso(11), 1, "b", "a"), ITEMS.insert(tso(12), 3, "y"), until=tso(15))
+        assert written(run(feed)) == (["orders"], ["items"])
+        send(ORDERS.update(tso(21), 1, "c", "b"), ITEMS.update(tso(22), 3, "z", "y"), until=tso(25))
+        assert written(run(feed)) == (["orders"], ["items"])
+        assert versions(feed, "orders") == [
+            (1, "a", tso(1), tso(11)),
+            (1, "b", tso(11), tso(21)),
+            (1, "c", tso(21), None),
+        ]
+        # Without anything new it is tried again, and nothing else is.
+        assert written(run(feed)) == ([], ["items"])
+
+    assert written(run(feed)) == (["items"], [])
+    before = [(1, "x", tso(2), None), (2, "stays", tso(3), None)] if there else []
+    assert versions(feed, "items") == [*before, (3, "y", tso(12), tso(22)), (3, "z", tso(22), None)]
+    assert not HISTORY.due(feed.lake, feed.feed)
+
+
+def test_a_history_that_cannot_be_read_starts_no_session(chain: Callable[..., Chain]) -> None:
+    def refuse() -> SparkSession:
+        raise AssertionError("a Spark session was asked for")
+
+    feed = chain()
+    feed.add([record(ITEMS.insert(tso(1), 1, "x")), record(watermark(tso(5)), offset=1)])
+    with corrupt_log(feed.folder / "lake/history/f/shop/items"):
+        assert written(run(feed)) == ([], ["items"])
+        assert written(HISTORY.run(replace(feed.lake, session=refuse), feed.feed)) == ([], ["items"])
+
+
+# --- the job
+
+FEEDS = """
+feeds:
+  shop:
+    protocol: canal-json
+    tidb_extension: true
+    source: {recorded: shop}
+  crm:
+    protocol: canal-json
+    tidb_extension: true
+    source: {recorded: crm}
+"""
+
+
+@dataclass
+class Job:
+    """Both feeds in one folder, and the job over them, loaded anew for each run as Dagster does it."""
+
+    home: Path
+    spark: SparkSession
+    patch: pytest.MonkeyPatch
+
+    def add(self, feed: str, records: list[Record]) -> None:
+        folder = self.home / feed
+        folder.mkdir(exist_ok=True)
+        name = f"{len(list(folder.iterdir()))}.jsonl"
+        (folder / name).write_text("".join(json.dumps(r) + "\n" for r in records))
+
+    def run(self) -> ExecuteInProcessResult:
+        self.patch.delitem(sys.modules, "cdc_assets.definitions", raising=False)
+        loaded = importlib.import_module("cdc_assets.definitions").defs
+        done: ExecuteInProcessResult = loaded.resolve_job_def("cdc_pipeline").execute_in_process(raise_on_error=False)
+        return done
+
+    def values(self, feed: str, table: str) -> list[tuple[str, bool]]:
+        """The values of `v` in a history, and whether they are current."""
+        found = Lakehouse(lambda: self.spark, str(self.home / "lake"), feed).history("shop", table)
+        rows = sorted(rows_of(found.read(self.spark)), key=lambda r: r["_cdc_from_ts"])
+        return [(r["v"], r["_cdc_is_current"]) for r in rows]
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    (tmp_path / "feeds.yaml").write_text(FEEDS)
+    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+    monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
+    monkeypatch.setattr(LakehouseResource, "_session", lambda _: spark)
+    return Job(tmp_path, spark, monkeypatch)
+
+
+def evaluations(done: ExecuteInProcessResult, *key: str) -> dict[str, AssetCheckEvaluation]:
+    """What the checks of an asset said."""
+    said = [e.asset_check_evaluation_data for e in done.all_events if e.event_type_value == "ASSET_CHECK_EVALUATION"]
+    return {each.check_name: each for each in said if each.asset_key == AssetKey([*key])}
+
+
+def failed_steps(done: ExecuteInProcessResult) -> list[str]:
+    return [str(e.step_key) for e in done.all_events if e.event_type_value == "STEP_FAILURE"]
+
+
+def materialised(done: ExecuteInProcessResult) -> set[tuple[str, ...]]:
+    events = [e for e in done.all_events if e.event_type_value == "ASSET_MATERIALIZATION"]
+    return {tuple(e.asset_key.path) for e in events if e.asset_key}
+
+
+def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
+    shop, crm = Stream(), Stream()
+    items = job.home / "lake/history/shop/shop/items"
+
+    def send(commit: int, v: str) -> None:
+        for feed, stream, tables in (("shop", shop, (ORDERS, ITEMS)), ("crm", crm, (ORDERS,))):
+            before = len(stream.records)
+            for table in tables:
+                stream.send(table.insert(tso(commit), commit, v))
+            stream.watermark(tso(commit + 1))
+            job.add(feed, stream.records[before:])
+
+    def assert_only_items_failed(done: ExecuteInProcessResult) -> None:
+        assert not done.success
+        assert failed_steps(done) == ["shop__history"]
+        written = {("shop", "history", "shop", "orders"), ("shop", "history"), ("crm", "history", "shop", "orders")}
+        assert written <= materialised(done)
+        assert ("shop", "history", "shop", "items") not in materialised(done)
+        checks = evaluations(done, "shop", "history", "shop", "items")
+        assert set(checks) == {"conservation"}
+        assert not checks["conservation"].passed
+        told = str(checks["conservation"].description)
+        assert told.startswith("The table was not written, and the next run takes it up where it stands: ")
+        assert "\n" not in told
+        for feed in ("shop", "crm"):
+            others = evaluations(done, feed, "history", "shop", "orders")
+            assert {name: check.passed for name, check in others.items()} == {
+                "conservation": True,
+                "history_intervals": True,
+            }
+
+    # Of a table that the graph does not know yet, and of one that it does.
+    with file_in_its_place(items):
+        send(1, "first")
+        assert_only_items_failed(job.run())
+    assert job.run().success
+    assert job.values("shop", "items") == [("first", True)]
+    with corrupt_log(items):
+        send(11, "second")
+        assert_only_items_failed(job.run())
+    done = job.run()
+    assert done.success
+    checks = evaluations(done, "shop", "history", "shop", "items")
+    assert {name: check.passed for name, check in checks.items()} == {"conservation": True, "history_intervals": True}
+    every = [("first", True), ("second", True)]
+    assert job.values("shop", "items") == job.values("shop", "orders") == job.values("crm", "orders") == every

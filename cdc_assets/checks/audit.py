@@ -17,7 +17,7 @@ from cdc_assets.gate.watermark import bound
 from cdc_assets.history.verify import wrong_versions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import decode
-from cdc_assets.stages.types import TypesReport, breaks, judged
+from cdc_assets.stages.types import judged, report_of
 from cdc_assets.tables.change_events import EventsCursor, Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import RawCursor
@@ -39,9 +39,10 @@ def each_record_once(lake: Lakehouse) -> Verdict:
 
 
 def all_records_decoded(lake: Lakehouse) -> Verdict:
-    """Every raw record that change_events says it has read is decoded or in quarantine."""
-    through = (lake.change_events.cursor() or EventsCursor(sequence=0)).batch
-    within = (F.col("batch") > _raw_cursor(lake).trimmed) & (F.col("batch") <= through)
+    """Every raw record that change_events says it has read is decoded or in quarantine, of batches that both still have."""
+    cursor = _events_cursor(lake)
+    after = max(_raw_cursor(lake).trimmed, cursor.trimmed)
+    within = (F.col("batch") > after) & (F.col("batch") <= cursor.batch)
     records = lake.raw_records.read(lake.spark).where(within).count()
     # Every record has exactly one event of index 0, whatever came of it, and maybe more.
     first, bad = F.count_if(F.col("index") == 0), F.count_if(F.col("kind") == str(Kind.UNDECODABLE))
@@ -60,8 +61,7 @@ def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
     events = lake.change_events.read(lake.spark).where(taken_tables(feed))
     protocol = protocol_of(feed)
     found = judged(events, lake.schema_rows(), protocol.type_rules(feed))
-    wrong = [o for o in found if breaks(o, "mysql_type_verdict") or breaks(o, "code_verdict")]
-    report = TypesReport(after=0, through=0, called=protocol.codes_called, observations=found, wrong=wrong)
+    report = report_of(found, protocol.codes_called)
     return types.mysql_types(report), types.codes(report)
 
 
@@ -75,7 +75,10 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     events = lake.change_events.read(lake.spark).where(row & (F.col("batch") <= cursor.batch))
     counted = events.agg(F.count("*"), F.count_if(_pending(cursor, gated=gated))).head() or (0, 0)
     changes = lake.released_changes.read(lake.spark).where(row)
-    released = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
+    found = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
+    # With what maintenance has deleted of both tables, and counted.
+    rows = counted[0] + _events_cursor(lake).trimmed_rows
+    released = (found[0] or 0) + cursor.trimmed.events, (found[1] or 0) + cursor.trimmed.repeats
     # One change a key and commit_ts; but equal rows of a table without a key, and sources whose commit_ts is a clock's
     # second, have several, each from a record of its own.
     several = (F.size("key_columns") == 0) | F.lit(not gated or cursor.ungated > 0)
@@ -85,12 +88,11 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     totals = cursor.totals
     late = totals.get("late_repeated", 0) + totals.get("late_unseen", 0)
     excluded = totals.get("excluded", 0)
-    window = (released[0] or 0) + (released[1] or 0)
     verdict = balance(
-        f"{counted[0]} row events: {released[0] or 0} released, {released[1] or 0} duplicate, {late} late, "
+        f"{rows} row events: {released[0]} released, {released[1]} duplicate, {late} late, "
         f"{excluded} excluded, {counted[1]} pending.",
-        row_events=(counted[0], window + late + excluded + counted[1]),
-        rows_seen=(totals.get("rows", 0), counted[0]),
+        row_events=(rows, sum(released) + late + excluded + counted[1]),
+        rows_seen=(totals.get("rows", 0), rows),
         released_twice=(0, len(shown)),
     )
     return replace(verdict, metadata={**verdict.metadata, "stands_twice": shown}) if shown else verdict
@@ -103,6 +105,10 @@ def all_intervals(lake: Lakehouse, database: str, table: str) -> Verdict:
 
 def _raw_cursor(lake: Lakehouse) -> RawCursor:
     return lake.raw_records.cursor() or RawCursor(sequence=0)
+
+
+def _events_cursor(lake: Lakehouse) -> EventsCursor:
+    return lake.change_events.cursor() or EventsCursor(sequence=0)
 
 
 def _pending(cursor: ReleaseCursor, *, gated: bool) -> Column:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pyspark.sql import Column, DataFrame
 
 from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 
 if TYPE_CHECKING:
@@ -105,6 +106,23 @@ class Protocol(ABC):
     @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":
         """What the type checks hold its messages against."""
+
+    def schemas_after(
+        self,
+        statement: Mapping[str, Any],  # noqa: ARG002
+        told: Mapping[tuple[str, str], TableSchema],  # noqa: ARG002
+    ) -> dict[tuple[str, str], TableSchema]:
+        """The tables after a DDL statement, where its message carries them.
+
+        Args:
+            statement: `ddl_type` and `table_schemas`, as the event has them.
+            told: the tables as the statement itself has them.
+        """
+        return {}
+
+    def numbered_schemas(self, carried: str) -> list[tuple[int, int, TableSchema]]:  # noqa: ARG002
+        """(table_id, schema_version, schema) of those that a message carries in `table_schemas`."""
+        return []
 
     def layout_of(self, sample: Mapping[str, Any]) -> str:
         """The text of a layout as released changes have it, out of one event of it (`layout` and `jdbc_types`)."""

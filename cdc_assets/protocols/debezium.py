@@ -7,15 +7,27 @@ Debezium output has the same form, with a `commit_ts` in `source` and watermarks
 """
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.debezium import DECIMAL, UNTOLD, Field, default_field, layout, mysql_text
+from cdc_assets.mysql_types.ddl import Column as TableColumn
+from cdc_assets.mysql_types.ddl import TableSchema
+from cdc_assets.mysql_types.debezium import (
+    DECIMAL,
+    UNTOLD,
+    Described,
+    Field,
+    default_field,
+    described_tables,
+    layout,
+    mysql_text,
+)
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
@@ -106,11 +118,48 @@ class Debezium(Protocol):
         may_be = layout_column.contains("ZonedTimestamp") | layout_column.startswith('["')
         return F.when(key.contains('Z"') & may_be, F.regexp_replace(key, padded, '$1$2Z"')).otherwise(key)
 
+    def schemas_after(
+        self, statement: Mapping[str, Any], told: Mapping[tuple[str, str], TableSchema]
+    ) -> dict[tuple[str, str], TableSchema]:
+        """The tables of `tableChanges`; a dropped one is not among them."""
+        described = described_tables(statement["table_schemas"] or "[]")
+        return {name: _described_table(name, *shape, told.get(name)) for name, shape in described.items()}
+
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Semantic types that may stand for the column's type."""
         from cdc_assets.checks import connect_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return connect_types.rules()
+
+
+def _described_table(
+    name: tuple[str, str], columns: list[Described], primary_key: tuple[str, ...], told: TableSchema | None
+) -> TableSchema:
+    """A table as Debezium describes it. Defaults and keys, which it does not tell, are those of the statements."""
+    stated = {c.name: c for c in told.columns} if told else {}
+
+    def column(described: Described) -> TableColumn:
+        known = stated.get(described.name)
+        text = _completed(described, known.type if known else None)
+        if known:
+            return replace(known, type=text, nullable=described.nullable)
+        return TableColumn(described.name, text, nullable=described.nullable, generated=described.generated)
+
+    shape = tuple(column(c) for c in columns)
+    return replace(told or TableSchema(*name, ()), columns=shape, primary_key=primary_key)
+
+
+def _completed(described: Described, stated: str | None) -> str:
+    """The text of a type, with the labels of enum and set that 1.9.5 does not tell."""
+    if described.type is None:
+        return described.type_name
+    if stated is not None and described.type.base in {"enum", "set"} and described.type.labels is None:
+        try:
+            same = parse_type(stated).base == described.type.base
+        except UnknownType:
+            same = False
+        return stated if same else str(described.type)
+    return str(described.type)
 
 
 _PLAIN_DECIMAL = r"^-?[0-9]+[.][0-9]+\z"

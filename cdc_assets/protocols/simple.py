@@ -5,8 +5,8 @@ in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keep
 """
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,6 +14,9 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.ddl import Column as TableColumn
+from cdc_assets.mysql_types.ddl import TableSchema
+from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
@@ -98,11 +101,47 @@ class Simple(Protocol):
         """The columns of a table's schema, `[{"name": .., "type": ..}, ..]`."""
         return [WireColumn(c["name"], c["type"]) for c in json.loads(layout)]
 
+    def schemas_after(
+        self,
+        statement: Mapping[str, Any],
+        told: Mapping[tuple[str, str], TableSchema],  # noqa: ARG002
+    ) -> dict[tuple[str, str], TableSchema]:
+        """The first schema that the message carries; of a dropped table that is what it was."""
+        carried = json.loads(statement["table_schemas"] or "[]")
+        if not carried or statement["ddl_type"] == "ERASE":
+            return {}
+        schema = _table_schema(carried[0])
+        return {(schema.database, schema.table): schema}
+
+    def numbered_schemas(self, carried: str) -> list[tuple[int, int, TableSchema]]:
+        """All schemas that a message carries."""
+        return [(c["tableID"], c["version"], _table_schema(c)) for c in json.loads(carried)]
+
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Values as the schema that the row names prescribes."""
         from cdc_assets.checks import simple_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return simple_types.rules()
+
+
+def _table_schema(carried: Mapping[str, Any]) -> TableSchema:
+    """A Simple message's TableSchema (`ticdc-simple-protocol`, section "TableSchema definition")."""
+    indexes = carried.get("indexes") or []
+    # A table whose rows are told apart by a unique key has an index `primary` as well, from the encoder.
+    primary = next((i["columns"] for i in indexes if i.get("primary")), ())
+    unique = [i for i in indexes if i.get("unique") and not i.get("primary")]
+    columns = tuple(
+        TableColumn(c["name"], type_text(c["dataType"]), nullable=c.get("nullable", True), default=c.get("default"))
+        for c in carried["columns"]
+    )
+    return TableSchema(
+        carried["schema"],
+        carried["table"],
+        columns,
+        tuple(primary),
+        tuple(tuple(i["columns"]) for i in unique),
+        tuple(i.get("name", "") for i in unique),
+    )
 
 
 def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
@@ -160,7 +199,8 @@ def _of_avro(raw: DataFrame) -> DataFrame:
     # Within one expression: as a column of its own, what was parsed would be copied value by value into Spark's format for
     # rows.
     message = raw.select(*_PLACE, once(simple_avro.parse(F.col("value")), read).alias("m")).select(*_PLACE, "m.*")
-    wrong_text = simple_avro.invalid_text(F.col("value"), ["sql", "database", "table"], ["data", "old"])
+    names, schemas = ["sql", "database", "table"], ["tableSchema", "preTableSchema"]
+    wrong_text = simple_avro.invalid_text(F.col("value"), names, schemas, ["data", "old"])
     broken = F.when(F.col("unparsed"), str(Reason.MALFORMED_AVRO)).when(wrong_text, str(Reason.INVALID_UTF8))
     return message.withColumn("broken", broken).drop("unparsed")
 

@@ -4,21 +4,16 @@ The table is small, and a pure function of the set of statements and schemas: wh
 are applied again in commit order, so that it does not matter in which order or how often they came.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.ddl import Column, TableSchema, apply_ddl
-from cdc_assets.mysql_types.debezium import Described, described_tables
-from cdc_assets.mysql_types.simple import type_text
-from cdc_assets.mysql_types.types import UnknownType, parse_type
+from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Protocol
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -70,10 +65,10 @@ class Schemas:
         present = lake.schema_rows()
         known = [{c: r[c] for c in _STATEMENT} for r in present if r["ddl_statement"] is not None]
         numbered = {_number(r): r for r in present if r["schema_version"] is not None}
-        carrying = [*bootstraps, *new] if protocol_of(feed).numbers_schemas else []
-        arrived = {_number(r): r for message in carrying for r in _numbered(message)}
+        protocol = protocol_of(feed)
+        arrived = {_number(r): r for message in [*bootstraps, *new] for r in _numbered(protocol, message)}
         added = {number: row for number, row in arrived.items() if number not in numbered}
-        rows = [*numbered.values(), *added.values(), *outcome([*known, *new])] if new or added else []
+        rows = [*numbered.values(), *added.values(), *outcome(protocol, [*known, *new])] if new or added else []
         advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=max(f.high["batch"] for f in files))
         # Bootstraps that tell nothing new come again and again: read them once.
         lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, over={} if rows else None)
@@ -118,31 +113,17 @@ def _bootstraps(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict
     return [{c: r[f"{c}_first"] for c in kept} | {"ddl_type": None} for r in first.to_pylist()]
 
 
-def carried_schemas(events: DataFrame, known: DataFrame | None) -> list[dict[str, Any]]:
-    """The numbered schemas in `known` (rows of table_schemas) and those that DDL and bootstrap events carry, each once.
-
-    Out: rows of table_schemas.
-    """
-    carrying = events.where(F.col("table_schemas").isNotNull())
-    found = carrying.groupBy("table_schemas").agg(F.min(F.struct("topic", "partition", "offset")).alias("at")).collect()
-    rows = [row for r in found for row in _numbered(r["at"].asDict() | {"table_schemas": r["table_schemas"]})]
-    if known is not None:
-        learnt = known.where(F.col("schema_version").isNotNull()).collect()
-        rows = [r.asDict(recursive=True) for r in learnt] + rows
-    return list({_number(row): row for row in reversed(rows)}.values())
-
-
-def _numbered(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of table_schemas: the schemas that a message carries."""
+def _numbered(protocol: Protocol, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of table_schemas: the numbered schemas that a message carries."""
     empty = dict.fromkeys(TABLE_SCHEMAS.columns.names)
     place = {c: message[c] for c in ("topic", "partition", "offset")}
     return [
         empty
         | place
-        | {"commit_ts": carried["version"], "database": carried["schema"], "table": carried["table"]}
-        | {"table_id": carried["tableID"], "schema_version": carried["version"]}
-        | _shape(_table_schema(carried))
-        for carried in json.loads(message["table_schemas"] or "[]")
+        | {"commit_ts": version, "database": schema.database, "table": schema.table}
+        | {"table_id": table_id, "schema_version": version}
+        | _shape(schema)
+        for table_id, version, schema in protocol.numbered_schemas(message["table_schemas"] or "[]")
     ]
 
 
@@ -150,27 +131,7 @@ def _number(row: Mapping[str, Any]) -> Numbered:
     return row["database"], row["table"], row["table_id"], row["schema_version"]
 
 
-def _table_schema(carried: Mapping[str, Any]) -> TableSchema:
-    """A Simple message's TableSchema (`ticdc-simple-protocol`, section "TableSchema definition")."""
-    indexes = carried.get("indexes") or []
-    # A table whose rows are told apart by a unique key has an index `primary` as well, from the encoder.
-    primary = next((i["columns"] for i in indexes if i.get("primary")), ())
-    unique = [i for i in indexes if i.get("unique") and not i.get("primary")]
-    columns = tuple(
-        Column(c["name"], type_text(c["dataType"]), nullable=c.get("nullable", True), default=c.get("default"))
-        for c in carried["columns"]
-    )
-    return TableSchema(
-        carried["schema"],
-        carried["table"],
-        columns,
-        tuple(primary),
-        tuple(tuple(i["columns"]) for i in unique),
-        tuple(i.get("name", "") for i in unique),
-    )
-
-
-def outcome(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def outcome(protocol: Protocol, statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Apply statements (`_STATEMENT`) in commit order; return rows of table_schemas.
 
     A statement that came more than once counts once, under its first record.
@@ -184,7 +145,7 @@ def outcome(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         seen.add(_identity(statement))
         effect = apply_ddl(tables, statement["ddl_statement"], statement["default_database"] or "")
-        shown = _shown(statement, effect.tables)
+        shown = protocol.schemas_after(statement, effect.tables)
         tables = {**effect.tables, **shown} if shown else effect.tables
         touched: Iterable[tuple[str | None, str | None]] = dict.fromkeys([*effect.affected, *shown]) or [(None, None)]
         rows += [
@@ -196,53 +157,6 @@ def outcome(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             for database, name in touched
         ]
     return rows
-
-
-def _shown(
-    statement: Mapping[str, Any], told: Mapping[tuple[str, str], TableSchema]
-) -> dict[tuple[str, str], TableSchema]:
-    """The tables after the statement, where its message carries them; `told`: as the statement itself has them.
-
-    Simple carries a dropped table as it was, Debezium not at all.
-    """
-    carried = json.loads(statement.get("table_schemas") or "[]")
-    if not carried or statement["ddl_type"] == "ERASE":
-        return {}
-    if isinstance(carried[0], dict) and "tableID" in carried[0]:
-        schema = _table_schema(carried[0])
-        return {(schema.database, schema.table): schema}
-    described = described_tables(statement["table_schemas"])
-    return {name: _of_columns(name, *shape, told.get(name)) for name, shape in described.items()}
-
-
-def _of_columns(
-    name: tuple[str, str], columns: list[Described], primary_key: tuple[str, ...], told: TableSchema | None
-) -> TableSchema:
-    """A table as Debezium describes it. Defaults and keys, which it does not tell, are those of the statements."""
-    stated = {c.name: c for c in told.columns} if told else {}
-
-    def column(described: Described) -> Column:
-        known = stated.get(described.name)
-        text = _completed(described, known.type if known else None)
-        if known:
-            return replace(known, type=text, nullable=described.nullable)
-        return Column(described.name, text, nullable=described.nullable, generated=described.generated)
-
-    shape = tuple(column(c) for c in columns)
-    return replace(told or TableSchema(*name, ()), columns=shape, primary_key=primary_key)
-
-
-def _completed(described: Described, stated: str | None) -> str:
-    """The text of a type, with the labels of enum and set that 1.9.5 does not tell."""
-    if described.type is None:
-        return described.type_name
-    if stated is not None and described.type.base in {"enum", "set"} and described.type.labels is None:
-        try:
-            same = parse_type(stated).base == described.type.base
-        except UnknownType:
-            same = False
-        return stated if same else str(described.type)
-    return str(described.type)
 
 
 def _known(rows: Iterable[Mapping[str, Any]]) -> int:

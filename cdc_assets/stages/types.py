@@ -143,6 +143,11 @@ def shown(observation: Observation, verdict: str) -> dict[str, Any]:
     return what | told | {"expected": observation["expected"], "verdict": observation[verdict]} | seen
 
 
+def report_of(found: list[Observation], called: str) -> TypesReport:
+    """The report over observations that no run has made, such as the audit's; `called` as in the report."""
+    return TypesReport(after=0, through=0, called=called, observations=found, wrong=[o for o in found if _wrong(o)])
+
+
 def _cursor(lake: Lakehouse) -> TypesCursor:
     return lake.type_observations.cursor() or TypesCursor(sequence=0)
 

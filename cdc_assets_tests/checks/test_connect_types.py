@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from cdc_assets.checks.type_mapping import TypeVerdicts, check_types
 from cdc_assets.mysql_types.debezium import DECIMAL
-from cdc_assets.protocols.debezium import decode
-from cdc_assets.sources.ingest import SCHEMA
-from cdc_assets.table_schemas import SCHEMA as REGISTRY
+from cdc_assets.protocols import protocol_of
+from cdc_assets.tables.raw_records import RAW_RECORDS
+from cdc_assets.tables.table_schemas import TABLE_SCHEMAS
+from cdc_assets_tests.checks.judging import Verdicts, check_types
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, text, with_schema
 from cdc_assets_tests.support import make_feed
 
@@ -44,12 +44,15 @@ def inserted(field: dict[str, Any], *, seconds: int = 0, table: str = "customers
     return with_schema(envelope("c", None, {"c": None}, source(seconds=seconds, table=table)), [field])
 
 
-def checked(spark: SparkSession, folder: Path, *values: dict[str, Any], known: DataFrame | None = None) -> TypeVerdicts:
+def checked(
+    spark: SparkSession, folder: Path, *values: dict[str, Any], known: Iterable[dict[str, Any]] = ()
+) -> Verdicts:
     """The verdicts over these messages; `known`: rows of table_schemas."""
     messages = [text(value) for value in values]
-    rows = [("t", 0, n, None, 1, KEY, value, []) for n, value in enumerate(messages)]
+    rows = [("t", 0, n, None, 1, KEY, value, [], None) for n, value in enumerate(messages)]
     feed = make_feed(folder, protocol="debezium")
-    return check_types(decode(spark.createDataFrame(rows, SCHEMA), feed), feed, known)
+    raw = spark.createDataFrame(rows, RAW_RECORDS.columns)
+    return check_types(protocol_of(feed).decode(raw, feed), feed, list(known))
 
 
 _NOT_OF_IT = "not a semantic type of this MySQL type"
@@ -121,7 +124,7 @@ def test_rows_are_held_against_the_type_of_their_time(spark: SparkSession, tmp_p
 def test_types_learnt_in_earlier_runs_count(spark: SparkSession, tmp_path: Path) -> None:
     columns = [{"name": "c", "type": "date", "nullable": True, "default": None, "generated": False}]
     learnt = {"database": "inventory", "table": "customers", "commit_ts": 1, "columns": columns}
-    known = spark.createDataFrame([dict.fromkeys(REGISTRY.names) | learnt], REGISTRY)
+    known = [dict.fromkeys(TABLE_SCHEMAS.columns.names) | learnt]
     wrong = inserted(column("string"))
     assert checked(spark, tmp_path, wrong).codes.passed
     assert not checked(spark, tmp_path, wrong, known=known).codes.passed

@@ -10,7 +10,7 @@ from cdc_assets.checks.gate import (
     watermark_freshness,
     watermark_progress,
 )
-from cdc_assets.gate.release import ReleaseReport
+from cdc_assets.stages.release import ReleaseReport
 from cdc_assets_tests.support import tso
 
 

@@ -50,11 +50,11 @@ def permitted(
 ) -> list[bool]:
     """Whether the check's reference has the code beside the type and the value, each case in a table of its own."""
     rows = [
-        ("row", "d", str(at), "topic", 0, at, *map(json.dumps, ({"c": value}, {"c": text}, {"c": code})))
+        ("row", "d", str(at), "topic", 0, at, *map(json.dumps, ({"c": value}, {"types": {"c": text}}, {"c": code})))
         for at, (text, value, code) in enumerate(cases)
     ]
     shape = "kind string, database string, table string, topic string, partition int, offset long"
-    frame = spark.createDataFrame(rows, f"{shape}, after string, mysql_types string, jdbc_types string")
+    frame = spark.createDataFrame(rows, f"{shape}, after string, layout string, jdbc_types string")
     observed = observe(frame.withColumn("before", F.lit(None).cast("string")), sources)
     found = observed.set_index(observed["table"].astype(int)).sort_index()
     assert list(found.index) == list(range(len(cases)))

@@ -5,11 +5,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.observations import judge, mysql_type_schema
-from cdc_assets.checks.open_codes import RULES
 from cdc_assets.checks.verdict import Verdict
-from cdc_assets.protocols.open_protocol import decode
-from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets.protocols import protocol_of
+from cdc_assets.tables.raw_records import RAW_RECORDS
+from cdc_assets_tests.checks.judging import check_types
 from cdc_assets_tests.protocols.open_encoder import (
     BINARY,
     HANDLE_KEY,
@@ -29,8 +28,9 @@ def checked(spark: SparkSession, folder: Path, *columns: dict[str, Any]) -> tupl
     events = [(row_key(n), {"u": {"id": key_column(1), f"c{n}": c}}) for n, c in enumerate(columns)]
     rows = [("t", 0, n, None, 1, *message(event), []) for n, event in enumerate(events)]
     feed = make_feed(folder, protocol="open-protocol")
-    observed = RULES.observe(decode(spark.createDataFrame(rows, SCHEMA), feed))
-    return judge(observed, mysql_type_schema(), RULES, "mysqlType"), judge(observed, RULES.codes, RULES, "type code")
+    raw = spark.createDataFrame([(*row, None) for row in rows], RAW_RECORDS.columns)
+    found = check_types(protocol_of(feed).decode(raw, feed), feed)
+    return found.mysql_types, found.codes
 
 
 BROKEN = [

@@ -1,17 +1,19 @@
 """The type checks of Simple: what the recorded encoder sends passes, and each rule is broken by what breaks it alone."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cdc_assets.checks.simple_types import limits_of
-from cdc_assets.checks.type_mapping import check_types
-from cdc_assets.protocols.simple import decode
-from cdc_assets.sources.ingest import SCHEMA
-from cdc_assets.table_schemas import SCHEMA as REGISTRY
+from cdc_assets.protocols import protocol_of
+from cdc_assets.stages import DECODE, INGEST, SCHEMAS
+from cdc_assets.tables.raw_records import RAW_RECORDS
+from cdc_assets.tables.table_schemas import TABLE_SCHEMAS
+from cdc_assets_tests.checks.judging import Verdicts, check_types
 from cdc_assets_tests.protocols.simple_encoder import Table, column
-from cdc_assets_tests.support import RECORDED, bytes_of, make_feed, read_lines, record
+from cdc_assets_tests.support import RECORDED, Chain, bytes_of, make_feed, read_lines, record
 
 TABLE = Table(
     columns=(
@@ -51,17 +53,19 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 }
 
 
-def events_of(spark: SparkSession, values: list[bytes], **settings: str) -> tuple[DataFrame, Any]:
-    feed = make_feed(RECORDED, protocol="simple", **settings)
-    rows = [("t", 0, offset, None, 1, b"", value, []) for offset, value in enumerate(values)]
-    return decode(spark.createDataFrame(rows, SCHEMA).coalesce(1), feed), feed
+def checked(chain: Callable[..., Chain], values: list[bytes], **settings: str) -> Verdicts:
+    """The verdicts over these messages, with the schemas that they carry."""
+    made = chain(protocol="simple", **settings)
+    made.add(record(value, offset=offset, topic="t") for offset, value in enumerate(values))
+    for stage in (INGEST, DECODE, SCHEMAS):
+        stage.run(made.lake, made.feed)
+    return check_types(made.lake.change_events.read(made.lake.spark), made.feed, made.lake.schema_rows())
 
 
 @pytest.mark.parametrize("encoding", ["json", "avro"])
-def test_the_recorded_encoder_keeps_the_rules(encoding: str, spark: SparkSession) -> None:
+def test_the_recorded_encoder_keeps_the_rules(encoding: str, chain: Callable[..., Chain]) -> None:
     streams = [read_lines(RECORDED / f"ticdc/simple-{encoding}" / scenario) for scenario in ("types", "tz", "nopk")]
-    events, feed = events_of(spark, [bytes_of(line) for stream in streams for line in stream], encoding=encoding)
-    found = check_types(events, feed)
+    found = checked(chain, [bytes_of(line) for stream in streams for line in stream], encoding=encoding)
     assert found.mysql_types.passed, found.mysql_types.violations
     assert found.codes.passed, found.codes.violations
     seen = {o["column"] for o in found.codes.metadata["observations"]}
@@ -71,13 +75,12 @@ def test_the_recorded_encoder_keeps_the_rules(encoding: str, spark: SparkSession
     assert classes == {"null", "0..18446744073709551615"}
 
 
-def test_each_rule_is_broken_alone(spark: SparkSession) -> None:
+def test_each_rule_is_broken_alone(chain: Callable[..., Chain]) -> None:
     rows = [FINE, *[FINE | {name: value} for name, value, _ in BROKEN.values()]]
     values = [TABLE.bootstrap(), *[TABLE.row("INSERT", n + 1, data=row) for n, row in enumerate(rows)]]
     # A row whose schema nobody has brought is not judged: it waits.
     values.append(TABLE.under(9).row("INSERT", 99, data={"what": 1}))
-    events, feed = events_of(spark, [bytes_of(record(v)) for v in values])
-    found = check_types(events, feed)
+    found = checked(chain, [bytes_of(record(v)) for v in values])
     assert not found.codes.passed
     told = {(v["column"], v["offset"]): v["verdict"] for v in found.codes.violations}
     # The bootstrap has offset 0, the row that is fine 1.
@@ -85,17 +88,19 @@ def test_each_rule_is_broken_alone(spark: SparkSession) -> None:
     assert found.mysql_types.passed, "nobody has used the column of an unknown type"
 
 
-def test_an_unknown_type_is_the_other_checks(spark: SparkSession) -> None:
+def test_an_unknown_type_is_the_other_checks(chain: Callable[..., Chain]) -> None:
     values = [TABLE.bootstrap(), TABLE.row("INSERT", 1, data=FINE | {"odd": "[1,2]"})]
-    events, feed = events_of(spark, [bytes_of(record(v)) for v in values])
-    found = check_types(events, feed)
+    found = checked(chain, [bytes_of(record(v)) for v in values])
     assert found.codes.passed
     assert [(v["column"], v["mysql_type"]) for v in found.mysql_types.violations] == [("odd", "vector")]
 
 
 def test_schemas_learnt_before_count(spark: SparkSession) -> None:
     """A row's schema may have come with an earlier batch: then table_schemas has it."""
-    events, feed = events_of(spark, [bytes_of(record(TABLE.row("INSERT", 1, data=FINE | {"w": "7"})))])
+    feed = make_feed(RECORDED, protocol="simple")
+    row = bytes_of(record(TABLE.row("INSERT", 1, data=FINE | {"w": "7"})))
+    raw = spark.createDataFrame([("t", 0, 0, None, 1, b"", row, [], None)], RAW_RECORDS.columns)
+    events = protocol_of(feed).decode(raw, feed)
     assert check_types(events, feed).observations == 0
     columns = [{"name": n, "type": "text", "nullable": True, "default": None, "generated": None} for n in FINE]
     learnt = {
@@ -105,7 +110,7 @@ def test_schemas_learnt_before_count(spark: SparkSession) -> None:
         "schema_version": TABLE.version,
         "columns": columns,
     }
-    known = spark.createDataFrame([dict.fromkeys(REGISTRY.names) | learnt], REGISTRY)
+    known = [dict.fromkeys(TABLE_SCHEMAS.columns.names) | learnt]
     found = check_types(events, feed, known)
     assert [v["column"] for v in found.codes.violations] == ["w"]
 

@@ -1,21 +1,21 @@
 """The JDBC and mysqlType mappings: what the document does not have is found, with the record; real streams pass."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.jdbc_codes import rules, sources_of
-from cdc_assets.checks.observations import judge, mysql_type_schema
-from cdc_assets.checks.type_mapping import check_types
+from cdc_assets.checks import types
+from cdc_assets.checks.jdbc_codes import rules
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.mysql_types.reference import Source
-from cdc_assets.protocols.decode import decode
-from cdc_assets.protocols.events import SCHEMA
-from cdc_assets.sources.ingest import ingest
-from cdc_assets_tests.support import RECORDED, Chain, make_feed, read_lines
+from cdc_assets.stages import DECODE, INGEST, TYPES
+from cdc_assets.stages.types import judged, report_of
+from cdc_assets.tables.change_events import CHANGE_EVENTS
+from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, make_feed, read_lines, tso
 
 SPEC: frozenset[Source] = frozenset({"spec"})
 
@@ -79,7 +79,7 @@ def event(offset: int, case: Case, **more: Any) -> dict[str, Any]:
         "database": "db",
         "table": f"t{offset}",
         "after": json.dumps({"c": value}),
-        "mysql_types": json.dumps({"c": text}),
+        "layout": json.dumps({"key": [], "types": {"c": text}}),
         "jdbc_types": json.dumps({} if code is None else {"c": code}),
     } | more
 
@@ -88,11 +88,10 @@ def checked(
     spark: SparkSession, events: list[dict[str, Any]], sources: frozenset[Source] = SPEC
 ) -> tuple[Verdict, Verdict]:
     """The mysqlType check's verdict, and the JDBC check's."""
-    rows = [tuple(e.get(name) for name in SCHEMA.names) for e in events]
-    prescribed = rules(sources)
-    observed = prescribed.observe(spark.createDataFrame(rows, SCHEMA))
-    mysql = judge(observed, mysql_type_schema(), prescribed, "mysqlType")
-    return mysql, judge(observed, prescribed.codes, prescribed, "JDBC type")
+    columns = CHANGE_EVENTS.columns
+    rows = [tuple(e.get(name) for name in columns.names) for e in events]
+    report = report_of(judged(spark.createDataFrame(rows, columns), [], rules(sources)), "JDBC type")
+    return types.mysql_types(report), types.codes(report)
 
 
 def broken(spark: SparkSession, cases: list[Case]) -> list[tuple[bool, bool]]:
@@ -142,7 +141,7 @@ def test_a_code_that_no_type_has_breaks_the_jdbc_check(spark: SparkSession) -> N
     mysql, jdbc = checked(spark, [event(n, ("varchar", "x", code)) for n, code in enumerate(codes)])
     assert mysql.passed
     assert {r["offset"]: r["jdbc_code"] for r in jdbc.violations} == dict(enumerate(codes))
-    assert all(r["expected_codes"] == "12" and "not one of the codes" in r["verdict"] for r in jdbc.violations)
+    assert all(r["expected"] == "12" and "not one of the codes" in r["verdict"] for r in jdbc.violations)
 
 
 def test_a_column_without_a_code_breaks_the_jdbc_check(spark: SparkSession) -> None:
@@ -160,7 +159,7 @@ def test_the_one_wrong_record_among_many_right_ones_is_shown_with_its_value(spar
     (row,) = jdbc.violations
     shown = ("topic", "partition", "offset", "column", "mysql_type", "jdbc_code", "sample_value", "events")
     assert tuple(row[name] for name in shown) == ("other", 2, 20, "c", "int unsigned", 4, "3000000000", 1)
-    assert row["expected_codes"] == "-5"
+    assert row["expected"] == "-5"
     assert "1 of 2 observations" in jdbc.description
     assert "in 1 events" in jdbc.description
 
@@ -214,14 +213,69 @@ def test_what_canal_really_sends_passes(spark: SparkSession, tmp_path: Path, sce
 def assert_passes(spark: SparkSession, folder: Path, recording: Path, **settings: Any) -> None:
     made = Chain(spark, folder, **settings)
     made.add(read_lines(recording))
-    ingest(made.lake, made.feed)
-    decode(made.lake, made.feed)
-    found = check_types(made.lake.change_events.read(), made.feed)
-    assert found.observations > 0
-    for verdict in (found.mysql_types, found.codes):
+    for stage in (INGEST, DECODE):
+        stage.run(made.lake, made.feed)
+    report = TYPES.run(made.lake, made.feed)
+    assert report.observations
+    for verdict in (types.mysql_types(report), types.codes(report)):
         assert verdict.passed, verdict.violations
 
 
-def test_canals_own_codes_count_only_where_canal_may_be_the_sender(tmp_path: Path) -> None:
-    assert sources_of(make_feed(tmp_path, tidb_extension=True)) == {"spec"}
-    assert sources_of(make_feed(tmp_path, tidb_extension=False)) == {"spec", "canal"}
+WRONG_CODES = {"sqlType": {"id": -5, "v": 4}}  # v is a varchar
+RIGHT_CODES = {"sqlType": {"id": -5, "v": 12}}
+
+
+def test_canals_own_codes_count_only_where_canal_may_be_the_sender(chain: Callable[..., Chain]) -> None:
+    """JSON of a MariaDB server has 2004 in Canal's messages, which the document does not have."""
+    for extended in (True, False):
+        made, sent = chain(tidb_extension=extended), Stream()
+        message = Rows(types={"id": "bigint", "v": "json"}).insert(tso(1), 1, "{}")
+        sent.send(message | {"sqlType": {"id": -5, "v": 2004}})
+        made.add(sent.records)
+        assert made.run().types.refused is extended
+
+
+def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[..., Chain]) -> None:
+    made, sent = chain(), Stream()
+    made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
+    assert not made.run().types.refused
+    made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
+    first = made.run().types
+    assert (first.refused, [(o["column"], o["offset"]) for o in first.wrong]) == (True, [("v", 1)])
+    # Neither a run without news nor one with good news changes that.
+    assert not TYPES.due(made.lake, made.feed)
+    assert TYPES.idle(made.lake, made.feed).refused
+    made.add([sent.send(Rows().insert(tso(3), 3, "c") | RIGHT_CODES)])
+    again = made.run().types
+    assert (again.refused, [(o["column"], o["offset"]) for o in again.wrong]) == (True, [("v", 1)])
+
+
+@pytest.mark.parametrize("settings", [{"type_mapping": "warn"}, {"columns": {"shop.orders.v": "varchar(20)"}}])
+def test_other_settings_let_it_go_on(chain: Callable[..., Chain], settings: dict[str, Any]) -> None:
+    made, sent = chain(), Stream()
+    made.add([sent.send(Rows().insert(tso(1), 1, "a") | WRONG_CODES)])
+    assert made.run().types.refused
+    changed = make_feed(made.snapshots, **settings)
+    assert TYPES.due(made.lake, changed)
+    report = TYPES.run(made.lake, changed)
+    assert not report.refused
+    assert types.codes(report).passed is ("columns" in settings), "what is only warned of is still told"
+    assert [o["events"] for o in report.observations if o["column"] == "v"] == [1], "judged again, not counted twice"
+    assert not TYPES.due(made.lake, changed)
+
+
+def test_excluded_tables_are_not_looked_at(chain: Callable[..., Chain]) -> None:
+    made, sent = chain(tables={"exclude": ["shop.orders"]}), Stream()
+    made.add([sent.send(Rows().insert(tso(1), 1, "a") | WRONG_CODES)])
+    assert made.run().types.observations == []
+
+
+def test_the_report_holds_every_run(chain: Callable[..., Chain]) -> None:
+    made, sent = chain(), Stream()
+    for n in range(20):  # more files than the table keeps
+        made.add([sent.send(Rows().insert(tso(n), n, "a") | RIGHT_CODES)])
+        for stage in (INGEST, DECODE, TYPES):
+            stage.run(made.lake, made.feed)
+    report = TYPES.idle(made.lake, made.feed)
+    assert {(o["column"], o["events"]) for o in report.observations} == {("id", 20), ("v", 20)}
+    assert len(made.lake.type_observations.files()) < 20

@@ -152,14 +152,27 @@ def fields(parsed: Column) -> dict[str, Column]:
     }
 
 
-def invalid_text(value: Column, names: list[str], images: list[str]) -> Column:
+def invalid_text(value: Column, names: list[str], schemas: list[str], images: list[str]) -> Column:
     """Whether a text of a BINARY value is not UTF-8. BOOLEAN, never NULL.
 
-    `names`, `images`: columns of what `fields` made of it; in an image, what is wrong is U+FFFD.
+    `names`, `schemas`, `images`: columns of what `fields` made of it; in an image, what is wrong is U+FFFD.
     """
 
     def wrong(text: Column) -> Column:
         return F.coalesce(~F.is_valid_utf8(text), F.lit(False))
+
+    def wrong_in(texts: Column) -> Column:
+        return F.coalesce(F.exists(texts, wrong), F.lit(False))
+
+    def wrong_column(column: Column) -> Column:
+        told = column["dataType"]
+        texts = (column["name"], column["default"], told["mysqlType"], told["charset"], told["collate"])
+        return reduce(or_, map(wrong, texts)) | wrong_in(told["elements"])
+
+    def wrong_schema(table: Column) -> Column:
+        columns = F.exists(table["columns"], wrong_column)
+        indexes = F.exists(table["indexes"], lambda i: wrong(i["name"]) | wrong_in(i["columns"]))
+        return F.coalesce(wrong(table["schema"]) | wrong(table["table"]) | columns | indexes, F.lit(False))
 
     def wrong_image(image: Column) -> Column:
         values = F.exists(F.map_values(image), lambda v: wrong(v["member3"]))
@@ -169,7 +182,7 @@ def invalid_text(value: Column, names: list[str], images: list[str]) -> Column:
         dml = parsed["message"]["payload"]["member3"]
         return wrong_image(dml["data"]) | wrong_image(dml["old"])
 
-    in_names = [wrong(F.col(name)) for name in names]
+    in_names = [*[wrong(F.col(name)) for name in names], *[wrong_schema(F.col(name)) for name in schemas]]
     suspect = [F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in images]
     # U+FFFD may also be what was sent: read again, in the few messages that have one, it tells.
     return reduce(or_, in_names) | F.when(reduce(or_, suspect), once(parse(value), wrong_row)).otherwise(F.lit(False))

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols.payload import packed
-from cdc_assets.protocols.simple import decode
-from cdc_assets.quarantine import MESSAGES, Reason
-from cdc_assets.sources.ingest import SCHEMA
+from cdc_assets.protocols.simple import Simple
+from cdc_assets.tables.quarantine import MESSAGES, Reason
+from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.protocols.simple_encoder import Table, column, watermark
 from cdc_assets_tests.support import RECORDED, Chain, bytes_of, make_feed, read_lines, record
@@ -34,8 +34,8 @@ def avro_feed(tmp_path: Path) -> Feed:
 
 def decoded(spark: SparkSession, feed: Feed, values: Iterable[bytes | None]) -> list[dict[str, Any]]:
     """The events of records, which have the offsets 0, 1, ... of one partition."""
-    rows = [("t", 0, offset, None, 1, b"", value, []) for offset, value in enumerate(values)]
-    events = decode(spark.createDataFrame(rows, SCHEMA).coalesce(1), feed)
+    rows = [("t", 0, offset, None, 1, b"", value, [], None) for offset, value in enumerate(values)]
+    events = Simple().decode(spark.createDataFrame(rows, RAW_RECORDS.columns).coalesce(1), feed)
     return sorted((r.asDict() for r in events.collect()), key=lambda e: e["offset"])
 
 
@@ -92,7 +92,7 @@ def test_the_documents_examples(spark: SparkSession, feed: Feed) -> None:
     after = (447987408682614791, ["id", "name", "age", "score", "createTime"])
     assert carried == [[after, before], [], [], [], [], [before]]
     assert events[1]["source_ms"] == 447984084414103554 >> 18
-    assert {e["mysql_types"] for e in events} == {None}, "a row has no types of its own"
+    assert {e["layout"] for e in events} == {None}, "a row has no types of its own"
 
 
 def test_rows_that_hold_only_their_key_are_told_in_avro_as_in_json(
@@ -238,14 +238,17 @@ def test_what_avro_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> No
     huge = [*[head + n for n in lengths], *[b"\x16\x06\x06\x02" + n + b"shop" for n in lengths]]
     mixed = [b"\x16\x06" + mark[2:], b"\x14" + mark[1:], b"{}", b"\x16"]
     broken = [*cut, *longer, *huge, *mixed]
+    in_schema = [(b"docs_c", b"do\xffs_c"), (b"title", b"ti\xffle"), (b"mediumtext", b"mediumt\xffxt")]
     named = [
         (mark[:3] + b"\x04" + mark[4:], Reason.UNKNOWN_TYPE),  # version 2
         (row.replace(b"after", b"af\xffer"), Reason.INVALID_UTF8),
         (row.replace(b"title", b"ti\xffle"), Reason.INVALID_UTF8),
+        *[(bootstrap.replace(a, b), Reason.INVALID_UTF8) for a, b in in_schema],
         (b"", Reason.EMPTY_VALUE),
         (None, Reason.NULL_VALUE),
     ]
     assert b"after" in row
+    assert all(part in bootstrap for part, _ in in_schema)
     rng = random.Random(6)
     whole = [mark, bootstrap, row] * 200
     flipped = [(at := rng.randrange(3, len(w))) and w[:at] + bytes([w[at] ^ 1 << rng.randrange(8)]) + w[at + 1 :] for w in
@@ -263,12 +266,16 @@ def test_what_avro_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> No
     assert counts.undecodable > len(broken) + len(named) + 100
 
 
-def test_what_may_be_compressed(spark: SparkSession) -> None:
+def test_what_may_be_compressed(spark: SparkSession, feed: Feed, avro_feed: Feed) -> None:
     """No recorded message looks compressed; JSON is none in an Avro feed, nor Avro in a JSON feed."""
-    for wire, other in (("simple", "simple-avro"), ("simple-avro", "simple")):
-        config = {"simple": "simple-json"}.get(wire, wire)
+    wires = {"simple-json": Simple().envelope(feed), "simple-avro": Simple().envelope(avro_feed)}
+    for config, other in (("simple-json", "simple-avro"), ("simple-avro", "simple-json")):
         frame = spark.createDataFrame(
             [(bytes_of(line),) for line in read_lines(TICDC / config / "nopk")], "value BINARY"
         )
-        found = frame.select(packed(frame["value"], wire), packed(frame["value"], other)).distinct().collect()
+        found = (
+            frame.select(packed(frame["value"], wires[config]), packed(frame["value"], wires[other]))
+            .distinct()
+            .collect()
+        )
         assert [tuple(r) for r in found] == [(False, True)]

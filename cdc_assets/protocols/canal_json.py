@@ -64,13 +64,15 @@ class CanalJson(Protocol):
     def layout_of(self, sample: Mapping[str, Any]) -> str:
         """`[[column, type], ...]`, in the order of the codes, which is the table's: `mysqlType` has none."""
         types, order = json.loads(sample["layout"])["types"], json.loads(sample["jdbc_types"] or "{}")
-        return json.dumps([[name, types[name]] for name in [*order, *(n for n in types if n not in order)] if types.get(name)])
+        return json.dumps(
+            [[name, types[name]] for name in [*order, *(n for n in types if n not in order)] if types.get(name)]
+        )
 
     def columns(self, layout: str) -> Sequence[WireColumn]:
         """The columns of a layout, as `layout_of` writes it."""
         return [WireColumn(name, text) for name, text in json.loads(layout)]
 
-    def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
+    def type_rules(self, feed: Feed) -> "Rules":
         """Types and codes as the document's tables pair them; without the extension also as Canal itself does."""
         from cdc_assets.checks import jdbc_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
@@ -83,7 +85,9 @@ ENVELOPE = Envelope(claim=("value", "$._tidb.claimCheckLocation"))
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
     """Decode the messages. `extended`: the feed's messages have `_tidb`."""
     text = F.col("value").cast("string")
-    message = raw.select(*_PLACE, F.col("timestamp").alias("record_timestamp"), "value", parse(text, _MESSAGE).alias("parsed"))
+    message = raw.select(
+        *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", parse(text, _MESSAGE).alias("parsed")
+    )
     judged = message.withColumn("reason", _reason(extended=extended))
     return completed(judged.select("*", _rows()).select(*_PLACE, "record_timestamp", "reason", *_decoded()))
 
@@ -144,7 +148,9 @@ def layout_text(key_columns: Column, mysql_type: Column) -> Column:
     # But where a name or a label may look like the border between two, or a type is null.
     doubtful = mysql_type.rlike(_DOUBTFUL)
     parsed = F.array_sort(F.map_entries(F.from_json(mysql_type, "MAP<STRING, STRING>")))
-    types = F.when(doubtful, F.to_json(F.map_from_entries(parsed), {"ignoreNullFields": "false"})).otherwise(sorted_text)
+    types = F.when(doubtful, F.to_json(F.map_from_entries(parsed), {"ignoreNullFields": "false"})).otherwise(
+        sorted_text
+    )
     return F.concat(F.lit('{"key":'), F.to_json(key_columns), F.lit(',"types":'), types, F.lit("}"))
 
 

@@ -1,13 +1,14 @@
 """The conservation law, read back from the tables: no report of any stage is believed here."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import Lakehouse
+from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import ReleaseCursor
 from cdc_assets_tests.support import rows_of
 
 
@@ -25,6 +26,47 @@ class Counts:
     excluded: int
 
 
+def settled(lake: Lakehouse) -> None:
+    """As `conserved`, of a feed without watermarks: which events are late and pending, only its releases can say."""
+    rows = [e for e in _decoded(lake) if e["kind"] == "row"]
+    last = lake.released_changes.cursor()
+    assert last is not None
+    totals = last.totals
+    late = totals["late_repeated"] + totals["late_unseen"]
+    assert len(rows) == totals["rows"], "row events that the gate has not looked at, or more than once"
+    assert len(rows) == sum(_released(lake)) + late + totals["excluded"] + last.pending
+
+
+def balanced(report: ReleaseReport) -> None:
+    """Assert that the counts of one release add up."""
+    late = report.late_repeated + report.late_unseen
+    assert report.rows + report.pending_before == report.window + report.excluded + late + report.pending
+    assert report.window == report.released + report.duplicate
+
+
+def _decoded(lake: Lakehouse) -> list[dict[str, Any]]:
+    """All change events, after a look that every record has some, or is in quarantine."""
+    raw = Counter(_record(r) for r in rows_of(lake.raw_records.read(lake.spark)))
+    events = rows_of(lake.change_events.read(lake.spark))
+    assert set(raw.values()) <= {1}, "a record was taken in twice"
+    assert {_record(e) for e in events} == raw.keys(), "records without an event, or events without a record"
+    assert max(Counter(_place(e) for e in events).values(), default=1) == 1
+    undecodable = Counter(_place(e) for e in events if e["kind"] == "undecodable")
+    quarantined = Counter(_place(q) for q in rows_of(lake.quarantine.read(lake.spark)) if q["stage"] == "decode")
+    assert quarantined == undecodable, "what could not be decoded is in quarantine, each once"
+    return events
+
+
+def _released(lake: Lakehouse) -> tuple[int, int]:
+    """How many row events are released, and how many copies of them were dropped."""
+    own = [c for c in rows_of(lake.released_changes.read(lake.spark)) if c["kind"] == "row"]
+    return sum(c["events"] for c in own), sum(c["repeats"] for c in own)
+
+
+def _record(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["topic"], row["partition"], row["offset"]
+
+
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where an event stands: a record of Open Protocol may hold one that cannot be decoded among others that can."""
     return row["topic"], row["partition"], row["offset"], row["index"]
@@ -32,27 +74,16 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def conserved(lake: Lakehouse, feed: Feed) -> Counts:
     """Assert that every record and every row event is accounted for, and count them."""
-    raw = Counter((r["topic"], r["partition"], r["offset"]) for r in rows_of(lake.raw_records.read()))
-    events = rows_of(lake.change_events.read())
-    changes = rows_of(lake.released_changes.read())
-    assert set(raw.values()) <= {1}, "a record was taken in twice"
-
-    places = Counter((e["topic"], e["partition"], e["offset"]) for e in events)
-    assert places.keys() == raw.keys(), "records without an event, or events without a record"
-    assert max(Counter(_place(e) for e in events).values(), default=1) == 1
-    undecodable = Counter(_place(e) for e in events if e["kind"] == "undecodable")
-    quarantined = Counter(_place(q) for q in rows_of(lake.quarantine.read()) if q["stage"] == "decode")
-    assert quarantined == undecodable, "what could not be decoded is in quarantine, each once"
-
+    events = _decoded(lake)
+    undecodable = [e for e in events if e["kind"] == "undecodable"]
     rows = [e for e in events if e["kind"] == "row"]
     classes = Counter(_classes(lake, feed, events, rows))
-    own = [c for c in changes if c["kind"] == "row"]
-    released, duplicate = sum(c["events"] for c in own), sum(c["repeats"] for c in own)
+    released, duplicate = _released(lake)
     assert released + duplicate == classes["window"], (
         "row events below the watermark that are not released, or too many"
     )
     return Counts(
-        len(raw),
+        len({_record(e) for e in events}),
         len(undecodable),
         len(rows),
         released,
@@ -67,21 +98,20 @@ def _classes(lake: Lakehouse, feed: Feed, events: list[dict[str, Any]], rows: li
     """The class of each row event, from the watermarks that each release went by.
 
     A batch is looked at by the first release whose cursor has passed it; what was then below the watermark released
-    before is late. A table that waits for a schema is released up to its first waiting event.
+    before is late. A table that is held is released up to where it is held.
     """
-    log = lake.released_changes.delta().history().select("version", "userMetadata").orderBy("version").collect()
-    cursors = [json.loads(c["userMetadata"]) for c in log if c["userMetadata"]]
-    assert [c["sequence"] for c in cursors] == list(range(1, len(cursors) + 1))
-    before: list[dict[str, int]] = [{}, *[c["watermarks"] for c in cursors]]
-    waits = [{}, *[{(w["database"], w["table"]): w["since"] for w in c["waiting"]} for c in cursors]]
+    cursors = list(lake.released_changes.cursors())[::-1]
+    assert [c.sequence for c in cursors] == list(range(1, len(cursors) + 1))
+    before: list[dict[str, int]] = [{}, *[c.watermarks for c in cursors]]
+    held = [{}, *[{(h.database, h.table): h.since for h in c.holds} for c in cursors]]
     _watermarks_are_right(feed, cursors, events)
 
     def gate(release: int, event: dict[str, Any]) -> int:
         mark = before[release].get(event["topic"], 0)
-        return min(mark, waits[release].get((event["database"], event["table"]), mark))
+        return min(mark, held[release].get((event["database"], event["table"]), mark))
 
     def classify(event: dict[str, Any]) -> str:
-        looked_at = next((n for n, c in enumerate(cursors) if c["batch"] >= event["batch"]), None)
+        looked_at = next((n for n, c in enumerate(cursors) if c.batch >= event["batch"]), None)
         assert looked_at is not None, "an event that the gate has not looked at"
         if event["commit_ts"] < gate(looked_at, event):
             return "late"
@@ -92,20 +122,20 @@ def _classes(lake: Lakehouse, feed: Feed, events: list[dict[str, Any]], rows: li
     return [classify(event) for event in rows]
 
 
-def _watermarks_are_right(feed: Feed, cursors: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+def _watermarks_are_right(feed: Feed, cursors: list[ReleaseCursor], events: list[dict[str, Any]]) -> None:
     """The last release's watermark of each topic: the minimum over its partitions of the largest that each has shown."""
     if not cursors or feed.gate_scope != "topic":
         return
     shown: dict[str, dict[int, int]] = {}
     for e in events:
-        if e["batch"] <= cursors[-1]["batch"]:
+        if e["batch"] <= cursors[-1].batch:
             shown.setdefault(e["topic"], {}).setdefault(e["partition"], 0)
             if e["kind"] == "watermark":
                 shown[e["topic"]][e["partition"]] = max(shown[e["topic"]][e["partition"]], e["commit_ts"])
     for topic, by_partition in shown.items():
         for partition in range(feed.source.partitions or 0):
             by_partition.setdefault(partition, 0)
-        assert cursors[-1]["watermarks"].get(topic, 0) == min(by_partition.values())
+        assert cursors[-1].watermarks.get(topic, 0) == min(by_partition.values())
 
 
 def _takes(feed: Feed, name: str) -> bool:

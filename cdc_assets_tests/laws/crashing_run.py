@@ -4,18 +4,18 @@ usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT [SETTINGS], wh
 MOMENT is
 `before N` or `after N`: immediately before or after the Nth commit of rows and cursor;
 `created NAME`: after the history table NAME was created, empty; `shaped`: after a history table got its columns.
+History tables are written one after the other, so that the commits have an order.
 
 The switch is set here from outside; the product has none. With PYSPARK_GATEWAY_PORT set, a session of a running JVM is
 used: what is lost is this process with all that it knew, and the tables are as the commits left them.
 """
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,9 +23,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from cdc_assets.history import apply as history
-from cdc_assets.lakehouse import Cursor, LakeTable
 from cdc_assets.session import spark_session
+from cdc_assets.tables.table import LakeTable
 from cdc_assets_tests.laws.streams import PARTITIONS
 from cdc_assets_tests.support import SHORT_LIVED, Chain
 
@@ -38,34 +37,41 @@ def die() -> NoReturn:
 def install(moment: str) -> None:
     """Make this process die at the moment."""
     word, _, which = moment.partition(" ")
-    transaction, create, shape = LakeTable.transaction, LakeTable.create, history._shape_table
+    create, alter = LakeTable.create, LakeTable.alter
     count = 0
 
-    @contextlib.contextmanager
-    def counted(self: LakeTable, cursor: Cursor) -> Iterator[None]:
-        nonlocal count
-        count += 1
-        if moment == f"before {count}":
-            die()
-        with transaction(self, cursor):
-            yield
+    def counted(commit: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(self: LakeTable[Any], *args: Any, **more: Any) -> object:
+            nonlocal count
+            count += 1
+            if moment == f"before {count}":
+                die()
+            done = commit(self, *args, **more)
             print(f"commit {count} {self.name}", flush=True)
             if moment == f"after {count}":
                 die()
+            return done
 
-    def created(self: LakeTable, *args: Any, **more: Any) -> None:
-        create(self, *args, **more)
+        return counting
+
+    def created(self: LakeTable[Any]) -> None:
+        create(self)
         if (word, which) == ("created", self.name):
             die()
 
-    def shaped(*args: Any, **more: Any) -> None:
-        shape(*args, **more)
+    def shaped(self: LakeTable[Any], *args: Any) -> None:
+        alter(self, *args)
         if word == "shaped":
             die()
 
-    LakeTable.transaction = counted  # type: ignore[method-assign]
-    LakeTable.create = created  # type: ignore[method-assign]
-    history._shape_table = shaped
+    for name, put in {
+        "commit": counted(LakeTable.commit),
+        "transact": counted(LakeTable.transact),
+        "create": created,
+        "alter": shaped,
+    }.items():
+        setattr(LakeTable, name, put)
+    os.cpu_count = lambda: 1
 
 
 def session() -> SparkSession:

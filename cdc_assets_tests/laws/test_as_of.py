@@ -134,7 +134,8 @@ def test_history_is_the_recorded_truth(scenario: str, recorded: Callable[[str], 
 
 @pytest.mark.parametrize(("scenario", "table"), SPARK_TYPES)
 def test_columns_have_the_types_of_the_design(scenario: str, table: str, recorded: Callable[[str], Chain]) -> None:
-    schema = recorded(scenario).lake.history("shop", table).read().schema
+    schema = recorded(scenario).lake.history("shop", table).schema()
+    assert schema is not None
     own = {f.name: f.dataType.simpleString() for f in schema if not f.name.startswith("_cdc_")}
     assert own == SPARK_TYPES[scenario, table]
     assert {f.name: f.dataType.simpleString() for f in schema if f.name.startswith("_cdc_")} == {
@@ -235,7 +236,8 @@ def test_an_as_of_query_at_every_commit_gives_the_rows_of_then(recorded: Callabl
 
 def test_the_recorded_records_are_kept_verbatim(recorded: Callable[[str], Chain]) -> None:
     lines = {(r["topic"], r["partition"], r["offset"]): r for r in read_lines(RECORDED / "ticdc/canal-json_ext/nopk")}
-    stored = rows_of(recorded("nopk").lake.raw_records.read())
+    lake = recorded("nopk").lake
+    stored = rows_of(lake.raw_records.read(lake.spark))
     assert len(stored) == len(lines)
     for row in stored:
         line = lines[row["topic"], row["partition"], row["offset"]]

@@ -1,7 +1,8 @@
 """The crash law: a run killed at any moment, and run again, ends where an undisturbed one ends. Every table, row for row.
 
-A run with something new for every stage makes ten commits. To be killed immediately before one of them is, for what is
-on disk, to be killed immediately after the one before it, or after the DDL on a history table that stands in between.
+A run with something new for every stage makes ten commits. To be killed immediately before one of them is, for what the
+tables hold, to be killed immediately after the one before it, or after the DDL on a history table that stands in between;
+the files that are written by then are part of no table, and stay so.
 """
 
 import shutil
@@ -32,6 +33,7 @@ COMMITS = [
 ]
 MOMENTS = [
     "before 1",
+    f"before {len(COMMITS)}",
     *[f"after {n}" for n in range(1, len(COMMITS) + 1)],
     "created history/f/shop/customers",
     "shaped",

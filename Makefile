@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars demo ui test test-fast lint bench soak audit lock clean
+.PHONY: help java setup jars demo ui test test-fast lint bench bench-all soak audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -50,8 +50,11 @@ soak: setup  ## kill the pipeline, and the broker, at random moments, and compar
 	$(BIN)/python -m cdc_assets_tests.soak
 	$(BIN)/python -m cdc_assets_tests.soak_broker
 
-bench: setup  ## measure each stage beside its floor; results go to benchmarks/results/
-	$(BIN)/python -m benchmarks.bench
+bench: setup  ## measure a short form of everything beside its peers, some minutes; results go to benchmarks/results/
+	$(BIN)/python -m benchmarks.bench --form short
+
+bench-all: setup  ## the whole of it, hours
+	$(BIN)/python -m benchmarks.bench --form all
 
 lock:  ## pin the dependencies again, with hashes and without addresses (needs uv)
 	uv pip compile --quiet --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header \

@@ -1,1 +1,1 @@
-"""What `make bench` runs."""
+"""What `make bench` and `make bench-all` run."""

@@ -1,7 +1,7 @@
 """A generated TiCDC Canal-JSON stream: what the benchmark measures on.
 
-One table of 12 columns, three partitions, one row event a record of about 850 bytes: inserts, updates and deletes over a
-set of live keys, 2 % of the records sent again, a watermark in every partition each `WATERMARK_EVERY` events.
+One table of 12 columns, three partitions, one row event a record of about 888 bytes: inserts, updates and deletes over a set
+of live keys, 2 % of the records sent again, a watermark in every partition each `WATERMARK_EVERY` events.
 """
 
 import base64
@@ -14,6 +14,12 @@ PARTITIONS = 3
 WATERMARK_EVERY = 5_000
 REPEATS = 0.02
 _FIRST_MS = 1_795_161_600_000
+# The commit_ts of the table's statement.
+TABLE_TS = _FIRST_MS << 18
+# A step's time and offsets after those of the one before it.
+_STEP_MS = 10_000_000
+
+Row = dict[str, str | None]
 
 _TYPES = {
     "id": ("bigint", -5),
@@ -39,13 +45,26 @@ CREATE_TABLE = (
 class _Stream:
     """The state of the generated source: the live rows, the clock, and the next offset of each partition."""
 
-    def __init__(self, seed: int, first_id: int, first_ms: int, offsets: list[int]) -> None:
-        self.random = random.Random(seed)  # noqa: S311
-        self.rows: dict[int, dict[str, str | None]] = {}
+    def __init__(self) -> None:
+        self.random = random.Random(1)  # noqa: S311
+        self.rows: dict[int, Row] = {}
         self.ids: list[int] = []
-        self.next_id = first_id
-        self.ms = first_ms
-        self.offsets = offsets
+        self.next_id = 1
+        self.ms = _FIRST_MS
+        self.offsets = [0] * PARTITIONS
+
+    def create_table(self) -> str:
+        return self.record(0, self.message("CREATE", self.ms << 18, isDdl=True, sql=CREATE_TABLE), keyed=False)
+
+    def events(self, events: int) -> Iterator[str]:
+        for n in range(1, events + 1):
+            self.ms += 1
+            partition, message = self.change((self.ms << 18) + n % 5)
+            yield self.record(partition, message)
+            if self.random.random() < REPEATS:
+                yield self.record(partition, message)
+            if n % WATERMARK_EVERY == 0 or n == events:
+                yield from self.watermarks()
 
     def record(self, partition: int, message: dict[str, object], *, keyed: bool = True) -> str:
         value = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
@@ -67,7 +86,7 @@ class _Stream:
         base |= {"type": kind, "es": commit_ts >> 18, "ts": (commit_ts >> 18) + 7, "sql": "", "sqlType": None}
         return base | {"mysqlType": None, "old": None, "data": None} | fields | {"_tidb": {"commitTs": commit_ts}}
 
-    def row(self, key: int) -> dict[str, str | None]:
+    def row(self, key: int) -> Row:
         r = self.random
         at = f"2026-11-{r.randint(1, 28):02d} {r.randint(0, 23):02d}:{r.randint(0, 59):02d}:{r.randint(0, 59):02d}"
         return {
@@ -78,7 +97,7 @@ class _Stream:
             "amount": f"{r.randint(-9999, 9999)}.{r.randint(0, 99):02d}",
             "qty": str(r.randint(0, 999)),
             "weight": repr(r.randint(0, 9999) / 100),
-            "note": None if r.random() < 0.1 else f"{r.getrandbits(32):x}",
+            "note": None if r.random() < 0.1 else f"{r.getrandbits(88):022x}",
             "token": r.randbytes(3).decode("latin-1"),
             "gift": str(r.randint(0, 1)),
             "created": at,
@@ -104,51 +123,63 @@ class _Stream:
                 self.ids[at] = self.ids[-1]
                 self.ids.pop()
                 del self.rows[key]
+        return key % PARTITIONS, self.event(kind, commit_ts, row, old)
+
+    def event(self, kind: str, commit_ts: int, row: Row, old: list[Row] | None) -> dict[str, object]:
         types = {c: t for c, (t, _) in _TYPES.items()}
         codes = {c: j for c, (_, j) in _TYPES.items()}
         fields = {"pkNames": ["id"], "sqlType": codes, "mysqlType": types, "old": old, "data": [row]}
-        return key % PARTITIONS, self.message(kind, commit_ts, **fields)
+        return self.message(kind, commit_ts, **fields)
+
+    def watermarks(self) -> Iterator[str]:
+        self.ms += 1
+        mark = {"_tidb": {"watermarkTs": self.ms << 18}, "database": "", "table": ""}
+        for each in range(PARTITIONS):
+            yield self.record(each, self.message("TIDB_WATERMARK", self.ms << 18) | mark, keyed=False)
 
 
-def lines(
-    events: int,
-    seed: int = 1,
-    first_id: int = 1,
-    after_ms: int = 0,
-    offsets: list[int] | None = None,
-    repeats: float = REPEATS,
-) -> Iterator[str]:
-    """Yield a recorded snapshot, line by line: `events` row events, and the watermarks between them.
+def write(path: Path, events: int, after: int = 0, into: Path | None = None) -> None:
+    """Write a recorded snapshot to `path`: the table's statement, `events` row events, and the watermarks between them.
 
-    A stream that goes on from an earlier one starts `after_ms` milliseconds later, at `offsets`; its rows have keys from
-    `first_id` on, so that it inserts, updates and deletes rows of the earlier one where they are the same.
+    Args:
+        path: the file.
+        events: how many row events it has, repeats not counted.
+        after: how many row events follow, of the same rows and of new ones.
+        into: the file that these are written to.
     """
-    stream = _Stream(seed, first_id, _FIRST_MS + after_ms, offsets or [0] * PARTITIONS)
-    if not after_ms:
-        ddl = stream.message("CREATE", stream.ms << 18, isDdl=True, sql=CREATE_TABLE)
-        yield stream.record(0, ddl, keyed=False)
-    for n in range(1, events + 1):
-        stream.ms += 1
-        partition, message = stream.change((stream.ms << 18) + n % 5)
-        yield stream.record(partition, message)
-        if stream.random.random() < repeats:
-            yield stream.record(partition, message)
-        if n % WATERMARK_EVERY == 0 or n == events:
-            stream.ms += 1
-            mark = {"_tidb": {"watermarkTs": stream.ms << 18}, "database": "", "table": ""}
-            for each in range(PARTITIONS):
-                yield stream.record(each, stream.message("TIDB_WATERMARK", stream.ms << 18) | mark, keyed=False)
-
-
-def write(
-    path: Path,
-    events: int,
-    seed: int = 1,
-    first_id: int = 1,
-    after_ms: int = 0,
-    offsets: list[int] | None = None,
-    repeats: float = REPEATS,
-) -> None:
-    """Write a recorded snapshot to `path`: `lines`."""
+    stream = _Stream()
     with path.open("w") as out:
-        out.writelines(line + "\n" for line in lines(events, seed, first_id, after_ms, offsets, repeats))
+        out.write(stream.create_table() + "\n")
+        out.writelines(line + "\n" for line in stream.events(events))
+    if into is not None:
+        with into.open("w") as out:
+            out.writelines(line + "\n" for line in stream.events(after))
+
+
+def value_size(line: str) -> int:
+    """Bytes of the Kafka value of a recorded record."""
+    return len(base64.b64decode(json.loads(line)["value"]))
+
+
+def write_updates(path: Path, changes: int, keys: int, step: int) -> None:
+    """Write changes to a table that has rows with the keys 1 to `keys`: one in ten deletes, one in ten inserts a row.
+
+    Step 0 makes the table, with new rows only. The steps follow one another in time and offsets; none meets a key twice.
+    """
+    stream = _Stream()
+    stream.random.seed(step)
+    stream.ms += step * _STEP_MS
+    stream.offsets = [step * _STEP_MS] * PARTITIONS
+    stream.next_id = keys + step * changes + 1
+    met = stream.random.sample(range(1, keys + 1), changes) if step else []
+    with path.open("w") as out:
+        if not step:
+            out.write(stream.create_table() + "\n")
+        for n in range(changes):
+            stream.ms += 1
+            kind = "INSERT" if not step or n % 10 == 0 else "DELETE" if n % 10 == 1 else "UPDATE"
+            key = stream.next_id + n if kind == "INSERT" else met[n]
+            old = [stream.row(key)] if kind == "UPDATE" else None
+            message = stream.event(kind, stream.ms << 18, stream.row(key), old)
+            out.write(stream.record(key % PARTITIONS, message) + "\n")
+        out.writelines(line + "\n" for line in stream.watermarks())

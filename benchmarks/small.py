@@ -1,58 +1,125 @@
-"""The job on a handful of new records, as Dagster runs it, and three plain Delta appends of the same records."""
+"""Small runs: 50 changes to one table, to one of 200 columns, to each of several; beside plain appends and MERGEs."""
 
-import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
 
-from dagster import DagsterInstance, JobDefinition
-from pyspark.sql import SparkSession
+from benchmarks.changes import CHANGES, Change, Changes
+from benchmarks.form import THREADS, Bench
+from benchmarks.measuring import Ratio, Section, Timing, median, medians, timed, total
+from benchmarks.peers import plain
+from benchmarks.stages import Place, prepare, run_job, run_stages
 
-from benchmarks import floors, generate
-from benchmarks.stages import Place, Timing, timed
-from cdc_assets.feeds import load_feeds
-from cdc_assets.sources.recorded import read_lines
-
-RECORDS = 100
-_WARM_UP_RUNS = 2
-_LATER_MS = 100_000_000
+# Runs that are not counted: the first makes the tables, and what is loaded and compiled at first is not what a run costs.
+_WARM_UP = 3
+_APPENDS = 10
+_WIDE = 200
 
 
-def small_runs(spark: SparkSession, place: Place, folder: Path, runs: int) -> list[tuple[Timing, Timing]]:
-    """(the job, three appends), `runs` times, each on new records; two runs more before them are not counted."""
-    timings = []
-    with DagsterInstance.ephemeral() as instance:
-        job = _job(place)
-        for number in range(1, runs + _WARM_UP_RUNS + 1):
-            name = f"small-{number}.jsonl"
-            # A little less than the records: the watermarks are records too.
-            events = RECORDS - generate.PARTITIONS
-            offsets = [10_000_000 * number] * generate.PARTITIONS
-            generate.write(
-                place.snapshots / name, events, seed=number, after_ms=_LATER_MS * number, offsets=offsets, repeats=0
-            )
-            timings.append((timed("job", _run(job, instance)), timed("appends", _appends(spark, place, name, folder))))
-    return timings[_WARM_UP_RUNS:]
+class _Case:
+    """A feed of tables, run in steps with `CHANGES` to each."""
+
+    def __init__(self, bench: Bench, name: str, changes: Changes) -> None:
+        self.bench, self.name, self.changes = bench, name, changes
+        self.place: Place = prepare(bench.again(name))
+        self.jobs: list[Timing] = []
+        self.histories: list[Timing] = []
+        self.stages: list[list[Timing]] = []
+        self.news: list[Change] = []
+
+    def run(self, *, counted: bool) -> None:
+        """The next step through the job; and the one after it through the stages alone, which tells them apart."""
+        self.news = self.changes.write(self.place.snapshots)
+        job, history = run_job(self.bench.spark, self.place, f"{self.name}, job")
+        self.changes.write(self.place.snapshots)
+        stages = run_stages(self.bench.spark, self.place)
+        self.bench.say(
+            f"  {job.name}: {job.seconds:.2f} s, of which history {history.seconds:.2f} s, {job.jobs} Spark jobs"
+        )
+        if counted:
+            self.jobs.append(job)
+            self.histories.append(history)
+            self.stages.append(stages)
+
+    def idle(self) -> Timing:
+        """A run of the job that finds nothing new."""
+        return run_job(self.bench.spark, self.place, f"{self.name}, job without news")[0]
+
+    def lines(self) -> list[Timing]:
+        """What came of the runs."""
+        steps = medians(self.stages)
+        told = [Timing(f"{self.name}, {t.name}", t.seconds, t.cpu_seconds, t.jobs) for t in steps]
+        return [median(self.jobs), median(self.histories), *told, total(steps, f"{self.name}, all stages")]
 
 
-def _job(place: Place) -> JobDefinition:
-    """The job over the place's feed and lakehouse, as the code location defines it."""
-    os.environ |= {"CDC_FEEDS": str(place.feeds_file), "CDC_LAKEHOUSE": str(place.root)}
-    from cdc_assets.definitions import build_definitions  # noqa: PLC0415 -- it reads the environment when imported
+def measure(bench: Bench) -> Section:
+    """Run the steps of all cases in turn."""
+    tables, rounds = bench.form.tables, bench.form.rounds
+    bench.say(f"Small runs: {CHANGES} changes to 1 table of 12 columns, 1 of {_WIDE}, {tables} of 12 ...")
+    one = _Case(bench, "1 table", Changes())
+    wide = _Case(bench, f"{_WIDE} columns", Changes(columns=_WIDE))
+    several = _Case(bench, f"{tables} tables", Changes(tables))
+    appends: list[Timing] = []
+    merges: list[Timing] = []
+    idle: list[Timing] = []
+    for number in range(_WARM_UP + rounds):
+        counted = number >= _WARM_UP
+        for case in (one, wide, several):
+            case.run(counted=counted)
+        appended = _appends(bench, one.news)
+        merged = _merges(bench, one.news, tables)
+        empty = one.idle()
+        if counted:
+            appends.append(appended)
+            merges.append(merged)
+            idle.append(empty)
+    return _section(bench, [one, wide, several], median(appends), median(merges), median(idle))
 
-    return build_definitions(load_feeds(place.feeds_file)).resolve_job_def("cdc_pipeline")
+
+def _appends(bench: Bench, news: Sequence[Change]) -> Timing:
+    rows, path = plain.change_rows(bench.spark, news), bench.folder / "appends"
+
+    def ten() -> None:
+        for _ in range(_APPENDS):
+            plain.append(rows, path)
+
+    return timed(f"{_APPENDS} plain appends", ten, bench.spark)
 
 
-def _run(job: JobDefinition, instance: DagsterInstance) -> Callable[[], None]:
-    def run() -> None:
-        if not job.execute_in_process(instance=instance).success:
-            raise RuntimeError("the job failed")
+def _merges(bench: Bench, news: Sequence[Change], tables: int) -> Timing:
+    spark, rows = bench.spark, plain.version_rows(bench.spark, news)
+    paths = [bench.folder / "merges" / str(number) for number in range(tables)]
+    for path in paths:
+        if not path.exists():
+            plain.create(spark, path, list(news[0].row))
+    name = f"plain MERGEs into {tables} tables, {THREADS} threads"
+    return timed(name, lambda: plain.in_threads(lambda path: plain.merge(spark, path, rows), paths), spark)
 
-    return run
 
-
-def _appends(spark: SparkSession, place: Place, name: str, folder: Path) -> Callable[[], None]:
-    def run() -> None:
-        for table in ("one", "two", "three"):
-            floors.append(read_lines(spark, place.snapshots, [name]), folder / "plain" / table)
-
-    return run
+def _section(bench: Bench, cases: list[_Case], appends: Timing, merges: Timing, idle: Timing) -> Section:
+    one, wide, _ = cases
+    tables = bench.form.tables
+    history, of_wide, of_several = (median(case.histories).seconds for case in cases)
+    further = (of_several - history) / (tables - 1)
+    per_append, per_merge = appends.seconds / _APPENDS, merges.seconds / tables
+    timings = [line for case in cases for line in case.lines()]
+    timings += [
+        idle,
+        appends,
+        merges,
+        Timing("each further table, history", further),
+        Timing("a plain MERGE", per_merge),
+    ]
+    job = median(one.jobs).seconds
+    return Section(
+        "small",
+        f"{CHANGES} changes to each table",
+        f"The job as Dagster runs it in the process, checks included, and after it the stages alone on {CHANGES} more; "
+        f"beside them {_APPENDS} plain Delta appends of the same rows, and their plain MERGE into tables of versions.",
+        timings,
+        [
+            Ratio("50 changes to a table of 12 columns, job / a plain append", job / per_append, 10, 8),
+            Ratio("the same with 200 columns, job / 12 columns", median(wide.jobs).seconds / job, 2),
+            Ratio("the same with 200 columns, history / 12 columns", of_wide / history, 2),
+            Ratio("each further table / a plain MERGE of the same rows", further / per_merge, 1.5),
+            Ratio("job without news in a running process / a plain append", idle.seconds / per_append, 1),
+        ],
+    )

@@ -1,29 +1,27 @@
-"""The pipeline's stages in a row, each timed, as the assets call them; and the job itself."""
+"""A feed of its own, its stages in a row, each timed; and the whole job as Dagster runs it."""
 
-import time
-from collections.abc import Callable
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
+from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from benchmarks.memory import processor_seconds, watched
+from benchmarks.measuring import Timing, timed
+from cdc_assets.definitions import build_definitions
 from cdc_assets.feeds import Feed, load_feeds
-from cdc_assets.gate.release import release
-from cdc_assets.history.apply import apply, pending_tables
-from cdc_assets.lakehouse import Lakehouse
-from cdc_assets.protocols.decode import decode
-from cdc_assets.sources.ingest import ingest
-from cdc_assets.table_schemas import learn
+from cdc_assets.stages import STAGES, Stage
+from cdc_assets.tables.lakehouse import Lakehouse
 
 FEED = "bench"
+CANAL_JSON = {"protocol": "canal-json", "tidb_extension": True}
 
 
 @dataclass(frozen=True)
 class Place:
-    """A feed of its own: a folder with its snapshots, its feeds file and its lakehouse."""
+    """A folder with a feed's snapshots, its feeds file and its lakehouse."""
 
     folder: Path
 
@@ -48,51 +46,51 @@ class Place:
 
     def lake(self, spark: SparkSession) -> Lakehouse:
         """A new handle on its lakehouse, as each run has one."""
-        return Lakehouse(spark, str(self.root), FEED)
+        return Lakehouse(lambda: spark, str(self.root), FEED)
 
 
-def prepare(folder: Path, **settings: object) -> Place:
-    """Make the folder of a feed that has no snapshots yet; without settings it is a Canal-JSON feed with watermarks."""
+def prepare(folder: Path, source: dict[str, object] | None = None, **settings: object) -> Place:
+    """Make the folder of a feed without records: of recorded snapshots, in Canal-JSON with watermarks, if not told else."""
     place = Place(folder)
     place.snapshots.mkdir(parents=True)
-    source = {"recorded": "snapshots", "partitions": 3}
-    feed = {"source": source} | (settings or {"protocol": "canal-json", "tidb_extension": True})
+    feed = {"source": source or {"recorded": "snapshots", "partitions": 3}} | (settings or CANAL_JSON)
     place.feeds_file.write_text(yaml.safe_dump({"feeds": {FEED: feed}}))
     return place
 
 
-@dataclass(frozen=True)
-class Timing:
-    """What one step took."""
+def run_stages(spark: SparkSession, place: Place, stages: Sequence[Stage] = STAGES) -> list[Timing]:
+    """One run of the core: every stage once, in order.
 
-    name: str
-    seconds: float
-    cpu_seconds: float  # of all processes and cores
-    jvm_mb: float = 0
-    total_mb: float = 0
-
-
-def timed(name: str, step: Callable[[], Any]) -> Timing:
-    """Run `step`; how long it took, and how much memory was in use at most."""
-    with watched() as peak:
-        cpu, start = processor_seconds(), time.perf_counter()
-        step()
-        seconds, cpu = time.perf_counter() - start, processor_seconds() - cpu
-    return Timing(name, seconds, cpu, peak.jvm, peak.total)
-
-
-def run_decoding(spark: SparkSession, place: Place) -> list[Timing]:
-    """The first two stages: what differs between the protocols."""
+    Raises:
+        RuntimeError: a table could not be written.
+    """
     lake, feed = place.lake(spark), place.feed()
-    return [timed("ingest", lambda: ingest(lake, feed)), timed("decode", lambda: decode(lake, feed))]
+    return [timed(stage.name, lambda s=stage: _run(s, lake, feed), spark) for stage in stages]  # type: ignore[misc]
 
 
-def run_stages(spark: SparkSession, place: Place) -> list[Timing]:
-    """One run of the core: every stage once, in order."""
-    lake, feed = place.lake(spark), place.feed()
-    return [
-        *run_decoding(spark, place),
-        timed("table_schemas", lambda: learn(lake, feed)),
-        timed("release", lambda: release(lake, feed)),
-        timed("history", lambda: list(apply(lake, feed, pending_tables(lake)))),
-    ]
+def _run(stage: Stage, lake: Lakehouse, feed: Feed) -> None:
+    for failure in getattr(stage.run(lake, feed), "failures", ()):
+        raise RuntimeError(f"{failure.database}.{failure.table} could not be written") from failure.error
+
+
+def run_job(spark: SparkSession, place: Place, name: str) -> tuple[Timing, Timing]:
+    """One run of the job over the place's feed, checks included, as Dagster runs it; and the history's step of it.
+
+    Raises:
+        RuntimeError: the job failed.
+    """
+    os.environ |= {"CDC_FEEDS": str(place.feeds_file), "CDC_LAKEHOUSE": str(place.root)}
+    job = build_definitions(load_feeds(place.feeds_file)).resolve_job_def("cdc_pipeline")
+    steps: dict[str, float] = {}
+
+    def run() -> None:
+        with DagsterInstance.ephemeral() as instance:
+            result = job.execute_in_process(instance=instance, raise_on_error=False)
+        for event in result.all_events:
+            if event.is_step_success:
+                steps[str(event.step_key)] = event.step_success_data.duration_ms / 1000
+        if not result.success:
+            raise RuntimeError("the job failed")
+
+    taken = timed(name, run, spark)
+    return taken, Timing(f"{name}: history", sum(s for step, s in steps.items() if "history" in step))

@@ -1,0 +1,35 @@
+"""Every stage of a feed once, in a process of its own, with the settings that nobody has set: what memory a run needs.
+
+python -m benchmarks.alone FOLDER     (a folder that `benchmarks.stages.prepare` made)
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.measuring import Timing, total
+from benchmarks.stages import Place, run_stages
+from cdc_assets.session import spark_session
+
+
+def in_own_process(place: Place, name: str) -> Timing:
+    """Run the stages over a place so."""
+    command = [sys.executable, "-m", "benchmarks.alone", str(place.folder)]
+    cwd = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, text=True, check=True)
+    told = json.loads(done.stdout.splitlines()[-1])
+    return Timing(**told | {"name": name})
+
+
+def main() -> None:
+    """Run them, and tell on stdout what they took."""
+    spark = spark_session()
+    taken = total(run_stages(spark, Place(Path(sys.argv[1]))), "all stages")
+    spark.stop()
+    print(json.dumps(asdict(taken)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Changes into a table that has many versions already."""
+
+import math
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from benchmarks import generate
+from benchmarks.form import Bench
+from benchmarks.measuring import Ratio, Section, Timing, medians, total
+from benchmarks.stages import Place, prepare, run_stages
+from cdc_assets.stages import HISTORY
+from cdc_assets.tables.history import HistoryCursor
+
+_ALLOWED = 2.5
+_WARM_UP = 1
+_TABLE = ("bench", "orders")
+_CLOSED = 2  # versions to each open one
+_FILE = 250_000  # versions
+
+
+def measure(bench: Bench) -> Section:
+    """Tables of each size, then the same changes into each of them, in turn."""
+    form = bench.form
+    places = {size: _with_versions(bench, size) for size in form.versions}
+    rounds: dict[int, list[list[Timing]]] = {size: [] for size in form.versions}
+    for number in range(_WARM_UP + form.rounds):
+        for size, place in places.items():
+            generate.write_updates(place.snapshots / f"{number}.jsonl", form.changes, size // (1 + _CLOSED), number + 1)
+            steps = run_stages(bench.spark, place)
+            history = next(t for t in steps if t.name == HISTORY.name)
+            bench.say(f"  into {size:,}: {total(steps, '').seconds:.2f} s, of which history {history.seconds:.2f} s")
+            if number >= _WARM_UP:
+                rounds[size].append(steps)
+    whole: dict[int, Timing] = {}
+    histories: dict[int, Timing] = {}
+    for size, each in rounds.items():
+        steps = medians(each)
+        whole[size] = total(steps, f"into {size:,}, all stages")
+        found = next(t for t in steps if t.name == HISTORY.name)
+        histories[size] = Timing(f"into {size:,}, history", found.seconds, found.cpu_seconds, found.jobs)
+    smallest, largest = min(places), max(places)
+    against = f"{form.changes:,} changes into {largest:,} versions / into {smallest:,}"
+    return Section(
+        "versions",
+        f"{form.changes:,} changes into tables of many versions",
+        "One version in three is open; their keys are spread over all files. The changes are to keys all over the table: "
+        "updates of existing rows, one in ten a delete, one in ten a new row.",
+        [timing for size in places for timing in (whole[size], histories[size])],
+        [
+            Ratio(f"{against}, stages", whole[largest].seconds / whole[smallest].seconds, _ALLOWED),
+            Ratio(f"{against}, history", histories[largest].seconds / histories[smallest].seconds, _ALLOWED),
+        ],
+    )
+
+
+def _with_versions(bench: Bench, size: int) -> Place:
+    """A feed whose table has so many versions: made by the pipeline of a few rows, then filled up at once."""
+    bench.say(f"A table of {size:,} versions ...")
+    place = prepare(bench.again(f"versions-{size}"))
+    _begin(place.snapshots / "begin.jsonl")
+    run_stages(bench.spark, place)
+    lake = place.lake(bench.spark)
+    history = lake.history(*_TABLE)
+    cursor, columns = history.cursor(), history.schema()
+    if cursor is None or columns is None:
+        raise RuntimeError("the table was not made")
+    closed = F.col("number") >= 1
+    keys = size // (1 + _CLOSED)
+    made = {
+        "_cdc_key": F.concat(F.lit('["'), F.col("id"), F.lit('"]')),
+        "_cdc_from_ts": F.lit(generate.TABLE_TS) + 1 + (F.lit(_CLOSED) - F.col("number")),
+        "_cdc_to_ts": F.when(closed, F.lit(generate.TABLE_TS) + 2 + (F.lit(_CLOSED) - F.col("number"))),
+        "_cdc_valid_from": F.timestamp_millis(F.lit(generate.TABLE_TS >> 18)),
+        "_cdc_valid_to": F.when(closed, F.timestamp_millis(F.lit(generate.TABLE_TS >> 18))),
+        "_cdc_is_current": ~closed,
+        "_cdc_op": F.when(F.col("number") == _CLOSED, "insert").otherwise("update"),
+        "_cdc_closed_by": F.when(closed, F.lit("update")),
+        "_cdc_topic": F.lit("bench"),
+        "_cdc_partition": F.lit(0),
+        "_cdc_offset": F.col("id"),
+        "id": F.col("id"),
+        "note": F.sha1(F.concat_ws("/", "id", "number").cast("binary")),
+        "token": F.unhex(F.md5(F.col("id").cast("string").cast("binary"))),
+        "status": F.lit("paid"),
+        "weight": F.rand(1),
+        "amount": F.rand(2) * 10_000,
+    }
+    numbered = bench.spark.range(1, keys + 1).crossJoin(bench.spark.range(1 + _CLOSED).toDF("number"))
+    # Not in the order of their keys: runs write files that reach from the first key to the last.
+    spread = numbered.repartition(math.ceil(size / _FILE), F.xxhash64("id", "number"))
+    rows = spread.select(*[made.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in columns])
+    table = history.of_shape(columns, {})
+    advanced = HistoryCursor(
+        sequence=cursor.sequence + 1,
+        release=cursor.release,
+        versions=cursor.versions + keys * (1 + _CLOSED),
+        current=cursor.current + keys,
+    )
+    table.append(rows, advanced)
+    return place
+
+
+def _begin(path: Path) -> None:
+    """The table's statement, and rows whose keys are none of those that it is filled up with."""
+    generate.write_updates(path, 100, 0, 0)

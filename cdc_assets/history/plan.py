@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType
+from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from cdc_assets.feeds import Feed
 from cdc_assets.history.columns import (
@@ -174,15 +174,13 @@ def readable(feed: Feed, work: Work) -> Readable:
 def columns_of(work: Work, read: Readable, scales: Mapping[str, int]) -> list[SourceColumn]:
     """The source's columns, each with the type that its history column is to have."""
     present = _present(work)
-
-    def typed(name: str) -> DataType | None:
-        column = present.get(history_name(name).lower())
-        return column.dataType if column else None
-
-    return [
-        SourceColumn(name, readings, target_type(readings, scales.get(name), typed(name)))
-        for name, readings in read.readings.items()
-    ]
+    columns = []
+    for name, readings in read.readings.items():
+        own = history_name(name)
+        there = present.get(own.lower())
+        target = target_type(readings, scales.get(name), there.dataType if there else None)
+        columns.append(SourceColumn(name, there.name if there else own, readings, target))
+    return columns
 
 
 def _present(work: Work) -> dict[str, StructField]:

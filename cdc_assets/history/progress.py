@@ -1,7 +1,7 @@
 """How far the histories of a feed are, as a hint: one small file, so that a run need not ask each table.
 
-The tables' own cursors are the truth. A hint that is missing or damaged is made again of them; one that is behind them costs a
-look at a table for nothing.
+The tables' own cursors are the truth. A hint that is missing or damaged is made again of them; one that is behind them
+costs a look at a table for nothing.
 """
 
 import json

@@ -52,7 +52,8 @@ def timeline(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
     In: changes with key, copy (0 in tables with a key), commit_ts, release, ordinal, op, row STRUCT, topic, partition,
     offset; open versions with key, copy, commit_ts (their from), op, row, topic, partition, offset, and `rest` STRUCT: what
     they have beside `row`.
-    Out: key, copy, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, `standing` BOOLEAN: an open version.
+    Out: key, copy, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: an open
+    version.
     """
     columns = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
     standing = open_versions.withColumns(

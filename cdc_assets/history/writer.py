@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.history.columns import SourceColumn, Typing, parse_images, quoted, scales_seen
+from cdc_assets.history.columns import SourceColumn, Typing, parse_images, quoted, scales_seen, spellings
 from cdc_assets.history.plan import Shape, Work, columns_of, readable, shape_of
 from cdc_assets.history.versions import boundaries, number_copies, timeline, versions
 from cdc_assets.protocols import protocol_of
@@ -74,7 +74,9 @@ def apply(
     few = work.changes <= SMALL
     changes = _changes(lake, session, work, few=few)
     read = readable(feed, work)
-    scales = scales_seen(parse_images(changes, read.unknown_scale), read.unknown_scale) if read.unknown_scale else {}
+    scales = {}
+    if read.unknown_scale:
+        scales = scales_seen(parse_images(changes, read.unknown_scale, spellings(read.readings)), read.unknown_scale)
     columns = columns_of(work, read, scales)
     shape = shape_of(work, columns)
     for statement in shape.statements:
@@ -203,15 +205,20 @@ def _committed(
         versions=report.versions,
         current=report.current,
     )
-    if not report.closed:
-        opened = staged.only(**{_PART: _OPENED})
+    table.create()
+    log, opened = table.log(), staged.only(**{_PART: _OPENED})
+    if log and log.open and not report.closed:
         table.commit(opened, cursor)
         return replace(report, files=opened.files)
-    if standing.all:
+    if log and log.open and standing.all:
         table.commit(staged, cursor, over={"_cdc_is_current": True})
         return replace(report, files=staged.files)
     before = {f.path for f in table.files()}
-    _merge(session, work, shape, staged, cursor)
+    if report.closed:
+        _merge(session, work, shape, staged, cursor)
+    else:
+        rows = work.table.scan(session, opened.files, shape.columns)
+        work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
     return replace(report, files=[f for f in table.files() if f.path not in before])
 
 

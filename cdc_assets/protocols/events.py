@@ -14,7 +14,7 @@ _LONGEST_NAME = 64
 def completed(decoded: DataFrame) -> DataFrame:
     """Bring decoded events into the table's schema, with the keys and hashes that follow from what a decoder gives."""
     frame = decoded
-    if "layout" in decoded.columns:
+    if "layout" in decoded.columns and "layout_id" not in decoded.columns:
         frame = frame.withColumn("layout_id", F.when(F.col("layout").isNotNull(), F.xxhash64("layout")))
     if "key_columns" in decoded.columns:
         key, before = _keys()

@@ -1,5 +1,6 @@
 """The log of a Delta table, read without Spark and without a JVM: its newest commits, and the files that hold its rows."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+
+from cdc_assets.tables.linked import deltalake_place
 
 # Commits are read newest first, so many at a time: the newest nearly always has what is looked for.
 _COMMITS_AT_ONCE = (1, 20, None)
@@ -53,7 +56,7 @@ class TableLog:
     def of(cls, uri: str) -> "TableLog | None":
         """The log of the table at `uri`; None while there is no table."""
         try:
-            return cls(DeltaTable(uri), uri)
+            return cls(DeltaTable(deltalake_place(uri)), uri)
         except TableNotFoundError:
             return None
 
@@ -93,10 +96,30 @@ class TableLog:
         return dict(self._table.metadata().configuration)
 
     @property
-    def plain(self) -> bool:
-        """Whether the data files are all that there is to know: neither mapped columns nor deleted rows beside them."""
+    def open(self) -> bool:
+        """Whether a commit may name files that were written apart: neither are columns mapped, nor were types widened.
+
+        In a table with mapped columns such files would be NULL to readers; a widened one only Spark writes.
+        """
         mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
-        return not mapped and pa.table(self._table.deletion_vectors()).num_rows == 0
+        return not mapped and not any(f.startswith("typeWidening") for f in self._features)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the data files are all that there is to know: `open`, and there are no deleted rows beside them."""
+        if not self.open:
+            return False
+        return "deletionVectors" not in self._features or pa.table(self._table.deletion_vectors()).num_rows == 0
+
+    @property
+    def _features(self) -> list[str]:
+        return self._table.protocol().writer_features or []
+
+    @cached_property
+    def physical(self) -> dict[str, str]:
+        """Column -> its name in the data files, where that is another."""
+        fields = json.loads(self.schema())["fields"]
+        return {f["name"]: f["metadata"].get("delta.columnMapping.physicalName", f["name"]) for f in fields}
 
     def files(self, **partition: object) -> list[DataFile]:
         """The files of the newest version, or those of one partition."""

@@ -60,6 +60,23 @@ class Transactions:
     tables: list[list[str]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Trimmed:
+    """The releases that maintenance has deleted.
+
+    Attributes:
+        release: the newest of them.
+        highest: the highest commit_ts of a change in them; -1 when nothing was deleted.
+        events: how many row events their changes stood for.
+        repeats: how many copies of these were dropped.
+    """
+
+    release: int = 0
+    highest: int = -1
+    events: int = 0
+    repeats: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCursor(Cursor):
     """How far the gate has come; `sequence` is the number of the release.
@@ -80,6 +97,7 @@ class ReleaseCursor(Cursor):
             first.
         placed: whether changes tell their place in the binlog.
         transactions: what transaction markers hold back.
+        trimmed: what maintenance has deleted.
     """
 
     batch: int = 0
@@ -96,6 +114,28 @@ class ReleaseCursor(Cursor):
     ungated: int = 0
     placed: bool = False
     transactions: Transactions = field(default_factory=Transactions)
+    trimmed: Trimmed = field(default_factory=Trimmed)
+
+    @classmethod
+    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """In format 1 `tables` were all tables, with their newest releases, and not how many events these had."""
+        tables, held = values.get("tables", []), values.get("transactions", {})
+        pending = values.get("pending", 0)
+        most = values.get("totals", {}).get("window", 0)
+        more = {"oldest": int(bool(held.get("bounds"))), "tables": [[database, table] for database, table, _ in tables]}
+        return values | {
+            "tables": [[database, table, most] for database, table, release in tables if release == values["sequence"]],
+            "oldest_pending": int(pending > 0),
+            "holds": [_hold(waiting) for waiting in values.get("waiting", [])],
+            "transactions": held | more,
+        }
+
+
+def _hold(waiting: dict[str, Any]) -> dict[str, Any]:
+    """An entry of the hold list out of one of format 1."""
+    entry = {name: waiting[name] for name in ("database", "table", "since", "events")}
+    first = {name: value for name, value in waiting.items() if name not in entry}
+    return entry | {"reason": str(HoldReason.SCHEMA), "first": first}
 
 
 class ReleasedKind(StrEnum):
@@ -122,12 +162,20 @@ RELEASED_CHANGES = Definition(
             column("ordinal", INT, "Order of the changes of one key at one commit_ts."),
             column("key", STRING, "The key's values, a JSON array; the whole row where the table has no key."),
             column("key_columns", array(STRING), "Names of the key's columns; empty: the table has none."),
-            column("events", INT, "How many row events the change stands for: 2 for a delete and an insert at one time."),
+            column(
+                "events", INT, "How many row events the change stands for: 2 for a delete and an insert at one time."
+            ),
             column("repeats", BIGINT, "How many copies of them were dropped."),
-            column("before", STRING, "The row before the change, a JSON object; only where later repeats are told by it."),
+            column(
+                "before", STRING, "The row before the change, a JSON object; only where later repeats are told by it."
+            ),
             column("after", STRING, "The row after the change, a JSON object; null for a delete."),
             column("layout_id", BIGINT, "Which layout `after` has: a hash of its text."),
-            column("layout", STRING, "Of rows of kind layout: the text; their commit_ts is the lowest of a row that has it."),
+            column(
+                "layout",
+                STRING,
+                "Of rows of kind layout: the text; their commit_ts is the lowest of a row that has it.",
+            ),
             column("last_ts", BIGINT, "Of rows of kind layout: the highest commit_ts of a row that has it."),
             column("ddl_type", STRING, "The kind of statement, as the message has it."),
             column("ddl_statement", STRING, "The statement's text."),

@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
+from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, TableLog
-from cdc_assets.tables.schema import frame_of
+from cdc_assets.tables.schema import BOOLEAN, frame_of
 
 C = TypeVar("C", bound=Cursor)
 
@@ -44,8 +45,8 @@ class Definition(Generic[C]):
         columns: with their meanings as comments.
         cursor: the type of its cursor.
         partition_by: the columns that its files are told apart by.
-        statistics: the columns whose smallest and largest value Delta keeps of each file: those that are filtered by, as each
-            of them costs every append.
+        statistics: the columns whose smallest and largest value Delta keeps of each file: those that are filtered by, as
+            each of them costs every append.
         properties: Delta's, beside these.
     """
 
@@ -58,7 +59,9 @@ class Definition(Generic[C]):
     @property
     def settings(self) -> dict[str, str]:
         """All of Delta's properties."""
-        kept = {"delta.dataSkippingStatsColumns": ",".join(self.statistics)} if self.statistics else {}
+        # Of a BOOLEAN Spark's Delta keeps nothing, and refuses to.
+        told = [c for c in self.statistics if self.columns[c].dataType != BOOLEAN]
+        kept = {"delta.dataSkippingStatsColumns": ",".join(told)} if told else {}
         return kept | dict(self.properties)
 
 
@@ -158,7 +161,11 @@ class LakeTable(Generic[C]):
         found = []
         for file in files:
             system, path = FileSystem.from_uri(file.path)
-            rows = parquet.read_table(path, columns=inner, filesystem=system)
+            with system.open_input_file(path) as source:
+                data = parquet.ParquetFile(source)
+                mapped = not set(inner) <= set(data.schema_arrow.names) and self.log()
+                names = [mapped.physical[c] for c in inner] if mapped else inner
+                rows = data.read(names).select(names).rename_columns(inner)
             for key in (c for c in columns if c in keys):
                 rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
             found.append(rows.select(columns))
@@ -173,9 +180,10 @@ class LakeTable(Generic[C]):
         """Create the table, empty, unless it is there."""
         if self.exists():
             return
+        make_log_folder(self.path)
         try:
             Log.create(
-                self.path,
+                deltalake_place(self.path),
                 Schema.from_json(self.definition.columns.json()),
                 mode="ignore",
                 partition_by=list(self.definition.partition_by),

@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.mysql_types.types import SPATIAL
+from cdc_assets.tables.lakehouse import history_tables
 from cdc_assets_tests.laws.test_dialects import MYSQL, Row, compare_sequences, settled, take, truth
 from cdc_assets_tests.laws.test_dialects import records_of as scenario_records
-from cdc_assets_tests.support import Chain, Record, bytes_of, histories, history_names
+from cdc_assets_tests.support import Chain, Record, bytes_of, histories
 
 SCENARIOS = ("customers", "composite", "extra", "bulk", "types")
 CONFIGS = {
@@ -188,7 +189,7 @@ def test_compaction_leaves_the_current_rows(spark: SparkSession, tmp_path: Path,
         rows = [v for v in chain.history(table, database) if v["_cdc_is_current"] and "_cdc_copy" not in v]
         return sorted(({c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows), key=repr)
 
-    tables = history_names(made.lake)
+    tables = history_tables(made.lake.root, made.lake.feed)
     assert tables
     for database, table in tables:
         assert current(made, database, table) == current(whole, database, table)

@@ -15,11 +15,16 @@ from pyspark.sql import SparkSession
 
 from cdc_assets import session
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
+from cdc_assets.gate import choose
+from cdc_assets.history import writer
 from cdc_assets.mysql_types.types import SPATIAL
-from cdc_assets.protocols import gated
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
+from cdc_assets.stages import release
+from cdc_assets.tables.lakehouse import history_tables
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.text_of_mysql import same
-from cdc_assets_tests.support import RECORDED, Chain, Record, bytes_of, histories, history_names, read_lines
+from cdc_assets_tests.support import RECORDED, Chain, Record, bytes_of, histories, read_lines
 
 TICDC, MYSQL = RECORDED / "ticdc", RECORDED / "mysql"
 Row = dict[str, Any]
@@ -141,13 +146,18 @@ def scenario_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
             chain = Chain(spark, tmp_path_factory.mktemp(config), **settings)
             for path in streams.values():
                 chain.add(records_of(path))
-            chain.run()
-            assert spark.conf.get(session.EVALUATION) == "NO_CODEGEN"  # what `test_compiled` compares with
+            events = chain.run().decode.records * protocol_of(chain.feed).events_a_record
+            assert evaluation(spark, events) == "NO_CODEGEN"  # what `test_compiled` compares with
             accounted_for(chain, config)
             done[config, apart] = chain
         return done[config, apart]
 
     return made
+
+
+def evaluation(spark: SparkSession, rows: int) -> str | None:
+    """How Spark goes about plans over so many rows."""
+    return session.session_for(spark, rows).conf.get(session._EVALUATION)
 
 
 def records_of(stream: Path) -> list[Record]:
@@ -167,7 +177,7 @@ def run(spark: SparkSession, folder: Path, stream: Path, cuts: int = 1, **settin
 
 def accounted_for(made: Chain, config: str) -> None:
     """The conservation law: read back from the tables where the feed is gated, as the audits see it elsewhere."""
-    if gated(made.feed) or "debezium_ext" in config:
+    if protocol_of(made.feed).watermarks(made.feed) is Watermarks.ALWAYS or "debezium_ext" in config:
         conserved(made.lake, made.feed)
     else:
         settled(made)
@@ -224,7 +234,7 @@ def check_versions(made: Chain, scenario: str, **more: Any) -> int:
     """Hold the histories of a scenario's tables against the truth, interval for interval; return how many there are."""
     versions: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     types = ticdc_types(scenario)
-    for database, table in set(history_names(made.lake)) & types.keys():
+    for database, table in set(history_tables(made.lake.root, made.lake.feed)) & types.keys():
         for row in made.history(table, database):
             versions[database, table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
     wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
@@ -394,9 +404,10 @@ def test_compiled(
 ) -> None:
     """What Spark compiles for many rows gives the very histories that it gives where it interprets, for few."""
     interpreted = histories(scenario_of(stream.parent.name, stream.name).lake)
-    monkeypatch.setattr(session, "_WORTH_COMPILING", -1)
+    for module in (session, choose, release, writer):
+        monkeypatch.setattr(module, "SMALL", -1)
+    assert evaluation(spark, 0) == "FALLBACK"
     compiled = histories(run(spark, tmp_path, stream).lake)
-    assert spark.conf.get(session.EVALUATION) == "FALLBACK"
     assert compiled == {table: interpreted[table] for table in compiled}
     assert any(compiled.values())
 

@@ -101,9 +101,9 @@ def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
     # Below the watermark, those before the ALTER know both schemas, those after it none.
     behind = {start: [n for n in rows if n >= max(start, altered) and messages[n]["commitTs"] < watermark] for start in
               range(altered + 1, len(stream))}  # fmt: skip
-    waiting = {(w["database"], w["events"], w["since"]) for w in first.waiting}
+    waiting = {(h.database, h.events, h.since) for h in first.holds}
     assert waiting == {(f"from_{s}", len(ns), messages[ns[0]]["commitTs"]) for s, ns in behind.items() if ns}
-    assert {w["schema_version"] for w in first.waiting} == {messages[altered]["tableSchema"]["version"]}
+    assert {h.first["schema_version"] for h in first.holds} == {messages[altered]["tableSchema"]["version"]}
 
     # Now the changefeed sends its bootstrap, and a watermark above everything.
     late = [
@@ -120,7 +120,7 @@ def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
         made.add(renamed(record(m, 0, 100 + n), f"from_{start}") for n, m in enumerate(late))
     second = made.run().release
     counts = conserved(made.lake, made.feed)
-    assert (second.waiting, second.pending, counts.pending, counts.late) == ([], 0, 0, 0)
+    assert (second.holds, second.pending, counts.pending, counts.late) == ([], 0, 0, 0)
     assert counts.released == counts.rows
     types = ticdc_types("tz")["shop", "tz_c_t"]
     changes = [e for e in truth(TICDC, "tz", "events") if e["op"] != "ddl"]
@@ -150,7 +150,7 @@ def test_partitions_that_begin_at_different_places(spark: SparkSession, tmp_path
         sent[name] = {(commit_ts, image["region"], image["order_id"]) for commit_ts, image in images}
     report = made.run().release
     counts = conserved(made.lake, made.feed)
-    assert (report.waiting, counts.late) == ([], 0)
+    assert (report.holds, counts.late) == ([], 0)
     ((place, types),) = ticdc_types("orders").items()
     changes = [e for e in truth(TICDC, "orders", "events") if e["op"] != "ddl"]
     for name in beginnings:

@@ -26,12 +26,12 @@ from cdc_assets.tables.released_changes import ReleaseCursor
 
 def each_record_once(lake: Lakehouse) -> Verdict:
     """No (topic, partition, offset) stands in raw_records twice; those of a topic created again are others."""
+    records = lake.raw_records.read(lake.spark)
     # Which of the topics of one name a record is from: how often that topic had been begun anew.
     which = F.lit(0)
     for topic, batches in _raw_cursor(lake).begun_anew.items():
         for batch in batches:
             which += ((F.col("topic") == topic) & (F.col("batch") >= batch)).cast("int")
-    records = lake.raw_records.read(lake.spark)
     repeated = records.groupBy("topic", "partition", "offset", which.alias("which")).count().where("count > 1")
     rows = [r.asDict() for r in repeated.limit(SHOWN).collect()]
     told = f"{len(rows)} or more records stand there twice." if rows else "Each record stands once."
@@ -40,15 +40,15 @@ def each_record_once(lake: Lakehouse) -> Verdict:
 
 def all_records_decoded(lake: Lakehouse) -> Verdict:
     """Every raw record that change_events says it has read is decoded or in quarantine, of batches that both still have."""
-    cursor = _events_cursor(lake)
+    spark, cursor = lake.spark, _events_cursor(lake)
     after = max(_raw_cursor(lake).trimmed, cursor.trimmed)
     within = (F.col("batch") > after) & (F.col("batch") <= cursor.batch)
-    records = lake.raw_records.read(lake.spark).where(within).count()
+    records = lake.raw_records.read(spark).where(within).count()
     # Every record has exactly one event of index 0, whatever came of it, and maybe more.
     first, bad = F.count_if(F.col("index") == 0), F.count_if(F.col("kind") == str(Kind.UNDECODABLE))
-    found = lake.change_events.read(lake.spark).where(within).agg(first, bad, F.count("*")).head() or (0, 0, 0)
+    found = lake.change_events.read(spark).where(within).agg(first, bad, F.count("*")).head() or (0, 0, 0)
     mine = within & (F.col("stage") == decode.STAGE)
-    quarantined = lake.quarantine.read(lake.spark).where(mine).count()
+    quarantined = lake.quarantine.read(spark).where(mine).count()
     return balance(
         f"{records} records: {found[2]} events, of which {found[1]} are quarantined.",
         records=(records, found[0]),
@@ -71,10 +71,10 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     if cursor is None:
         return Verdict(passed=True, description="Nothing has been released yet.")
     gated = has_watermarks(feed, cursor.partition_watermarks)
-    row = F.col("kind") == str(Kind.ROW)
-    events = lake.change_events.read(lake.spark).where(row & (F.col("batch") <= cursor.batch))
+    spark, row = lake.spark, F.col("kind") == str(Kind.ROW)
+    events = lake.change_events.read(spark).where(row & (F.col("batch") <= cursor.batch))
     counted = events.agg(F.count("*"), F.count_if(_pending(cursor, gated=gated))).head() or (0, 0)
-    changes = lake.released_changes.read(lake.spark).where(row)
+    changes = lake.released_changes.read(spark).where(row)
     found = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
     # With what maintenance has deleted of both tables, and counted.
     rows = counted[0] + _events_cursor(lake).trimmed_rows

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.lakehouse import Lakehouse
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.broker import Client, TestBroker
-from cdc_assets_tests.support import Rows, Stream, tso, users_environment
+from cdc_assets_tests.support import Rows, Stream, no_java, tso, users_environment
 
 PROJECT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
@@ -55,8 +55,8 @@ def secured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     running.kill()
 
 
-def execute(home: Path, password: str) -> "subprocess.CompletedProcess[str]":
-    env = users_environment(home, KAFKA_PASSWORD=password)
+def execute(home: Path, password: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    env = users_environment(home, KAFKA_PASSWORD=password, **more)
     return subprocess.run(JOB, env=env, cwd=home, capture_output=True, text=True, timeout=400, check=False)
 
 
@@ -70,14 +70,17 @@ def test_no_secret_is_left_anywhere(secured: TestBroker, spark: SparkSession, tm
     assert "SaslAuthenticationException: Authentication failed" in refused.stdout + refused.stderr
     done = execute(tmp_path, PASSWORD)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    history = Lakehouse(spark, str(tmp_path / "lake"), "shop").history("shop", "orders").read()
+    history = Lakehouse(lambda: spark, str(tmp_path / "lake"), "shop").history("shop", "orders").read(spark)
     assert sorted((r["id"], r["v"]) for r in history.collect()) == [(1, "a"), (2, "b")]
+    idle = execute(tmp_path, PASSWORD, **no_java(tmp_path))  # without news there is nothing that needs a JVM
+    assert idle.returncode == 0, (idle.stdout + idle.stderr)[-3000:]
     assert any((tmp_path / "events").iterdir())
     written = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert {p.relative_to(tmp_path).parts[0] for p in written} >= {"lake", "events", ".dagster"}
     places = {str(p): p.read_bytes() for p in written} | {
         "refused": (refused.stdout + refused.stderr).encode(),
         "done": (done.stdout + done.stderr).encode(),
+        "idle": (idle.stdout + idle.stderr).encode(),
     }
     for secret in (PASSWORD, WRONG):
         assert [name for name, content in places.items() if secret.encode() in content] == []

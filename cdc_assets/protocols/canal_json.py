@@ -54,8 +54,8 @@ class CanalJson(Protocol):
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records; a message of Canal's may hold several rows.
 
-        UPDATE and DELETE have the row as it was in `before`: DELETE's is in the message's `data`; UPDATE's is `old` laid over
-        `data`, as `old` may hold all columns or only the changed ones.
+        UPDATE and DELETE have the row as it was in `before`: DELETE's is in the message's `data`; UPDATE's is `old` laid
+        over `data`, as `old` may hold all columns or only the changed ones.
         """
         if feed.claim_check:
             raw = claim(raw, ENVELOPE, feed.claim_check, ["topic", "partition", "offset"])

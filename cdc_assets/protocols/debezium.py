@@ -89,7 +89,7 @@ class Debezium(Protocol):
         """Decode records, one event each."""
         return decode(raw)
 
-    def columns(self, layout_text: str) -> Sequence[WireColumn]:  # type: ignore[override]
+    def columns(self, layout_text: str) -> Sequence[WireColumn]:
         """The fields of the row's schema, or the columns' names where there is none."""
         return [WireColumn(f.name, f, guessed=f.semantic == UNTOLD) for f in layout(layout_text)]
 
@@ -111,7 +111,7 @@ class Debezium(Protocol):
         is_number = F.col("after").rlike(rf'[{{,]"\Q{json.dumps(column.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]')
         return F.when(is_number, number).when(value.rlike(_PLAIN_DECIMAL), value).otherwise(text)
 
-    def normal_key(self, key: Column, layout_column: Column) -> Column:  # type: ignore[override]
+    def normal_key(self, key: Column, layout_column: Column) -> Column:
         """The fractions of TIMESTAMPs in one form: 3.5 pads those of the binlog, and not those of a snapshot."""
         padded = r'("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:(\.[0-9]*[1-9])0+|\.0+)Z"'
         # names alone: no schema

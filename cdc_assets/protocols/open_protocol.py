@@ -62,7 +62,7 @@ class OpenProtocol(Protocol):
         """Decode records of one event or many.
 
         A record whose frames do not fit together becomes one event of kind `undecodable`, with the byte position in
-        `detail`; an event that cannot be decoded becomes one such event, and its neighbours in the record stay what they are.
+        `detail`; an event that cannot be decoded becomes one such event, and its neighbours in the record stay as they are.
         """
         events = _events(raw)
         if feed.claim_check:

@@ -13,6 +13,7 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.upgrade import upgrade
 
 
 class MaintenanceConfig(Config):
@@ -28,6 +29,15 @@ class MaintenanceConfig(Config):
         None,
         description="Delete raw records older than this, by Kafka's time, once they are released; only of feeds that read "
         "from a broker. null: none. After it the feed cannot be rebuilt.",
+    )
+    events_retention_days: float | None = Field(
+        None,
+        description="Delete change events older than this, by Kafka's time, that every stage is done with. null: none.",
+    )
+    changes_retention_days: float | None = Field(
+        None,
+        description="Delete released changes older than this, by their position in the source, that every history has; "
+        "null: none. A feed without watermarks tells repeats by them: choose more than records may be late.",
     )
 
 
@@ -46,13 +56,23 @@ def _chosen(feeds: Mapping[str, Feed], names: list[str]) -> list[str]:
     return names or list(feeds)
 
 
+def _ago(days: float) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
 def _maintain(lake: Lakehouse, feed: Feed, config: MaintenanceConfig) -> Iterator[str]:
     """Maintain one feed; a line of the log for each thing done."""
     if config.raw_retention_days is not None and feed.source.kafka is None:
         yield "raw records stay, as recorded files may be read again and would bring them back"
     elif config.raw_retention_days is not None:
-        before = datetime.now(UTC) - timedelta(days=config.raw_retention_days)
-        yield f"{maintenance.trim(lake, feed, before)} raw records from before {before:%Y-%m-%d %H:%M} UTC deleted"
+        before = _ago(config.raw_retention_days)
+        yield f"{maintenance.trim_records(lake, feed, before)} raw records from before {before:%Y-%m-%d %H:%M} UTC deleted"
+    if config.events_retention_days is not None:
+        before = _ago(config.events_retention_days)
+        yield f"{maintenance.trim_events(lake, feed, before)} change events from before {before:%Y-%m-%d %H:%M} UTC deleted"
+    if config.changes_retention_days is not None:
+        before = _ago(config.changes_retention_days)
+        yield f"{maintenance.trim_changes(lake, before)} released changes from before {before:%Y-%m-%d %H:%M} UTC deleted"
     if config.compact:
         for done in maintenance.compact(lake):
             yield f"{done.table}: {done.removed} files put together into {done.added}"
@@ -69,6 +89,13 @@ def _warn_of_passed(context: OpExecutionContext, report: ReplayReport) -> None:
         )
 
 
+def _upgraded(context: OpExecutionContext, lake: Lakehouse, feed: Feed) -> Lakehouse:
+    """The feed's tables, in the shape of this version."""
+    for table in upgrade(lake, feed):
+        context.log.info(f"{table}: brought to the shape of this version")
+    return lake
+
+
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     """The jobs `maintenance`, `rebuild` and `replay_quarantine` over these feeds."""
 
@@ -76,20 +103,20 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     def maintain(context: OpExecutionContext, config: MaintenanceConfig, lakehouse: LakehouseResource) -> None:
         for name in _chosen(feeds, config.feeds):
             watch = Stopwatch()
-            for line in _maintain(lakehouse.feed(name), feeds[name], config):
+            for line in _maintain(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name], config):
                 context.log.info(f"{name}: {line}, {watch.seconds} s")
 
     @op
     def derive_again(context: OpExecutionContext, config: FeedConfig, lakehouse: LakehouseResource) -> None:
         (name,) = _chosen(feeds, [config.feed])
         watch = Stopwatch()
-        for done in rebuild(lakehouse.feed(name), feeds[name]):
+        for done in rebuild(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name]):
             context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
 
     @op
     def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: LakehouseResource) -> None:
         (name,) = _chosen(feeds, [config.feed])
-        report = replay_quarantine(lakehouse.feed(name), feeds[name])
+        report = replay_quarantine(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name])
         context.log.info(
             f"{name}: {report.tried} records tried again, {report.replayed} go into the pipeline's next run"
         )

@@ -26,6 +26,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.stages import INGEST
 from cdc_assets.stages.ingest import IngestReport
+from cdc_assets.tables.upgrade import upgrade
 
 
 def key_of(name: str) -> AssetKey:
@@ -84,6 +85,8 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         context: AssetExecutionContext, lakehouse: LakehouseResource
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
+        for table in upgrade(lake, feed):
+            context.log.info(f"{table}: brought to the shape of this version, {watch.seconds} s")
         report = INGEST.run(lake, feed)
         context.log.info(f"raw_records/{name}: {_told(report, feed)}, {watch.seconds} s")
         for loss in report.lost:

@@ -23,6 +23,11 @@ def instant(commit_ts: Column) -> Column:
     return F.timestamp_millis(to_milliseconds(commit_ts))
 
 
+def at(time: datetime) -> int:
+    """The first commit_ts of an instant."""
+    return int(time.timestamp() * 1000) << TSO_LOGICAL_BITS
+
+
 def time_of(commit_ts: int) -> datetime:
     """The physical part, as an instant."""
     return datetime.fromtimestamp((commit_ts >> TSO_LOGICAL_BITS) / 1000, tz=UTC)

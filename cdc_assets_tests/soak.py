@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.session import spark_session
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.support import Record, Rows, Stream, ddl, histories, make_feed, tso
 
@@ -144,7 +144,7 @@ def kill(job: subprocess.Popen[bytes], seconds: float) -> str:
 def compare(soaked: Instance, undisturbed: Instance) -> list[str]:
     """What is wrong with the soaked tables."""
     spark = spark_session({"spark.sql.shuffle.partitions": "2"})
-    lakes = [Lakehouse(spark, str(instance.folder / "lake"), "f") for instance in (soaked, undisturbed)]
+    lakes = [Lakehouse(lambda: spark, str(instance.folder / "lake"), "f") for instance in (soaked, undisturbed)]
     found: list[dict[str, list[dict[str, Any]]]] = [histories(lake) for lake in lakes]
     wrong = [f"tables {sorted(found[0])}, not {sorted(found[1])}"] if found[0].keys() != found[1].keys() else []
     for name, rows in found[1].items():

@@ -19,8 +19,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
-from cdc_assets.lakehouse import Lakehouse
 from cdc_assets.session import spark_session
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.soak import PARTITIONS, Instance, chunks, finish, kill
@@ -55,13 +55,13 @@ def without_offsets(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[s
 
 def compare(spark: SparkSession, soaked: Instance, undisturbed: Instance, records: int) -> list[str]:
     """What is wrong with the soaked tables."""
-    one, other = (Lakehouse(spark, str(each.folder / "lake"), "f") for each in (soaked, undisturbed))
+    one, other = (Lakehouse(lambda: spark, str(each.folder / "lake"), "f") for each in (soaked, undisturbed))
     found, wanted = without_offsets(histories(one)), without_offsets(histories(other))
     wrong = [f"{name}: other versions" for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
     feed = make_feed(undisturbed.snapshots, PARTITIONS)
     for verdict in (each_record_once(one), all_records_decoded(one), all_events_placed(one, feed)):
         wrong += [] if verdict.passed else [verdict.description]
-    count = one.raw_records.read().count()
+    count = one.raw_records.read(spark).count()
     wrong += [] if count == records else [f"{count} records of {records}"]
     try:
         print(f"soaked: {conserved(one, feed)}")

@@ -1,16 +1,25 @@
-"""Maintenance: small files into larger ones, files that no version needs removed, and old raw records deleted."""
+"""Maintenance: small files into larger ones, files that no version needs removed, old rows that nothing needs deleted."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.window import gate_of, waiting_tables
-from cdc_assets.lakehouse import Lakehouse, LakeTable, history_tables, next_sequence
-from cdc_assets.protocols import has_watermarks
-from cdc_assets.protocols.events import Kind
+from cdc_assets.gate.base import held_tables
+from cdc_assets.gate.choose import has_watermarks
+from cdc_assets.gate.watermark import bound
+from cdc_assets.stages import HISTORY, SCHEMAS
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.raw_records import standing
+from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, Trimmed
+from cdc_assets.tables.table import LakeTable
 
 
 @dataclass(frozen=True)
@@ -22,18 +31,29 @@ class Compaction:
     added: int
 
 
-def tables(lake: Lakehouse) -> list[LakeTable]:
+def tables(lake: Lakehouse) -> list[LakeTable[Any]]:
     """Every table of the feed that is there."""
-    stages = [lake.raw_records, lake.change_events, lake.table_schemas, lake.released_changes, lake.quarantine]
+    stages: list[LakeTable[Any]] = [
+        lake.raw_records,
+        lake.change_events,
+        lake.table_schemas,
+        lake.type_observations,
+        lake.released_changes,
+        lake.quarantine,
+    ]
     every = [*stages, *(lake.history(*name) for name in history_tables(lake.root, lake.feed))]
     return [table for table in every if table.exists()]
 
 
 def compact(lake: Lakehouse) -> Iterator[Compaction]:
     """OPTIMIZE each table of the feed: the rows stay, and so do the cursors."""
+    session = lake.spark.newSession()
     for table in tables(lake):
-        done = table.delta().optimize().executeCompaction().select("metrics.*").head()
-        yield Compaction(table.name, done["numFilesRemoved"] if done else 0, done["numFilesAdded"] if done else 0)
+        before, cursor = {f.path for f in table.files()}, _cursor(lake, table)
+        if cursor is not None:
+            table.alter(session, cursor, lambda t: t.optimize().executeCompaction())
+        after = {f.path for f in table.files()}
+        yield Compaction(table.name, len(before - after), len(after - before))
 
 
 def vacuum(lake: Lakehouse, hours: float) -> None:
@@ -41,11 +61,25 @@ def vacuum(lake: Lakehouse, hours: float) -> None:
 
     Delta refuses fewer hours than the table's `delta.deletedFileRetentionDuration`, a week.
     """
+    session = lake.spark.newSession()
     for table in tables(lake):
-        table.delta().vacuum(hours)
+        cursor = _cursor(lake, table)
+        if cursor is not None:
+            table.alter(session, cursor, lambda t: t.vacuum(hours))
 
 
-def trim(lake: Lakehouse, feed: Feed, before: datetime) -> int:
+def _cursor(lake: Lakehouse, table: LakeTable[Any]) -> Cursor | None:
+    """What a commit without rows has to carry."""
+    if table.path == lake.raw_records.path:
+        return standing(lake.raw_records)
+    found: Cursor | None = table.cursor()
+    return found
+
+
+# --- retention
+
+
+def trim_records(lake: Lakehouse, feed: Feed, before: datetime) -> int:
     """Delete old raw records, a batch whole or not at all: the oldest batches, up to one that is still needed.
 
     Needed is a batch with a record whose Kafka time is not before the instant, with an event that is not released yet, or
@@ -65,23 +99,129 @@ def trim(lake: Lakehouse, feed: Feed, before: datetime) -> int:
     """
     if feed.source.kafka is None:
         raise ValueError("Only of a feed with source.kafka: recorded files may be read again.")
-    released, cursor = lake.released_changes.cursor(), lake.raw_records.cursor()
-    if released is None or cursor is None:
+    cursor, released = standing(lake.raw_records), _released(lake, feed)
+    if cursor is None or released <= cursor.trimmed:
         return 0
-    records = lake.raw_records.read()
+    session = lake.spark.newSession()
+    records = lake.raw_records.read(session)
     young = records.where(F.col("timestamp") >= F.lit(before)).agg(F.min("batch")).head()
-    bounds = [released["batch"] + 1, young[0] if young else None]
-    if has_watermarks(feed, released["partition_watermarks"]):
-        mark = gate_of(released["watermarks"], waiting_tables(released))
-        changes = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
-        pending = lake.change_events.read().where(changes & (F.col("commit_ts") >= mark)).agg(F.min("batch")).head()
-        bounds.append(pending[0] if pending else None)
-    elif released["pending"]:
-        return 0  # held back until their transaction is whole; where they begin, a later run tells
-    through = min(bound for bound in bounds if bound is not None) - 1
+    through = _below(released, young)
     old = F.col("batch") <= through
     count = records.where(old).count()
     if count:
-        with lake.raw_records.transaction(cursor | {"sequence": next_sequence(cursor), "trimmed": through}):
-            lake.raw_records.delta().delete(old)
+        advanced = replace(cursor, sequence=cursor.sequence + 1, trimmed=through)
+        lake.raw_records.transact(session, advanced, lambda table: table.delete(old))
     return count
+
+
+def trim_events(lake: Lakehouse, feed: Feed, before: datetime) -> int:
+    """Delete old change events, a batch whole or not at all: the oldest batches, up to one that is still needed.
+
+    Needed is a batch with a record whose Kafka time is not before the instant, with an event that is not released yet, or
+    that a stage has not done with. What could not be decoded stays as long as its record: the job replay_quarantine may
+    try it again. Where markers tell of transactions, row events and markers stay: all are asked whether a transaction came
+    before.
+
+    Returns:
+        How many events were deleted.
+
+    Raises:
+        ConcurrentRunError: a run decoded records meanwhile.
+    """
+    cursor, released, raw = lake.change_events.cursor(), lake.released_changes.cursor(), lake.raw_records.cursor()
+    settled = _settled(lake, feed)
+    if cursor is None or released is None or raw is None or settled <= cursor.trimmed:
+        return 0
+    session = lake.spark.newSession()
+    events = lake.change_events.read(session)
+    young = events.where(F.col("record_timestamp") >= F.lit(before)).agg(F.min("batch")).head()
+    through = _below(settled, young)
+    marked = (str(Kind.ROW), str(Kind.TRANSACTION)) if released.transactions.marked else ()
+    undecodable = (F.col("kind") == str(Kind.UNDECODABLE)) & (F.col("batch") > raw.trimmed)
+    old = (F.col("batch") <= through) & ~undecodable & ~F.col("kind").isin(*marked)
+    rows = F.count_if(F.col("kind") == str(Kind.ROW))
+    count, of_rows = events.where(old).agg(F.count("*"), rows).head() or (0, 0)
+    if count:
+        advanced = replace(
+            cursor, sequence=cursor.sequence + 1, trimmed=through, trimmed_rows=cursor.trimmed_rows + of_rows
+        )
+        lake.change_events.transact(session, advanced, lambda table: table.delete(old))
+    return int(count)
+
+
+def trim_changes(lake: Lakehouse, before: datetime) -> int:
+    """Delete old released changes, a release whole or not at all: the oldest releases, up to one that is still needed.
+
+    Needed is a release with a change whose commit_ts is not before the instant, and one that a history has not applied; a
+    release has the layouts of its own changes, and no later one needs them.
+
+    What comes again of a deleted change is not known to be a repeat. With watermarks it lies below what was released, and
+    is dropped as ever, but counted as never seen. Without them it would be applied once more: there the time must be
+    longer than the source ever goes back.
+
+    Returns:
+        How many changes were deleted.
+
+    Raises:
+        ConcurrentRunError: a run released meanwhile.
+    """
+    cursor = lake.released_changes.cursor()
+    if cursor is None:
+        return 0
+    applied = _applied(lake, cursor)
+    if applied <= cursor.trimmed.release:
+        return 0
+    session = lake.spark.newSession()
+    changes = lake.released_changes.read(session).where(F.col("kind") != str(ReleasedKind.LAYOUT))
+    young = changes.where(F.col("commit_ts") >= tso.at(before)).agg(F.min("release")).head()
+    through = _below(applied, young)
+    old = F.col("release") <= through
+    told = [F.count("*"), F.max("commit_ts"), F.sum("events"), F.sum("repeats")]
+    count, highest, events, repeats = changes.where(old).agg(*told).head() or (0, 0, None, None)
+    if count:
+        before_it = cursor.trimmed
+        trimmed = Trimmed(
+            release=through,
+            highest=max(before_it.highest, highest),
+            events=before_it.events + (events or 0),
+            repeats=before_it.repeats + (repeats or 0),
+        )
+        # A number of its own, and no release of any table.
+        advanced = replace(cursor, sequence=cursor.sequence + 1, tables=[], trimmed=trimmed)
+        lake.released_changes.transact(session, advanced, lambda table: table.delete(old))
+    return int(count)
+
+
+def _below(done: int, young: Row | None) -> int:
+    """The number up to which rows may go: `done`, or what lies below the first that is too young, if there is one."""
+    return done if young is None or young[0] is None else min(done, young[0] - 1)
+
+
+def _released(lake: Lakehouse, feed: Feed) -> int:
+    """The batch up to which the gate has done with all events: released, dropped, or counted."""
+    cursor = lake.released_changes.cursor()
+    if cursor is None:
+        return 0
+    if not has_watermarks(feed, cursor.partition_watermarks):
+        return cursor.transactions.oldest - 1 if cursor.transactions.bounds else cursor.batch
+    changes = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & (F.col("batch") > cursor.ungated)
+    ahead = F.col("commit_ts") >= bound(cursor.watermarks, held_tables(cursor.holds))
+    events = lake.change_events.read(lake.spark.newSession())
+    return _below(cursor.batch, events.where(changes & ahead).agg(F.min("batch")).head())
+
+
+def _settled(lake: Lakehouse, feed: Feed) -> int:
+    """The batch up to which the other stages have done with all events, too: they are learnt and judged."""
+    learnt, judged = lake.table_schemas.cursor(), lake.type_observations.cursor()
+    if judged is None:
+        return 0
+    # Refused ones are judged again when the settings change, and those without a schema when it comes.
+    again = [b for b in (judged.refused_after, judged.unknown_after) if b is not None]
+    to_learn = [learnt.batch if learnt else 0] if SCHEMAS.due(lake, feed) else []
+    return min(_released(lake, feed), judged.batch, *again, *to_learn)
+
+
+def _applied(lake: Lakehouse, cursor: ReleaseCursor) -> int:
+    """The release up to which every history has all changes."""
+    behind = [lake.history(*name).cursor() for name in HISTORY.tables(lake)]
+    return min([cursor.sequence, *(c.release if c else 0 for c in behind)])

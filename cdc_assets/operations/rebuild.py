@@ -5,22 +5,32 @@ table, so that no reader sees half a table. Meanwhile raw_records' cursor says `
 a rebuild that died is repeated from its beginning by the next.
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from pyarrow.fs import FileSystem
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.release import release
-from cdc_assets.history import apply as history
-from cdc_assets.lakehouse import Cursor, Lakehouse, LakeTable, history_tables, next_sequence
-from cdc_assets.protocols.decode import decode
-from cdc_assets.schema import conform
-from cdc_assets.sources import ingest
-from cdc_assets.table_schemas import learn
+from cdc_assets.history.columns import quoted
+from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
+from cdc_assets.stages import history as history_stage
+from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.history import HistoryCursor
+from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.quarantine import QuarantineCursor
+from cdc_assets.tables.raw_records import RawCursor, standing
+from cdc_assets.tables.table import LakeTable
+
+C = TypeVar("C", bound=Cursor)
+
+# Delta's own count of a table's columns.
+_COUNTED = "delta.columnMapping.maxColumnId"
 
 
 class RebuildError(RuntimeError):
@@ -34,7 +44,7 @@ class _Beside(Lakehouse):
     of: Lakehouse
 
     @cached_property
-    def raw_records(self) -> LakeTable:
+    def raw_records(self) -> LakeTable[RawCursor]:
         """The feed's own."""
         return self.of.raw_records
 
@@ -48,7 +58,7 @@ class Replaced:
 
 
 def rebuild(lake: Lakehouse, feed: Feed) -> Iterator[Replaced]:
-    """Derive change_events, table_schemas, released_changes, the histories and their quarantine again from raw_records.
+    """Derive all other tables of the feed, and their quarantine, again from raw_records.
 
     As all events are there from the beginning, one that had come too late is now in its place.
 
@@ -56,31 +66,24 @@ def rebuild(lake: Lakehouse, feed: Feed) -> Iterator[Replaced]:
         RebuildError: there are no raw records, or maintenance has deleted some of them.
         ConcurrentRunError: a run, or another rebuild, committed meanwhile: rebuild again.
     """
-    raw = lake.raw_records
-    cursor = raw.cursor()
+    raw, cursor = lake.raw_records, standing(lake.raw_records)
     if cursor is None:
         raise RebuildError(f"{raw.name}: nothing was taken in yet.")
-    if "trimmed" in cursor:
+    if cursor.trimmed:
         raise RebuildError(
-            f"{raw.name}: maintenance has deleted the records up to batch {cursor['trimmed']}; the history that was made "
+            f"{raw.name}: maintenance has deleted the records up to batch {cursor.trimmed}; the history that was made "
             "of them cannot be made again."
         )
-    marked: Cursor = cursor | {"sequence": next_sequence(cursor), "rebuilding": True}
-    raw.append(conform(lake.spark.range(0), ingest.SCHEMA, {}), marked)
-    place = f"{lake.root.rstrip('/')}/rebuilding/{lake.feed}/{marked['sequence']}"
-    beside = _Beside(lake.spark, place, lake.feed, lake)
-    beside.quarantine.create(lake.quarantine.read().schema)
-    decode(beside, feed)
-    learn(beside, feed)
-    release(beside, feed)
-    for _ in history.apply(beside, feed, history.pending_tables(beside)):
-        pass
+    marked = replace(cursor, sequence=cursor.sequence + 1, rebuilding=True)
+    raw.commit(raw.stage_rows([]), marked)
+    beside = _Beside(lake.session, lake.place("rebuilding", lake.feed, str(marked.sequence)), lake.feed, lake)
+    for stage in (DECODE, SCHEMAS, TYPES, RELEASE):
+        stage.run(beside, feed)
+    for failure in HISTORY.run(beside, feed).failures:
+        raise failure.error
     yield from _replace(lake, beside)
-    raw.append(
-        conform(lake.spark.range(0), ingest.SCHEMA, {}),
-        {name: value for name, value in marked.items() if name != "rebuilding"} | {"sequence": marked["sequence"] + 1},
-    )
-    files, path = FileSystem.from_uri(place)
+    raw.commit(raw.stage_rows([]), replace(marked, sequence=marked.sequence + 1, rebuilding=False))
+    files, path = FileSystem.from_uri(beside.root)
     files.delete_dir(path)
 
 
@@ -90,43 +93,71 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
     The releases get one number, above all that were there, which is what each history's cursor goes by. So the released
     changes are replaced before any history: a rebuild that dies in between, and comes again, finds a number above it.
     """
-    number = next_sequence(lake.released_changes.cursor())
-    for old, new in ((lake.change_events, beside.change_events), (lake.table_schemas, beside.table_schemas)):
-        yield _overwrite(old, new.read(), (new.cursor() or {}) | {"sequence": next_sequence(old.cursor())})
-    released = beside.released_changes.cursor() or {}
-    numbered = released | {"sequence": number, "tables": [[d, t, number] for d, t, _ in released.get("tables", [])]}
-    changes = beside.released_changes.read().withColumn("release", _number(number))
-    yield _overwrite(lake.released_changes, changes, numbered)
+    spark = lake.spark
+    yield _overwrite(
+        lake.change_events, beside.change_events.read(spark), _next(lake.change_events, beside.change_events)
+    )
+    learnt = _next(lake.table_schemas, beside.table_schemas)
+    yield _overwrite(lake.table_schemas, beside.table_schemas.read(spark), learnt)
+    judged = replace(_next(lake.type_observations, beside.type_observations), schemas=learnt.sequence)
+    yield _overwrite(lake.type_observations, beside.type_observations.read(spark), judged)
+    released = replace(_next(lake.released_changes, beside.released_changes), schemas=learnt.sequence)
+    number = F.lit(released.sequence).cast("bigint")
+    changes = beside.released_changes.read(spark).withColumn("release", number)
+    yield _overwrite(lake.released_changes, changes, released)
+    yield from _replace_histories(lake, beside, released.sequence)
+    write_progress(lake, Progress(released.sequence))
+    yield _replace_quarantine(lake, beside, number)
+
+
+def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iterator[Replaced]:
     made = history_tables(beside.root, lake.feed)
     for name in made:
-        new = beside.history(*name)
-        yield _overwrite(lake.history(*name), new.read(), (new.cursor() or {}) | {"sequence": number}, like=new)
+        old, new = lake.history(*name), beside.history(*name)
+        yield _overwrite_history(old, new.read(lake.spark.newSession()), replace(_next(old, new), release=release), new)
     for name in sorted(set(history_tables(lake.root, lake.feed)) - set(made)):
-        table = lake.history(*name)
-        yield _overwrite(table, table.read().limit(0), {"sequence": number, "versions": 0, "current": 0})
-    of_history = F.col("stage") == history.STAGE
-    derived = beside.quarantine.read().withColumn(
-        "batch", F.when(of_history, _number(number)).otherwise(F.col("batch"))
+        old = lake.history(*name)
+        empty = HistoryCursor(sequence=_next(old, old).sequence, release=release)
+        yield _overwrite_history(old, old.read(lake.spark.newSession()).limit(0), empty, old)
+
+
+def _replace_quarantine(lake: Lakehouse, beside: Lakehouse, release: Column) -> Replaced:
+    """What ingest put there stays."""
+    of_history = F.col("stage") == history_stage.STAGE
+    derived = beside.quarantine.read(lake.spark).withColumn(
+        "batch", F.when(of_history, release).otherwise(F.col("batch"))
     )
-    kept = lake.quarantine.read().where(F.col("stage") == ingest.STAGE)
-    cursor = {"sequence": next_sequence(lake.quarantine.cursor())}
-    yield _overwrite(lake.quarantine, kept.unionByName(derived), cursor)
+    rows = lake.quarantine.read(lake.spark).where(F.col("stage") == ingest.STAGE).unionByName(derived)
+    reasons = Counter({r["reason"]: r["count"] for r in rows.groupBy("reason").count().collect()})
+    sequence = _next(lake.quarantine, beside.quarantine).sequence
+    return _overwrite(
+        lake.quarantine, rows, QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons))
+    )
 
 
-def _number(number: int) -> Column:
-    return F.lit(number).cast("bigint")
+def _next(old: LakeTable[C], new: LakeTable[C]) -> C:
+    """The cursor of the commit to `old` that puts the rows of `new` there."""
+    before, made = old.cursor(), new.cursor() or new.definition.cursor(sequence=0)
+    return replace(made, sequence=(before.sequence if before else 0) + 1)
 
 
-def _overwrite(table: LakeTable, rows: DataFrame, cursor: Cursor, like: LakeTable | None = None) -> Replaced:
-    """Replace a table's rows and columns, in one commit; a table that is not there yet is made `like` another."""
-    if like is not None and not table.exists():
-        detail = like.delta().detail().select("partitionColumns", "properties").head()
-        if detail is not None:
-            own = {k: v for k, v in detail["properties"].items() if k != "delta.columnMapping.maxColumnId"}
-            table.create(rows.schema, detail["partitionColumns"], own)
-    detail = table.delta().detail().select("partitionColumns").head()
-    partitions = detail["partitionColumns"] if detail else []
-    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    with table.transaction(cursor):
-        (writer.partitionBy(*partitions) if partitions else writer).save(table.path)
-    return Replaced(table.name, table.read().count())
+def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> Replaced:
+    """Replace a table's rows, in one commit."""
+    staged = table.stage(rows)
+    table.commit(staged, cursor, over={})
+    return Replaced(table.name, staged.rows)
+
+
+def _overwrite_history(
+    table: LakeTable[HistoryCursor], rows: DataFrame, cursor: HistoryCursor, like: LakeTable[Any]
+) -> Replaced:
+    """Replace a history's rows and columns, in one commit, by one with the properties of another."""
+    log = like.log()
+    writer = rows.writeTo(f"delta.{quoted(table.path)}").using("delta")
+    writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])
+    for key, value in (log.properties if log else {}).items():
+        if key != _COUNTED:
+            writer = writer.tableProperty(key, value)
+    table.create()
+    table.transact(rows.sparkSession, cursor, lambda _: writer.createOrReplace())
+    return Replaced(table.name, cursor.versions)

@@ -5,18 +5,27 @@ decodes it and the gate puts it in its place. That only goes while the place is 
 released past it stays where it is, and is reported.
 """
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import Column
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.window import gate_of, waiting_tables
-from cdc_assets.lakehouse import Lakehouse, next_sequence
-from cdc_assets.protocols import DECODERS, decode, has_watermarks
-from cdc_assets.protocols.events import Kind
+from cdc_assets.gate.base import held_tables
+from cdc_assets.gate.choose import has_watermarks
+from cdc_assets.gate.watermark import bound
+from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import unpack
+from cdc_assets.stages import decode
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.raw_records import standing
+from cdc_assets.tables.released_changes import ReleasedKind
+from cdc_assets.tables.schema import BIGINT, INT, STRING, frame_of, struct
 
 _PLACE = ["batch", "topic", "partition", "offset"]
 
@@ -38,16 +47,17 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
     Raises:
         ConcurrentRunError: a run took in records meanwhile: replay again.
     """
-    raw, cursor = lake.raw_records, lake.raw_records.cursor()
+    raw, cursor = lake.raw_records, standing(lake.raw_records)
     if cursor is None or not lake.change_events.exists():
         return ReplayReport()
-    _forget_moved(lake)
+    session, protocol = lake.spark.newSession(), protocol_of(feed)
+    _forget_moved(lake, session)
     whole = (F.col("kind") == str(Kind.UNDECODABLE)) & (F.col("index") == 0)
-    bad = lake.change_events.read().where(whole).select(*_PLACE)
-    held = raw.read().join(F.broadcast(bad), on=_PLACE, how="left_semi")
-    events = DECODERS[feed.protocol](unpack(held, feed.wire), feed)
+    bad = lake.change_events.read(session).where(whole).select(*_PLACE)
+    held = raw.read(session).join(F.broadcast(bad), on=_PLACE, how="left_semi")
+    events = protocol.decode(unpack(held, protocol.envelope(feed)), feed)
     judged = (
-        events.withColumn("past", _passed(lake, feed))
+        events.withColumn("past", _passed(lake, session, feed))
         .groupBy(*_PLACE)
         .agg(
             F.count_if(F.col("kind") == str(Kind.UNDECODABLE)).alias("undecodable"),
@@ -57,46 +67,71 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
         .collect()
     )
     good = [r for r in judged if not r["undecodable"]]
-    chosen = [tuple(r[c] for c in _PLACE) for r in good if not r["past"]]
+    chosen = [{c: r[c] for c in _PLACE} for r in good if not r["past"]]
     passed = [r.asDict() for r in good if r["past"]]
     if chosen:
-        number = next_sequence(cursor)
-        rows = lake.spark.createDataFrame(chosen, "batch BIGINT, topic STRING, partition INT, offset BIGINT")
+        number = cursor.sequence + 1
+        rows = frame_of(session, chosen, struct(batch=BIGINT, topic=STRING, partition=INT, offset=BIGINT))
         same = " AND ".join(f"t.{c} = s.{c}" for c in _PLACE)
-        with raw.transaction(cursor | {"sequence": number, "packed": number}):
-            merge = raw.delta().alias("t").merge(rows.alias("s"), same)
-            merge.whenMatchedUpdate(set={"batch": F.lit(number).cast("bigint")}).execute()
-        _forget_moved(lake)
+        moved = {"batch": F.lit(number).cast("bigint")}
+        raw.transact(
+            session,
+            replace(cursor, sequence=number),
+            lambda t: t.alias("t").merge(rows.alias("s"), same).whenMatchedUpdate(set=dict(moved)).execute(),
+        )
+        _forget_moved(lake, session)
     return ReplayReport(len(judged), len(chosen), passed)
 
 
-def _passed(lake: Lakehouse, feed: Feed) -> Column:
+def _passed(lake: Lakehouse, session: SparkSession, feed: Feed) -> Column:
     """Whether an event's place in its table's order has been released already. BOOLEAN, never NULL."""
-    released = lake.released_changes.cursor()
+    cursor = lake.released_changes.cursor()
     change = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
-    if released is None:
+    if cursor is None:
         return F.lit(False)
-    if has_watermarks(feed, released["partition_watermarks"]):
-        return F.coalesce(
-            change & (F.col("commit_ts") < gate_of(released["watermarks"], waiting_tables(released))), F.lit(False)
-        )
-    newest = lake.released_changes.read().groupBy("database", "table").agg(F.max("commit_ts").alias("newest")).collect()
-    reached = F.lit(None).cast("bigint")
+    if has_watermarks(feed, cursor.partition_watermarks):
+        released = F.col("commit_ts") < bound(cursor.watermarks, held_tables(cursor.holds))
+        return F.coalesce(change & released, F.lit(False))
+    changes = lake.released_changes.read(session).where(F.col("kind") != str(ReleasedKind.LAYOUT))
+    newest = changes.groupBy("database", "table").agg(F.max("commit_ts").alias("newest")).collect()
+    # Of a table's changes that maintenance has deleted, no more is known than where they end.
+    reached = F.lit(cursor.trimmed.highest).cast("bigint")
     for r in newest:
         here = F.col("database").eqNullSafe(r["database"]) & F.col("table").eqNullSafe(r["table"])
-        reached = F.when(here, F.lit(r["newest"])).otherwise(reached)
+        reached = F.when(here, F.lit(max(r["newest"], cursor.trimmed.highest))).otherwise(reached)
     return F.coalesce(change & (F.col("commit_ts") <= reached), F.lit(False))
 
 
-def _forget_moved(lake: Lakehouse) -> None:
+def _forget_moved(lake: Lakehouse, session: SparkSession) -> None:
     """Remove from change_events and quarantine what they say of records that are in another batch by now."""
-    held = lake.raw_records.read().select(*_PLACE)
-    # Records that maintenance has deleted are in no batch at all.
-    trimmed = (lake.raw_records.cursor() or {}).get("trimmed", 0)
-    mine = {"kind": (lake.change_events, str(Kind.UNDECODABLE)), "stage": (lake.quarantine, decode.STAGE)}
-    for column, (table, value) in mine.items():
-        rows = table.read().where((F.col(column) == value) & (F.col("batch") > trimmed))
-        moved = rows.select(*_PLACE).join(held, on=_PLACE, how="left_anti").distinct()
-        if not moved.isEmpty():
-            same = " AND ".join([f"t.{column} = '{value}'", *(f"t.{c} = s.{c}" for c in _PLACE)])
-            table.delta().alias("t").merge(moved.alias("s"), same).whenMatchedDelete().execute()
+    decoded, kept = lake.change_events.cursor(), lake.quarantine.cursor()
+    events = _moved(lake, lake.change_events.read(session).where(F.col("kind") == str(Kind.UNDECODABLE)))
+    if decoded is not None and not events.isEmpty():
+        advanced = replace(decoded, sequence=decoded.sequence + 1)
+        forget = _without(events, f"t.kind = '{Kind.UNDECODABLE}'")
+        lake.change_events.transact(session, advanced, forget)
+    rows = _moved(lake, lake.quarantine.read(session).where(F.col("stage") == decode.STAGE))
+    reasons = Counter({r["reason"]: r["count"] for r in rows.groupBy("reason").count().collect()})
+    if kept is not None and reasons:
+        left = Counter(kept.reasons) - reasons
+        forget = _without(rows, f"t.stage = '{decode.STAGE}'")
+        lake.quarantine.transact(
+            session,
+            replace(kept, sequence=kept.sequence + 1, rows=left.total(), reasons=dict(left)),
+            forget,
+        )
+
+
+def _moved(lake: Lakehouse, rows: DataFrame) -> DataFrame:
+    """Those whose record is in another batch; of records that maintenance has deleted, which are in none, none."""
+    cursor = lake.raw_records.cursor()
+    held = lake.raw_records.read(rows.sparkSession).select(*_PLACE)
+    there = F.col("batch") > (cursor.trimmed if cursor else 0)
+    return rows.where(there).join(held, on=_PLACE, how="left_anti").localCheckpoint()
+
+
+def _without(rows: DataFrame, condition: str) -> Callable[[DeltaTable], object]:
+    """Deletes the rows of a table that are about the records of these."""
+    same = " AND ".join([condition, *(f"t.{c} = s.{c}" for c in _PLACE)])
+    places = rows.select(*_PLACE).distinct().alias("s")
+    return lambda table: table.alias("t").merge(places, same).whenMatchedDelete().execute()

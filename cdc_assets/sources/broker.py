@@ -182,7 +182,7 @@ def _unescaped(quoted: str) -> str:
 
 
 def censored(text: str, kafka: Kafka) -> str:
-    """The text without what may be a secret in the feed's options: those that are not known to be none."""
+    """The text in one line, without what may be a secret in the feed's options: those that are not known to be none."""
     for name, value in kafka.options.items():
         if name.removeprefix(PREFIX) in _OF_READING | _SAME.keys():
             continue
@@ -192,4 +192,4 @@ def censored(text: str, kafka: Kafka) -> str:
         parts = {secret, *quoted, *map(_unescaped, quoted)} - {""}
         for part in sorted(parts, key=len, reverse=True):
             text = text.replace(part, _SHOWN)
-    return text
+    return " ".join(text.split())

@@ -1,7 +1,7 @@
 """The stage change_events: new raw records decoded into change events, in one pass and one commit."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import functions as F
 
@@ -66,7 +66,7 @@ class Decode:
         made = lake.change_events.stage(protocol.decode(raw, feed))
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
-        lake.change_events.commit(made, EventsCursor(sequence=cursor.sequence + 1, batch=through))
+        lake.change_events.commit(made, replace(cursor, sequence=cursor.sequence + 1, batch=through))
         events = Counter[str]()
         for file in made.files:
             events[file.partition["kind"]] += file.rows

@@ -20,7 +20,7 @@ from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.quarantine import Reason
-from cdc_assets.tables.raw_records import RAW_RECORDS, Offsets, RawCursor
+from cdc_assets.tables.raw_records import RAW_RECORDS, Offsets, RawCursor, standing
 from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 
@@ -96,15 +96,13 @@ class Ingest:
 
 def _cursor(lake: Lakehouse) -> RawCursor:
     """Where the stage stands; its `records` include those of its commit."""
-    newest = lake.raw_records.newest()
-    if newest is None:
-        return RawCursor(sequence=0)
-    if newest.cursor.rebuilding:
+    cursor = standing(lake.raw_records) or RawCursor(sequence=0)
+    if cursor.rebuilding:
         raise ConcurrentRunError(
             f"{lake.raw_records.name}: this feed is being rebuilt: wait for the end of that. If it has died, run the job "
             "rebuild again."
         )
-    return replace(newest.cursor, records=newest.cursor.records + newest.commit.rows)
+    return cursor
 
 
 def following_offsets(cursor: RawCursor) -> dict[Place, int]:

@@ -1,13 +1,13 @@
 """raw_records: the Kafka records, verbatim, each (topic, partition, offset) once."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, array, column, struct
-from cdc_assets.tables.table import Definition
+from cdc_assets.tables.table import Definition, LakeTable
 
 Offsets = dict[str, dict[str, list[int]]]  # topic -> partition -> [lowest, highest]
 
@@ -54,3 +54,9 @@ RAW_RECORDS = Definition(
     cursor=RawCursor,
     statistics=("topic", "partition", "offset", "batch", "compressed"),
 )
+
+
+def standing(table: LakeTable[RawCursor]) -> RawCursor | None:
+    """The newest cursor with the records of its own commit, too: what the next commit goes on from."""
+    newest = table.newest()
+    return replace(newest.cursor, records=newest.cursor.records + newest.commit.rows) if newest else None

@@ -46,7 +46,7 @@ QUICK = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "30
 def run(it: Chain) -> IngestReport:
     """Take in, and let the check look at it."""
     report = INGEST.run(it.lake, it.feed)
-    verdict = records_taken(it.lake, report)
+    verdict = records_taken(report)
     assert verdict.passed, verdict.description
     return report
 

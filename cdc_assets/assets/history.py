@@ -5,7 +5,6 @@ tables: those of the graph, and those it meets for the first time, whose materia
 that they have in the graph from the next load on. The asset `<feed>/history` is the feed's list of them.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -107,13 +106,12 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
         lake, watch = lakehouse.feed(name), Stopwatch()
         unselected = set(keys) - context.selected_asset_keys
-        numbers = itertools.count(1)
 
-        def told(report: TableReport) -> None:
+        def told(report: TableReport, number: int, of: int) -> None:
             for line in report.told:
                 context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
             context.log.info(
-                f"history/{name} {report.database}.{report.table} ({next(numbers)}): {report.changes} changes, "
+                f"history/{name} {report.database}.{report.table} ({number} of {of}): {report.changes} changes, "
                 f"{report.opened} versions opened, {report.closed} closed, {report.current} rows current, {watch.seconds} s"
             )
 

@@ -73,7 +73,7 @@ class History:
         lake: Lakehouse,
         feed: Feed,
         only: Callable[[Name], bool] = lambda _: True,
-        told: Callable[[TableReport], None] = lambda _: None,
+        told: Callable[[TableReport, int, int], None] = lambda *_: None,
     ) -> HistoryReport:
         """Bring them up to date, each in one commit, as many at once as there are cores.
 
@@ -83,7 +83,7 @@ class History:
             lake: the feed's tables.
             feed: the feed.
             only: which of the tables.
-            told: is called for each table as it is done.
+            told: is called for each table as it is done; with how many of how many are done then.
         """
         due, released = self.tables(lake), lake.released_changes.cursor()
         if not due or released is None:
@@ -95,10 +95,10 @@ class History:
             report.failures.append(Failure(*name, error))
 
         todo = works(lake, feed, chosen, released.sequence, failed)
-        for outcome in _outcomes(lake, feed, todo):
+        for done, outcome in enumerate(_outcomes(lake, feed, todo), start=1):
             if isinstance(outcome, TableReport):
                 report.tables.append(outcome)
-                told(outcome)
+                told(outcome, done, len(todo))
             else:
                 report.failures.append(outcome)
         behind = (due - chosen) | {(f.database, f.table) for f in report.failures}

@@ -6,6 +6,7 @@ with nothing new, where no JVM can start; one stopped by a broken type mapping; 
 """
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -235,12 +236,13 @@ def test_the_first_run_ends_well_and_writes_every_table(story: Story) -> None:
 
 
 def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
-    log = story.outputs["first"]
+    # Tables are written at once: which is done first is not known.
+    log = re.sub(r"\([12] of 2\)", "(N of 2)", story.outputs["first"])
     for line in (
         "raw_records/shop: 1 files, 7 lines, 7 records taken in, 0 lines quarantined, ",
         "change_events/shop: 5 row, 2 watermark, ",
         "released_changes/shop: 4 released, 0 duplicate, 0 late, 1 pending, 0 DDL, ",
-        "history/shop shop.orders (1 of 2): 3 changes, 3 versions opened, 0 closed, 2 rows current, ",
+        "history/shop shop.orders (N of 2): 3 changes, 3 versions opened, 0 closed, 2 rows current, ",
     ):
         (found,) = [text for text in log.splitlines() if line in text]
         assert found.endswith(" s")

@@ -16,6 +16,8 @@ from cdc_assets.stages import STAGES, Stage
 from cdc_assets.tables.lakehouse import Lakehouse
 
 FEED = "bench"
+# Of the job in this process no log is shown.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 CANAL_JSON = {"protocol": "canal-json", "tidb_extension": True}
 
 
@@ -85,12 +87,13 @@ def run_job(spark: SparkSession, place: Place, name: str) -> tuple[Timing, Timin
 
     def run() -> None:
         with DagsterInstance.ephemeral() as instance:
-            result = job.execute_in_process(instance=instance, raise_on_error=False)
+            result = job.execute_in_process(instance=instance, run_config=_QUIET, raise_on_error=False)
         for event in result.all_events:
             if event.is_step_success:
                 steps[str(event.step_key)] = event.step_success_data.duration_ms / 1000
         if not result.success:
-            raise RuntimeError("the job failed")
+            failures = [str(e.step_failure_data.error) for e in result.all_events if e.is_step_failure]
+            raise RuntimeError("the job failed: " + "\n".join(failures))
 
     taken = timed(name, run, spark)
     return taken, Timing(f"{name}: history", sum(s for step, s in steps.items() if "history" in step))

@@ -1,0 +1,110 @@
+"""Law: a run costs what is new. Counted in Spark jobs, which are the same on every machine; seconds are the benchmarks'."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.changes import Changes
+from benchmarks.measuring import jobs_started
+from cdc_assets.history import writer
+from cdc_assets.stages import STAGES
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets_tests.support import Chain, delta_versions, run_core
+
+# A run of few changes to one table that it has seen before, by stage.
+SMALL_RUN = {
+    "raw_records": 1,  # reads the new records and writes them
+    "change_events": 1,  # reads them, decodes them, and writes their events
+    "table_schemas": 0,  # reads what it needs without Spark
+    "type_observations": 3,  # the types of the columns; their values, in two parts
+    "released_changes": 2,  # what waits and what is released, counted; the released written
+    "history": 1,  # the new versions, and those that close
+}
+A_FURTHER_TABLE = 1  # its history
+# What a table costs beside this job, the first time: how many digits its decimals have, where no statement has said it.
+A_NEW_TABLE = 1
+# Instead of the one job, where the open versions are too many to be written anew: the bounds of the keys, 1; the files
+# that may hold them, 2; the versions written, 2; and Delta's own MERGE, of which no part is ours to leave out: its source,
+# 1; the table's state, 4; the files with matches, 5; the rows written, 4.
+A_MERGE = 19
+
+SETTINGS = {
+    "watermarks": {"protocol": "canal-json", "tidb_extension": True},
+    "no watermarks": {"protocol": "canal-json", "tidb_extension": False},
+}
+
+
+def no_session() -> SparkSession:
+    raise AssertionError("a Spark session was asked for")
+
+
+def jobs_by_stage(chain: Chain) -> dict[str, int]:
+    """How many jobs each stage of one run starts."""
+    started, counts = jobs_started(chain.lake.spark), {}
+    for stage in STAGES:
+        stage.run(chain.lake, chain.feed)
+        now = jobs_started(chain.lake.spark)
+        counts[stage.name], started = now - started, now
+    return counts
+
+
+def over(counts: dict[str, int], budget: dict[str, int]) -> dict[str, int]:
+    """The stages that start more jobs than they may, with how many."""
+    return {name: jobs for name, jobs in counts.items() if jobs > budget[name]}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_a_run_without_news_asks_for_no_spark(chain: Callable[..., Chain], settings: dict[str, Any]) -> None:
+    ran = chain(**settings)
+    Changes(tables=2).write(ran.snapshots)
+    ran.run()
+    before, started = delta_versions(ran.lake), jobs_started(ran.lake.spark)
+    idle = Lakehouse(no_session, ran.lake.root, ran.lake.feed)
+    assert [stage.name for stage in STAGES if stage.due(idle, ran.feed)] == []
+    run_core(idle, ran.feed)
+    assert jobs_started(ran.lake.spark) == started
+    assert delta_versions(ran.lake) == before
+
+
+def test_a_small_run_keeps_to_its_jobs(chain: Callable[..., Chain]) -> None:
+    ran, changes = chain(), Changes()
+    changes.write(ran.snapshots)
+    begun = SMALL_RUN | {"history": SMALL_RUN["history"] + A_NEW_TABLE}
+    assert over(jobs_by_stage(ran), begun) == {}
+    for _ in range(2):
+        changes.write(ran.snapshots)
+        assert over(jobs_by_stage(ran), SMALL_RUN) == {}
+    versions = ran.history("t0000")
+    assert sum(v["_cdc_closed_by"] == "update" for v in versions) > 100  # the runs had something to do
+
+
+def test_a_wide_table_takes_no_more_jobs(chain: Callable[..., Chain]) -> None:
+    ran, changes = chain(), Changes(columns=60)
+    for _ in range(2):
+        changes.write(ran.snapshots)
+        counts = jobs_by_stage(ran)
+    assert over(counts, SMALL_RUN) == {}
+
+
+def test_further_tables_take_jobs_of_their_own_in_history_alone(chain: Callable[..., Chain]) -> None:
+    ran, changes = chain(), Changes(tables=5)
+    for _ in range(2):
+        changes.write(ran.snapshots)
+        counts = jobs_by_stage(ran)
+    assert over(counts, SMALL_RUN | {"history": SMALL_RUN["history"] + 4 * A_FURTHER_TABLE}) == {}
+    # Tables that have no news take none.
+    changes.write(ran.snapshots, touched=[3])
+    assert over(jobs_by_stage(ran), SMALL_RUN) == {}
+
+
+def test_a_merge_into_a_large_table_keeps_to_its_jobs(
+    chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "REWRITTEN", -1)  # any table is large
+    ran, changes = chain(), Changes()
+    for _ in range(3):
+        changes.write(ran.snapshots)
+        counts = jobs_by_stage(ran)
+    assert over(counts, SMALL_RUN | {"history": A_MERGE}) == {}

@@ -23,7 +23,7 @@ from cdc_assets.tables.change_events import EventsCursor, Kind
 from cdc_assets.tables.cursor import Cursor, notes
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.quarantine import QuarantineCursor
-from cdc_assets.tables.raw_records import RawCursor
+from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
 from cdc_assets.tables.schema import conform, frame_of
 from cdc_assets.tables.table import LakeTable
@@ -137,7 +137,7 @@ def _complete_quarantine(lake: Lakehouse) -> None:
 
 def _raw(old: DataFrame, feed: Feed) -> DataFrame:
     compressed = F.when(packed(F.col("value"), protocol_of(feed).envelope(feed)), F.lit(True))
-    return old.withColumn("compressed", compressed)
+    return conform(old.withColumn("compressed", compressed), RAW_RECORDS.columns)
 
 
 def _events(old: DataFrame, feed: Feed) -> DataFrame:

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
+from cdc_assets.history.verify import verify
 from cdc_assets.stages import HISTORY
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.support import Chain, Message, Rows, Stream, dml, tso
@@ -144,3 +147,73 @@ def test_a_run_that_changes_nothing_in_a_table_without_a_key(chain: Callable[...
     assert [(v["id"], v["_cdc_from_ts"], v["_cdc_to_ts"], v["_cdc_closed_by"]) for v in it.versions()] == [
         (1, tso(1), tso(3), "delete")
     ]
+
+
+def row(op: str, at: int, types: dict[str, str], **values: str | None) -> Message:
+    """An event of a row whose columns may have any name."""
+    named = dict(zip(types, values.values(), strict=True))
+    return dml(op, tso(at), named, types, old=named if op == "UPDATE" else None)
+
+
+ODD = {"id": "bigint", "a b,c": "varchar"}
+
+
+@pytest.mark.parametrize("first", [{"id": "bigint"}, ODD], ids=["later", "at once"])
+def test_a_column_that_delta_takes_only_when_mapped(chain: Callable[..., Chain], first: dict[str, str]) -> None:
+    """Opened, closed, opened again: what is written apart from Delta's own writer would be NULL to readers."""
+    it = chain()
+    only_id = len(first) == 1
+    reports = feed_runs(
+        it,
+        [row("INSERT", 1, first, id="1") if only_id else row("INSERT", 1, first, id="1", v=None)],
+        [row("UPDATE", 2, ODD, id="1", v="x"), row("INSERT", 3, ODD, id="2", v="y")],
+        [row("INSERT", 4, ODD, id="3", v="z")],
+        [row("DELETE", 5, ODD, id="2", v="y")],
+    )
+    assert [(v["id"], v["a b,c"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()] == [
+        (1, None, tso(1), tso(2)),
+        (1, "x", tso(2), None),
+        (2, "y", tso(3), tso(5)),
+        (3, "z", tso(4), None),
+    ]
+    assert [(t.opened, t.closed) for r in reports for t in r.history] == [(1, 0), (2, 1), (1, 0), (0, 1)]
+    for report in reports:
+        assert verify(it.lake, report.history[0]) == []
+
+
+def test_a_datetime_column_that_comes_later(chain: Callable[..., Chain]) -> None:
+    """TIMESTAMP_NTZ is a feature of Delta's, which a table has only once it is asked for."""
+    it, types = chain(), {"id": "bigint", "at": "datetime"}
+    feed_runs(
+        it,
+        [row("INSERT", 1, {"id": "bigint"}, id="1")],
+        [row("UPDATE", 2, types, id="1", at="2020-01-02 03:04:05")],
+        [row("INSERT", 3, types, id="2", at="1000-01-01 00:00:00")],
+    )
+    assert [(v["id"], str(v["at"]), v["_cdc_to_ts"]) for v in it.versions()] == [
+        (1, "None", tso(2)),
+        (1, "2020-01-02 03:04:05", None),
+        (2, "1000-01-01 00:00:00", None),
+    ]
+
+
+def test_columns_that_differ_in_case_only_are_one(chain: Callable[..., Chain]) -> None:
+    """MySQL keeps the case of a column's name, and compares names without it."""
+    it, lower, upper = chain(), {"id": "bigint", "k1": "varchar"}, {"ID": "bigint", "K1": "varchar"}
+    changed = dml("UPDATE", tso(3), {"ID": "1", "K1": "c"}, upper, old={"ID": "1", "K1": "a"}, key=("ID",))
+    feed_runs(
+        it,
+        [row("INSERT", 1, lower, id="1", v="a"), row("INSERT", 2, {"id": "bigint", "K1": "varchar"}, id="2", v="b")],
+        [changed],
+        [row("INSERT", 4, lower, id="3", v="d")],
+    )
+    assert [
+        ({name.lower(): value for name, value in v.items() if not name.startswith("_cdc_")}, v["_cdc_to_ts"])
+        for v in it.versions()
+    ] == [
+        ({"id": 1, "k1": "a"}, tso(3)),
+        ({"id": 2, "k1": "b"}, None),
+        ({"id": 1, "k1": "c"}, None),
+        ({"id": 3, "k1": "d"}, None),
+    ]
+    assert it.quarantine() == []

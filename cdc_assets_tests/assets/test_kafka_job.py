@@ -67,7 +67,7 @@ def test_no_secret_is_left_anywhere(secured: TestBroker, spark: SparkSession, tm
     (tmp_path / "feeds.yaml").write_text(FEEDS.format(servers=secured.servers, events=tmp_path / "events"))
     refused = execute(tmp_path, WRONG)
     assert refused.returncode != 0
-    assert "SaslAuthenticationException: Authentication failed" in refused.stdout + refused.stderr
+    assert "SASL authentication error: Authentication failed" in refused.stdout + refused.stderr
     done = execute(tmp_path, PASSWORD)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     history = Lakehouse(lambda: spark, str(tmp_path / "lake"), "shop").history("shop", "orders").read(spark)

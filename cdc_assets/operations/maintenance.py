@@ -204,9 +204,10 @@ def _released(lake: Lakehouse, feed: Feed) -> int:
         return 0
     if not has_watermarks(feed, cursor.partition_watermarks):
         return cursor.transactions.oldest - 1 if cursor.transactions.bounds else cursor.batch
+    # First of all, as no column can be built before Spark has been started.
+    events = lake.change_events.read(lake.spark.newSession())
     changes = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & (F.col("batch") > cursor.ungated)
     ahead = F.col("commit_ts") >= bound(cursor.watermarks, held_tables(cursor.holds))
-    events = lake.change_events.read(lake.spark.newSession())
     return _below(cursor.batch, events.where(changes & ahead).agg(F.min("batch")).head())
 
 

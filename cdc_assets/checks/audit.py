@@ -1,8 +1,9 @@
 """The audit: every promise of a feed's tables, checked over everything they hold."""
 
 from dataclasses import replace
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.checks import types
@@ -16,17 +17,19 @@ from cdc_assets.gate.transactions import held_back
 from cdc_assets.gate.watermark import bound
 from cdc_assets.history.verify import wrong_versions
 from cdc_assets.protocols import protocol_of
+from cdc_assets.session import session_for
 from cdc_assets.stages import decode
 from cdc_assets.stages.types import judged, report_of
 from cdc_assets.tables.change_events import EventsCursor, Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import RawCursor
 from cdc_assets.tables.released_changes import ReleaseCursor
+from cdc_assets.tables.table import LakeTable
 
 
 def each_record_once(lake: Lakehouse) -> Verdict:
     """No (topic, partition, offset) stands in raw_records twice; those of a topic created again are others."""
-    records = lake.raw_records.read(lake.spark)
+    records = lake.raw_records.read(_session(lake, lake.raw_records))
     # Which of the topics of one name a record is from: how often that topic had been begun anew.
     which = F.lit(0)
     for topic, batches in _raw_cursor(lake).begun_anew.items():
@@ -40,7 +43,7 @@ def each_record_once(lake: Lakehouse) -> Verdict:
 
 def all_records_decoded(lake: Lakehouse) -> Verdict:
     """Every raw record that change_events says it has read is decoded or in quarantine, of batches that both still have."""
-    spark, cursor = lake.spark, _events_cursor(lake)
+    spark, cursor = _session(lake, lake.change_events), _events_cursor(lake)
     after = max(_raw_cursor(lake).trimmed, cursor.trimmed)
     within = (F.col("batch") > after) & (F.col("batch") <= cursor.batch)
     records = lake.raw_records.read(spark).where(within).count()
@@ -58,7 +61,8 @@ def all_records_decoded(lake: Lakehouse) -> Verdict:
 
 def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
     """The mysqlType and the JDBC mapping over all events, in one pass over them."""
-    events = lake.change_events.read(lake.spark).where(taken_tables(feed))
+    spark = _session(lake, lake.change_events)
+    events = lake.change_events.read(spark).where(taken_tables(feed))
     protocol = protocol_of(feed)
     found = judged(events, lake.schema_rows(), protocol.type_rules(feed))
     report = report_of(found, protocol.codes_called)
@@ -71,7 +75,8 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     if cursor is None:
         return Verdict(passed=True, description="Nothing has been released yet.")
     gated = has_watermarks(feed, cursor.partition_watermarks)
-    spark, row = lake.spark, F.col("kind") == str(Kind.ROW)
+    spark = _session(lake, lake.change_events)
+    row = F.col("kind") == str(Kind.ROW)
     events = lake.change_events.read(spark).where(row & (F.col("batch") <= cursor.batch))
     counted = events.agg(F.count("*"), F.count_if(_pending(cursor, gated=gated))).head() or (0, 0)
     changes = lake.released_changes.read(spark).where(row)
@@ -101,6 +106,10 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
 def all_intervals(lake: Lakehouse, database: str, table: str) -> Verdict:
     """The rules of the intervals, over all versions of a table."""
     return intervals(wrong_versions(lake, database, table))
+
+
+def _session(lake: Lakehouse, table: LakeTable[Any]) -> SparkSession:
+    return session_for(lake.spark, sum(file.rows for file in table.files()))
 
 
 def _raw_cursor(lake: Lakehouse) -> RawCursor:

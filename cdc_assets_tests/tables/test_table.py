@@ -154,6 +154,14 @@ def test_files_are_described_as_delta_does(
     assert sorted(tuple(r) for r in scanned.collect()) == rows(spark, named)
 
 
+def test_files_of_different_writers_are_fetched_together(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
+    """Spark writes a column that has no NULL by its plan as one that can have none."""
+    named.commit(named.stage_rows([{"kind": "a", "n": None}]), NumbersCursor(sequence=1))
+    never_null = spark.sql("SELECT 'a' AS kind, 1L AS n, 'x' AS name")
+    named.append(never_null, NumbersCursor(sequence=2))
+    assert sorted(named.fetch(named.files(), "n")["n"].to_pylist(), key=str) == [1, None]
+
+
 def test_a_partition_is_replaced_or_all(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
     named.commit(named.stage_rows([{"kind": "a", "n": 1}, {"kind": "b", "n": 2}]), NumbersCursor(sequence=1))
     named.commit(named.stage_rows([{"kind": "a", "n": 3}]), NumbersCursor(sequence=2), over={"kind": "a"})

@@ -6,7 +6,6 @@ from benchmarks.measuring import Ratio, Section, Timing, median, total
 from benchmarks.stages import Place, prepare, run_job, run_stages
 
 _TOUCHED = 5
-_WARM_UP = 2
 _AT_ONCE = 100  # tables made in one run
 
 
@@ -23,10 +22,10 @@ def measure(bench: Bench) -> Section | None:
             bench.say(f"  {min(first + _AT_ONCE, changes.tables)} of {changes.tables} tables made")
     jobs: dict[int, list[Timing]] = {n: [] for n in feeds}
     stages: dict[int, list[Timing]] = {n: [] for n in feeds}
-    for number in range(_WARM_UP + bench.form.rounds):
+    for number in range(bench.form.warm_up + bench.form.rounds):
         for n, (place, changes) in feeds.items():
             job, alone = _run(bench, place, changes, f"{_TOUCHED} of {n} tables")
-            if number >= _WARM_UP:
+            if number >= bench.form.warm_up:
                 jobs[n].append(job)
                 stages[n].append(alone)
     many, few = (median(jobs[n]) for n in feeds)

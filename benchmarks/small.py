@@ -8,8 +8,6 @@ from benchmarks.measuring import Ratio, Section, Timing, median, medians, timed,
 from benchmarks.peers import plain
 from benchmarks.stages import Place, prepare, run_job, run_stages
 
-# Runs that are not counted: the first makes the tables, and what is loaded and compiled at first is not what a run costs.
-_WARM_UP = 3
 _APPENDS = 10
 _WIDE = 200
 
@@ -60,8 +58,8 @@ def measure(bench: Bench) -> Section:
     appends: list[Timing] = []
     merges: list[Timing] = []
     idle: list[Timing] = []
-    for number in range(_WARM_UP + rounds):
-        counted = number >= _WARM_UP
+    for number in range(bench.form.warm_up + rounds):
+        counted = number >= bench.form.warm_up
         for case in (one, wide, several):
             case.run(counted=counted)
         appended = _appends(bench, one.news)

@@ -13,7 +13,6 @@ from cdc_assets.stages import HISTORY
 from cdc_assets.tables.history import HistoryCursor
 
 _ALLOWED = 2.5
-_WARM_UP = 1
 _TABLE = ("bench", "orders")
 _CLOSED = 2  # versions to each open one
 _FILE = 250_000  # versions
@@ -24,13 +23,13 @@ def measure(bench: Bench) -> Section:
     form = bench.form
     places = {size: _with_versions(bench, size) for size in form.versions}
     rounds: dict[int, list[list[Timing]]] = {size: [] for size in form.versions}
-    for number in range(_WARM_UP + form.rounds):
+    for number in range(form.warm_up + form.rounds):
         for size, place in places.items():
             generate.write_updates(place.snapshots / f"{number}.jsonl", form.changes, size // (1 + _CLOSED), number + 1)
             steps = run_stages(bench.spark, place)
             history = next(t for t in steps if t.name == HISTORY.name)
             bench.say(f"  into {size:,}: {total(steps, '').seconds:.2f} s, of which history {history.seconds:.2f} s")
-            if number >= _WARM_UP:
+            if number >= form.warm_up:
                 rounds[size].append(steps)
     whole: dict[int, Timing] = {}
     histories: dict[int, Timing] = {}

@@ -169,9 +169,10 @@ class LakeTable(Generic[C]):
             for key in (c for c in columns if c in keys):
                 rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
             found.append(rows.select(columns))
-        # What a writer knows never to be NULL it may say so, and another, such as OPTIMIZE, not.
-        empty = pa.table({c: pa.array([]) for c in columns})
-        return pa.concat_tables(found, promote_options="permissive") if found else empty
+        if not found:
+            return pa.table({c: pa.array([]) for c in columns})
+        # That a column is never NULL some writers say, and others, such as OPTIMIZE, do not.
+        return pa.concat_tables(found, promote_options="permissive")
 
     def schema(self) -> StructType | None:
         """The columns that the table has; None while there is no table."""

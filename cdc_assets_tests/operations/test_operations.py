@@ -1,8 +1,9 @@
 """Maintenance and rebuild: the tables hold what they held, and the next run goes on from there."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,22 @@ from pyspark.sql import functions as F
 
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.feeds import Feed
-from cdc_assets.lakehouse import ConcurrentRunError
 from cdc_assets.operations import rebuild as rebuilding
-from cdc_assets.operations.maintenance import compact, tables, trim, vacuum
+from cdc_assets.operations.maintenance import compact, tables, trim_changes, trim_events, trim_records, vacuum
 from cdc_assets.operations.rebuild import RebuildError, rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
-from cdc_assets.protocols import DECODERS
+from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.stages import DECODE, INGEST, RELEASE, SCHEMAS, TYPES
+from cdc_assets.tables.cursor import notes
+from cdc_assets.tables.raw_records import standing
+from cdc_assets.tables.table import ConcurrentRunError
 from cdc_assets_tests.broker import Client
+from cdc_assets_tests.gate.test_transactions import stream as transactions
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
-from cdc_assets_tests.support import Chain, Rows, Stream, contents, histories, record, tso
+from cdc_assets_tests.protocols.simple_encoder import Table
+from cdc_assets_tests.protocols.simple_encoder import watermark as simple_watermark
+from cdc_assets_tests.support import Chain, Reports, Rows, Stream, contents, ddl, histories, record, tso
 
 Feeding = Callable[..., Chain]
 
@@ -32,16 +39,33 @@ def sound(it: Chain) -> None:
 
 
 def cursors(it: Chain) -> dict[str, Any]:
-    return {table.name: table.cursor() for table in tables(it.lake)}
+    """What the next run of each stage goes on from."""
+    found: dict[str, Any] = {table.name: table.cursor() for table in tables(it.lake)}
+    return found | {it.lake.raw_records.name: standing(it.lake.raw_records)}
 
 
 def numberless(it: Chain) -> dict[str, list[dict[str, Any]]]:
-    """Everything but the numbers of the releases, which a rebuild gives anew."""
+    """Everything but the numbers of the releases, which a rebuild gives anew, and what several of them say again."""
     found = {}
     for name, rows in contents(it.lake).items():
         drop = {"release"} | ({"batch"} if name.startswith("quarantine/") else set())
-        found[name] = sorted(({k: v for k, v in r.items() if k not in drop} for r in rows), key=repr)
+        kept = [r for r in rows if r.get("kind") != "layout"]
+        if name.startswith("type_observations/"):
+            kept = observations(rows)
+        found[name] = sorted(({k: v for k, v in r.items() if k not in drop} for r in kept), key=repr)
+        if name.startswith("released_changes/"):
+            told = ("database", "table", "layout_id", "layout", "key_columns")
+            found["layouts"] = sorted({repr([r[c] for c in told]) for r in rows if r["kind"] == "layout"})
     return found
+
+
+def observations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each different one, with all its events."""
+    seen = {"events", "batch", "topic", "partition", "offset", "sample_value"}
+    counts = Counter[str]()
+    for r in rows:
+        counts[repr({k: v for k, v in r.items() if k not in seen})] += r["events"]
+    return [{"what": what, "events": count} for what, count in counts.items()]
 
 
 @pytest.fixture
@@ -68,6 +92,10 @@ def test_maintenance_changes_no_row_and_no_cursor(halves: tuple[Chain, list[Any]
     vacuum(it.lake, 168)
     assert contents(it.lake) == before
     assert cursors(it) == stood
+    # So that the log may forget the commits before.
+    newest = {table.name: next(table.log().commits()) for table in tables(it.lake)}
+    assert {commit.operation for commit in newest.values()} == {"VACUUM END"}
+    assert all(notes(commit.note) is not None for commit in newest.values())
     assert it.run().ingest.batch is None
     it.add(second)
     it.run()
@@ -85,7 +113,7 @@ def test_a_rebuild_gives_the_same_and_the_next_run_goes_on(
     def dies(*args: Any) -> Any:
         for n, done in enumerate(replace(*args)):
             yield done
-            if n == 3:
+            if n == 4:
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(rebuilding, "_replace", dies)
@@ -97,7 +125,7 @@ def test_a_rebuild_gives_the_same_and_the_next_run_goes_on(
     done = {r.table: r.rows for r in rebuild(it.lake, it.feed)}
     assert numberless(it) == before
     assert contents(it.lake)["raw_records/f"] == raw
-    assert done == {name: len(rows) for name, rows in before.items() if name != "raw_records/f"}
+    assert done == {name: len(rows) for name, rows in contents(it.lake).items() if name != "raw_records/f"}
     sound(it)
     it.add(second)
     it.run()
@@ -107,7 +135,7 @@ def test_a_rebuild_gives_the_same_and_the_next_run_goes_on(
         (undisturbed.snapshots / f"{n}.jsonl").write_bytes(file.read_bytes())
     undisturbed.run()
     assert histories(it.lake) == histories(undisturbed.lake)
-    assert not list(Path(it.lake.root, "rebuilding/f").glob(f"{it.lake.raw_records.cursor()['sequence']}*"))
+    assert [p.name for p in Path(it.lake.root, "rebuilding/f").iterdir()] == ["3"], "of the one that was killed"
 
 
 def test_there_is_nothing_to_rebuild_yet(chain: Callable[..., Chain]) -> None:
@@ -135,13 +163,13 @@ def test_what_decodes_after_an_update_takes_its_place_unless_its_table_has_moved
     it.add(stream.records)
     it.run()
     assert replay_quarantine(it.lake, it.feed) == ReplayReport(tried=4)
-    plain = DECODERS["canal-json"]
+    plain = CanalJson.decode
 
-    def updated(records: DataFrame, feed: Feed) -> DataFrame:
+    def updated(self: CanalJson, records: DataFrame, feed: Feed) -> DataFrame:
         repaired = F.expr("IF(startswith(value, X'7B7B'), substring(value, 2), value)")
-        return plain(records.withColumn("value", repaired), feed)
+        return plain(self, records.withColumn("value", repaired), feed)
 
-    monkeypatch.setitem(DECODERS, "canal-json", updated)
+    monkeypatch.setattr(CanalJson, "decode", updated)
     first = replay_quarantine(it.lake, it.feed)
     assert (first.tried, first.replayed) == (4, 2)
     assert [(r["offset"], r["database"], r["table"], r["commit_ts"]) for r in first.passed] == [
@@ -185,14 +213,14 @@ def test_old_raw_records_go_when_they_are_released(client: Client, feeding: Feed
     produce(4, 70, watermark=51)
 
     def left() -> list[int]:
-        return sorted(r["offset"] for r in it.lake.raw_records.read().select("offset").collect())
+        return sorted(r["offset"] for r in it.lake.raw_records.read(it.lake.spark).select("offset").collect())
 
-    assert trim(it.lake, it.feed, datetime(2024, 1, 1, tzinfo=UTC)) == 0
-    assert trim(it.lake, it.feed, datetime(2024, 1, 2, tzinfo=UTC)) == 2
+    assert trim_records(it.lake, it.feed, datetime(2024, 1, 1, tzinfo=UTC)) == 0
+    assert trim_records(it.lake, it.feed, datetime(2024, 1, 2, tzinfo=UTC)) == 2
     assert left() == [2, 3, 4, 5, 6, 7]
-    assert trim(it.lake, it.feed, datetime(2024, 2, 1, tzinfo=UTC)) == 2
+    assert trim_records(it.lake, it.feed, datetime(2024, 2, 1, tzinfo=UTC)) == 2
     assert left() == [4, 5, 6, 7]
-    assert trim(it.lake, it.feed, datetime(2024, 2, 1, tzinfo=UTC)) == 0
+    assert trim_records(it.lake, it.feed, datetime(2024, 2, 1, tzinfo=UTC)) == 0
     sound(it)
     assert it.run().ingest.taken == 0
     produce(5, 80, watermark=90)
@@ -205,4 +233,186 @@ def test_old_raw_records_go_when_they_are_released(client: Client, feeding: Feed
 def test_records_of_files_are_not_deleted(halves: tuple[Chain, list[Any]]) -> None:
     it, _ = halves
     with pytest.raises(ValueError, match="recorded files may be read again"):
-        trim(it.lake, it.feed, datetime.now(UTC))
+        trim_records(it.lake, it.feed, datetime.now(UTC))
+
+
+def at(day: int) -> datetime:
+    """A day, counted from that of `tso(0)`."""
+    return datetime(2023, 11, 14, tzinfo=UTC) + timedelta(days=day)
+
+
+class Days:
+    """A feed that gets a file and runs once a day; commit_ts and Kafka's times go with the days."""
+
+    def __init__(self, it: Chain) -> None:
+        self.it, self.stream, self.sent = it, Stream(1), 0
+
+    def ts(self, day: int, second: int = 0) -> int:
+        return tso(int(at(day).timestamp() * 1000) - 1_700_000_000_000 + second * 1000)
+
+    def run(self, day: int) -> Reports:
+        """Run over what the stream has got since the last run."""
+        new, self.sent = self.stream.records[self.sent :], len(self.stream.records)
+        self.it.add([r | {"timestamp": int(at(day).timestamp() * 1000)} for r in new])
+        return self.it.run()
+
+    def batches(self) -> dict[str, set[int]]:
+        """The batches that change_events holds of each kind."""
+        found: dict[str, set[int]] = {}
+        for r in self.it.lake.change_events.read(self.it.lake.spark).select("kind", "batch").distinct().collect():
+            found.setdefault(r["kind"], set()).add(r["batch"])
+        return found
+
+    def releases(self) -> set[int]:
+        """The releases that released_changes holds, layouts included."""
+        rows = self.it.lake.released_changes.read(self.it.lake.spark).select("release").distinct().collect()
+        return {r["release"] for r in rows}
+
+
+def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., Chain]) -> None:
+    """Batch by batch, release by release; the histories and the counts go on as if nothing had gone."""
+    it, undisturbed, rows = chain(partitions=1), chain(partitions=1), Rows()
+    days = Days(it)
+    for day in range(1, 6):
+        if day == 1:
+            days.stream.send(ddl("CREATE TABLE `shop`.`orders` (`id` BIGINT PRIMARY KEY,`v` VARCHAR(20))", days.ts(1)))
+        days.stream.send(rows.insert(days.ts(day, 1), day, "v"))
+        days.stream.send(rows.insert(days.ts(day, 1), day, "v"))  # a repeat
+        days.stream.send(b"{ no message")
+        days.stream.watermark(days.ts(day, 2))
+        if day == 4:
+            days.stream.send(rows.update(days.ts(9), 1, "later", "v"))  # pending
+        days.run(day)
+    totals = it.lake.released_changes.cursor().totals
+    assert trim_events(it.lake, it.feed, at(1)) == 0
+    assert trim_changes(it.lake, at(1)) == 0
+
+    assert trim_events(it.lake, it.feed, at(3)) == 7
+    every = set(range(1, 6))
+    assert days.batches() == {"row": {3, 4, 5}, "watermark": {3, 4, 5}, "undecodable": every}
+    assert trim_changes(it.lake, at(3)) == 3
+    assert days.releases() == {3, 4, 5}
+    sound(it)
+    assert it.lake.change_events.cursor().trimmed_rows == 4
+    trimmed = it.lake.released_changes.cursor().trimmed
+    assert (trimmed.release, trimmed.highest, trimmed.events, trimmed.repeats) == (2, days.ts(2, 1), 2, 2)
+    assert it.lake.released_changes.cursor().totals == totals
+    assert it.run().history == []
+
+    # The event that is pending holds its batch; what was released goes.
+    assert trim_events(it.lake, it.feed, at(20)) == 3
+    assert days.batches() == {"row": {4, 5}, "watermark": {4, 5}, "undecodable": every}
+    assert trim_changes(it.lake, at(20)) == 3
+    assert days.releases() == set()
+    sound(it)
+    assert (trim_events(it.lake, it.feed, at(20)), trim_changes(it.lake, at(20))) == (0, 0)
+
+    days.stream.send(rows.delete(days.ts(10), 2, "v"))
+    days.stream.send(rows.insert(days.ts(1, 1), 1, "v"))  # a repeat of what is deleted
+    days.stream.send(rows.insert(days.ts(5, 1), 5, "v"))
+    days.stream.watermark(days.ts(11))
+    report = days.run(11)
+    assert (report.release.released, report.release.late_repeated, report.release.late_unseen) == (2, 0, 2)
+    sound(it)
+    for file in it.snapshots.iterdir():
+        (undisturbed.snapshots / file.name).write_bytes(file.read_bytes())
+    undisturbed.run()
+    assert histories(it.lake) == histories(undisturbed.lake)
+    # The records are all there.
+    list(rebuild(it.lake, it.feed))
+    sound(it)
+    assert histories(it.lake) == histories(undisturbed.lake)
+    assert days.batches()["row"] == every | {6}
+    assert it.lake.released_changes.cursor().trimmed.release == 0
+
+
+def test_what_a_stage_has_not_done_with_stays(chain: Callable[..., Chain]) -> None:
+    """A batch that is decoded and not released; a release that a history has not applied; a statement that is ahead."""
+    it, rows = chain(partitions=1), Rows()
+    days = Days(it)
+    days.stream.send(rows.insert(days.ts(1, 1), 1, "v"))
+    days.stream.watermark(days.ts(1, 2))
+    days.run(1)
+    days.stream.send(ddl("ALTER TABLE `shop`.`orders` ADD COLUMN `w` INT", days.ts(6), ddl_type="ALTER"))
+    days.stream.send(rows.insert(days.ts(2, 1), 2, "v"))
+    days.stream.watermark(days.ts(2, 2))
+    it.add(days.stream.records)
+    for stage in (INGEST, DECODE, SCHEMAS, TYPES, RELEASE):
+        stage.run(it.lake, it.feed)
+    assert trim_changes(it.lake, at(20)) == 1
+    assert days.releases() == {2}
+    assert trim_events(it.lake, it.feed, at(20)) == 2
+    assert days.batches() == {"row": {2}, "ddl": {2}, "watermark": {2}}
+    it.run()
+    assert trim_changes(it.lake, at(20)) == 1
+    assert trim_events(it.lake, it.feed, at(20)) == 0
+    days.sent = len(days.stream.records)
+    days.stream.watermark(days.ts(7))
+    report = days.run(7)
+    assert report.release.ddl == 1
+    assert trim_events(it.lake, it.feed, at(20)) == 4
+    sound(it)
+    assert sorted(v["id"] for v in it.versions()) == [1, 2]
+
+
+def test_what_is_held_stays(chain: Callable[..., Chain]) -> None:
+    """The events of a table whose schema has not come, and all that came with and after them."""
+    it = chain(protocol="simple", partitions=1)
+    days, late, known = Days(it), Table("late", version=2, table_id=12), Table("known", version=1, table_id=11)
+
+    def send(message: dict[str, Any]) -> None:
+        days.stream.send(json.dumps(message).encode())
+
+    for day in (1, 2, 3):
+        if day == 1:
+            send(known.bootstrap())
+        if day == 2:
+            send(late.insert(days.ts(2, 1), 1, "held"))
+        send(known.insert(days.ts(day, 1), day, "v"))
+        send(simple_watermark(days.ts(day, 2)))
+        days.run(day)
+    assert trim_events(it.lake, it.feed, at(20)) == 3
+    assert days.batches() == {"row": {2, 3}, "watermark": {2, 3}}
+    send(late.bootstrap())
+    send(simple_watermark(days.ts(5)))
+    days.run(5)
+    assert [(r["id"], r["v"]) for r in it.history("late", "simple")] == [(1, "held")]
+    assert trim_events(it.lake, it.feed, at(20)) == 7
+    assert days.batches() == {}
+    sound(it)
+
+
+def test_without_watermarks_repeats_are_told_within_the_retention(chain: Callable[..., Chain]) -> None:
+    it, rows = chain(tidb_extension=False), Rows()
+    days = Days(it)
+
+    def send(message: dict[str, Any]) -> None:
+        days.stream.send({k: v for k, v in message.items() if k != "_tidb"})
+
+    for day in (1, 2, 3):
+        send(rows.insert(days.ts(day), day, "v"))
+        days.run(day)
+    assert trim_changes(it.lake, at(2)) == 1
+    assert trim_events(it.lake, it.feed, at(20)) == 3
+    assert days.batches() == {}
+    before = it.history()
+    send(rows.insert(days.ts(2), 2, "v"))
+    send(rows.insert(days.ts(3), 3, "v"))
+    report = days.run(4)
+    assert (report.release.released, report.release.late_repeated, report.release.late_unseen) == (0, 2, 0)
+    assert it.history() == before
+    sound(it)
+
+
+def test_where_markers_tell_of_transactions_their_events_stay(chain: Callable[..., Chain]) -> None:
+    """A connector that starts again may repeat a part of any of them."""
+    it = chain(protocol="debezium")
+    whole = transactions()
+    it.add(whole)
+    it.run()
+    kinds = it.lake.change_events.read(it.lake.spark).groupBy("kind").count().collect()
+    before = {r["kind"]: r["count"] for r in kinds}
+    assert before.keys() == {"row", "transaction"}
+    assert trim_events(it.lake, it.feed, datetime(2100, 1, 1, tzinfo=UTC)) == 0
+    assert trim_changes(it.lake, datetime(2100, 1, 1, tzinfo=UTC)) > 0
+    sound(it)

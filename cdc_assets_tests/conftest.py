@@ -21,8 +21,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         {
             "spark.master": "local[2]",
             "spark.driver.memory": "3g",
-            # Hundreds of small plans: their code does not fit the default cache, and the JVM would stop compiling.
-            "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=400m",
+            # Hundreds of small plans: to compile the planner to the utmost took half of a test process's time.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.shuffle.partitions": "2",

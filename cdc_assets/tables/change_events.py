@@ -102,8 +102,8 @@ CHANGE_EVENTS = Definition(
             column(
                 "table_schemas",
                 STRING,
-                "The table schemas that a ddl or bootstrap event carries, a JSON array: Simple's, the one that holds from then "
-                "on first; Debezium's `tableChanges`.",
+                "The table schemas that a ddl or bootstrap event carries, a JSON array: Simple's, the one that holds from "
+                "then on first; Debezium's `tableChanges`.",
             ),
             column(
                 "source",
@@ -113,8 +113,8 @@ CHANGE_EVENTS = Definition(
             column(
                 "transaction",
                 struct(id=STRING, total_order=BIGINT, collections=STRING),
-                "Debezium's transaction metadata: of a row its transaction and place in it; of a marker of the end, how many "
-                "events there are in each table (JSON, as it came).",
+                "Debezium's transaction metadata: of a row its transaction and place in it; of a marker of the end, how "
+                "many events there are in each table (JSON, as it came).",
             ),
             column("reason", STRING, "Why it could not be decoded: a code of the quarantine."),
             column("detail", STRING, "What is to be said of this one, such as the byte where it breaks."),

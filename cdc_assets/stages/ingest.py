@@ -207,7 +207,7 @@ def _of_batch(records: DataFrame, feed: Feed, batch: int, *more: Column) -> Data
         "key",
         "value",
         "headers",
-        F.when(compressed, F.lit(True)).alias("compressed"),
+        F.when(compressed, F.lit(1)).alias("compressed"),
         *more,
     )
 

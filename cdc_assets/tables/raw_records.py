@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import Cursor
-from cdc_assets.tables.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, array, column, struct
+from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, column, struct
 from cdc_assets.tables.table import Definition, LakeTable
 
 Offsets = dict[str, dict[str, list[int]]]  # topic -> partition -> [lowest, highest]
@@ -48,7 +48,8 @@ RAW_RECORDS = Definition(
             column("key", BINARY, "The Kafka record's key, byte for byte."),
             column("value", BINARY, "The Kafka record's value, byte for byte."),
             column("headers", array(struct(key=STRING, value=BINARY)), "The Kafka record's headers."),
-            column("compressed", BOOLEAN, "True where the value may be compressed; else null."),
+            # A number, as of a BOOLEAN Delta keeps no statistics.
+            column("compressed", INT, "1 where the value may be compressed; else null."),
         ]
     ),
     cursor=RawCursor,

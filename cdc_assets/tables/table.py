@@ -23,7 +23,7 @@ from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, TableLog
-from cdc_assets.tables.schema import BOOLEAN, frame_of
+from cdc_assets.tables.schema import frame_of
 
 C = TypeVar("C", bound=Cursor)
 
@@ -59,9 +59,7 @@ class Definition(Generic[C]):
     @property
     def settings(self) -> dict[str, str]:
         """All of Delta's properties."""
-        # Of a BOOLEAN Spark's Delta keeps nothing, and refuses to.
-        told = [c for c in self.statistics if self.columns[c].dataType != BOOLEAN]
-        kept = {"delta.dataSkippingStatsColumns": ",".join(told)} if told else {}
+        kept = {"delta.dataSkippingStatsColumns": ",".join(self.statistics)} if self.statistics else {}
         return kept | dict(self.properties)
 
 

@@ -136,7 +136,7 @@ def _complete_quarantine(lake: Lakehouse) -> None:
 
 
 def _raw(old: DataFrame, feed: Feed) -> DataFrame:
-    compressed = F.when(packed(F.col("value"), protocol_of(feed).envelope(feed)), F.lit(True))
+    compressed = F.when(packed(F.col("value"), protocol_of(feed).envelope(feed)), F.lit(1))
     return conform(old.withColumn("compressed", compressed), RAW_RECORDS.columns)
 
 

@@ -17,6 +17,7 @@ from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Protocol, WireColumn
 from cdc_assets.tables.quarantine import Reason
+from cdc_assets.tables.schema import quoted
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,6 @@ class SourceColumn:
     def type(self) -> MySQLType | None:
         """Its newest type."""
         return self.readings[-1].type
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def readings_of(

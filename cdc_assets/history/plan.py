@@ -13,7 +13,6 @@ from cdc_assets.history.columns import (
     Reading,
     SourceColumn,
     needs_scale,
-    quoted,
     readings_of,
     target_type,
 )
@@ -22,6 +21,7 @@ from cdc_assets.tables.history import CDC_COLUMNS, COPY, HistoryCursor, history_
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import ReleasedKind
+from cdc_assets.tables.schema import quoted
 from cdc_assets.tables.table import LakeTable
 
 Name = tuple[str, str]  # database, table

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.history.columns import SourceColumn, Typing, parse_images, quoted, scales_seen, spellings
+from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen, spellings
 from cdc_assets.history.plan import Shape, Work, columns_of, readable, shape_of
 from cdc_assets.history.versions import boundaries, number_copies, timeline, versions
 from cdc_assets.protocols import protocol_of
@@ -17,7 +17,7 @@ from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.schema import frame_of
+from cdc_assets.tables.schema import frame_of, quoted
 from cdc_assets.tables.table import Staged
 
 # Of a table with fewer open versions than this all of them are written anew, in one pass over them; of others only those

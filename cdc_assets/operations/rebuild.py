@@ -16,7 +16,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.history.columns import quoted
 from cdc_assets.history.progress import Progress, write_progress
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
@@ -25,6 +24,7 @@ from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor, standing
+from cdc_assets.tables.schema import quoted
 from cdc_assets.tables.table import LakeTable
 
 C = TypeVar("C", bound=Cursor)

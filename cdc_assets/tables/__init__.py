@@ -1,1 +1,1 @@
-"""What is kept: one module a Delta table, with its columns and their meaning, and its cursor; and how tables are read and written."""
+"""What is kept: one module a Delta table, with its columns and its cursor; and how tables are read and written."""

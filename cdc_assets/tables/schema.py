@@ -39,6 +39,11 @@ def array(element: DataType) -> ArrayType:
     return ArrayType(element)
 
 
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def conform(frame: DataFrame, schema: StructType) -> DataFrame:
     """Bring a frame into a schema: its columns by name, in the schema's order and types; one that it lacks is NULL."""
     have = {f.name: f.dataType for f in frame.schema}
@@ -46,9 +51,10 @@ def conform(frame: DataFrame, schema: StructType) -> DataFrame:
     def column_text(wanted: StructField) -> str:
         kind = wanted.dataType.simpleString()
         if wanted.name not in have:
-            return f"CAST(NULL AS {kind}) AS `{wanted.name}`"
+            return f"CAST(NULL AS {kind}) AS {quoted(wanted.name)}"
         same = have[wanted.name].simpleString() == kind
-        return f"`{wanted.name}`" if same else f"CAST(`{wanted.name}` AS {kind}) AS `{wanted.name}`"
+        name = quoted(wanted.name)
+        return name if same else f"CAST({name} AS {kind}) AS {name}"
 
     return frame.selectExpr(*map(column_text, schema))
 

@@ -23,7 +23,7 @@ from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, TableLog
-from cdc_assets.tables.schema import frame_of
+from cdc_assets.tables.schema import frame_of, quoted
 
 C = TypeVar("C", bound=Cursor)
 
@@ -221,7 +221,12 @@ class LakeTable(Generic[C]):
         frames = [
             spark.read.schema(inner)
             .parquet(*paths)
-            .select(*[F.lit(v).alias(k) if k in keys else F.col(k) for k, v in _aligned(columns.names, keys, values)])
+            .select(
+                *[
+                    F.lit(v).alias(k) if k in keys else F.col(quoted(k))
+                    for k, v in _aligned(columns.names, keys, values)
+                ]
+            )
             for values, paths in groups.items()
         ]
         return reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)

@@ -33,7 +33,9 @@ def feeds(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def every_record(it: Chain) -> list[dict[str, Any]]:
     """Without what a broker gives anew."""
     INGEST.run(it.lake, it.feed)
-    rows = sorted(rows_of(it.lake.raw_records.read(it.lake.spark)), key=lambda r: (r["topic"], r["partition"], r["offset"]))
+    rows = sorted(
+        rows_of(it.lake.raw_records.read(it.lake.spark)), key=lambda r: (r["topic"], r["partition"], r["offset"])
+    )
     return [{c: r[c] for c in ("topic", "partition", "key", "value", "headers")} for r in rows]
 
 

@@ -268,8 +268,8 @@ def test_names_of_all_kinds(chain: Callable[..., Chain]) -> None:
 
     assert {p for p in it.folder.parent.rglob("*") if it.folder not in p.parents} == before, "written outside"
     assert {p.name for p in it.folder.iterdir()} == {"lake", "snapshots"}
-    stages = {"raw_records", "change_events", "table_schemas", "released_changes", "quarantine", "history"}
-    assert {p.name for p in Path(it.lake.root).iterdir()} == stages
+    stages = {"raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "quarantine"}
+    assert {p.name for p in Path(it.lake.root).iterdir()} == stages | {"history", "history_progress"}
     for table, database in TABLES:
         versions = it.versions(table, database)
         shown = [{own_name(c): v[own_name(c)] for c in COLUMNS} for v in versions]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks import types
@@ -29,7 +29,7 @@ from cdc_assets.tables.table import LakeTable
 
 def each_record_once(lake: Lakehouse) -> Verdict:
     """No (topic, partition, offset) stands in raw_records twice; those of a topic created again are others."""
-    records = lake.raw_records.read(_session(lake, lake.raw_records))
+    records = _rows(lake, lake.raw_records)
     # Which of the topics of one name a record is from: how often that topic had been begun anew.
     which = F.lit(0)
     for topic, batches in _raw_cursor(lake).begun_anew.items():
@@ -43,26 +43,26 @@ def each_record_once(lake: Lakehouse) -> Verdict:
 
 def all_records_decoded(lake: Lakehouse) -> Verdict:
     """Every raw record that change_events says it has read is decoded or in quarantine, of batches that both still have."""
-    spark, cursor = _session(lake, lake.change_events), _events_cursor(lake)
+    records, events, held = (_rows(lake, t) for t in (lake.raw_records, lake.change_events, lake.quarantine))
+    cursor = _events_cursor(lake)
     after = max(_raw_cursor(lake).trimmed, cursor.trimmed)
     within = (F.col("batch") > after) & (F.col("batch") <= cursor.batch)
-    records = lake.raw_records.read(spark).where(within).count()
+    taken = records.where(within).count()
     # Every record has exactly one event of index 0, whatever came of it, and maybe more.
     first, bad = F.count_if(F.col("index") == 0), F.count_if(F.col("kind") == str(Kind.UNDECODABLE))
-    found = lake.change_events.read(spark).where(within).agg(first, bad, F.count("*")).head() or (0, 0, 0)
+    found = events.where(within).agg(first, bad, F.count("*")).head() or (0, 0, 0)
     mine = within & (F.col("stage") == decode.STAGE)
-    quarantined = lake.quarantine.read(spark).where(mine).count()
+    quarantined = held.where(mine).count()
     return balance(
-        f"{records} records: {found[2]} events, of which {found[1]} are quarantined.",
-        records=(records, found[0]),
+        f"{taken} records: {found[2]} events, of which {found[1]} are quarantined.",
+        records=(taken, found[0]),
         quarantined=(found[1], quarantined),
     )
 
 
 def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
     """The mysqlType and the JDBC mapping over all events, in one pass over them."""
-    spark = _session(lake, lake.change_events)
-    events = lake.change_events.read(spark).where(taken_tables(feed))
+    events = _rows(lake, lake.change_events).where(taken_tables(feed))
     protocol = protocol_of(feed)
     found = judged(events, lake.schema_rows(), protocol.type_rules(feed))
     report = report_of(found, protocol.codes_called)
@@ -75,11 +75,11 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     if cursor is None:
         return Verdict(passed=True, description="Nothing has been released yet.")
     gated = has_watermarks(feed, cursor.partition_watermarks)
-    spark = _session(lake, lake.change_events)
+    every, changed = _rows(lake, lake.change_events), _rows(lake, lake.released_changes)
     row = F.col("kind") == str(Kind.ROW)
-    events = lake.change_events.read(spark).where(row & (F.col("batch") <= cursor.batch))
+    events = every.where(row & (F.col("batch") <= cursor.batch))
     counted = events.agg(F.count("*"), F.count_if(_pending(cursor, gated=gated))).head() or (0, 0)
-    changes = lake.released_changes.read(spark).where(row)
+    changes = changed.where(row)
     found = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
     # With what maintenance has deleted of both tables, and counted.
     rows = counted[0] + _events_cursor(lake).trimmed_rows
@@ -108,8 +108,10 @@ def all_intervals(lake: Lakehouse, database: str, table: str) -> Verdict:
     return intervals(wrong_versions(lake, database, table))
 
 
-def _session(lake: Lakehouse, table: LakeTable[Any]) -> SparkSession:
-    return session_for(lake.spark, sum(file.rows for file in table.files()))
+def _rows(lake: Lakehouse, table: LakeTable[Any]) -> DataFrame:
+    """All rows that a table has."""
+    files = table.files()
+    return table.scan(session_for(lake.spark, sum(file.rows for file in files)), files)
 
 
 def _raw_cursor(lake: Lakehouse) -> RawCursor:

@@ -187,8 +187,8 @@ def test_a_datetime_column_that_comes_later(chain: Callable[..., Chain]) -> None
     feed_runs(
         it,
         [row("INSERT", 1, {"id": "bigint"}, id="1")],
-        [row("UPDATE", 2, types, id="1", at="2020-01-02 03:04:05")],
-        [row("INSERT", 3, types, id="2", at="1000-01-01 00:00:00")],
+        [row("UPDATE", 2, types, id="1", v="2020-01-02 03:04:05")],
+        [row("INSERT", 3, types, id="2", v="1000-01-01 00:00:00")],
     )
     assert [(v["id"], str(v["at"]), v["_cdc_to_ts"]) for v in it.versions()] == [
         (1, "None", tso(2)),

@@ -19,13 +19,14 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from cdc_assets.feeds import Feed, FeedsFile
 from cdc_assets.history.writer import TableReport
+from cdc_assets.operations import maintenance
 from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, TYPES
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.stages.schemas import SchemasReport
 from cdc_assets.stages.types import TypesReport
-from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import LakeTable
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -310,8 +311,7 @@ def _order(row: dict[str, Any]) -> str:
 
 def tables_of(lake: Lakehouse) -> dict[str, LakeTable[Any]]:
     """Every table of the feed that exists, by name."""
-    every = [*lake.stage_tables, *[lake.history(*name) for name in history_tables(lake.root, lake.feed)]]
-    return {table.name: table for table in every if table.exists()}
+    return {table.name: table for table in maintenance.tables(lake)}
 
 
 def contents(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:

@@ -66,11 +66,9 @@ class Gate(ABC):
     """Decides what a run releases.
 
     Attributes:
-        keeps_before: whether later repeats are told by the row before a change, which released_changes keeps then.
         by: what, beside its key, tells the changes of a key apart that must be looked at together.
     """
 
-    keeps_before: bool
     by: tuple[str, ...]
 
     @abstractmethod

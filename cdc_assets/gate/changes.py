@@ -105,9 +105,11 @@ def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
     )
 
 
-def alone(events: DataFrame) -> DataFrame:
-    """Changes of events that are the only ones of their key at their time, and did not change it. Out: as `net`."""
-    deleted = F.col("op") == _DELETE
+def alone(events: DataFrame, ordinal: Column, *kept: str) -> DataFrame:
+    """Changes of events that are the only ones of their key at their time, and did not change it.
+
+    Out: as `net`, with this ordinal, and these columns kept beside.
+    """
     return events.select(
         "database",
         "table",
@@ -116,7 +118,8 @@ def alone(events: DataFrame) -> DataFrame:
         *[F.col(c) for c in STATE if c != "after"],
         "op",
         "after",
-        F.when(deleted, F.lit(0)).otherwise(F.lit(1)).alias("ordinal"),
+        *kept,
+        ordinal.alias("ordinal"),
         F.lit(1).alias("events"),
         F.lit(0).cast("bigint").alias("repeats"),
     )

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.gate import contents, places
 from cdc_assets.gate.base import Facts, Gate, Held, Part, Released
-from cdc_assets.gate.changes import STATE, pieces, with_copies
+from cdc_assets.gate.changes import STATE, alone, pieces, with_copies
 from cdc_assets.gate.late import NO_LATE, Late, too_late
 from cdc_assets.gate.news import News
 from cdc_assets.gate.transactions import Bounds, HeldBack, held_back
@@ -25,8 +25,6 @@ _DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
 
 class SourceOrderGate(Gate):
     """The window is what is new."""
-
-    keeps_before = True
 
     def __init__(self, news: News, seen: PartitionWatermarks, by: tuple[str, ...]) -> None:
         self.news, self._seen, self.by = news, seen, by
@@ -55,7 +53,7 @@ class SourceOrderGate(Gate):
 
     def alone(self, events: DataFrame) -> DataFrame:
         """Each event as it is."""
-        return alone(events)
+        return alone(events, F.lit(0), "before")
 
     def judges_alone(self) -> bool:
         """Only above all that was released can none of them be a repeat."""
@@ -149,21 +147,4 @@ def kept(judged: DataFrame) -> DataFrame:
         "ordinal",
         F.col("p.weight").alias("events"),
         F.when(F.col("ordinal") == 0, F.col("repeats")).otherwise(F.lit(0)).cast("bigint").alias("repeats"),
-    )
-
-
-def alone(events: DataFrame) -> DataFrame:
-    """Changes of events that are the only ones of their key, where nothing was released before. Out: as `kept`."""
-    return events.select(
-        "database",
-        "table",
-        "key",
-        "commit_ts",
-        *[F.col(c) for c in STATE if c != "after"],
-        "op",
-        "before",
-        "after",
-        F.lit(0).alias("ordinal"),
-        F.lit(1).alias("events"),
-        F.lit(0).cast("bigint").alias("repeats"),
     )

@@ -11,6 +11,7 @@ from cdc_assets.gate.base import Facts, Gate, Held, Part, Released, held_since
 from cdc_assets.gate.changes import alone, net, pieces, with_copies
 from cdc_assets.gate.late import Late
 from cdc_assets.gate.news import News
+from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import PartitionWatermarks, Watermarks
 
@@ -26,7 +27,6 @@ class WatermarkGate(Gate):
         joins_pairs: whether a delete and an insert of a key at one commit_ts are one update.
     """
 
-    keeps_before = False
     by = ("commit_ts",)
 
     def __init__(
@@ -76,7 +76,8 @@ class WatermarkGate(Gate):
 
     def alone(self, events: DataFrame) -> DataFrame:
         """Each event as it is."""
-        return alone(events)
+        # As `net` numbers them: the delete of a pair comes first.
+        return alone(events, F.when(F.col("op") == str(Op.DELETE), F.lit(0)).otherwise(F.lit(1)))
 
     def judges_alone(self) -> bool:
         """Below the watermark nothing was released before: that would be late."""

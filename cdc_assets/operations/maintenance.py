@@ -33,15 +33,7 @@ class Compaction:
 
 def tables(lake: Lakehouse) -> list[LakeTable[Any]]:
     """Every table of the feed that is there."""
-    stages: list[LakeTable[Any]] = [
-        lake.raw_records,
-        lake.change_events,
-        lake.table_schemas,
-        lake.type_observations,
-        lake.released_changes,
-        lake.quarantine,
-    ]
-    every = [*stages, *(lake.history(*name) for name in history_tables(lake.root, lake.feed))]
+    every = [*lake.stage_tables, *(lake.history(*name) for name in history_tables(lake.root, lake.feed))]
     return [table for table in every if table.exists()]
 
 

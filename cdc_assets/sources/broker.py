@@ -6,6 +6,7 @@ secret, and no message shows it.
 """
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -13,10 +14,13 @@ from types import TracebackType
 from typing import Self
 
 from cdc_assets.feeds import Kafka
-from cdc_assets.sources.offsets import Place, Snapshot
+from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
 
 PREFIX = "kafka."
 TIMEOUT = "default.api.timeout.ms"
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
+# How long a topic that was just created or deleted may be known to some of the brokers only.
+SETTLING_SECONDS = 10
 _SHOWN = "***"
 
 # Options that say nothing of how to connect: none is a secret, and none matters to who asks for offsets alone.
@@ -82,9 +86,40 @@ class Broker(ABC):
     def reads(self, topic: str) -> bool:
         """Whether the feed reads a topic of this name."""
 
-    @abstractmethod
     def snapshot(self) -> Snapshot:
         """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
+        topics, until = self.topics(), time.monotonic() + SETTLING_SECONDS
+        while True:
+            places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
+            found = None
+            try:
+                found = self.earliest(places), self.latest(places)
+            except UnknownTopicError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+            # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
+            again = self.topics()
+            if again == topics and found is not None:
+                break
+            topics = again
+        earliest, latest = found
+        bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
+        for place in places:
+            bounds[place.topic][place.partition] = Bounds(earliest[place], latest[place])
+        return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
+
+    @abstractmethod
+    def topics(self) -> dict[str, tuple[str | None, int]]:
+        """The feed's topics that are there: name -> id, None where the broker has none, and number of partitions."""
+
+    @abstractmethod
+    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The first offset that each partition still has."""
+
+    @abstractmethod
+    def latest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The offset that the next record of each partition gets."""
 
     @abstractmethod
     def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:

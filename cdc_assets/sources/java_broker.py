@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +14,11 @@ from py4j.protocol import Py4JJavaError
 
 from cdc_assets.feeds import Kafka
 from cdc_assets.jvm import ensure_jars, java
-from cdc_assets.sources.broker import PREFIX, Broker, BrokerError, UnknownTopicError, censored, options
-from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
+from cdc_assets.sources.broker import NO_ID, PREFIX, Broker, BrokerError, UnknownTopicError, censored, options
+from cdc_assets.sources.offsets import Place
 
-# How long a topic that was just created or deleted may be known to some of the brokers only.
-_SETTLING_SECONDS = 10
 # What the client library's classes need beside the jars of `cdc_assets.jvm`, of the jars that pyspark brings along.
 _BESIDE_THE_CLIENT = ("slf4j-api-*.jar", "lz4-java-*.jar", "snappy-java-*.jar", "zstd-jni-*.jar", "jackson-*.jar")
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
 
 
 @contextlib.contextmanager
@@ -73,27 +69,13 @@ class JavaBroker(Broker):
             return topic in (self._kafka.topics or ())
         return bool(self._pattern.matcher(topic).matches())
 
-    def snapshot(self) -> Snapshot:
-        """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
-        topics, until = self._topics(), time.monotonic() + _SETTLING_SECONDS
-        while True:
-            places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
-            try:
-                earliest, latest = (self._offsets(places, which) for which in ("earliest", "latest"))
-            except UnknownTopicError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-                earliest = None
-            # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
-            again = self._topics()
-            if again == topics and earliest is not None:
-                break
-            topics = again
-        bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
-        for place in places:
-            bounds[place.topic][place.partition] = Bounds(earliest[place], latest[place])
-        return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
+    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The first offset that each partition still has."""
+        return self._offsets(places, "earliest")
+
+    def latest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The offset that the next record of each partition gets."""
+        return self._offsets(places, "latest")
 
     def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
         """Per partition the offset of the first record at or after the instant; -1 where there is none."""
@@ -112,8 +94,8 @@ class JavaBroker(Broker):
         self._asked(lambda: self._admin.createTopics(wanted).all().get())
         self.snapshot()  # returns when they can be used
 
-    def _topics(self) -> dict[str, tuple[str | None, int]]:
-        """The feed's topics that are there: name -> id and number of partitions."""
+    def topics(self) -> dict[str, tuple[str | None, int]]:
+        """The feed's topics that are there: name -> id, None where the broker has none, and number of partitions."""
         listed = self._asked(lambda: self._admin.listTopics().listings().get())
         names = self._jvm.java.util.ArrayList()
         for topic in self._jvm.java.util.ArrayList(listed):
@@ -123,7 +105,7 @@ class JavaBroker(Broker):
         found = {}
         for name in sorted(described):
             topic_id = described[name].topicId().toString()
-            found[name] = (None if topic_id == _NO_ID else topic_id, described[name].partitions().size())
+            found[name] = (None if topic_id == NO_ID else topic_id, described[name].partitions().size())
         return found
 
     def _offsets(self, places: Iterable[Place], which: str, *arguments: int) -> dict[Place, int]:

@@ -14,7 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from cdc_assets.feeds import Kafka
 from cdc_assets.sources.broker import (
+    NO_ID,
     PREFIX,
+    SETTLING_SECONDS,
     TIMEOUT,
     Broker,
     BrokerError,
@@ -23,12 +25,9 @@ from cdc_assets.sources.broker import (
     options,
     translated,
 )
-from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
+from cdc_assets.sources.offsets import Place
 
-# How long a topic that was just created or deleted may be known to some of the brokers only.
-_SETTLING_SECONDS = 10
 _DEFAULT_TIMEOUT_MS = 60_000  # of the Java client's API
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
 _UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 # While a partition gets a leader, or another one. The Java client waits for that of its own accord.
 _UNSETTLED = (
@@ -80,29 +79,13 @@ class LibrdkafkaBroker(Broker):
             return topic in (self._kafka.topics or ())
         return bool(self._pattern.fullmatch(topic))
 
-    def snapshot(self) -> Snapshot:
-        """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
-        topics, until = self._topics(), time.monotonic() + _SETTLING_SECONDS
-        while True:
-            places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
-            try:
-                earliest = self._offsets(places, OffsetSpec.earliest())
-                latest = self._offsets(places, OffsetSpec.latest())
-                settled = True
-            except UnknownTopicError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-                settled = False
-            # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
-            again = self._topics()
-            if again == topics and settled:
-                break
-            topics = again
-        bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
-        for place in places:
-            bounds[place.topic][place.partition] = Bounds(earliest[place], latest[place])
-        return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
+    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The first offset that each partition still has."""
+        return self._offsets(places, OffsetSpec.earliest())
+
+    def latest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The offset that the next record of each partition gets."""
+        return self._offsets(places, OffsetSpec.latest())
 
     def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
         """Per partition the offset of the first record at or after the instant; -1 where there is none."""
@@ -116,8 +99,8 @@ class LibrdkafkaBroker(Broker):
         self._results(self._asked(lambda: self._admin.create_topics(wanted, request_timeout=self._timeout)))
         self.snapshot()  # returns when they can be used
 
-    def _topics(self) -> dict[str, tuple[str | None, int]]:
-        """The feed's topics that are there: name -> id and number of partitions."""
+    def topics(self) -> dict[str, tuple[str | None, int]]:
+        """The feed's topics that are there: name -> id, None where the broker has none, and number of partitions."""
         listed = self._asked(lambda: self._admin.list_topics(timeout=self._timeout))
         names = sorted(name for name in listed.topics if self.reads(name))
         if not names:
@@ -131,14 +114,14 @@ class LibrdkafkaBroker(Broker):
                 continue  # deleted since it was listed
             # As Java writes it.
             topic_id = str(described.topic_id).translate(str.maketrans("+/", "-_")).rstrip("=")
-            found[name] = (None if topic_id == _NO_ID else topic_id, len(described.partitions))
+            found[name] = (None if topic_id == NO_ID else topic_id, len(described.partitions))
         return found
 
     def _offsets(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
         asked = {TopicPartition(p.topic, p.partition): which for p in places}
         if not asked:
             return {}
-        until = time.monotonic() + _SETTLING_SECONDS
+        until = time.monotonic() + SETTLING_SECONDS
         while True:
             found = self._asked(
                 lambda: self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=self._timeout)

@@ -77,7 +77,8 @@ class Types:
             return self.idle(lake, feed)
         rules, files = protocol_of(feed).type_rules(feed), _files(lake, feed, after)
         known = lake.schema_rows()
-        found = judged(_events(lake, feed, files, after), known, rules)
+        # A batch may hold watermarks alone.
+        found = judged(_events(lake, feed, files, after), known, rules) if files else []
         new = [_accepted(o, feed) | {"batch": decoded.batch} for o in found]
         again = after < cursor.batch
         refused = None if cursor.settings != _settings(feed) else cursor.refused_after

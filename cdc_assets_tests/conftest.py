@@ -6,12 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_assets.session import spark_session
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
+
+# Files whose tests share nothing that takes long to make: the last to be given out, one by one, to whoever is idle.
+SPREAD = {"test_as_of.py", "test_chop.py", "test_order.py", "test_transactions.py", "test_upgrade.py"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What one worker is given at once (`--dist loadgroup`): a file, so that what its tests share is made once."""
+    for item in items:
+        if item.path.name in SPREAD:
+            continue
+        # Recorded streams of one configuration are run as one feed.
+        given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        config = given.get("config") or (given["stream"].parent.name if isinstance(given.get("stream"), Path) else "")
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {config}"))
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.master": "local[2]",
             "spark.driver.memory": "3g",
             # Hundreds of small plans: to compile the planner to the utmost took half of a test process's time.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.shuffle.partitions": "2",
@@ -32,14 +47,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forget_tables() -> Iterator[None]:
-    """Delta holds on to the state of every table that it has seen for an hour: more than the heap of hundreds of tests."""
-    yield
-    if context := SparkContext._active_spark_context:
-        context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture

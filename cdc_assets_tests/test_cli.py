@@ -11,7 +11,7 @@ import pytest
 from cdc_assets import cli
 from cdc_assets.stages import INGEST
 from cdc_assets_tests.broker import Client, TestBroker
-from cdc_assets_tests.support import RECORDED, Chain, read_lines, record, rows_of
+from cdc_assets_tests.support import RECORDED, Chain, read_lines, record, rows_in
 
 Feeding = Callable[..., Chain]
 
@@ -33,9 +33,7 @@ def feeds(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def every_record(it: Chain) -> list[dict[str, Any]]:
     """Without what a broker gives anew."""
     INGEST.run(it.lake, it.feed)
-    rows = sorted(
-        rows_of(it.lake.raw_records.read(it.lake.spark)), key=lambda r: (r["topic"], r["partition"], r["offset"])
-    )
+    rows = sorted(rows_in(it.lake.raw_records, it.lake.spark), key=lambda r: (r["topic"], r["partition"], r["offset"]))
     return [{c: r[c] for c in ("topic", "partition", "key", "value", "headers")} for r in rows]
 
 

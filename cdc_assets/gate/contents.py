@@ -58,16 +58,16 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
             .withColumn("before_them", F.coalesce(known, _no_contents()))
         )
     judged = judged.withColumn("pieces", F.when(_scattered(), _chained()).otherwise(F.col("pieces")))
-    overtaken = F.when(F.col("late"), F.size("pieces")).when(F.col("copy") == 0, _overtaken()).otherwise(0)
-    judged = judged.withColumn("overtaken", overtaken)
     alone = (F.size("pieces") == 1) & (F.size("before_them") == 0)
-    kept = (
-        F.when(F.col("overtaken") == F.size("pieces"), F.array().cast("array<int>"))
-        # Equal rows of a table without a key are told apart by `copy`.
-        .when(alone | (F.col("copy") != 0), F.array(F.lit(0)))
-        .otherwise(_fold())
-    )
-    contents = F.zip_with("pieces", _contents(), lambda p, c: F.struct(p["weight"].alias("weight"), c.alias("c")))
+    # Equal rows of a table without a key are told apart by `copy`.
+    counts_at_once = (alone | (F.col("copy") != 0)) & ~F.col("late")
+    judged = judged.withColumn("did", F.when(~counts_at_once, _contents()))
+    judged = judged.withColumn("left", F.transform("before_them", lambda q: _image(q["after"])))
+    overtaken = F.when(F.col("late"), F.size("pieces")).when(F.col("copy") == 0, _overtaken())
+    judged = judged.withColumn("overtaken", F.coalesce(overtaken, F.lit(0)))
+    judged = judged.withColumns({"befores": _images("before"), "afters": _images("after")})
+    kept = F.when(counts_at_once, F.array(F.lit(0))).otherwise(_fold())
+    contents = F.zip_with("pieces", "did", lambda p, c: F.struct(p["weight"].alias("weight"), c.alias("c")))
     overtaken_contents = F.slice(contents, 1, F.col("overtaken"))
     lost = F.filter(
         overtaken_contents, lambda x: (x["weight"] == 1) & ~F.exists("before_them", lambda q: _same(q, x["c"]))
@@ -168,65 +168,61 @@ def _chained() -> Column:
 
 
 def _overtaken() -> Column:
-    """How many pieces, from the first on, lie before what the key has got at this time already. INT.
+    """How many pieces, from the first on, lie before what the key has got at this time already. INT or NULL.
 
     A row that leaves its key is told in another partition than the rest of the key. Where a run has taken in the one
     without the other, pieces come that do not go on from the state; the last of them leaves what a change that is there
     begins with, and none before that one has left.
     """
-    there, pieces = F.col("before_them"), F.col("pieces")
-    open_ended = F.filter(
-        there, lambda q, n: ~F.exists(F.slice(there, 1, n), lambda earlier: earlier["after"].eqNullSafe(q["before"]))
-    )
+    there, pieces, did = F.col("before_them"), F.col("pieces"), F.col("did")
+    open_ended = F.filter(there, lambda q, n: ~_within(F.col("left"), q["before"], n))
 
     def leads_to(c: Column, i: Column, q: Column) -> Column:
         piece = F.get(pieces, i)
         elsewhere = (piece["partition"] != q["partition"]) | (piece["topic"] != q["topic"])
         return elsewhere & c["after"].eqNullSafe(q["before"])
 
-    def leading(contents: Column) -> Column:
-        goes_on = F.get(contents, F.lit(0))["before"].eqNullSafe(F.try_element_at(there, F.lit(-1))["after"])
-        leads = F.transform(contents, lambda c, i: F.when(F.exists(open_ended, lambda q: leads_to(c, i, q)), i + 1))
-        return F.when(~goes_on, F.array_max(leads))
+    def leading(ends: Column) -> Column:
+        return F.array_max(F.transform(did, lambda c, i: F.when(F.exists(ends, lambda q: leads_to(c, i, q)), i + 1)))
 
-    return F.coalesce(F.when(F.size(there) > 0, once(_contents(), leading)), F.lit(0))
+    goes_on = F.get(did, F.lit(0))["before"].eqNullSafe(F.try_element_at(there, F.lit(-1))["after"])
+    return F.when((F.size(there) > 0) & ~goes_on, once(open_ended, leading))
+
+
+def _images(image: str) -> Column:
+    """One image of what was there, then of the pieces; NULL for those that are overtaken. ARRAY<BIGINT>."""
+    there = F.transform("before_them", lambda q: _image(q[image]))
+    return F.concat(there, F.transform("did", lambda c, i: F.when(i >= F.col("overtaken"), _image(c[image]))))
+
+
+def _image(image: Column) -> Column:
+    return F.coalesce(image, F.lit(_NO_IMAGE))
+
+
+def _within(images: Column, image: Column, first: Column) -> Column:
+    """Whether an image is among the first of an array. BOOLEAN, never NULL."""
+    return F.array_position(images, _image(image)).between(1, first)
 
 
 def _fold() -> Column:
     """The indices of the pieces that count, one after the other, beginning with what was there at this time before."""
-    last = F.try_element_at("before_them", F.lit(-1))
     start = F.struct(
         F.array().cast("array<int>").alias("kept"),
         (F.size("before_them") > 0).alias("known"),
-        last["after"].alias("state"),
-        _contents().alias("c"),
-        # What changes that are there, or count, began with and left: each new one is held against all.
-        F.transform("before_them", lambda q: F.coalesce(q["before"], F.lit(_NO_IMAGE))).alias("befores"),
-        F.transform("before_them", lambda q: F.coalesce(q["after"], F.lit(_NO_IMAGE))).alias("afters"),
+        F.try_element_at("before_them", F.lit(-1))["after"].alias("state"),
     )
 
     def step(s: Column, i: Column) -> Column:
-        piece = F.get(s["c"], i)
-        gone = piece["op"] == _DELETE
-        # As `_same` has it.
-        repeated = F.when(
-            gone, F.array_contains(s["befores"], F.coalesce(piece["before"], F.lit(_NO_IMAGE)))
-        ).otherwise(
-            piece["after"].isNotNull() & F.array_contains(s["afters"], F.coalesce(piece["after"], F.lit(_NO_IMAGE)))
+        piece, so_far = F.get("did", i), F.size("before_them") + i
+        # As `_same` has it, of what was there and of all pieces until this one.
+        repeated = F.when(piece["op"] == _DELETE, _within(F.col("befores"), piece["before"], so_far)).otherwise(
+            piece["after"].isNotNull() & _within(F.col("afters"), piece["after"], so_far)
         )
-        keep = ~repeated | (s["known"] & piece["before"].eqNullSafe(s["state"]))
-
-        def grown(name: str, more: Column) -> Column:
-            return F.when(keep, F.concat(s[name], F.array(more))).otherwise(s[name]).alias(name)
-
-        return F.struct(
-            grown("kept", i),
-            (s["known"] | keep).alias("known"),
-            F.when(keep, piece["after"]).otherwise(s["state"]).alias("state"),
-            s["c"].alias("c"),
-            grown("befores", F.coalesce(piece["before"], F.lit(_NO_IMAGE))),
-            grown("afters", F.coalesce(piece["after"], F.lit(_NO_IMAGE))),
+        counts = ~repeated | (s["known"] & piece["before"].eqNullSafe(s["state"]))
+        grown = F.struct(
+            F.concat(s["kept"], F.array(i)).alias("kept"), F.lit(True).alias("known"), piece["after"].alias("state")
         )
+        return F.when(counts, grown).otherwise(s)
 
     finish: Callable[[Column], Column] = lambda s: s["kept"]  # noqa: E731
     following = F.filter(F.sequence(F.lit(0), F.size("pieces") - 1), lambda i: i >= F.col("overtaken"))

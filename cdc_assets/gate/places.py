@@ -11,7 +11,6 @@ A snapshot's reads have the place at which the snapshot began, all the same: a r
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.expressions import once
 from cdc_assets.gate.changes import STATE
 from cdc_assets.tables.change_events import Op
 
@@ -54,6 +53,8 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
             .withColumn("there", F.coalesce("there", F.array().cast(f"array<{_PLACE}>")))
             .withColumn("newest", F.coalesce("newest", F.lit(0)))
         )
+    numbers = F.transform(_all("at"), lambda at: at["number"])
+    known = known.withColumns({"identities": _all("identity"), "twins": _all("twin"), "numbers": numbers})
     folded = known.withColumn("f", _fold())
     lost = F.aggregate("f.lost", F.lit(0), lambda n, i: n + F.get("pieces", i)["weight"])
     # Where nothing was released before, only Kafka's own order could be wrong.
@@ -71,7 +72,7 @@ def group(split: DataFrame, prior: DataFrame | None) -> DataFrame:
 
 _PLACE = (
     "struct<read: boolean, milliseconds: bigint, log: bigint, at: struct<number: bigint, position: bigint, row: int>, "
-    "source: string, sequence: bigint, identity: bigint, content: bigint>"
+    "source: string, sequence: bigint, identity: bigint, twin: bigint>"
 )
 
 
@@ -81,6 +82,7 @@ def _place(op: str) -> Column:
     # MySQL's GTID is `uuid:number`, MariaDB's `domain-server-number`; the number counts within the uuid, or the domain.
     mysql = gtid.contains(":")
     number = F.when(mysql, F.substring_index(gtid, ":", -1)).otherwise(F.substring_index(gtid, "-", -1))
+    sequence = number.try_cast("bigint")
     of = F.when(mysql, F.substring_index(gtid, ":", 1)).otherwise(F.substring_index(gtid, "-", 1))
     # A log's files are numbered, and the numbers may grow longer than six digits.
     suffix = F.substring_index("source.file", ".", -1)
@@ -92,9 +94,10 @@ def _place(op: str) -> Column:
         F.xxhash64("source.server_id", name),
         F.struct(suffix.try_cast("bigint"), "source.position", "source.row"),
         of,
-        number.try_cast("bigint"),
+        sequence,
         F.xxhash64(read, "source_ms", "source.server_id", "source.file", "source.position", "source.row"),
-        F.xxhash64(op, "before", "after"),
+        # The same content in the same transaction: one change, if the places are in the logs of two servers.
+        F.when(of.isNotNull() & sequence.isNotNull(), F.xxhash64(of, sequence, F.col(op), "before", "after")),
     ).cast(_PLACE)
 
 
@@ -118,9 +121,16 @@ def _may_follow(a: Column, b: Column) -> Column:
     return newer | at_once | _elsewhere(a, b)
 
 
-def _is(a: Column, b: Column) -> Column:
-    """Whether `a` and `b` are one change: at the same place, or the same content in the same transaction."""
-    return (a["identity"] == b["identity"]) | (_elsewhere(a, b) & (a["content"] == b["content"]))
+def _all(part: str) -> Column:
+    """One part of the places of what was there, then of the pieces'."""
+    return F.concat(F.transform("there", lambda p: p[part]), F.transform("pieces", lambda p: p["place"][part]))
+
+
+def _seen(place: Column, so_far: Column) -> Column:
+    """Whether a change came before, among the first of all: at the same place, or out of the log of another server."""
+    twin = F.array_position("twins", place["twin"])
+    elsewhere = twin.between(1, so_far) & (F.get("numbers", twin - 1) != place["at"]["number"])
+    return F.array_position("identities", place["identity"]).between(1, so_far) | F.coalesce(elsewhere, F.lit(False))
 
 
 def _fold() -> Column:
@@ -133,31 +143,33 @@ def _fold() -> Column:
     )
 
     def step(s: Column, i: Column) -> Column:
-        def judge(piece: Column) -> Column:
-            place = piece["place"]
-            seen = F.exists("there", lambda p: _is(place, p)) | F.exists(
-                s["kept"], lambda k: _is(place, F.get("pieces", k["at"])["place"])
-            )
-            return once(seen, lambda was: once(keep(place, was), lambda counts: advanced(piece, was, counts)))
+        piece = F.get("pieces", i)
+        place = piece["place"]
 
-        def keep(place: Column, seen: Column) -> Column:
+        def advanced(seen: Column) -> Column:
             # Equal rows of a table without a key are read as often as there are of them.
-            return (
+            counts = (
                 F.when(place["read"], F.col("keyless") | ~seen)
                 .when(s["last"].isNull() | _after(place, s["last"]), F.lit(True))
                 .otherwise(~seen & _may_follow(place, s["last"]))
             )
-
-        def advanced(piece: Column, seen: Column, counts: Column) -> Column:
             newest = F.greatest(s["newest"], piece["commit_ts"])
-            entry = F.array(F.struct(i.alias("at"), newest.alias("commit_ts")))
-            return F.struct(
-                F.when(counts, F.concat(s["kept"], entry)).otherwise(s["kept"]).alias("kept"),
-                F.when(counts | seen, s["lost"]).otherwise(F.concat(s["lost"], F.array(i))).alias("lost"),
-                F.when(counts & ~piece["place"]["read"], piece["place"]).otherwise(s["last"]).alias("last"),
-                F.when(counts, newest).otherwise(s["newest"]).alias("newest"),
+            kept = F.struct(
+                F.concat(s["kept"], F.array(F.struct(i.alias("at"), newest.alias("commit_ts")))).alias("kept"),
+                s["lost"].alias("lost"),
+                F.when(place["read"], s["last"]).otherwise(place).alias("last"),
+                newest.alias("newest"),
             )
+            lost = F.struct(
+                s["kept"].alias("kept"),
+                F.concat(s["lost"], F.array(i)).alias("lost"),
+                s["last"].alias("last"),
+                s["newest"].alias("newest"),
+            )
+            return F.when(counts, kept).when(seen, s).otherwise(lost)
 
-        return once(F.get("pieces", i), judge)
+        # As `once`, which would copy all that is kept so far.
+        seen = F.array(_seen(place, F.size("there") + i))
+        return F.aggregate(seen, s, lambda _, was: advanced(was))
 
     return F.aggregate(F.sequence(F.lit(0), F.size("pieces") - 1), start, step)

@@ -117,7 +117,8 @@ def in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tu
     Without watermarks a run may end between any two records: a delete and an insert at one commit_ts stay two changes, as
     they would be if a run ended between them (the chop law).
     """
-    judged = rules.group(split, prior)
+    # Done once, for two uses; and a plan that went on from such expressions would take seconds to make.
+    judged = rules.group(split, prior).localCheckpoint()
     return kept(judged), NO_LATE if prior is None else too_late(judged)
 
 

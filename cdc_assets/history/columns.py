@@ -169,9 +169,20 @@ class Typing:
                 reason = F.when(self._of(reading), why).otherwise(reason) if len(c.readings) > 1 else why
             return F.struct(F.lit(c.name).alias("column"), reason.alias("reason"), value.cast("binary").alias("value"))
 
-        found = F.filter(F.array(*[each(c) for c in self.columns]), lambda p: p["reason"].isNotNull())
+        lost = typed.where("lost").localCheckpoint()
+        columns = self._losing(lost)
+        found = F.filter(F.array(*[each(c) for c in columns]), lambda p: p["reason"].isNotNull())
         place = [F.col(c) for c in ("topic", "partition", "offset", "index", "database", "table")]
-        return typed.where("lost").select(F.col("release").alias("batch"), *place, F.inline(found))
+        return lost.select(F.col("release").alias("batch"), *place, F.inline(found))
+
+    def _losing(self, lost: DataFrame) -> list[SourceColumn]:
+        """The columns that lost a value: most lose none, and to say why takes a large expression of each."""
+        gone = [
+            f"max(wire.{quoted(c.name)} IS NOT NULL AND row.{quoted(c.column)} IS NULL) AS _{n}"
+            for n, c in enumerate(self.columns)
+        ]
+        (found,) = lost.selectExpr(*gone).collect()
+        return [c for c, any_lost in zip(self.columns, found, strict=True) if any_lost]
 
     def _problem(self, value: Column, typed: Column, reading: Reading, mysql_type: MySQLType) -> Column:
         return once(self._protocol.text(value, reading.column, mysql_type), lambda t: problem(t, typed, mysql_type))

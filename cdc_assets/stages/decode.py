@@ -75,7 +75,7 @@ class Decode:
             through=through,
             records=_records(lake, files, cursor.batch),
             decoded=sum(f.rows - f.nulls["record_bytes"] for f in made.files),
-            events=dict(events),
+            events={kind: events[kind] for kind in Kind if events[kind]},
             in_quarantine=held,
         )
 

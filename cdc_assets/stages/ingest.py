@@ -12,13 +12,14 @@ from pyspark.sql import functions as F
 from cdc_assets.feeds import Feed, Kafka
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import packed
-from cdc_assets.session import gathered, session_for
+from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
 from cdc_assets.sources.offsets import Held, Loss, Place
 from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.raw_records import RAW_RECORDS, Offsets, RawCursor, standing
 from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
@@ -27,7 +28,8 @@ from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 STAGE = "ingest"
 
 # Files of fewer bytes are read in one task.
-_SMALL = 8 << 20
+_FEW_BYTES = 8 << 20
+_PLACE = ["topic", "partition", "offset"]
 _LINE_BYTES = 1 << 10  # of a recorded record, about
 _GOOD = "_good"  # whether a line is a record: of no column, but of the files that a run writes
 
@@ -258,15 +260,13 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     # Written first, and then looked at: the files are parsed once, and only where a coordinate comes twice, or may be held
     # already, are records written again.
     good = F.col("topic").isNotNull().alias(_GOOD)
-    staged = table.stage(_of_batch(gathered(lines) if size < _SMALL else lines, feed, batch, good), by=[_GOOD])
+    staged = table.stage(_of_batch(gathered(lines) if size < _FEW_BYTES else lines, feed, batch, good), by=[_GOOD])
     records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
     offsets, different = _coordinates(table, records)
     held_before = 0
-    if different < records.rows or _overlap(offsets, cursor.offsets):
-        once = table.scan(spark, records.files).dropDuplicates(["topic", "partition", "offset"])
-        if overlap := _overlap(offsets, cursor.offsets):
-            once = once.join(_held(spark, table, overlap), on=["topic", "partition", "offset"], how="left_anti")
-        records = table.stage(once)
+    overlap = _overlap(offsets, cursor.offsets)
+    if different < records.rows or overlap:
+        records = table.stage(_only_once(spark, table, records, overlap))
         held_before = different - records.rows
     in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
     held = _merged(cursor.offsets, offsets)
@@ -289,10 +289,10 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
 
 def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
     """The lowest and highest offset of each partition among staged records, and how many different records they are."""
-    rows = table.fetch(records.files, "topic", "partition", "offset")
+    rows = table.fetch(records.files, *_PLACE)
     if not rows.num_rows:
         return {}, 0
-    each = rows.group_by(["topic", "partition", "offset"]).aggregate([])
+    each = rows.group_by(_PLACE).aggregate([])
     bounds = each.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
     offsets: Offsets = {}
     for r in bounds.to_pylist():
@@ -321,11 +321,21 @@ def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def _held(spark: SparkSession, table: LakeTable[RawCursor], overlap: list[tuple[str, int, int, int]]) -> DataFrame:
-    """The coordinates that the table holds in the overlap; only its files that reach into it are read."""
-    lowest, highest = min(o[2] for o in overlap), max(o[3] for o in overlap)
+def _only_once(
+    spark: SparkSession, table: LakeTable[RawCursor], records: Staged, overlap: list[tuple[str, int, int, int]]
+) -> DataFrame:
+    """Each staged record once, and none that the table holds; only its files that reach into the overlap are read."""
+    lowest, highest = min((o[2] for o in overlap), default=0), max((o[3] for o in overlap), default=-1)
+    reaching = [f for f in table.files() if f.low["offset"] <= highest and f.high["offset"] >= lowest]
+    few = records.rows + sum(f.rows for f in reaching) <= SMALL
+
+    def rows(files: list[DataFile]) -> DataFrame:
+        found = table.scan(spark, files)
+        return gathered(found) if few else found
+
     within = F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
-    return table.read(spark).where(within).select("topic", "partition", "offset")
+    held = rows(reaching).where(within).select(*_PLACE)
+    return rows(records.files).dropDuplicates(_PLACE).join(held, on=_PLACE, how="left_anti")
 
 
 def _merged(held: Offsets, new: Offsets) -> Offsets:

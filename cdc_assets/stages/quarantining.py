@@ -3,13 +3,15 @@
 import threading
 from collections import Counter
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.session import gathered
+from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
 from cdc_assets.tables.schema import conform
+from cdc_assets.tables.table import LakeTable, Staged
 
 _IDENTITY = ["batch", "reason", "topic", "partition", "offset", "index", "file", "line", "database", "table", "column"]
 # The history's tables are written by several threads, and each commit of the quarantine goes on from the one before.
@@ -36,15 +38,18 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
     message = message_of(F.col("reason"))
     if "detail" in rows.columns:
         message = F.concat_ws(" ", message, F.concat(F.lit("("), F.col("detail"), F.lit(")")))
-    shaped = conform(rows.withColumns({"stage": F.lit(stage), "message": message}), QUARANTINE.columns)
+    new = gathered(conform(rows.withColumns({"stage": F.lit(stage), "message": message}), QUARANTINE.columns))
     table = lake.quarantine
     with _ONE_AT_A_TIME:
-        of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
-        present = gathered(table.read(rows.sparkSession).where(of_batches)).localCheckpoint()
-        same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
-        new = gathered(shaped).alias("new").join(present.alias("old"), on=same, how="left_anti").localCheckpoint()
-        reasons = Counter({r["reason"]: r["count"] for r in new.groupBy("reason").count().collect()})
-        there = present.count()
+        there = 0
+        if files := [f for f in table.files() if _may_hold(f, stage, after, through)]:
+            of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
+            present = gathered(table.scan(rows.sparkSession, files).where(of_batches)).localCheckpoint()
+            same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
+            new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
+            there = present.count()
+        staged = table.stage(new)
+        reasons = Counter(_reasons(table, rows.sparkSession, staged))
         if reasons:
             before = table.cursor() or QuarantineCursor(sequence=0)
             cursor = QuarantineCursor(
@@ -52,5 +57,19 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
                 rows=before.rows + reasons.total(),
                 reasons=dict(Counter(before.reasons) + reasons),
             )
-            table.append(new, cursor)
+            table.commit(staged, cursor)
     return there + reasons.total()
+
+
+def _may_hold(file: DataFile, stage: str, after: int, through: int) -> bool:
+    """Whether rows of a stage and of batches in (after, through] may be in a file."""
+    low, high = file.low, file.high
+    return bool(low["stage"] <= stage <= high["stage"] and high["batch"] > after and low["batch"] <= through)
+
+
+def _reasons(table: LakeTable[QuarantineCursor], spark: SparkSession, staged: Staged) -> dict[str, int]:
+    """Reason -> rows of these files."""
+    if staged.rows > SMALL:
+        counts = table.scan(spark, staged.files).groupBy("reason").count().collect()
+        return {r["reason"]: r["count"] for r in counts}
+    return Counter(table.fetch(staged.files, "reason").column("reason").to_pylist())

@@ -13,7 +13,7 @@ from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import Offsets, RawCursor
-from cdc_assets_tests.support import delta_versions, make_feed, rows_of
+from cdc_assets_tests.support import delta_versions, make_feed, rows_in
 
 Event = dict[str, Any]
 SCHEMA = CHANGE_EVENTS.columns
@@ -83,7 +83,7 @@ class Gate:
         return sorted(found, key=str)
 
     def changes(self) -> list[Event]:
-        return rows_of(self.lake.released_changes.read(self.lake.spark))
+        return rows_in(self.lake.released_changes, self.lake.spark)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import ReleaseCursor
-from cdc_assets_tests.support import rows_of
+from cdc_assets_tests.support import rows_in
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ def balanced(report: ReleaseReport) -> None:
 
 def _decoded(lake: Lakehouse) -> list[dict[str, Any]]:
     """All change events, after a look that every record has some, or is in quarantine."""
-    raw = Counter(_record(r) for r in rows_of(lake.raw_records.read(lake.spark)))
-    events = rows_of(lake.change_events.read(lake.spark))
+    raw = Counter(_record(r) for r in rows_in(lake.raw_records, lake.spark))
+    events = rows_in(lake.change_events, lake.spark)
     assert set(raw.values()) <= {1}, "a record was taken in twice"
     assert {_record(e) for e in events} == raw.keys(), "records without an event, or events without a record"
     assert max(Counter(_place(e) for e in events).values(), default=1) == 1
     undecodable = Counter(_place(e) for e in events if e["kind"] == "undecodable")
-    quarantined = Counter(_place(q) for q in rows_of(lake.quarantine.read(lake.spark)) if q["stage"] == "decode")
+    quarantined = Counter(_place(q) for q in rows_in(lake.quarantine, lake.spark) if q["stage"] == "decode")
     assert quarantined == undecodable, "what could not be decoded is in quarantine, each once"
     return events
 
 
 def _released(lake: Lakehouse) -> tuple[int, int]:
     """How many row events are released, and how many copies of them were dropped."""
-    own = [c for c in rows_of(lake.released_changes.read(lake.spark)) if c["kind"] == "row"]
+    own = [c for c in rows_in(lake.released_changes, lake.spark) if c["kind"] == "row"]
     return sum(c["events"] for c in own), sum(c["repeats"] for c in own)
 
 

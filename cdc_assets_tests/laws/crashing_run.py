@@ -1,4 +1,4 @@
-"""One run of the core in a process of its own, which kills itself with SIGKILL at a given moment.
+"""A run of the core that dies at a given moment: in a process of its own, which kills itself with SIGKILL, or in the test's.
 
 usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT [SETTINGS], where SETTINGS are the feed's, in JSON, and
 MOMENT is
@@ -29,27 +29,46 @@ from cdc_assets_tests.laws.streams import PARTITIONS
 from cdc_assets_tests.support import SHORT_LIVED, Chain
 
 
+class Killed(BaseException):
+    """In the place of a kill, within the process of a test: nothing of the run comes after it."""
+
+
 def die() -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("still alive")
 
 
-def install(moment: str) -> None:
-    """Make this process die at the moment."""
+def be_killed() -> NoReturn:
+    raise Killed
+
+
+def install(
+    moment: str,
+    die: Callable[[], NoReturn],
+    told: Callable[[str], object],
+    put: Callable[[object, str, object], object],
+) -> None:
+    """Make a run die at the moment; `told` is called with the name of each table that is committed, `put` as setattr."""
     word, _, which = moment.partition(" ")
     create, alter = LakeTable.create, LakeTable.alter
-    count = 0
+    count, dead = 0, False
+
+    def end() -> NoReturn:
+        nonlocal dead
+        dead = True
+        die()
 
     def counted(commit: Callable[..., Any]) -> Callable[..., Any]:
         def counting(self: LakeTable[Any], *args: Any, **more: Any) -> object:
             nonlocal count
             count += 1
-            if moment == f"before {count}":
-                die()
+            # What is dead does nothing any more, in another thread neither.
+            if dead or moment == f"before {count}":
+                end()
             done = commit(self, *args, **more)
-            print(f"commit {count} {self.name}", flush=True)
+            told(self.name)
             if moment == f"after {count}":
-                die()
+                end()
             return done
 
         return counting
@@ -57,21 +76,18 @@ def install(moment: str) -> None:
     def created(self: LakeTable[Any]) -> None:
         create(self)
         if (word, which) == ("created", self.name):
-            die()
+            end()
 
     def shaped(self: LakeTable[Any], *args: Any) -> None:
         alter(self, *args)
         if word == "shaped":
-            die()
+            end()
 
-    for name, put in {
-        "commit": counted(LakeTable.commit),
-        "transact": counted(LakeTable.transact),
-        "create": created,
-        "alter": shaped,
-    }.items():
-        setattr(LakeTable, name, put)
-    os.cpu_count = lambda: 1
+    put(LakeTable, "commit", counted(LakeTable.commit))
+    put(LakeTable, "transact", counted(LakeTable.transact))
+    put(LakeTable, "create", created)
+    put(LakeTable, "alter", shaped)
+    put(os, "cpu_count", lambda: 1)
 
 
 def session() -> SparkSession:
@@ -111,7 +127,7 @@ def run_and_die(
 if __name__ == "__main__":
     folder, moment, *more = sys.argv[1:]
     settings = json.loads(more[0]) if more else {"partitions": PARTITIONS}
-    install(moment)
+    install(moment, die, lambda name: print(f"commit {name}", flush=True), setattr)
     Chain(session(), Path(folder), **settings).run()
     print("ended", flush=True)
     os._exit(0)  # and leave the JVM, which may be another's, alone

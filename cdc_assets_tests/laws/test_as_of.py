@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cdc_assets_tests.support import RECORDED, Chain, bytes_of, read_lines, rows_of
+from cdc_assets_tests.support import RECORDED, Chain, bytes_of, read_lines, rows_in
 
 SCENARIOS = ["orders", "tz", "nopk"]
 ZONES = {"tz": "Asia/Tokyo"}
@@ -237,7 +237,7 @@ def test_an_as_of_query_at_every_commit_gives_the_rows_of_then(recorded: Callabl
 def test_the_recorded_records_are_kept_verbatim(recorded: Callable[[str], Chain]) -> None:
     lines = {(r["topic"], r["partition"], r["offset"]): r for r in read_lines(RECORDED / "ticdc/canal-json_ext/nopk")}
     lake = recorded("nopk").lake
-    stored = rows_of(lake.raw_records.read(lake.spark))
+    stored = rows_in(lake.raw_records, lake.spark)
     assert len(stored) == len(lines)
     for row in stored:
         line = lines[row["topic"], row["partition"], row["offset"]]

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets_tests.laws.conservation import conserved
-from cdc_assets_tests.laws.crashing_run import run_and_die
+from cdc_assets_tests.laws.crashing_run import Killed, be_killed, install, run_and_die
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.support import TOPIC, Chain, contents, record
 
@@ -69,7 +69,7 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def commits(run: subprocess.CompletedProcess[str]) -> list[str]:
-    return [line.split()[2] for line in run.stdout.splitlines() if line.startswith("commit")]
+    return [line.split()[1] for line in run.stdout.splitlines() if line.startswith("commit")]
 
 
 def same(actual: dict[str, list[dict[str, Any]]], expected: dict[str, list[dict[str, Any]]]) -> None:
@@ -101,13 +101,26 @@ def test_the_commits_of_a_run(prepared: Prepared) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_and_run_again(moment: str, prepared: Prepared) -> None:
-    chain = prepared.copy(moment.replace("/", "_"))
-    killed = run_and_die(chain.folder, moment, prepared.spark)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+def test_stopped_and_run_again(moment: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables are as the commits left them; what the process knew beside them is lost in the tests below."""
+    chain, done = prepared.copy(moment.replace("/", "_")), list[str]()
+    with monkeypatch.context() as patched:
+        install(moment, be_killed, done.append, patched.setattr)
+        with pytest.raises(Killed):
+            chain.run()
     word, _, which = moment.partition(" ")
     if which.isdigit():
-        assert commits(killed) == COMMITS[: int(which) - (word == "before")]
+        assert done == COMMITS[: int(which) - (word == "before")]
+    chain.run()
+    same(contents(chain.lake), prepared.expected)
+
+
+@pytest.mark.parametrize("moment", ["after 2", "after 8"])
+def test_killed_and_run_again(moment: str, prepared: Prepared) -> None:
+    chain = prepared.copy(f"killed {moment}")
+    killed = run_and_die(chain.folder, moment, prepared.spark)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    assert commits(killed) == COMMITS[: int(moment.split()[1])]
     chain.run()
     same(contents(chain.lake), prepared.expected)
 

@@ -21,7 +21,7 @@ from cdc_assets.stages import HISTORY, STAGES
 from cdc_assets.stages.history import HistoryReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import LakeTable, Staged
-from cdc_assets_tests.support import Chain, Record, Rows, Stream, record, rows_of, tso, watermark
+from cdc_assets_tests.support import Chain, Record, Rows, Stream, record, rows_in, tso, watermark
 
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 Damage = Callable[[Path], AbstractContextManager[None]]
@@ -179,7 +179,7 @@ class Job:
     def values(self, feed: str, table: str) -> list[tuple[str, bool]]:
         """The values of `v` in a history, and whether they are current."""
         found = Lakehouse(lambda: self.spark, str(self.home / "lake"), feed).history("shop", table)
-        rows = sorted(rows_of(found.read(self.spark)), key=lambda r: r["_cdc_from_ts"])
+        rows = sorted(rows_in(found, self.spark), key=lambda r: r["_cdc_from_ts"])
         return [(r["v"], r["_cdc_is_current"]) for r in rows]
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets_tests.laws.conservation import Counts, conserved
-from cdc_assets_tests.support import Chain, Reports, Rows, Stream, bytes_of, dml, rows_of, tso, watermark
+from cdc_assets_tests.support import Chain, Reports, Rows, Stream, bytes_of, dml, rows_in, tso, watermark
 
 ROWS = Rows()
 UPDATE = ROWS.update(tso(7), 7, "new", "old")
@@ -160,7 +160,7 @@ class Bad:
         stream.watermark(tso(1000))
         self.chain.add(stream.records)
         self.reports: Reports = self.chain.run()
-        self.quarantined = {(q["partition"], q["offset"]): q for q in rows_of(self.chain.lake.quarantine.read(spark))}
+        self.quarantined = {(q["partition"], q["offset"]): q for q in rows_in(self.chain.lake.quarantine, spark)}
         self.counts: Counts = conserved(self.chain.lake, self.chain.feed)
 
 

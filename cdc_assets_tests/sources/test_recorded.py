@@ -11,7 +11,7 @@ from cdc_assets.sources.recorded import locate_lines, snapshot_files
 from cdc_assets.stages import INGEST
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.tables.quarantine import MESSAGES, Reason
-from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, delta_versions, record, rows_of, tso
+from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, delta_versions, record, rows_in, tso
 
 GOOD = record(b"value", 0, 1)
 
@@ -50,7 +50,7 @@ def run(it: Chain) -> IngestReport:
 
 
 def held(it: Chain) -> list[tuple[int, int, int, bytes | None]]:
-    rows = rows_of(it.lake.raw_records.read(it.lake.spark))
+    rows = rows_in(it.lake.raw_records, it.lake.spark)
     return sorted((r["partition"], r["offset"], r["batch"], r["value"]) for r in rows)
 
 
@@ -138,7 +138,7 @@ def test_a_record_is_kept_as_it_is(chain: Callable[..., Chain]) -> None:
         ]
     )
     run(it)
-    rows = {r["offset"]: r for r in rows_of(it.lake.raw_records.read(it.lake.spark))}
+    rows = {r["offset"]: r for r in rows_in(it.lake.raw_records, it.lake.spark)}
     assert [(rows[n]["key"], rows[n]["value"]) for n in range(3)] == [
         (None, None),
         (b"", b""),
@@ -176,7 +176,7 @@ def test_with_nothing_new_no_table_gets_a_commit(chain: Callable[..., Chain]) ->
     path.touch()
     report = it.run()
     assert (report.ingest.taken, report.ingest.held_before) == (0, len(stream.records))
-    assert len(rows_of(it.lake.change_events.read(it.lake.spark))) == len(stream.records)
+    assert len(rows_in(it.lake.change_events, it.lake.spark)) == len(stream.records)
     assert len(it.history()) == 1
 
 

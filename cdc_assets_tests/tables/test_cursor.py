@@ -29,7 +29,7 @@ FULL = [
         trimmed=1,
         rebuilding=True,
     ),
-    EventsCursor(sequence=1, batch=4),
+    EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7),
     SchemasCursor(sequence=1, batch=4),
     TypesCursor(sequence=2, batch=4, settings="x", refused_after=1, unknown_after=0, schemas=3),
     ReleaseCursor(

@@ -41,7 +41,7 @@ lint: setup  ## style, docstrings, layers, types
 	$(BIN)/mypy
 
 test: setup lint  ## everything that CI checks
-	$(BIN)/pytest -q -n 2 --dist loadgroup
+	$(BIN)/pytest -q -n 2
 
 test-fast: setup  ## the core of the tests, for every few minutes
 	$(BIN)/pytest -q -m fast

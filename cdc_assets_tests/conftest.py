@@ -7,25 +7,40 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from cdc_assets.session import spark_session
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
-# Files whose tests share nothing that takes long to make: the last to be given out, one by one, to whoever is idle.
-SPREAD = {"test_as_of.py", "test_chop.py", "test_order.py", "test_transactions.py", "test_upgrade.py"}
+# Files whose tests share nothing that takes long to make.
+SPREAD = {"test_as_of.py", "test_order.py", "test_transactions.py", "test_upgrade.py"}
+# Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.
+BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
+CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What one worker is given at once (`--dist loadgroup`): a file, so that what its tests share is made once."""
-    for item in items:
-        if item.path.name in SPREAD:
-            continue
-        # Recorded streams of one configuration are run as one feed.
-        given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        config = given.get("config") or (given["stream"].parent.name if isinstance(given.get("stream"), Path) else "")
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {config}"))
+class Scheduling(LoadScopeScheduling):
+    """What one worker is given at once: a file, so that what its tests share is made once; the largest files first.
+
+    The long tests that share nothing come last, one by one, to whoever is idle.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, test = nodeid.partition("::")
+        name = Path(path).name
+        if name in SPREAD:
+            return nodeid
+        given = test.partition("[")[2]
+        if name in BY_CONFIGURATION and given:
+            return name + next((c for c in CONFIGURATIONS if given.startswith((f"{c}-", f"{c}]"))), "")
+        return name
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Workers are given tests so (`-n`)."""
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -361,6 +361,7 @@ def test_official_canal_without_a_key_counts_copies(scenario_of: Callable[[str, 
         # A run may come before the first watermark, which tells that the feed is gated.
         (TICDC / "debezium_ext_noschema/nopk", {"partitions": 2}),
     ],
+    ids=lambda given: given.parent.name if isinstance(given, Path) else None,
 )
 def test_chop(
     stream: Path,
@@ -394,6 +395,7 @@ def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_o
         TICDC / "simple-avro/nopk_raw",
         TICDC / "debezium_ext_noschema/types",
     ],
+    ids=lambda stream: stream.parent.name,
 )
 def test_compiled(
     stream: Path,

@@ -158,7 +158,7 @@ class Client:
         self.admin = self.kafka.clients.admin.AdminClient.create(self._settings())
         # Many times faster than call by call into the JVM.
         settings = {"enable.idempotence": True, "message.max.bytes": 1 << 24, "queue.buffering.max.messages": 0}
-        self.producer = Producer(settings | {"bootstrap.servers": broker.servers, "linger.ms": 5})
+        self.producer = Producer(settings | {"bootstrap.servers": broker.servers, "linger.ms": 5, "log_level": 0})
 
     def _settings(self, **more: str) -> Any:
         given = self.jvm.java.util.HashMap()

@@ -1,7 +1,7 @@
 """A real Kafka broker for tests: KRaft, one node, in a process of its own, on free ports of the loopback address.
 
 Its jars come from Maven as the product's do (`cdc_assets.jvm`), each with its checksum; what else it needs is among
-pyspark's jars. What the tests do to it they do through Kafka's own Java client, on Spark's JVM.
+pyspark's jars. What the tests do to its topics they do through Kafka's own Java client, on Spark's JVM.
 """
 
 import base64
@@ -19,7 +19,9 @@ from confluent_kafka import KafkaError, Producer
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from cdc_assets.feeds import Kafka
 from cdc_assets.jvm import Jar, ensure_jars, java
+from cdc_assets.sources.broker import translated
 from cdc_assets_tests.support import Record
 
 # Organisation, module, revision, SHA-256.
@@ -91,6 +93,17 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+# Records are sent by librdkafka, as each by a call into the JVM takes many times as long.
+_SENDING: dict[str, Any] = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "log_level": 0,
+    "message.max.bytes": 1 << 24,
+    "queue.buffering.max.messages": 0,
+}
+_PATIENCE = 120  # seconds: a broker that was killed may come back
+
+
 class TestBroker:
     """The broker's process; with `login`, a user and a password, clients must say them (SASL/PLAIN)."""
 
@@ -156,17 +169,16 @@ class Client:
         self.kafka = self.jvm.org.apache.kafka
         self.broker = broker
         self.admin = self.kafka.clients.admin.AdminClient.create(self._settings())
-        # Many times faster than call by call into the JVM.
-        settings = {"enable.idempotence": True, "message.max.bytes": 1 << 24, "queue.buffering.max.messages": 0}
-        self.producer = Producer(settings | {"bootstrap.servers": broker.servers, "linger.ms": 5, "log_level": 0})
+        kafka = Kafka.model_validate({"bootstrap_servers": broker.servers, "topics": ["-"], "options": broker.options})
+        self._sending = translated(kafka) | _SENDING
+        del self._sending["isolation.level"]  # of consumers
+        self.producer = Producer(self._sending)
 
-    def _settings(self, **more: str) -> Any:
+    def _settings(self) -> Any:
         given = self.jvm.java.util.HashMap()
         given.put("bootstrap.servers", self.broker.servers)
         for name, value in self.broker.options.items():
             given.put(name.removeprefix("kafka."), value)
-        for name, value in more.items():
-            given.put(name.replace("_", "."), value)
         return given
 
     def close(self) -> None:
@@ -192,6 +204,9 @@ class Client:
         wanted.put(topic, self.kafka.clients.admin.NewPartitions.increaseTo(partitions))
         self.admin.createPartitions(wanted).all().get()
         self._wait_for(topic, partitions)
+        # A producer that has sent to the topic believes in the partitions that it had, until it asks again.
+        while len(self.producer.list_topics(topic).topics[topic].partitions) < partitions:
+            time.sleep(0.05)
 
     def _wait_for(self, topic: str, partitions: int) -> None:
         """Until each partition has its log: a producer that comes before waits for a new leader, and gives up."""
@@ -227,12 +242,12 @@ class Client:
 
         `transaction`: `commit` or `abort`: all of them in one that ends so.
         """
-        if transaction or self.broker.options:
-            self._send_by_java(records, topic, transaction)
-            return
+        producer = self._transactional() if transaction else self.producer
+        if transaction:
+            producer.begin_transaction()
         failed: list[KafkaError] = []
         for each in records:
-            self.producer.produce(
+            producer.produce(
                 topic or each["topic"],
                 value=_bytes(each["value"]),
                 key=_bytes(each["key"]),
@@ -241,41 +256,15 @@ class Client:
                 headers=[(h["key"], _bytes(h["value"])) for h in each.get("headers") or ()],
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
-        assert self.producer.flush(60) == 0
+        assert producer.flush(_PATIENCE) == 0
         assert not failed, failed[0]
-
-    def _send_by_java(self, records: Iterable[Record], topic: str | None, transaction: str | None) -> None:
-        arrays = "org.apache.kafka.common.serialization.ByteArraySerializer"
-        more = {"key_serializer": arrays, "value_serializer": arrays, "linger_ms": "5", "max_request_size": "16777216"}
         if transaction:
-            more["transactional_id"] = f"test-{time.monotonic_ns()}"
-        producer = self.kafka.clients.producer.KafkaProducer(self._settings(**more))
-        try:
-            if transaction:
-                producer.initTransactions()
-                producer.beginTransaction()
-            sent = []
-            for each in records:
-                headers = self.jvm.java.util.ArrayList()
-                for header in each.get("headers") or ():
-                    content = _bytes(header["value"])
-                    headers.add(self.kafka.common.header.internals.RecordHeader(header["key"], content))
-                made = self.kafka.clients.producer.ProducerRecord(
-                    topic or each["topic"],
-                    each["partition"],
-                    each["timestamp"],
-                    _bytes(each["key"]),
-                    _bytes(each["value"]),
-                    headers,
-                )
-                sent.append(producer.send(made))
-            producer.flush()
-            for future in sent:
-                future.get()
-            if transaction:
-                producer.commitTransaction() if transaction == "commit" else producer.abortTransaction()
-        finally:
-            producer.close()
+            (producer.commit_transaction if transaction == "commit" else producer.abort_transaction)()
+
+    def _transactional(self) -> Producer:
+        made = Producer(self._sending | {"transactional.id": f"test-{time.monotonic_ns()}"})
+        made.init_transactions()
+        return made
 
     def _list(self, items: Sequence[Any]) -> Any:
         made = self.jvm.java.util.ArrayList()

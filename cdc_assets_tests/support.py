@@ -292,7 +292,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     plain = frame.select(
         *[
             (
-                F.date_format(_column(f.name).cast(TimestampNTZType()), _INSTANT).alias(f.name)
+                F.date_format(_column(f.name).cast(TimestampNTZType()), "yyyy-MM-dd HH:mm:ss.SSSSSS").alias(f.name)
                 if isinstance(f.dataType, TimestampType)
                 else _column(f.name)
             )
@@ -300,9 +300,6 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
         ]
     )
     return sorted(({k: _plain(v) for k, v in zip(r.__fields__, r, strict=True)} for r in plain.collect()), key=_order)
-
-
-_INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 
 
 def _column(name: str) -> Any:

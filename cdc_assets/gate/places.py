@@ -77,7 +77,7 @@ _PLACE = (
 
 
 def _place(op: str) -> Column:
-    """Where a change stands, as what `_after` and `_is` compare."""
+    """Where a change stands, as what `_after`, `_may_follow` and `_seen` compare."""
     gtid, file = F.col("source.gtid"), F.col("source.file")
     # MySQL's GTID is `uuid:number`, MariaDB's `domain-server-number`; the number counts within the uuid, or the domain.
     mysql = gtid.contains(":")

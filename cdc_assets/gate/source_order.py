@@ -118,7 +118,7 @@ def in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tu
     they would be if a run ended between them (the chop law).
     """
     # Done once, for two uses; and a plan that went on from such expressions would take seconds to make.
-    judged = rules.group(split, prior).localCheckpoint()
+    judged = rules.group(split, prior).localCheckpoint(eager=False)
     return kept(judged), NO_LATE if prior is None else too_late(judged)
 
 

@@ -169,7 +169,7 @@ class Typing:
                 reason = F.when(self._of(reading), why).otherwise(reason) if len(c.readings) > 1 else why
             return F.struct(F.lit(c.name).alias("column"), reason.alias("reason"), value.cast("binary").alias("value"))
 
-        lost = typed.where("lost").localCheckpoint()
+        lost = typed.where("lost").localCheckpoint(eager=False)
         columns = self._losing(lost)
         found = F.filter(F.array(*[each(c) for c in columns]), lambda p: p["reason"].isNotNull())
         place = [F.col(c) for c in ("topic", "partition", "offset", "index", "database", "table")]

@@ -83,14 +83,14 @@ def apply(
         work.table.alter(session, work.cursor, lambda _, s=statement: session.sql(s))  # type: ignore[misc]
     typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
 
-    # Whether a value was lost is seen while the rows are typed, as another pass over the changes costs as much again.
-    watch = Observation()
-    typed = typing.typed(changes, few=few).observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
+    typed, watch = typing.typed(changes, few=few), Observation()
     if few:
-        # A plan that went on from expressions for every column would take seconds to make, and a job takes a tenth of one.
-        typed = typed.localCheckpoint()
+        # A plan that went on from expressions for every column would take seconds to make.
+        typed = typed.localCheckpoint(eager=False)
+    # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
+    watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
     standing = _open_versions(session, work, shape, typing.schema, changes, few=few)
-    numbered = number_copies(typed, standing.rows) if work.keyless else typed.withColumn("copy", F.lit(0))
+    numbered = number_copies(watched, standing.rows) if work.keyless else watched.withColumn("copy", F.lit(0))
     line = timeline(numbered, standing.rows)
     chained = versions(boundaries(gathered(line) if few else line))
     table = work.table.of_shape(shape.columns, shape.properties)

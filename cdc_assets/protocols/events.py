@@ -13,8 +13,7 @@ _LONGEST_NAME = 64
 
 def completed(decoded: DataFrame) -> DataFrame:
     """Bring decoded events into the table's schema, with the keys and hashes that follow from what a decoder gives."""
-    # Names that are no UTF-8 are of events that cannot be decoded; readers other than Spark refuse a file that has them.
-    frame = decoded.withColumns({c: F.make_valid_utf8(c) for c in ("database", "table") if c in decoded.columns})
+    frame = decoded
     if "layout" in decoded.columns and "layout_id" not in decoded.columns:
         frame = frame.withColumn("layout_id", F.when(F.col("layout").isNotNull(), F.xxhash64("layout")))
     if "key_columns" in decoded.columns:

@@ -158,8 +158,9 @@ def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
         "record_bytes": record_bytes(F.col("value")),
         "kind": F.when(fine, kind).otherwise(str(Kind.UNDECODABLE)),
         "op": F.when(row, _op()),
-        "database": F.when(row, F.col("database")).otherwise(named["schema"]),
-        "table": F.when(row, F.col("table")).otherwise(named["table"]),
+        # Of what cannot be decoded they may not be UTF-8, and readers other than Spark refuse a file with such a text.
+        "database": F.when(row, F.col("database")).otherwise(F.make_valid_utf8(named["schema"])),
+        "table": F.when(row, F.col("table")).otherwise(F.make_valid_utf8(named["table"])),
         "commit_ts": F.when(~bootstrap, F.col("commitTs")),
         "source_ms": F.when(~bootstrap, tso.to_milliseconds(F.col("commitTs"))),
         "before": F.when(row, F.col("old")),

@@ -49,7 +49,7 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
             there = present.count()
         staged = table.stage(new)
-        reasons = Counter(_reasons(table, rows.sparkSession, staged))
+        reasons = _reasons(table, rows.sparkSession, staged)
         if reasons:
             before = table.cursor() or QuarantineCursor(sequence=0)
             cursor = QuarantineCursor(
@@ -67,9 +67,9 @@ def _may_hold(file: DataFile, stage: str, after: int, through: int) -> bool:
     return bool(low["stage"] <= stage <= high["stage"] and high["batch"] > after and low["batch"] <= through)
 
 
-def _reasons(table: LakeTable[QuarantineCursor], spark: SparkSession, staged: Staged) -> dict[str, int]:
+def _reasons(table: LakeTable[QuarantineCursor], spark: SparkSession, staged: Staged) -> Counter[str]:
     """Reason -> rows of these files."""
     if staged.rows > SMALL:
         counts = table.scan(spark, staged.files).groupBy("reason").count().collect()
-        return {r["reason"]: r["count"] for r in counts}
+        return Counter({r["reason"]: r["count"] for r in counts})
     return Counter(table.fetch(staged.files, "reason").column("reason").to_pylist())

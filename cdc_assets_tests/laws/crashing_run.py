@@ -44,11 +44,11 @@ def be_killed() -> NoReturn:
 
 def install(
     moment: str,
-    die: Callable[[], NoReturn],
+    dying: Callable[[], NoReturn],
     told: Callable[[str], object],
     put: Callable[[object, str, object], object],
 ) -> None:
-    """Make a run die at the moment; `told` is called with the name of each table that is committed, `put` as setattr."""
+    """Make a run die so at the moment; `told` is called with the name of each table that is committed, `put` as setattr."""
     word, _, which = moment.partition(" ")
     create, alter = LakeTable.create, LakeTable.alter
     count, dead = 0, False
@@ -56,7 +56,7 @@ def install(
     def end() -> NoReturn:
         nonlocal dead
         dead = True
-        die()
+        dying()
 
     def counted(commit: Callable[..., Any]) -> Callable[..., Any]:
         def counting(self: LakeTable[Any], *args: Any, **more: Any) -> object:

@@ -20,12 +20,12 @@ SMALL_RUN = {
     "table_schemas": 0,  # reads what it needs without Spark
     "type_observations": 3,  # the types of the columns; their values, in two parts
     "released_changes": 2,  # what waits and what is released, counted; the released written
-    "history": 2,  # the changes typed; the new versions written, and those that close
+    "history": 1,  # the new versions, and those that close
 }
-A_FURTHER_TABLE = 2  # its history
+A_FURTHER_TABLE = 1  # its history
 # What a table costs beside this job, the first time: how many digits its decimals have, where no statement has said it.
 A_NEW_TABLE = 1
-# Instead of those two, where the open versions are too many to be written anew: the bounds of the keys, 1; the files
+# Instead of the one job, where the open versions are too many to be written anew: the bounds of the keys, 1; the files
 # that may hold them, 2; the versions written, 2; and Delta's own MERGE, of which no part is ours to leave out: its source,
 # 1; the table's state, 4; the files with matches, 5; the rows written, 4.
 A_MERGE = 19

@@ -13,7 +13,7 @@ from dagster import (
 )
 
 from cdc_assets.assets import raw_records as upstream
-from cdc_assets.assets.common import Stopwatch, check_result, data_version, described, table_metadata
+from cdc_assets.assets.common import Stopwatch, check_result, described, materialized
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_decoded
 from cdc_assets.feeds import Feed
@@ -51,13 +51,11 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         report = DECODE.run(lake, feed)
         counts = ", ".join(f"{n} {kind}" for kind, n in report.events.items()) or "nothing new"
         context.log.info(f"change_events/{name}: {counts}, {watch.seconds} s")
-        yield MaterializeResult(
-            asset_key=key,
-            data_version=data_version(lake.change_events),
-            metadata=table_metadata(lake.change_events)
-            | {f"events_{kind}": n for kind, n in report.events.items()}
-            | {"raw_batches": f"({report.after}, {report.through}]", "seconds": watch.seconds},
-        )
+        metadata = {f"events_{kind}": n for kind, n in report.events.items()} | {
+            "raw_batches": f"({report.after}, {report.through}]",
+            "seconds": watch.seconds,
+        }
+        yield materialized(key, lake.change_events, metadata)
         yield check_result("conservation", key, records_decoded(report))
 
     return change_events

@@ -10,6 +10,7 @@ from dagster import (
     AssetCheckSeverity,
     AssetKey,
     DataVersion,
+    MaterializeResult,
     MetadataValue,
     TableColumn,
     TableRecord,
@@ -51,6 +52,12 @@ class Stopwatch:
     def seconds(self) -> float:
         """Seconds since the start, to a hundredth."""
         return round(time.monotonic() - self._start, 2)
+
+
+def materialized(key: AssetKey, table: LakeTable[Any], more: Mapping[str, Any]) -> MaterializeResult[None]:
+    """What an asset tells of its table as it stands now, and `more`."""
+    now = table.pinned()
+    return MaterializeResult(asset_key=key, data_version=data_version(now), metadata=table_metadata(now) | dict(more))
 
 
 def table_metadata(table: LakeTable[Any], rows: int | None = None) -> dict[str, Any]:

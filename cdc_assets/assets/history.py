@@ -165,7 +165,7 @@ def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable[Any]]:
 def _results(
     context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, report: TableReport, *, in_graph: bool
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
-    table = lake.history(report.database, report.table)
+    table = lake.history(report.database, report.table).pinned()
     key = key_of(lake.feed, report.database, report.table)
     broken = run.broken.get((report.database, report.table), [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]

@@ -15,7 +15,7 @@ from dagster import (
 
 from cdc_assets.assets import history, raw_records
 from cdc_assets.assets import released_changes as gate
-from cdc_assets.assets.common import check_result, data_version, described, table_metadata
+from cdc_assets.assets.common import check_result, described, materialized
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.quarantine import nothing_quarantined
 from cdc_assets.feeds import Feed
@@ -48,9 +48,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         lake = lakehouse.feed(name)
         verdict = nothing_quarantined(lake)
         context.log.info(f"quarantine/{name}: {verdict.description}")
-        yield MaterializeResult(
-            asset_key=key, data_version=data_version(lake.quarantine), metadata=table_metadata(lake.quarantine)
-        )
+        yield materialized(key, lake.quarantine, {})
         # A zero date is MySQL's own; anything else is a change, or a value, that the history lacks.
         only_dates = all(row["reason"] == Reason.ZERO_DATE for row in verdict.metadata.get("by_reason", ()))
         severity = AssetCheckSeverity.WARN if only_dates else AssetCheckSeverity.ERROR

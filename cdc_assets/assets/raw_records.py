@@ -15,10 +15,9 @@ from dagster import (
 from cdc_assets.assets.common import (
     Stopwatch,
     check_result,
-    data_version,
     described,
+    materialized,
     offsets_metadata,
-    table_metadata,
 )
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_taken
@@ -91,11 +90,10 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         context.log.info(f"raw_records/{name}: {_told(report, feed)}, {watch.seconds} s")
         for loss in report.lost:
             context.log.warning(f"raw_records/{name}: lost, and skipped: {loss}")
-        yield MaterializeResult(
-            asset_key=key,
-            data_version=data_version(lake.raw_records),
-            metadata=table_metadata(lake.raw_records)
-            | {
+        yield materialized(
+            key,
+            lake.raw_records,
+            {
                 "records_taken_in": report.taken,
                 **(_from_files(report) if feed.source.recorded else _from_broker(report)),
                 "offsets_of_this_run": offsets_metadata(report.offsets),

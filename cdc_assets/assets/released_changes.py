@@ -19,10 +19,9 @@ from cdc_assets.assets import table_schemas, type_observations
 from cdc_assets.assets.common import (
     Stopwatch,
     check_result,
-    data_version,
     described,
+    materialized,
     rows_metadata,
-    table_metadata,
 )
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import events_placed
@@ -113,11 +112,10 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             {"topic": topic, "watermark": mark, "time": instant_text(mark)}
             for topic, mark in sorted(report.watermarks.items())
         ]
-        yield MaterializeResult(
-            asset_key=key,
-            data_version=data_version(lake.released_changes),
-            metadata=table_metadata(lake.released_changes)
-            | {
+        yield materialized(
+            key,
+            lake.released_changes,
+            {
                 "watermarks": rows_metadata(watermarks),
                 "partition_watermarks": rows_metadata(partition_table(report)),
                 "released": report.released,

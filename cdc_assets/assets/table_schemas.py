@@ -3,7 +3,7 @@
 from dagster import AssetExecutionContext, AssetKey, AssetsDefinition, MaterializeResult, asset
 
 from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets.common import Stopwatch, data_version, described, rows_metadata, table_metadata
+from cdc_assets.assets.common import Stopwatch, described, materialized, rows_metadata
 from cdc_assets.assets.names import asset_key
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
@@ -38,11 +38,10 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
         statements = [r for r in lake.schema_rows() if r["ddl_statement"] is not None]
         latest = sorted(statements, key=lambda r: r["commit_ts"], reverse=True)[:20]
-        return MaterializeResult(
-            asset_key=key,
-            data_version=data_version(lake.table_schemas),
-            metadata=table_metadata(lake.table_schemas)
-            | {
+        return materialized(
+            key,
+            lake.table_schemas,
+            {
                 "new_statements": report.statements,
                 "new_numbered_schemas": report.schemas,
                 "unreadable_statements": rows_metadata(report.errors),

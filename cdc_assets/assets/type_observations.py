@@ -15,7 +15,7 @@ from dagster import (
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas
-from cdc_assets.assets.common import Stopwatch, check_result, data_version, described, table_metadata
+from cdc_assets.assets.common import Stopwatch, check_result, described, materialized
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks import types
 from cdc_assets.feeds import Feed
@@ -64,11 +64,10 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             f"type_observations/{name}: {len(report.observations)} distinct observations, "
             f"{len(report.wrong)} break a mapping, {watch.seconds} s"
         )
-        yield MaterializeResult(
-            asset_key=key,
-            data_version=data_version(lake.type_observations),
-            metadata=table_metadata(lake.type_observations)
-            | {
+        yield materialized(
+            key,
+            lake.type_observations,
+            {
                 "observations": len(report.observations),
                 "breaking_a_mapping": len(report.wrong),
                 "raw_batches": f"({report.after}, {report.through}]",

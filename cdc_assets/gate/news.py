@@ -66,10 +66,11 @@ class News:
 
 def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
     """What is new; None when nothing is."""
-    decoded, log = lake.change_events.cursor(), lake.change_events.log()
-    if decoded is None or log is None or decoded.batch <= cursor.batch:
+    events = lake.change_events.pinned()
+    decoded = events.cursor()
+    if decoded is None or decoded.batch <= cursor.batch:
         return None
-    files = log.files()
+    files = events.files()
     new = [f for f in files if f.high["batch"] > cursor.batch]
 
     def of(kind: Kind) -> list[DataFile]:

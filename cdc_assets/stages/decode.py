@@ -43,11 +43,6 @@ class Decode:
         """Whether there are raw records that are not decoded."""
         return bool(_new_records(lake, _cursor(lake).batch))
 
-    def idle(self, lake: Lakehouse) -> DecodeReport:
-        """The report of a run that finds nothing new."""
-        batch = _cursor(lake).batch
-        return DecodeReport(batch, batch)
-
     def run(self, lake: Lakehouse, feed: Feed) -> DecodeReport:
         """Decode them: what cannot be decoded goes into quarantine, then one commit to change_events.
 
@@ -57,7 +52,7 @@ class Decode:
         cursor = _cursor(lake)
         files = _new_records(lake, cursor.batch)
         if not files:
-            return self.idle(lake)
+            return DecodeReport(cursor.batch, cursor.batch)
         protocol, through = protocol_of(feed), max(f.high["batch"] for f in files)
         spark = session_for(lake.spark, sum(f.rows for f in files) * protocol.events_a_record)
         raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)

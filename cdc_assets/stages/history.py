@@ -49,20 +49,17 @@ class History:
         """Whether there are such tables."""
         return bool(self.tables(lake))
 
-    def idle(self, lake: Lakehouse) -> HistoryReport:  # noqa: ARG002
-        """The report of a run that finds nothing new."""
-        return HistoryReport()
-
     def tables(self, lake: Lakehouse) -> set[Name]:
         """The tables that may have releases to apply."""
-        released = lake.released_changes.cursor()
+        releases = lake.released_changes.pinned()
+        released = releases.cursor()
         if released is None:
             return set()
         progress = read_progress(lake)
         if progress is None or progress.release > released.sequence:
             return _every_table(lake)
         due, last = set(progress.behind), progress.release
-        for cursor in lake.released_changes.cursors():
+        for cursor in releases.cursors():
             if cursor.sequence <= last:
                 return due
             due |= {(database, table) for database, table, _ in cursor.tables}

@@ -75,10 +75,6 @@ class Ingest:
                 return _news_of_broker(broker, feed.source.kafka, cursor)
         return bool(_changed_files(feed, cursor))
 
-    def idle(self, lake: Lakehouse) -> IngestReport:
-        """The report of a run that finds nothing new."""
-        return IngestReport(held=_cursor(lake).offsets)
-
     def run(self, lake: Lakehouse, feed: Feed) -> IngestReport:
         """Take it in: one commit with the records and how far they reach; of a broker, one before it with the plan.
 

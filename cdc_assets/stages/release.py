@@ -72,35 +72,35 @@ class Release:
         cursor, decoded = _cursor(lake), lake.change_events.cursor()
         return decoded is not None and decoded.batch > cursor.batch
 
-    def idle(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
-        """The report of a run that finds nothing new."""
-        cursor = _cursor(lake)
-        known = cursor.partition_watermarks
-        return ReleaseReport(
-            watermarks=cursor.watermarks,
-            watermarks_before=cursor.watermarks,
-            partition_watermarks=known if has_watermarks(feed, known) else {},
-            pending=cursor.pending,
-            pending_before=cursor.pending,
-            holds=cursor.holds,
-            newest=cursor.newest,
-            total=cursor.totals,
-        )
-
     def run(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
         """Look at the new events, and release: one commit, whose cursor holds the watermarks that events are dropped by.
 
         Raises:
             ConcurrentRunError: another run released meanwhile.
         """
-        news = news_of(lake, feed, _cursor(lake))
+        cursor = _cursor(lake)
+        news = news_of(lake, feed, cursor)
         if news is None:
-            return self.idle(lake, feed)
+            return _without_news(feed, cursor)
         return _Run(lake, feed, news).report()
 
 
 def _cursor(lake: Lakehouse) -> ReleaseCursor:
     return lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+
+
+def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
+    known = cursor.partition_watermarks
+    return ReleaseReport(
+        watermarks=cursor.watermarks,
+        watermarks_before=cursor.watermarks,
+        partition_watermarks=known if has_watermarks(feed, known) else {},
+        pending=cursor.pending,
+        pending_before=cursor.pending,
+        holds=cursor.holds,
+        newest=cursor.newest,
+        total=cursor.totals,
+    )
 
 
 class _Run:

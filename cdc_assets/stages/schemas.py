@@ -47,10 +47,6 @@ class Schemas:
         """Whether there are such events."""
         return bool(_new_events(lake, feed, _cursor(lake).batch))
 
-    def idle(self, lake: Lakehouse) -> SchemasReport:
-        """The report of a run that finds nothing new."""
-        return SchemasReport(tables=_known(lake.schema_rows()))
-
     def run(self, lake: Lakehouse, feed: Feed) -> SchemasReport:
         """Learn from them: one commit.
 
@@ -60,7 +56,7 @@ class Schemas:
         cursor = _cursor(lake)
         files = _new_events(lake, feed, cursor.batch)
         if not files:
-            return self.idle(lake)
+            return SchemasReport(tables=_known(lake.schema_rows()))
         new, bootstraps = _statements(lake, files, cursor.batch), _bootstraps(lake, files, cursor.batch)
         present = lake.schema_rows()
         known = [{c: r[c] for c in _STATEMENT} for r in present if r["ddl_statement"] is not None]

@@ -60,11 +60,6 @@ class Types:
         decoded = lake.change_events.cursor()
         return decoded is not None and _start(lake, feed, _cursor(lake)) < decoded.batch
 
-    def idle(self, lake: Lakehouse, feed: Feed) -> TypesReport:
-        """The report of a run that finds nothing new."""
-        cursor = _cursor(lake)
-        return _report(feed, cursor.batch, cursor, _rows(lake))
-
     def run(self, lake: Lakehouse, feed: Feed) -> TypesReport:
         """Judge them: one commit with what was observed.
 
@@ -74,7 +69,7 @@ class Types:
         cursor, decoded = _cursor(lake), lake.change_events.cursor()
         after = _start(lake, feed, cursor)
         if decoded is None or decoded.batch <= after:
-            return self.idle(lake, feed)
+            return _report(feed, cursor.batch, cursor, _rows(lake))
         rules, files = protocol_of(feed).type_rules(feed), _files(lake, feed, after)
         known = lake.schema_rows()
         # A batch may hold watermarks alone.

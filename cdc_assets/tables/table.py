@@ -106,9 +106,13 @@ class LakeTable(Generic[C]):
         """Its newest version; None while there is no table."""
         return TableLog.of(self.path)
 
+    def pinned(self) -> "LakeTable[C]":
+        """The table as it stands now: its log is read once, however much is asked of it without Spark."""
+        return _Pinned(self.path, self.name, self.definition, self.log())
+
     def exists(self) -> bool:
         """Whether the table has been created."""
-        return self.log() is not None
+        return bool(Log.is_deltatable(deltalake_place(self.path)))
 
     def newest(self) -> Newest[C] | None:
         """The newest cursor and its commit; None while no row has been written.
@@ -361,6 +365,17 @@ class LakeTable(Generic[C]):
             f"{self.name}: another run has already committed step {cursor.sequence}. Nothing was written twice: "
             "wait until that run has ended, then run again."
         )
+
+
+@dataclass(frozen=True)
+class _Pinned(LakeTable[C]):
+    """One version of a table."""
+
+    standing: TableLog | None
+
+    def log(self) -> TableLog | None:
+        """That version's."""
+        return self.standing
 
 
 def _aligned(names: Iterable[str], keys: Sequence[str], values: Sequence[Any]) -> list[tuple[str, Any]]:

@@ -85,6 +85,7 @@ def _note(table: LakeTable[Any]) -> dict[str, Any] | None:
 
 def _outdated(table: LakeTable[Any]) -> bool:
     """Whether a version before wrote the table, or created it."""
+    table = table.pinned()
     columns, note = table.schema(), _note(table)
     if columns is None:
         return False

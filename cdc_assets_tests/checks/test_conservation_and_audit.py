@@ -204,7 +204,7 @@ def test_records_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str,
 def test_a_run_without_news_passes(run: tuple[Chain, Reports]) -> None:
     chain, _ = run
     assert records_taken(IngestReport()).passed
-    assert records_decoded(DECODE.idle(chain.lake)).passed
+    assert records_decoded(DECODE.run(chain.lake, chain.feed)).passed
     assert events_placed(ReleaseReport(pending=3, pending_before=3)).passed
 
 

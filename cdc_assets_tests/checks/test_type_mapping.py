@@ -244,7 +244,7 @@ def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[...,
     assert (first.refused, [(o["column"], o["offset"]) for o in first.wrong]) == (True, [("v", 1)])
     # Neither a run without news nor one with good news changes that.
     assert not TYPES.due(made.lake, made.feed)
-    assert TYPES.idle(made.lake, made.feed).refused
+    assert TYPES.run(made.lake, made.feed).refused
     made.add([sent.send(Rows().insert(tso(3), 3, "c") | RIGHT_CODES)])
     again = made.run().types
     assert (again.refused, [(o["column"], o["offset"]) for o in again.wrong]) == (True, [("v", 1)])
@@ -276,6 +276,6 @@ def test_the_report_holds_every_run(chain: Callable[..., Chain]) -> None:
         made.add([sent.send(Rows().insert(tso(n), n, "a") | RIGHT_CODES)])
         for stage in (INGEST, DECODE, TYPES):
             stage.run(made.lake, made.feed)
-    report = TYPES.idle(made.lake, made.feed)
+    report = TYPES.run(made.lake, made.feed)  # without news
     assert {(o["column"], o["events"]) for o in report.observations} == {("id", 20), ("v", 20)}
     assert len(made.lake.type_observations.files()) < 20

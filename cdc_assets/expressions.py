@@ -1,7 +1,7 @@
 """Small tools for building Spark expressions."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import reduce, wraps
 from typing import ParamSpec, TypeVar
 
 from pyspark import SparkContext
@@ -15,6 +15,12 @@ _T = TypeVar("_T")
 def once(value: Column, use: Callable[[Column], Column]) -> Column:
     """`use(value)`, with the value computed once, and once in the plan, however often it is used: a lambda's argument."""
     return F.get(F.transform(F.array(value), use), F.lit(0))
+
+
+def first_true(*cases: tuple[Column, Column | int]) -> Column:
+    """The value beside the first condition that holds, else NULL: one CASE, which is as flat with a thousand of them."""
+    (condition, value), *others = cases
+    return reduce(lambda chain, case: chain.when(*case), others, F.when(condition, value))
 
 
 def built_once(build: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name, value_class
 from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
-from cdc_assets.mysql_types.types import UnknownType, parse_type
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.schema import STRING, array, frame_of, struct
 
@@ -88,10 +87,10 @@ def _count(
 
 def _ranges(text: str, sources: frozenset[Source]) -> tuple[tuple[int, int], ...] | None:
     """The value ranges with a code of their own, none where only NULL has one; None: the value does not matter."""
-    try:
-        limits = [r.values for r in jdbc_rows(parse_type(text), sources) if r.values]
-    except UnknownType:
+    mysql_type = parsed(text)
+    if mysql_type is None:
         return None
+    limits = [r.values for r in jdbc_rows(mysql_type, sources) if r.values]
     return tuple(sorted({(low, high) for low, high in limits if low <= high})) if limits else None
 
 

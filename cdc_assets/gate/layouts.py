@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import first_true
 from cdc_assets.gate.base import Group
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -95,12 +96,16 @@ def with_known_keys(events: DataFrame, known: Known) -> DataFrame:
     if not known.keys:
         return events
     # Few tables are like that, so what is known of them stands in the plan as literals.
-    told = F.lit(None).cast("array<string>")
-    for (database, table), shapes in known.keys.items():
-        here = (F.col("database") == database) & (F.col("table") == table)
-        for since, columns in shapes:
-            names = F.array(*[F.lit(c) for c in columns])
-            told = F.when(here & (F.col("commit_ts") > since), names).otherwise(told)
+    told = first_true(
+        *(
+            (
+                (F.col("database") == database) & (F.col("table") == table) & (F.col("commit_ts") > since),
+                F.array(*[F.lit(c) for c in columns]),
+            )
+            for (database, table), shapes in known.keys.items()
+            for since, columns in reversed(shapes)
+        )
+    )
     key_columns = F.when(F.size("key_columns") == 0, F.coalesce(told, "key_columns")).otherwise(F.col("key_columns"))
     return events.withColumn("key_columns", key_columns)
 

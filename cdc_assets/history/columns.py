@@ -5,14 +5,14 @@ by its own layout, and by the types that the table had at its commit_ts.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from cdc_assets.expressions import built_once, once
+from cdc_assets.expressions import built_once, first_true, once
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Protocol, WireColumn
@@ -163,10 +163,9 @@ class Typing:
         def each(c: SourceColumn) -> Column:
             value, typed_value = F.col("wire").getField(c.name), F.col("row").getField(c.column)
             unknown = F.when(value.isNotNull(), str(Reason.UNKNOWN_COLUMN_TYPE))
-            reason: Column = F.lit(None).cast("string")
-            for reading in c.readings:
-                why = unknown if reading.type is None else self._problem(value, typed_value, reading, reading.type)
-                reason = F.when(self._of(reading), why).otherwise(reason) if len(c.readings) > 1 else why
+            reason = self._by_reading(
+                c, lambda r: unknown if r.type is None else self._problem(value, typed_value, r, r.type)
+            )
             return F.struct(F.lit(c.name).alias("column"), reason.alias("reason"), value.cast("binary").alias("value"))
 
         lost = typed.where("lost").localCheckpoint(eager=False)
@@ -188,15 +187,18 @@ class Typing:
         return once(self._protocol.text(value, reading.column, mysql_type), lambda t: problem(t, typed, mysql_type))
 
     def _number(self) -> Column:
-        """Which layout a row has."""
-        number = F.lit(None).cast("int")
-        for n, each in enumerate(self._layouts):
-            here = (F.col("layout_id") == each.layout_id) & (F.col("commit_ts") >= each.since)
-            number = F.when(here, F.lit(n)).otherwise(number)
-        return number
+        """Which layout a row has: the last of those that it may have."""
+        numbered = reversed(list(enumerate(self._layouts)))
+        return first_true(
+            *(((F.col("layout_id") == each.layout_id) & (F.col("commit_ts") >= each.since), n) for n, each in numbered)
+        )
 
-    def _of(self, reading: Reading) -> Column:
-        return F.col("layout").isin(*reading.layouts)
+    def _by_reading(self, column: SourceColumn, of: Callable[[Reading], Column]) -> Column:
+        """What a row has under the type that its layout gives the column; where it gives none, the newest."""
+        *older, newest = column.readings
+        if not older:
+            return of(newest)
+        return first_true(*((F.col("layout").isin(*r.layouts), of(r)) for r in older)).otherwise(of(newest))
 
     def _by_column(self, parsed: DataFrame) -> DataFrame:
         values = {c: self._decoded(F.col("wire").getField(c.name), c) for c in self.columns}
@@ -240,11 +242,7 @@ class Typing:
         return F.transform(f"_t{number}", lambda value: self._decoded(value, column))
 
     def _decoded(self, value: Column, column: SourceColumn) -> Column:
-        *older, newest = column.readings
-        typed = self._read(value, newest, column.target)
-        for reading in older:
-            typed = F.when(self._of(reading), self._read(value, reading, column.target)).otherwise(typed)
-        return typed
+        return self._by_reading(column, lambda reading: self._read(value, reading, column.target))
 
     def _read(self, value: Column, reading: Reading, target: DataType) -> Column:
         return _read(self._protocol, self._time_zone, value, reading.column, reading.type, target)

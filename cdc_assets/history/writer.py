@@ -208,7 +208,10 @@ def _committed(
         versions=report.versions,
         current=report.current,
     )
-    table.create()
+    if shape.properties:
+        table.create_by_spark(session)
+    else:
+        table.create()
     log, opened = table.log(), staged.only(**{_PART: _OPENED})
     if log and log.open and not report.closed:
         table.commit(opened, cursor)

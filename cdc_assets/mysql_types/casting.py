@@ -24,12 +24,14 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    NumericType,
     ShortType,
     StringType,
     TimestampNTZType,
     TimestampType,
 )
 
+from cdc_assets.expressions import once
 from cdc_assets.mysql_types.debezium import HEX
 from cdc_assets.mysql_types.reference import TIMESTAMP_RANGE, TYPES, Family, Range, value_range
 from cdc_assets.mysql_types.types import MySQLType
@@ -95,11 +97,11 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
             `ddl` for the text of a default (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
             local time that occurs twice is the earlier instant; one that a clock change leaves out moves forward.
-        target: `spark_type(mysql_type)`, or a type that `widen` gave for it.
+        target: `spark_type(mysql_type)`, or a type that `widen` gave for it; any other has what it holds unchanged.
 
     Returns:
-        A column of type `target`; NULL where the value is NULL or is no value of `mysql_type`. Length limits of text
-        and bytes are not enforced: the Spark types hold them all.
+        A column of type `target`; NULL where the value is NULL, is no value of `mysql_type` or none of `target`. Length
+        limits of text and bytes are not enforced: the Spark types hold them all.
 
     Raises:
         ValueError: the dialect is unknown.
@@ -107,7 +109,29 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
     if wire not in _DECODERS:
         raise ValueError(f"unknown wire dialect {wire!r}: one of {', '.join(sorted(_DECODERS))}")
     decoder = _DECODERS[wire][TYPES[mysql_type.base].family]
-    return decoder(value, _Wish(mysql_type, time_zone, target)).try_cast(target)
+    own = spark_type(mysql_type, target.scale if isinstance(target, DecimalType) else 0)
+    decimals = TYPES[mysql_type.base].family is Family.DECIMAL and isinstance(target, DecimalType)
+    texts = isinstance(target, StringType) and not isinstance(own, BinaryType)
+    held = decimals or texts or widen(own, target) == target
+    typed = decoder(value, _Wish(mysql_type, time_zone, target if held else own))
+    return typed.try_cast(target) if held else once(typed.try_cast(own), lambda v: _unchanged(v, own, target))
+
+
+def _unchanged(value: Column, own: DataType, target: DataType) -> Column:
+    """A value in a column of another type: NULL where that type does not hold it."""
+    if not _castable(own, target):
+        return F.lit(None).cast(target)
+    there = value.try_cast(target)
+    same = there.try_cast(own) == value
+    return F.when(same & F.is_valid_utf8(there) if isinstance(target, StringType) else same, there)
+
+
+def _castable(own: DataType, target: DataType) -> bool:
+    """Whether Spark has a way from one type to the other and back."""
+    both = {type(own), type(target)}
+    if StringType in both:
+        return True
+    return both <= {DateType, TimestampNTZType, TimestampType} or all(issubclass(t, NumericType) for t in both)
 
 
 def problem(value: Column, typed: Column, mysql_type: MySQLType) -> Column:
@@ -125,7 +149,9 @@ def problem(value: Column, typed: Column, mysql_type: MySQLType) -> Column:
     reason: Column = F.lit("bad_value")
     permitted = _PERMITTED_DATES.get(TYPES[mysql_type.base].family)
     if permitted is not None:
-        reason = F.when(value.rlike(permitted), F.lit("zero_date")).otherwise(reason)
+        date = F.substring(value, 1, len("0000-00-00")).try_cast("date")
+        unreal = date.isNull() | value.startswith("0000")
+        reason = F.when(value.rlike(permitted) & unreal, F.lit("zero_date")).otherwise(reason)
     return F.when(value.isNotNull() & typed.isNull(), reason)
 
 

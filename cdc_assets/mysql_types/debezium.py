@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, TimestampNTZType
@@ -29,6 +31,8 @@ BITS = "io.debezium.data.Bits"
 GEOMETRY = "io.debezium.data.geometry.Geometry"
 # A message without schema, and a column whose type nobody tells.
 UNTOLD = "untold"
+# A field of another form than Connect's.
+_UNREADABLE = "unreadable"
 
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
@@ -232,48 +236,83 @@ def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[l
     A table that is gone is left out, and so is what has another form than the connector's.
     """
     tables = {}
-    for change in json.loads(table_changes or "[]"):
+    for entry in json.loads(table_changes or "[]"):
         try:
+            change = _Change.model_validate(entry)
             # "database"."table", in which a quote is doubled
-            database, table = (part.replace('""', '"') for part in change["id"][1:-1].split('"."'))
-            shape = change["table"]
-            columns = [_described(c) for c in shape["columns"]] if shape else []
-            primary_key = tuple(shape["primaryKeyColumnNames"] or ()) if shape else ()
-        except (KeyError, TypeError, ValueError, AttributeError):
+            database, table = (part.replace('""', '"') for part in change.id[1:-1].split('"."'))
+        except ValueError:
             continue
-        if columns:
-            tables[database, table] = columns, primary_key
+        if change.table and change.table.columns:
+            columns = [_described(c) for c in change.table.columns]
+            tables[database, table] = columns, tuple(change.table.primary_key_column_names or ())
     return tables
 
 
-def _described(column: Mapping[str, Any]) -> Described:
-    mysql_type = column_type(
-        column["typeName"], column.get("length"), column.get("scale"), column.get("enumValues") or ()
-    )
+class _AsWritten(BaseModel):
+    """What is read of an object that a connector wrote."""
+
+    model_config = ConfigDict(strict=True, alias_generator=to_camel)
+
+
+class _Column(_AsWritten):
+    name: str
+    type_name: str
+    jdbc_type: int | None = None
+    length: int | None = None
+    scale: int | None = None
+    enum_values: list[str] | None = None
+    optional: bool | None = None
+    generated: bool | None = None
+
+
+class _Shape(_AsWritten):
+    columns: list[_Column]
+    primary_key_column_names: list[str] | None = None
+
+
+class _Change(_AsWritten):
+    id: str
+    table: _Shape | None = None
+
+
+def _described(column: _Column) -> Described:
+    mysql_type = column_type(column.type_name, column.length, column.scale, column.enum_values or ())
     return Described(
-        column["name"],
-        column["typeName"],
-        column.get("jdbcType"),
+        column.name,
+        column.type_name,
+        column.jdbc_type,
         mysql_type,
-        nullable=column.get("optional", True),
-        generated=column.get("generated", False),
+        nullable=column.optional is not False,
+        generated=column.generated is True,
     )
 
 
 def layout(text: str) -> tuple[Field, ...]:
     """The columns of a message, in the table's order, out of `mysql_types` of its change event.
 
-    In: the JSON array of the fields of its schema, or, where it has no schema, of the columns' names.
+    In: the JSON array of the fields of its schema, or, where it has no schema, of the columns' names. Of a field that is
+    not as Connect writes them only the name counts, and its type is none that MySQL's connector has.
     """
-    return tuple(_field(each) for each in json.loads(text))
+    return tuple(field for field in map(_field, json.loads(text)) if field)
 
 
-def _field(entry: Any) -> Field:  # noqa: ANN401 -- JSON
+class _ConnectField(_AsWritten):
+    field: str
+    type: str
+    name: str | None = None
+    parameters: dict[str, str] | None = None
+
+
+def _field(entry: Any) -> Field | None:  # noqa: ANN401 -- JSON
     if isinstance(entry, str):
         return Field(entry, UNTOLD, UNTOLD)
-    parameters = tuple((str(k), str(v)) for k, v in (entry.get("parameters") or {}).items())
-    connect = str(entry.get("type"))
-    return Field(str(entry.get("field")), str(entry.get("name") or connect), connect, parameters)
+    try:
+        said = _ConnectField.model_validate(entry)
+    except ValidationError:
+        name = entry.get("field") if isinstance(entry, dict) else None
+        return Field(name, _UNREADABLE, _UNREADABLE) if isinstance(name, str) else None
+    return Field(said.field, said.name or said.type, said.type, tuple((said.parameters or {}).items()))
 
 
 def default_field(name: str, mysql_type: MySQLType | None) -> Field:
@@ -372,8 +411,11 @@ def _reversed_bytes(digits: Column) -> Column:
 def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
     """The unscaled value as big-endian two's complement; its scale is the schema's."""
     parameters = dict(column.parameters)
-    scale = int(parameters.get("scale", "0"))
-    precision = int(parameters.get("connect.decimal.precision", mysql_type.length or 0)) or _MAX_PRECISION
+    try:
+        scale = int(parameters.get("scale", "0"))
+        precision = int(parameters.get("connect.decimal.precision", mysql_type.length or 0)) or _MAX_PRECISION
+    except ValueError:
+        return F.lit(None).cast("string")
     unscaled = _whole(value, precision)
     if not scale:
         return unscaled

@@ -117,6 +117,12 @@ _BYTES_OF = {
     "longtext": "longblob",
 }
 
+# What a number in a type can be at most: "Numeric Data Type Syntax", "Date and Time Data Type Syntax". Of others it is the
+# length of a LONGTEXT.
+_LARGEST = {"decimal": 65, "bit": 64, "datetime": 6, "timestamp": 6, "time": 6}
+_LARGEST_OF_ALL = (1 << 32) - 1
+_LARGEST_SCALE = 30
+
 # What MySQL takes when a DDL statement gives no length; (10, 0) for decimal.
 _DECLARED_LENGTH = {"char": 1, "binary": 1, "bit": 1, "decimal": 10}
 
@@ -159,7 +165,7 @@ def read_type(cursor: Cursor) -> MySQLType:
     if base in {"enum", "set"}:
         labels = _labels(cursor)
     else:
-        length, scale = _parameters(cursor)
+        length, scale = _parameters(cursor, _LARGEST.get(base, _LARGEST_OF_ALL))
     if words in {("bool",), ("boolean",)}:
         length = 1
     unsigned, zerofill, is_bytes = _attributes(cursor)
@@ -184,19 +190,21 @@ def _name(cursor: Cursor) -> tuple[str, ...]:
     raise SqlSyntaxError(f"no type is called {cursor.peek().text!r}")
 
 
-def _parameters(cursor: Cursor) -> tuple[int | None, int | None]:
+def _parameters(cursor: Cursor, largest: int) -> tuple[int | None, int | None]:
     if not cursor.symbol("("):
         return None, None
-    length = _number(cursor)
-    scale = _number(cursor) if cursor.symbol(",") else None
+    length = _number(cursor, largest)
+    scale = _number(cursor, _LARGEST_SCALE) if cursor.symbol(",") else None
     cursor.expect_symbol(")")
     return length, scale
 
 
-def _number(cursor: Cursor) -> int:
+def _number(cursor: Cursor, largest: int) -> int:
     token = cursor.next()
     if token.kind is not Kind.NUMBER or not token.text.isdecimal():
         raise SqlSyntaxError(f"expected a number, found {token.text!r}")
+    if len(token.text.lstrip("0")) > len(str(largest)) or int(token.text) > largest:
+        raise SqlSyntaxError(f"{token.text[:20]} is more than {largest}")
     return int(token.text)
 
 

@@ -209,7 +209,23 @@ def _reason(*, extended: bool) -> Column:
         .when(_is_watermark() | _is_statement(), F.lit(None))
         .when(_is_ddl(), F.when(F.coalesce(F.length("parsed.m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))
+        .when(_ill_typed("parsed.m.mysqlType", _NO_TEXT, "string"), str(Reason.WRONG_TYPE))
+        .when(_ill_typed("parsed.m.sqlType", _NO_CODE, "int"), str(Reason.WRONG_TYPE))
     )
+
+
+# What follows a name where the value is no text, or no code; within a name or a label it may stand as well.
+_NO_TEXT, _NO_CODE = r'":(?!")', r'":(?!-?[0-9]{1,9}[,}])'
+
+
+def _ill_typed(name: str, suspicious: str, wanted: str) -> Column:
+    """Whether a value of the object in a column is no `string`, or no `int`, as wanted. BOOLEAN, never NULL."""
+    json_type = {"string": "STRING", "int": "BIGINT"}[wanted]
+    values = F.map_values(F.from_json(F.col(name), "MAP<STRING, VARIANT>"))
+    fine = F.forall(
+        values, lambda v: (F.schema_of_variant(v) == json_type) & F.try_variant_get(v, "$", wanted).isNotNull()
+    )
+    return F.col(name).rlike(suspicious) & ~F.coalesce(fine, F.lit(False))
 
 
 def _objects(rows: str) -> Column:

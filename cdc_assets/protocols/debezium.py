@@ -309,7 +309,7 @@ def _header(name: str) -> Column:
 
 def _layout() -> Column:
     """The fields of the row's schema, as they came, or its columns' names."""
-    image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].isNotNull())
+    image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
     names = F.to_json(F.json_object_keys(F.coalesce("e.after", "e.before")))
     return F.coalesce(F.get(image, F.lit(0))["fields"], names)
 

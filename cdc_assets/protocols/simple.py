@@ -269,7 +269,15 @@ def _incomplete(table: Column) -> Column:
     """Whether a table schema that is there lacks what a row needs of it. BOOLEAN, never NULL."""
     named = (F.length(table["schema"]) > 0) & (F.length(table["table"]) > 0)
     numbered = table["tableID"].isNotNull() & table["version"].isNotNull()
-    columns = F.forall(table["columns"], lambda c: (F.length(c["name"]) > 0) & c["dataType"]["mysqlType"].isNotNull())
+    labels = F.array().cast("array<string>")
+    columns = F.forall(
+        table["columns"],
+        lambda c: (
+            (F.length(c["name"]) > 0)
+            & c["dataType"]["mysqlType"].isNotNull()
+            & F.forall(F.coalesce(c["dataType"]["elements"], labels), lambda label: label.isNotNull())
+        ),
+    )
     keys = F.forall(
         F.coalesce(table["indexes"], F.array().cast(f"array<{_INDEX}>")),
         lambda i: F.forall(i["columns"], lambda name: name.isNotNull()),

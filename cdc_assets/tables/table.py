@@ -235,6 +235,18 @@ class LakeTable(Generic[C]):
         ]
         return reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
 
+    def create_by_spark(self, session: SparkSession) -> None:
+        """Create the table, empty, unless it is there: with properties that ask for features of Delta's protocol.
+
+        deltalake leaves out of the protocol what properties need (column mapping) once a column needs a feature, too
+        (TIMESTAMP_NTZ), and no reader opens such a table.
+        """
+        if self.exists():
+            return
+        # By a write: Delta's CREATE refuses a folder in which files are staged.
+        nothing = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
+        nothing.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
+
     def stage(self, rows: DataFrame, by: Sequence[str] = ()) -> Staged:
         """Write rows into files that no reader sees before a commit names them.
 

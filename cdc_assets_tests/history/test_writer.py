@@ -155,7 +155,9 @@ def row(op: str, at: int, types: dict[str, str], **values: str | None) -> Messag
     return dml(op, tso(at), named, types, old=named if op == "UPDATE" else None)
 
 
-ODD = {"id": "bigint", "a b,c": "varchar"}
+# DATETIME needs a feature of Delta's of its own.
+ODD = {"id": "bigint", "a b,c": "varchar", "at": "datetime"}
+NOON = "2020-01-02 12:00:00"
 
 
 @pytest.mark.parametrize("first", [{"id": "bigint"}, ODD], ids=["later", "at once"])
@@ -165,11 +167,12 @@ def test_a_column_that_delta_takes_only_when_mapped(chain: Callable[..., Chain],
     only_id = len(first) == 1
     reports = feed_runs(
         it,
-        [row("INSERT", 1, first, id="1") if only_id else row("INSERT", 1, first, id="1", v=None)],
-        [row("UPDATE", 2, ODD, id="1", v="x"), row("INSERT", 3, ODD, id="2", v="y")],
-        [row("INSERT", 4, ODD, id="3", v="z")],
-        [row("DELETE", 5, ODD, id="2", v="y")],
+        [row("INSERT", 1, first, id="1") if only_id else row("INSERT", 1, first, id="1", v=None, t=None)],
+        [row("UPDATE", 2, ODD, id="1", v="x", t=NOON), row("INSERT", 3, ODD, id="2", v="y", t=NOON)],
+        [row("INSERT", 4, ODD, id="3", v="z", t=NOON)],
+        [row("DELETE", 5, ODD, id="2", v="y", t=NOON)],
     )
+    assert {str(v["at"]) for v in it.versions() if v["a b,c"]} == {NOON}
     assert [(v["id"], v["a b,c"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()] == [
         (1, None, tso(1), tso(2)),
         (1, "x", tso(2), None),

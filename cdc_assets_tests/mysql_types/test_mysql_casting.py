@@ -336,6 +336,42 @@ def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark: SparkSession
     assert seconds == 1609470000  # 2021-01-01T03:00:00Z
 
 
+def test_values_into_columns_of_other_types(spark: SparkSession) -> None:
+    """What the column holds comes through; the rest is told, not rounded, cut off or given a meaning that it never had."""
+    cases: list[tuple[str, str, DataType, str | None]] = [
+        ("int", "5", DateType(), None),
+        ("int", "5", TimestampNTZType(), None),
+        ("int", "5", BinaryType(), None),
+        ("int", "5", StringType(), "5"),
+        ("int", "16777216", FloatType(), "1.6777216E7"),
+        ("int", "16777217", FloatType(), None),
+        ("bigint", "9007199254740992", DoubleType(), "9.007199254740992E15"),
+        ("bigint", "9007199254740993", DoubleType(), None),
+        ("double", "2", IntegerType(), "2"),
+        ("double", "1.5", IntegerType(), None),
+        ("double", "1e10", IntegerType(), None),
+        ("decimal(10,2)", "1.25", DoubleType(), "1.25"),
+        ("decimal(38,30)", "12345678.012345678901234567890123456789", DoubleType(), None),
+        ("decimal(10,2)", "7.00", IntegerType(), "7"),
+        ("decimal(10,2)", "7.50", IntegerType(), None),
+        ("date", "2020-01-02", TimestampNTZType(), "2020-01-02 00:00:00"),
+        ("date", "2020-01-02", IntegerType(), None),
+        ("datetime", "2020-01-02 00:00:00", DateType(), "2020-01-02"),
+        ("datetime", "2020-01-02 03:04:05", DateType(), None),
+        ("varchar(10)", "7", IntegerType(), "7"),
+        ("varchar(10)", "07", IntegerType(), None),
+        ("varchar(10)", "7.5", IntegerType(), None),
+        ("varchar(10)", "x", DateType(), None),
+        ("varchar(10)", "é", BinaryType(), "c3a9"),
+        ("blob", "abc", StringType(), "abc"),
+        ("blob", "\u00ff", StringType(), None),
+        ("blob", "5", IntegerType(), None),
+    ]
+    found = decoded(spark, [case[:2] for case in cases], targets=[case[2] for case in cases])
+    assert [(*case, got) for case, got in zip(cases, found, strict=True) if got[0] != case[3]] == []
+    assert all((got is None) == (reason == BAD) for got, reason in found)
+
+
 def test_values_into_wider_columns(spark: SparkSession) -> None:
     cases: list[tuple[str, str, DataType, str | None]] = [
         ("tinyint", "127", LongType(), "127"),

@@ -170,9 +170,11 @@ TYPES = st.one_of(
     st.builds(MySQLType, st.sampled_from(["decimal", "double", "float"]), st.integers(31, 65), st.integers(0, 30)),
     st.builds(
         MySQLType,
-        st.sampled_from(["char", "varchar", "binary", "varbinary", "bit", "time", "datetime", "timestamp"]),
+        st.sampled_from(["char", "varchar", "binary", "varbinary"]),
         st.none() | st.integers(0, 65535),
     ),
+    st.builds(MySQLType, st.just("bit"), st.none() | st.integers(1, 64)),
+    st.builds(MySQLType, st.sampled_from(["time", "datetime", "timestamp"]), st.none() | st.integers(0, 6)),
     st.builds(MySQLType, st.sampled_from(["enum", "set"]), labels=st.none() | LABELS),
 )
 
@@ -180,6 +182,14 @@ TYPES = st.one_of(
 @given(TYPES)
 def test_canonical_text_reads_back(mysql_type: MySQLType) -> None:
     assert parse_type(str(mysql_type)) == mysql_type
+
+
+@pytest.mark.parametrize(
+    "text", ["bit(65)", "decimal(66,0)", "decimal(40,31)", "datetime(7)", f"varchar({'9' * 5000})"]
+)
+def test_what_no_mysql_type_can_be(text: str) -> None:
+    with pytest.raises(UnknownType, match="is more than"):
+        parse_type(text)
 
 
 @given(st.text())

@@ -14,7 +14,7 @@ import pandera.pandas as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import SEEN, WHERE, Rules, parsed
+from cdc_assets.checks.observations import SEEN, WHERE, Rules
 from cdc_assets.mysql_types.debezium import (
     JDBC_TYPES,
     SEMANTICS,
@@ -24,7 +24,7 @@ from cdc_assets.mysql_types.debezium import (
     layout,
     stands_for,
 )
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.tables.change_events import Kind
 
 _WHAT = [*WHERE, "mysql_type", "jdbc_type", "semantic_type", "connect_type"]

@@ -14,8 +14,9 @@ import pandera.pandas as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, parsed, range_name, value_class
+from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, range_name, value_class
 from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
+from cdc_assets.mysql_types.types import parsed
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.schema import STRING, array, frame_of, struct
 

@@ -12,7 +12,7 @@ import pandera.pandas as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
+from cdc_assets.mysql_types.types import parsed
 
 ANY, NULL, OUTSIDE = "any", "null", "outside every range"
 NOT_NULL, TOO_LONG = "null in a column that is NOT NULL", "too long"
@@ -38,14 +38,6 @@ class Rules(NamedTuple):
     codes: pa.DataFrameSchema
     what: tuple[str, ...]
     expected: Callable[[Mapping[str, Any]], str]
-
-
-def parsed(text: str | None) -> MySQLType | None:
-    """The MySQL type of a text; None when it is none."""
-    try:
-        return parse_type(text or "")
-    except UnknownType:
-        return None
 
 
 def range_name(low: int, high: int) -> str:

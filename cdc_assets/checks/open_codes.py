@@ -11,10 +11,10 @@ import pandera.pandas as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import NULL, OUTSIDE, SEEN, WHERE, Rules, json_type, parsed, value_class
+from cdc_assets.checks.observations import NULL, OUTSIDE, SEEN, WHERE, Rules, json_type, value_class
 from cdc_assets.mysql_types.open_protocol import CODES, type_text, wrong_flags
 from cdc_assets.mysql_types.reference import Range, value_range
-from cdc_assets.mysql_types.types import INTEGERS
+from cdc_assets.mysql_types.types import INTEGERS, parsed
 from cdc_assets.tables.change_events import Kind
 
 _WHAT = [*WHERE, "mysql_type", "type_code", "flags", "json_type", "value_class"]

@@ -21,13 +21,12 @@ from cdc_assets.checks.observations import (
     WHERE,
     Rules,
     json_type,
-    parsed,
     range_name,
     value_class,
 )
 from cdc_assets.mysql_types.reference import TYPES, Family, value_range
 from cdc_assets.mysql_types.simple import WIRE_TYPES, largest_length
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.schema import BIGINT, BOOLEAN, STRING, array, frame_of, struct
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import DecimalType, TimestampNTZType
 
 from cdc_assets.expressions import once
 from cdc_assets.mysql_types.reference import TYPES, Family
-from cdc_assets.mysql_types.types import SPATIAL, MySQLType, UnknownType, parse_type
+from cdc_assets.mysql_types.types import SPATIAL, MySQLType, parsed
 
 _CONNECT = "org.apache.kafka.connect.data."
 DECIMAL = f"{_CONNECT}Decimal"
@@ -177,10 +177,7 @@ class Field:
         text = row.text
         for name, value in parameters.items():
             text = text.replace(f"{{{name}}}", value)
-        try:
-            return parse_type(text)
-        except UnknownType:
-            return None
+        return parsed(text)
 
     def resolve(self, known: MySQLType | None) -> MySQLType | None:
         """The column's type: what is known of it elsewhere, where the field may stand for that; else what it says."""
@@ -209,13 +206,8 @@ def column_type(
     numbers = ",".join(str(n) for n in (length, scale) if n is not None)
     told = ",".join(labels) if base.upper() in {"ENUM", "SET"} else numbers
     parameters = f"({told})" if told else ""
-    try:
-        return parse_type(" ".join([base + parameters, *signs]))
-    except UnknownType:
-        try:
-            return parse_type(name)  # a length that MySQL does not write, as of a text
-        except UnknownType:
-            return None
+    # Without the length, where it is one that MySQL does not write, as of a text.
+    return parsed(" ".join([base + parameters, *signs])) or parsed(name)
 
 
 @dataclass(frozen=True)

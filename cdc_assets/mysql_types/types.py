@@ -144,6 +144,14 @@ def parse_type(text: str) -> MySQLType:
     return found
 
 
+def parsed(text: str | None) -> MySQLType | None:
+    """The MySQL type of a text; None when it is none."""
+    try:
+        return parse_type(text or "")
+    except UnknownType:
+        return None
+
+
 def declared(mysql_type: MySQLType) -> MySQLType:
     """The type with the length that MySQL takes when a DDL statement gives none: `char` is `char(1)`."""
     if mysql_type.length is not None or mysql_type.base not in _DECLARED_LENGTH:

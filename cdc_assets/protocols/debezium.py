@@ -28,7 +28,7 @@ from cdc_assets.mysql_types.debezium import (
     layout,
     mysql_text,
 )
-from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
+from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
@@ -95,7 +95,7 @@ class Debezium(Protocol):
 
     def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
         """What the feeds file or the schema changes say, where the field may stand for that; else what the field says."""
-        known = _parsed(override or declared)
+        known = parsed(override or declared)
         field = _field(column, known)
         return _ANY if field.semantic == UNTOLD else field.resolve(known)
 
@@ -154,22 +154,12 @@ def _completed(described: Described, stated: str | None) -> str:
     if described.type is None:
         return described.type_name
     if stated is not None and described.type.base in {"enum", "set"} and described.type.labels is None:
-        try:
-            same = parse_type(stated).base == described.type.base
-        except UnknownType:
-            same = False
-        return stated if same else str(described.type)
+        told = parsed(stated)
+        return stated if told and told.base == described.type.base else str(described.type)
     return str(described.type)
 
 
 _PLAIN_DECIMAL = r"^-?[0-9]+[.][0-9]+\z"
-
-
-def _parsed(text: str | None) -> MySQLType | None:
-    try:
-        return parse_type(text) if text else None
-    except UnknownType:
-        return None
 
 
 def _field(column: WireColumn, known: MySQLType | None) -> Field:

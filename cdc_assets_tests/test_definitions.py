@@ -115,7 +115,7 @@ def test_history_tables_that_exist_are_assets_of_their_own_under_their_own_names
     upstream = {AssetKey(["shop", "released_changes"]), AssetKey(["shop", "table_schemas"])}
     assert all(found.get(key).parent_keys == upstream for key in tables)
     for key in tables:
-        for check in ("conservation", "history_intervals", "audit_history_intervals"):
+        for check in ("conservation", "history_intervals", "ddl_applied", "reload_required", "audit_history_intervals"):
             assert AssetCheckKey(key, check) in found.asset_check_keys
 
 

@@ -34,7 +34,7 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
-from cdc_assets.checks.history import intervals
+from cdc_assets.checks.history import ddl_applied, intervals, reload_required
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.history.verify import UNREFLECTED
@@ -46,6 +46,7 @@ from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import LakeTable
 
 _CONSERVATION, _INTERVALS = "conservation", "history_intervals"
+_DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
 
 
 def key_of(name: str, database: str, table: str) -> AssetKey:
@@ -69,6 +70,16 @@ def _check_specs(key: AssetKey) -> list[CheckSpec]:
             _INTERVALS,
             asset=key,
             description="Per key: no overlap, no gap that a delete does not explain, at most one open version.",
+        ),
+        CheckSpec(
+            _DDL_APPLIED,
+            asset=key,
+            description="What the source's DDL does to columns and open rows was done here, too; else what is left open.",
+        ),
+        CheckSpec(
+            _RELOAD,
+            asset=key,
+            description="No statement (TRUNCATE PARTITION and the like) moved rows without a row event.",
         ),
     ]
 
@@ -108,7 +119,8 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
         unselected = set(keys) - context.selected_asset_keys
 
         def told(report: TableReport, number: int, of: int) -> None:
-            for line in report.told:
+            lines = [*(f"applied {s['statement']}" for s in report.statements), *report.told]
+            for line in lines:
                 context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
             context.log.info(
                 f"history/{name} {report.database}.{report.table} ({number} of {of}): {report.changes} changes, "
@@ -175,11 +187,14 @@ def _results(
         "versions_opened": report.opened,
         "versions_closed": report.closed,
         "values_quarantined": report.quarantined,
+        "ddl_applied": rows_metadata(report.statements),
         "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
     }
     results = [
         check_result(_CONSERVATION, key, changes_reflected(report, unreflected)),
         check_result(_INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        check_result(_DDL_APPLIED, key, ddl_applied(report)),
+        check_result(_RELOAD, key, reload_required(report)),
     ]
     if in_graph:
         yield MaterializeResult(asset_key=key, data_version=data_version(table), metadata=metadata)

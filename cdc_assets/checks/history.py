@@ -1,8 +1,10 @@
-"""What a history table promises: no versions of a key overlap, or leave a gap that no delete explains."""
+"""What a history table promises: versions in order, and the source's statements carried over."""
 
+from dataclasses import asdict
 from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
+from cdc_assets.history.writer import TableReport
 
 
 def intervals(broken: list[dict[str, Any]]) -> Verdict:
@@ -13,3 +15,26 @@ def intervals(broken: list[dict[str, Any]]) -> Verdict:
         else "Versions neither overlap nor leave unexplained gaps."
     )
     return Verdict(not broken, told, broken)
+
+
+def ddl_applied(report: TableReport) -> Verdict:
+    """Whether everything was done that the statements of this run ask for."""
+    open_ones = [asdict(each) for each in report.unapplied if not each.reload]
+    count = len(report.statements)
+    told = f"{count} DDL statements were applied." if count else "There was no DDL statement."
+    if open_ones:
+        told = (
+            f"Of {count} DDL statements {len(open_ones)} could not be applied in full: see what is left open, and why."
+        )
+    return Verdict(not open_ones, told, open_ones, {"statements": report.statements} if count else {})
+
+
+def reload_required(report: TableReport) -> Verdict:
+    """Whether rows came or went that no row event tells of."""
+    told = "No statement moved rows past the changefeed."
+    if report.reload:
+        told = (
+            "Rows came or went that no row event tells of: the history is wrong from the first of these statements on. "
+            "Begin the table anew: a feed of its own that is read from its beginning, or from a snapshot of the source."
+        )
+    return Verdict(not report.reload, told, report.reload)

@@ -17,7 +17,7 @@ from cdc_assets.tables.released_changes import PartitionWatermarks, ReleaseCurso
 
 _DDL = [
     "topic", "partition", "offset", "index", "batch", "database", "table", "commit_ts", "source_ms", "ddl_type",
-    "ddl_statement", "schema_version", "table_id",
+    "ddl_statement", "schema_version", "table_id", "source",
 ]  # fmt: skip
 
 

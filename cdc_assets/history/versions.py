@@ -2,38 +2,101 @@
 
 The steps, each a frame: `timeline` (the open version of each key, and its changes), `boundaries` (where the state really
 changes), `versions` (from one boundary to the next). Before them, for tables without a key, `number_copies`.
+
+What DDL statements do to rows is given as `Effects`: rows end with a TRUNCATE, and go on through an ALTER TABLE with what
+it makes of their values.
 """
 
-from pyspark.sql import DataFrame, Window, WindowSpec
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import first_true
 from cdc_assets.tables.change_events import Op
 
 _DELETE = str(Op.DELETE)
 _INSERT = str(Op.INSERT)
+DDL = "ddl"  # the op of versions that a statement opens
 _COORDINATES = ["topic", "partition", "offset"]
 # Changes of one key in the order in which they happened; an open version of before has release 0.
-_ORDER = ["commit_ts", "release", "ordinal"]
+_ORDER = ["commit_ts", "era", "release", "ordinal"]
 
 
-def number_copies(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
+@dataclass(frozen=True)
+class Ending:
+    """A statement with which all rows end that are of its era or of one before it."""
+
+    era: int
+    reason: str
+    commit_ts: int
+
+
+def _as_it_is(row: Column, since: Column, until: Column) -> Column:  # noqa: ARG001
+    return row
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What statements do to rows; `era` is how many of them have come before a row.
+
+    Attributes:
+        last: the era of the end.
+        endings: in order.
+        compared: what a row of one era is in another, to be compared with a row of that one.
+        kept: what a version that lasts from one era to another has in the end.
+    """
+
+    last: int = 0
+    endings: tuple[Ending, ...] = ()
+    compared: Callable[[Column, Column, Column], Column] = _as_it_is
+    kept: Callable[[Column, Column, Column], Column] = _as_it_is
+
+    def life(self, era: Column) -> Column:
+        """How many endings have come before an era. INT."""
+        before = [F.when(era > ending.era, 1).otherwise(0) for ending in self.endings]
+        return reduce(lambda a, b: a + b, before, F.lit(0))
+
+    def next(self, era: Column) -> Column:
+        """The next ending of rows of an era: STRUCT<era INT, reason STRING, commit_ts BIGINT>; null: there is none."""
+        told = [
+            (
+                era <= e.era,
+                F.struct(
+                    F.lit(e.era).alias("era"),
+                    F.lit(e.reason).alias("reason"),
+                    F.lit(e.commit_ts).cast("bigint").alias("commit_ts"),
+                ),
+            )
+            for e in self.endings
+        ]
+        return first_true(*told)
+
+
+NO_EFFECTS = Effects()
+
+
+def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     """Give each change of a table without a key the copy of the row that it is about.
 
     An insert opens the copy after the last that is open; a delete closes the newest open copy; a delete of a row that has
     no open copy is left out, and so is an update to an equal row.
 
-    In: changes with key (the row itself), commit_ts, release, ordinal, op, topic, partition, offset, index; open versions
-    with key and copy. Out: the changes, with `copy` INT from 1, and `ordinal` as they follow one another.
+    In: changes with key (the row itself), era, commit_ts, release, ordinal, op, topic, partition, offset, index; open
+    versions with key, copy and era. Out: the changes, with `copy` INT from 1, and `ordinal` as they follow one another.
     """
-    held = open_versions.groupBy("key").agg(F.max("copy").alias("held"))
+    of_life = effects.life(F.col("era"))
+    held = open_versions.groupBy("key").agg(F.max("copy").alias("held"), F.max(of_life).alias("held_life"))
     # Equal rows come and go in Kafka's order.
-    by_row = Window.partitionBy("key").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
+    by_row = Window.partitionBy("key", "life").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
     opens = F.col("op").isin(_INSERT, str(Op.SNAPSHOT))
     step = F.when(F.col("op") == _DELETE, -1).when(opens, 1).otherwise(0)
-    start = F.coalesce("held", F.lit(0))
+    start = F.when(F.col("life") == F.col("held_life"), F.col("held")).otherwise(F.lit(0))
     return (
         changes.join(held, on="key", how="left")
-        .withColumn("step", step)
+        .withColumns({"step": step, "life": effects.life(F.col("era"))})
         .withColumn("sum", start + F.sum("step").over(by_row))
         # Below zero there is nothing to delete: the sum counts from its lowest point then.
         .withColumn("count", F.col("sum") - F.least(F.lit(0), F.min("sum").over(by_row)))
@@ -42,53 +105,70 @@ def number_copies(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
         .where("copy > 0")
         .withColumn("copy", F.col("copy").cast("int"))
         .withColumn("ordinal", F.row_number().over(by_row))
-        .drop("held", "step", "sum", "count", "before")
+        .drop("held", "held_life", "life", "step", "sum", "count", "before")
     )
 
 
-def timeline(changes: DataFrame, open_versions: DataFrame) -> DataFrame:
+def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | None = None) -> DataFrame:
     """The changes of each key after its open version.
 
-    In: changes with key, copy (0 in tables with a key), commit_ts, release, ordinal, op, row STRUCT, topic, partition,
-    offset; open versions with key, copy, commit_ts (their from), op, row, topic, partition, offset, and `rest` STRUCT: what
-    they have beside `row`.
-    Out: key, copy, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: an open
-    version.
+    In: changes with key, copy (0 in tables with a key), era INT, commit_ts, release, ordinal, op, row STRUCT, topic,
+    partition, offset; open versions with key, copy, era, commit_ts (their from), op, row, topic, partition, offset, and
+    `rest` STRUCT: what they have beside `row`; rows that came from another table, as changes.
+    Out: key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: an
+    open version.
     """
     columns = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
     standing = open_versions.withColumns(
         {"release": F.lit(0).cast("bigint"), "ordinal": F.lit(0), "standing": F.lit(True)}
     )
-    new = changes.select(*columns, F.lit(False).alias("standing"))
-    return new.unionByName(standing.select(*columns, "standing", "rest"), allowMissingColumns=True)
+    line = changes.select(*columns, F.lit(False).alias("standing"))
+    if arrived is not None:
+        line = line.unionByName(arrived.select(*columns, F.lit(False).alias("standing")))
+    return line.unionByName(standing.select(*columns, "standing", "rest"), allowMissingColumns=True)
 
 
-def boundaries(line: DataFrame) -> DataFrame:
+def boundaries(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     """Leave out what changes nothing: updates to an equal row, deletes of what is not there. In and out: `timeline`.
 
     An insert where there is a row is an update: Open Protocol may not tell the two apart, and sources repeat themselves.
     """
-    by_key = _chain()
+    by_key, era = _chain(), F.col("era")
     exists = F.col("standing") | (F.col("op") != _DELETE)
-    before = F.lag(F.struct(exists.alias("exists"), "row")).over(by_key)
+    before = F.lag(F.struct(exists.alias("exists"), "row", "era")).over(by_key)
+    line, before = line.withColumn("before", before), F.col("before")
     existed = F.coalesce(before["exists"], F.lit(False))
-    same = existed & before["row"].eqNullSafe(F.col("row"))
-    changes = F.when(F.col("standing"), F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)
+    if effects.endings:
+        existed &= effects.life(before["era"]) == effects.life(era)
+    same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
+    opens = F.col("standing") | (F.col("op") == DDL)
+    changes = F.when(opens, F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)
     op = F.when(existed & (F.col("op") == _INSERT), str(Op.UPDATE)).otherwise(F.col("op"))
-    return line.withColumns({"changes": changes, "op": op}).where("changes").drop("changes")
+    return line.where(changes).withColumn("op", op).drop("before")
 
 
-def versions(bounds: DataFrame) -> DataFrame:
-    """Each boundary that is not a deletion lasts until the next one of its key.
+def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
+    """Each boundary that is not a deletion lasts until the next one of its key, or until a statement ends it.
 
     In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open); open versions of before
     that stay open are among them.
     """
-    by_key = _chain()
-    closed_by = F.when(F.lead("op").over(by_key) == _DELETE, _DELETE).otherwise(F.lit("update"))
-    to_ts = F.lead("commit_ts").over(by_key)
-    lasting = bounds.withColumn("to_ts", to_ts).withColumn("closed_by", F.when(to_ts.isNotNull(), closed_by))
-    return lasting.where(F.col("standing") | (F.col("op") != _DELETE))
+    by_key, era = _chain(), F.col("era")
+    following = F.lead(F.struct("op", "commit_ts", "era")).over(by_key)
+    if effects.endings:
+        following = F.when(effects.life(following["era"]) == effects.life(era), following)
+    lasting = bounds.withColumn("following", following)
+    following = F.col("following")
+    closed_by = F.when(following.isNotNull(), F.when(following["op"] == _DELETE, _DELETE).otherwise(F.lit("update")))
+    to_ts, until = following["commit_ts"], following["era"]
+    if effects.endings:
+        ending = F.when(following.isNull(), effects.next(era))
+        to_ts, until = F.coalesce(to_ts, ending["commit_ts"]), F.coalesce(until, ending["era"])
+        closed_by = F.coalesce(closed_by, ending["reason"])
+    lasting = lasting.withColumns({"to_ts": to_ts, "closed_by": closed_by})
+    if effects.kept is not _as_it_is:
+        lasting = lasting.withColumn("row", effects.kept(F.col("row"), era, F.coalesce(until, F.lit(effects.last))))
+    return lasting.where(F.col("standing") | (F.col("op") != _DELETE)).drop("following")
 
 
 def _chain() -> WindowSpec:

@@ -1,7 +1,9 @@
 """One table's part of a run: its changes typed, chained into versions, and written in one commit."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -9,9 +11,13 @@ from pyspark.sql.types import StructType
 
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen, spellings
-from cdc_assets.history.plan import Shape, Work, columns_of, readable, shape_of
-from cdc_assets.history.versions import boundaries, number_copies, timeline, versions
+from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
+from cdc_assets.history.effects import Unapplied, effects_of, unapplied
+from cdc_assets.history.evolution import Arrive, Recover, Rekey
+from cdc_assets.history.plan import Work, columns_of, readable
+from cdc_assets.history.shape import Shape, shape_of
+from cdc_assets.history.statements import Spot
+from cdc_assets.history.versions import DDL, Effects, boundaries, number_copies, timeline, versions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.history import COPY, HistoryCursor
@@ -46,6 +52,28 @@ class TableReport:
     files: list[DataFile] = field(default_factory=list)  # that it wrote
     columns: StructType = field(default_factory=StructType)
     told: list[str] = field(default_factory=list)  # for the log
+    statements: list[dict[str, Any]] = field(default_factory=list)  # of DDL that were applied: commit_ts, statement
+    unapplied: list[Unapplied] = field(default_factory=list)  # of these those of which not everything could be done
+    reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
+
+
+def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
+    """What the parts of one table's run did, one after the other."""
+    *_, last = parts
+    if len(parts) == 1:
+        return last
+    written = {f.path for part in parts for f in part.files}
+    return replace(
+        last,
+        created=any(part.created for part in parts),
+        opened=sum(part.opened for part in parts),
+        closed=sum(part.closed for part in parts),
+        quarantined=max(part.quarantined for part in parts),
+        files=[f for f in lake.history(last.database, last.table).files() if f.path in written],
+        told=[line for part in parts for line in part.told],
+        statements=[each for part in parts for each in part.statements],
+        unapplied=[each for part in parts for each in part.unapplied],
+    )
 
 
 @dataclass(frozen=True)
@@ -73,15 +101,19 @@ def apply(
     """
     few = work.changes <= SMALL
     changes = _changes(lake, session, work, few=few)
+    work = _as_sent(work, changes)
     read = readable(feed, work)
     scales = {}
     if read.unknown_scale:
-        scales = scales_seen(parse_images(changes, read.unknown_scale, spellings(read.readings)), read.unknown_scale)
+        names = {slot.id: read.names[slot] for slot in read.unknown_scale}
+        scales = scales_seen(parse_images(changes, {n: n for n in names.values()}), names)
     columns = columns_of(work, read, scales)
     shape = shape_of(work, columns)
-    for statement in shape.statements:
-        work.table.alter(session, work.cursor, lambda _, s=statement: session.sql(s))  # type: ignore[misc]
+    for each in shape.alterations:
+        now = replace(work.cursor, naming=dict(each.naming))
+        work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
     typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
+    effects = effects_of(work, columns, feed.time_zone)
 
     typed, watch = typing.typed(changes, few=few), Observation()
     if few:
@@ -90,23 +122,79 @@ def apply(
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
     standing = _open_versions(session, work, shape, typing.schema, changes, few=few)
-    numbered = number_copies(watched, standing.rows) if work.keyless else watched.withColumn("copy", F.lit(0))
-    line = timeline(numbered, standing.rows)
-    chained = versions(boundaries(gathered(line) if few else line))
+    arrived = _arrived(lake, session, feed, work, columns)
+    line = timeline(_numbered(work, watched, standing.rows, arrived, effects), standing.rows, arrived)
+    chained = versions(boundaries(gathered(line) if few else line, effects), effects)
     table = work.table.of_shape(shape.columns, shape.properties)
     staged = table.stage(_rows(chained, shape, columns, all_open=standing.all), by=[_PART])
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
-    report = _counted(work, staged, lost)
-    return replace(_committed(session, work, shape, standing, staged, report), columns=shape.columns, told=shape.told)
+    report = _counted(session, work, staged, lost)
+    done = [{"commit_ts": step.spot.commit_ts, "statement": step.ddl.text} for step in work.steps]
+    open_ones = unapplied(work, feed.time_zone) if report.versions else []
+    report = replace(
+        report,
+        columns=shape.columns,
+        told=shape.told,
+        statements=[each for n, each in enumerate(done) if each not in done[:n]],
+        unapplied=open_ones,
+        reload=[*work.cursor.reload, *(asdict(each) for each in open_ones if each.reload)],
+    )
+    return _committed(session, work, shape, standing, staged, report)
+
+
+def _as_sent(work: Work, changes: DataFrame) -> Work:
+    """The work with those layouts alone that its rows have: one that comes back after a statement has had none between."""
+    if len({layout.era for layout in work.layouts}) <= 1:
+        return work
+    found = {(r["layout_id"], r["era"]) for r in changes.select("layout_id", "era").distinct().collect()}
+    return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
+
+
+def _numbered(
+    work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, effects: Effects
+) -> DataFrame:
+    """The changes with the `copy` of the row that each is about."""
+    if not work.keyless:
+        return changes.withColumn("copy", F.lit(0))
+    there = standing if arrived is None else standing.unionByName(arrived, allowMissingColumns=True)
+    return number_copies(changes, there, effects)
 
 
 def _changes(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
     """The table's changes in the releases to apply."""
     (database, table), column = work.name, F.col
     mine = (column("database") == database) & (column("table") == table)
-    within = (column("release") > work.after) & (column("release") <= work.through)
-    found = lake.released_changes.scan(session, work.files).where(within & mine)
+    within = column("release") <= work.through
+    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
+    found = lake.released_changes.scan(session, work.files).where(within & mine).withColumn("era", _era(work))
+    first, last = work.eras
+    if first or last < len(work.evolution.steps):
+        of_part = column("era").between(first, last)
+        if work.cursor.partly is not None and work.cursor.partly[0] < work.through:
+            of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
+        found = found.where(of_part)
     return gathered(found) if few else found
+
+
+def _era(work: Work) -> Column:
+    """How many statements have come before a change. INT."""
+    if work.first is None or work.last is None:
+        return F.lit(work.base)
+    low, high = work.evolution.between(work.first, work.last)
+    spots = [step.spot for step in work.evolution.steps[low:high]]
+    return reduce(lambda era, spot: era + F.when(_after(spot), 1).otherwise(0), spots, F.lit(low))
+
+
+def _after(spot: Spot) -> Column:
+    """Whether a change came after a statement: of one time, by the binlog, or by Kafka where both are in one partition."""
+    same = F.col("commit_ts") == spot.commit_ts
+    in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
+    behind = in_partition & (F.col("offset") > spot.offset)
+    if spot.place is not None:
+        file, position = spot.place
+        there = (F.col("source.file") > file) | ((F.col("source.file") == file) & (F.col("source.position") > position))
+        behind = F.coalesce(there, behind)
+    return (F.col("commit_ts") > spot.commit_ts) | (same & behind)
 
 
 def _open_versions(
@@ -123,6 +211,7 @@ def _open_versions(
             "_cdc_key AS key",
             f"{COPY.name if work.keyless else 0} AS copy",
             "_cdc_from_ts AS commit_ts",
+            f"{work.base} AS era",
             "_cdc_op AS op",
             "_cdc_topic AS topic",
             "_cdc_partition AS partition",
@@ -134,6 +223,11 @@ def _open_versions(
     if work.present is None:
         return _Open(shaped(frame_of(session, [], shape.columns)), all=False)
     log = work.table.log()
+    if work.rewinds:
+        return _Open(shaped(work.table.read(session).where(_of_before(work))), all=True)
+    if work.changes_open:
+        # Statements end them, or give them other values: all of them.
+        return _Open(shaped(work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))), all=True)
     if few and log and log.plain and work.cursor.current <= REWRITTEN:
         found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
         return _Open(gathered(shaped(found)), all=True)
@@ -145,6 +239,84 @@ def _open_versions(
         current = current.where(F.col("_cdc_key").between(bounds[0], bounds[1]))
         keys = F.broadcast(keys)
     return _Open(shaped(current).join(keys, on="key", how="left_semi"), all=False)
+
+
+def _of_before(work: Work) -> Column:
+    """The versions that were open at the commit_ts to which the table goes back."""
+    begin = F.lit(work.replay)
+    return (F.col("_cdc_from_ts") < begin) & ~F.coalesce(F.col("_cdc_to_ts") < begin, F.lit(False))
+
+
+def _gone(work: Work) -> str:
+    """Which versions are written anew."""
+    if not work.rewinds:
+        return "_cdc_is_current = true"
+    return f"_cdc_from_ts >= {work.replay} OR _cdc_to_ts >= {work.replay} OR _cdc_is_current = true"
+
+
+def _arrived(
+    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, columns: list[SourceColumn]
+) -> DataFrame | None:
+    """Rows that statements bring into the table. Out: as changes, in `timeline`; None: there are none."""
+    frames = []
+    for era, step in enumerate(work.steps, start=work.base):
+        for op in step.ops:
+            if isinstance(op, Recover):
+                frames.append(_came(work, step.spot, era, work.table.read(session), op.dropped, "drop", None, columns))
+            elif isinstance(op, Rekey):
+                at, key = step.spot.commit_ts, ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
+                ended = work.table.read(session)
+                again = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
+                frames.append(_came(work, step.spot, era, again, at, "ddl", None, columns))
+            elif isinstance(op, Arrive) and feed.takes(*op.origin):
+                origin = lake.history(*op.origin)
+                if origin.exists():
+                    named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
+                    at = step.spot.commit_ts
+                    frames.append(_came(work, step.spot, era, origin.read(session), at, "rename", named, columns))
+    return reduce(DataFrame.unionByName, frames) if frames else None
+
+
+def _came(
+    work: Work,
+    spot: Spot,
+    era: int,
+    rows: DataFrame,
+    ended: int,
+    reason: str,
+    named: Mapping[str, str] | None,
+    columns: list[SourceColumn],
+) -> DataFrame:
+    """Versions that ended at a commit_ts for a reason, as rows that begin with a statement.
+
+    `named`: ids of columns -> their names in `rows`; None: as in the table itself.
+    """
+    there = {name.lower() for name in rows.columns}
+
+    def value(c: SourceColumn) -> str:
+        own = c.column if named is None else named.get(c.id, "")
+        held = quoted(own) if own.lower() in there else "NULL"
+        return f"CAST({held} AS {c.target.simpleString()}) AS {quoted(c.column)}"
+
+    ours = rows.where((F.col("_cdc_to_ts") == ended) & (F.col("_cdc_closed_by") == reason))
+    return ours.selectExpr(
+        "_cdc_key AS key",
+        f"{COPY.name if work.keyless and COPY.name.lower() in there else 0} AS copy",
+        f"{era} AS era",
+        f"CAST({spot.commit_ts} AS BIGINT) AS commit_ts",
+        "CAST(0 AS BIGINT) AS release",
+        "0 AS ordinal",
+        f"'{DDL}' AS op",
+        f"struct({', '.join(value(c) for c in columns)}) AS row",
+        f"{_literal(spot.topic)} AS topic",
+        f"{spot.partition} AS partition",
+        f"CAST({spot.offset} AS BIGINT) AS offset",
+    )
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_open: bool) -> DataFrame:
@@ -177,10 +349,14 @@ def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_
     return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape.columns], part)
 
 
-def _counted(work: Work, staged: Staged, lost: int) -> TableReport:
+def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> TableReport:
     """What the files say of the run."""
     opened, closed = staged.only(**{_PART: _OPENED}), staged.only(**{_PART: _CLOSED})
     still_open = opened.only(_cdc_is_current=True)
+    versions, current = work.cursor.versions + opened.rows, work.cursor.current + still_open.rows - closed.rows
+    if work.rewinds:
+        versions = work.cursor.versions - work.table.read(session).where(_gone(work)).count() + staged.rows
+        current = staged.only(_cdc_is_current=True).rows
     database, name = work.name
     return TableReport(
         database=database,
@@ -192,8 +368,8 @@ def _counted(work: Work, staged: Staged, lost: int) -> TableReport:
         opened=opened.rows,
         closed=closed.rows,
         quarantined=lost,
-        versions=work.cursor.versions + opened.rows,
-        current=work.cursor.current + still_open.rows - closed.rows,
+        versions=versions,
+        current=current,
     )
 
 
@@ -204,28 +380,44 @@ def _committed(
     table = work.table.of_shape(shape.columns, shape.properties)
     cursor = HistoryCursor(
         sequence=work.cursor.sequence + 1,
-        release=work.through,
+        release=work.through if work.whole else work.after,
         versions=report.versions,
         current=report.current,
+        statements=list(dict.fromkeys(work.statements)),
+        newest=max([work.cursor.newest, work.last or -1, *(step.spot.commit_ts for step in work.steps)]),
+        partly=None if work.whole else (work.through, work.eras[1], -1 if work.replay is None else work.replay),
+        naming=None if work.whole else dict(shape.naming),
+        reload=report.reload,
     )
     if shape.properties:
         table.create_by_spark(session)
     else:
         table.create()
     log, opened = table.log(), staged.only(**{_PART: _OPENED})
-    if log and log.open and not report.closed:
+    if log and log.open and not report.closed and not work.changes_open and not work.rewinds:
         table.commit(opened, cursor)
         return replace(report, files=opened.files)
-    if log and log.open and standing.all:
+    if log and log.open and standing.all and not work.rewinds:
         table.commit(staged, cursor, over={"_cdc_is_current": True})
         return replace(report, files=staged.files)
     before = {f.path for f in table.files()}
-    if report.closed:
+    if standing.all:
+        _replace(session, work, shape, staged, cursor)
+    elif report.closed:
         _merge(session, work, shape, staged, cursor)
     else:
         rows = work.table.scan(session, opened.files, shape.columns)
         work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
     return replace(report, files=[f for f in table.files() if f.path not in before])
+
+
+def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
+    """Write all open versions anew, those that close now among them."""
+    rows = work.table.scan(session, staged.files, shape.columns)
+    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", _gone(work))
+    # Versions that close are no longer where they were.
+    session.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
+    work.table.transact(session, cursor, lambda _: writer.save(work.table.path))
 
 
 def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from cdc_assets.mysql_types.ddl_statements import (
     DropColumn,
     DropKey,
     ModifyColumn,
+    MoveRows,
     RenameColumn,
     RenameKey,
     RenameTable,
@@ -25,7 +27,16 @@ from cdc_assets.mysql_types.ddl_statements import (
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
 from cdc_assets.mysql_types.types import parse_type
 
-__all__ = ["Column", "DdlEffect", "DdlKind", "TableName", "TableSchema", "apply_ddl"]
+__all__ = [
+    "Column",
+    "DdlEffect",
+    "DdlKind",
+    "TableName",
+    "TableSchema",
+    "apply_ddl",
+    "named_tables",
+    "read_or_none",
+]
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,33 @@ def apply_ddl(
     return replace(effect, tables=MappingProxyType(after))
 
 
+@lru_cache(maxsize=4096)
+def read_or_none(statement: str, default_database: str) -> Statement | None:
+    """What a statement does, apart from any tables; None when it cannot be read."""
+    try:
+        return read_statement(statement, default_database)
+    except SqlSyntaxError:
+        return None
+
+
+def named_tables(statement: str, default_database: str, told: str | None) -> tuple[set[tuple[str, str]], str | None]:
+    """The tables that a statement names, and the database that it drops.
+
+    Args:
+        statement: its SQL.
+        default_database: of names without one.
+        told: the table that its message names, for a statement that cannot be read.
+    """
+    read = read_or_none(statement, default_database)
+    if read is None:
+        return ({(default_database, told)} if told else set()), None
+    names = {(name.database, name.table) for name, _ in read.changes}
+    new = {action.new_name for _, actions in read.changes for action in actions if isinstance(action, RenameTable)}
+    return names | {
+        (name.database, name.table) for name in new
+    }, read.database if read.kind == "drop_database" else None
+
+
 class _NotApplicable(Exception):  # noqa: N818 -- becomes DdlEffect.error
     """The statement does not fit what is known of the table."""
 
@@ -194,6 +232,7 @@ _CHANGES: Mapping[DdlKind, Callable[[Mapping[tuple[str, str], TableSchema], Stat
 
 
 def _changed(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
+    table, actions = _set_free(table, actions)
     for action in actions:
         table = _APPLIERS[type(action)](table, action)
     required = {name.lower() for name in table.primary_key}
@@ -204,6 +243,20 @@ def _changed(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
             for column in table.columns
         ),
     )
+
+
+def _set_free(table: TableSchema, actions: tuple[Action, ...]) -> tuple[TableSchema, tuple[Action, ...]]:
+    """Columns that a statement renames, under names that no other has meanwhile: they may swap theirs."""
+    freed: list[Action] = []
+    for number, action in enumerate(actions):
+        if isinstance(action, RenameColumn | ModifyColumn):
+            new = action.new_name if isinstance(action, RenameColumn) else action.column.name
+            if new.lower() != action.old_name.lower() and _place(table, action.old_name) is not None:
+                table = _rename_column(table, RenameColumn(action.old_name, f"\0{number}"))
+                freed.append(replace(action, old_name=f"\0{number}"))
+                continue
+        freed.append(action)
+    return table, tuple(freed)
 
 
 def _place(table: TableSchema, name: str) -> int | None:
@@ -373,5 +426,6 @@ _APPLIERS: Mapping[type[Action], Callable[[TableSchema, Any], TableSchema]] = Ma
         DropKey: _drop_key,
         RenameKey: _rename_key,
         RenameTable: _rename_table,
+        MoveRows: lambda table, _: table,
     }
 )

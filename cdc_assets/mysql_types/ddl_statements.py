@@ -23,6 +23,7 @@ DdlKind = Literal[
     "drop_database",
     "create_index",
     "drop_index",
+    "recover_table",
     "other",
 ]
 
@@ -142,7 +143,15 @@ class RenameTable:
     new_name: TableName
 
 
-Action = AddColumn | ModifyColumn | DropColumn | RenameColumn | SetDefault | AddKey | DropKey | RenameKey | RenameTable
+@dataclass(frozen=True)
+class MoveRows:
+    """Rows come or go, and no row event says so: TRUNCATE PARTITION, DROP PARTITION, EXCHANGE PARTITION."""
+
+    how: str
+
+
+_OfColumn = AddColumn | ModifyColumn | DropColumn | RenameColumn | SetDefault
+Action = _OfColumn | AddKey | DropKey | RenameKey | RenameTable | MoveRows
 
 
 Changes = tuple[tuple[TableName, tuple[Action, ...]], ...]
@@ -300,8 +309,25 @@ def _truncate(cursor: Cursor, database: str) -> Statement:
     return Statement("truncate_table", ((_table_name(cursor, database), ()),))
 
 
+def _recover(cursor: Cursor, database: str) -> Statement:
+    """TiDB's RECOVER TABLE t and FLASHBACK TABLE t; what names a job, a time or another name cannot be followed."""
+    if cursor.take("TABLE") and not cursor.sees("BY"):
+        name = _table_name(cursor, database)
+        if cursor.done:
+            return Statement("recover_table", ((name, ()),))
+    raise SqlSyntaxError("which rows come back is not told")
+
+
 _READERS: Mapping[str, Callable[[Cursor, str], Statement]] = MappingProxyType(
-    {"CREATE": _create, "ALTER": _alter, "DROP": _drop, "RENAME": _rename, "TRUNCATE": _truncate}
+    {
+        "CREATE": _create,
+        "ALTER": _alter,
+        "DROP": _drop,
+        "RENAME": _rename,
+        "TRUNCATE": _truncate,
+        "RECOVER": _recover,
+        "FLASHBACK": _recover,
+    }
 )
 
 
@@ -331,11 +357,21 @@ def _drop_part(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -
     if cursor.take_any("INDEX", "KEY", "CONSTRAINT"):
         cursor.take("IF", "EXISTS")
         return [DropKey(cursor.name())]
-    if cursor.take_any("FOREIGN", "CHECK", "PARTITION"):
+    if cursor.take_any("FOREIGN", "CHECK"):
         return []
+    if cursor.take("PARTITION"):
+        return [MoveRows("DROP PARTITION")]
     cursor.take("COLUMN")
     cursor.take("IF", "EXISTS")
     return [DropColumn(cursor.name())]
+
+
+def _truncate_part(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
+    return [MoveRows("TRUNCATE PARTITION")] if cursor.take("PARTITION") else []
+
+
+def _exchange(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
+    return [MoveRows("EXCHANGE PARTITION")]
 
 
 def _modify(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
@@ -390,6 +426,8 @@ _ALTERATIONS: Mapping[str, Callable[[Cursor, str], list[Action]]] = MappingProxy
         "CHANGE": _change,
         "RENAME": _rename_part,
         "ALTER": _alter_part,
+        "TRUNCATE": _truncate_part,
+        "EXCHANGE": _exchange,
     }
 )
 

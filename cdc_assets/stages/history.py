@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -11,11 +12,10 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.plan import Work, works
 from cdc_assets.history.progress import Name, Progress, read_progress, write_progress
 from cdc_assets.history.verify import Broken, broken_by_table
-from cdc_assets.history.writer import TableReport, apply
+from cdc_assets.history.writer import TableReport, apply, together
 from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import ReleasedKind
 
 STAGE = "history"
 
@@ -57,13 +57,13 @@ class History:
             return set()
         progress = read_progress(lake)
         if progress is None or progress.release > released.sequence:
-            return _every_table(lake)
+            return lake.released_tables()
         due, last = set(progress.behind), progress.release
         for cursor in releases.cursors():
             if cursor.sequence <= last:
                 return due
             due |= {(database, table) for database, table, _ in cursor.tables}
-        return _every_table(lake) if last else due
+        return lake.released_tables() if last else due
 
     def run(
         self,
@@ -92,12 +92,15 @@ class History:
             report.failures.append(Failure(*name, error))
 
         todo = works(lake, feed, chosen, released.sequence, failed)
-        for done, outcome in enumerate(_outcomes(lake, feed, todo), start=1):
-            if isinstance(outcome, TableReport):
-                report.tables.append(outcome)
-                told(outcome, done, len(todo))
-            else:
-                report.failures.append(outcome)
+        total, done = len({part.name for unit in todo for part in unit}), 0
+        for outcomes in _outcomes(lake, feed, todo):
+            for outcome in outcomes:
+                done += 1
+                if isinstance(outcome, TableReport):
+                    report.tables.append(outcome)
+                    told(outcome, done, total)
+                else:
+                    report.failures.append(outcome)
         behind = (due - chosen) | {(f.database, f.table) for f in report.failures}
         write_progress(lake, Progress(released.sequence, frozenset(behind)))
         report.tables.sort(key=lambda t: (t.database, t.table))
@@ -105,27 +108,40 @@ class History:
         return report
 
 
-def _every_table(lake: Lakehouse) -> set[Name]:
-    """Every table of which anything was released, out of the rows themselves."""
-    files = lake.released_changes.files(kind=str(ReleasedKind.LAYOUT))
-    found = lake.released_changes.fetch(files, "database", "table").to_pylist()
-    return {(r["database"], r["table"]) for r in found}
-
-
-def _outcomes(lake: Lakehouse, feed: Feed, todo: list[Work]) -> Iterator[TableReport | Failure]:
+def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[list[TableReport | Failure]]:
+    """What came of each unit of tables, one entry a table."""
     if not todo:
         return  # nor is there anything to start Spark for
     spark = lake.spark
 
-    def one(work: Work) -> TableReport | Failure:
-        def lost(rows: DataFrame) -> int:
-            return quarantine(lake, rows, STAGE, work.after, work.through)
-
-        try:
-            return apply(lake, session_for(spark, work.changes), feed, work, lost)
-        except Exception as error:  # noqa: BLE001 -- it is told with the table, and fails the run when all others are done
-            return Failure(*work.name, error)
+    def unit(parts: list[Work]) -> list[TableReport | Failure]:
+        done: dict[Name, list[TableReport]] = {}
+        failures: dict[Name, Failure] = {}
+        for work in parts:
+            if failures:
+                linked = LinkedTableError(next(iter(failures)))
+                failures.setdefault(work.name, Failure(*work.name, linked))
+                continue
+            try:
+                made = apply(lake, session_for(spark, work.changes), feed, work, partial(_lost, lake, work))
+                done.setdefault(work.name, []).append(made)
+            except Exception as error:  # noqa: BLE001 -- it is told with the table, and fails the run when all others are done
+                failures.setdefault(work.name, Failure(*work.name, error))
+        return [*(together(lake, made) for made in done.values()), *failures.values()]
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        for done in as_completed([pool.submit(one, work) for work in todo]):
+        for done in as_completed([pool.submit(unit, parts) for parts in todo]):
             yield done.result()
+
+
+def _lost(lake: Lakehouse, work: Work, rows: DataFrame) -> int:
+    return quarantine(lake, rows, STAGE, work.after, work.through)
+
+
+class LinkedTableError(Exception):
+    """A table's rows come from another, or go to it, and that one failed."""
+
+    def __init__(self, other: Name) -> None:
+        super().__init__(
+            f"A RENAME links it to {'.'.join(other)}, which failed: it goes on with the run that mends that."
+        )

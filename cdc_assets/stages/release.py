@@ -1,5 +1,6 @@
 """The stage released_changes: the gate. Events below the watermark, each change once, in one commit with the watermark."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.news import News, news_of
 from cdc_assets.gate.tables import taken_tables
+from cdc_assets.mysql_types.ddl import named_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -207,12 +209,7 @@ class _Run:
         self, groups: list[Group], window: list[Group], known: Known, holds: list[Hold], facts: Facts, after: Held
     ) -> ReleaseReport:
         number = self.cursor.sequence + 1
-        statements = [
-            s
-            for s in self.news.ddl
-            if self.gate.releases(s, self.before, after)
-            and (s["table"] is None or self.feed.takes(s["database"], s["table"]))
-        ]
+        statements = [s for s in self.news.ddl if self.gate.releases(s, self.before, after) and self._takes(s)]
         out, late = self._changes(window, facts, known, after)
         too_late = [g for g in groups if g.part == Part.LATE]
         if too_late:
@@ -229,7 +226,7 @@ class _Run:
         advanced = ReleaseCursor(
             sequence=number,
             batch=self.news.through,
-            tables=[(database, table, count) for (database, table), count in sorted(_by_table(window).items())],
+            tables=self._tables(window, statements),
             pending=pending,
             oldest_pending=self._oldest_pending(groups, pending),
             holds=holds,
@@ -271,6 +268,22 @@ class _Run:
             newest=advanced.newest,
             total=advanced.totals,
         )
+
+    def _takes(self, statement: Mapping[str, Any]) -> bool:
+        """Whether the feed has a table that a statement names."""
+        names, _ = named_tables(statement["ddl_statement"], statement["database"] or "", statement["table"])
+        names = names or {(statement["database"], statement["table"])}
+        return any(table is None or self.feed.takes(database, table) for database, table in names)
+
+    def _tables(self, window: list[Group], statements: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+        """The tables of the release, with how many row events each has: none where only statements name it."""
+        counts = _by_table(window)
+        for s in statements:
+            names, dropped = named_tables(s["ddl_statement"], s["database"] or "", s["table"])
+            if dropped is not None:
+                names |= {name for name in self.lake.released_tables() if name[0] == dropped}
+            counts |= {name: counts.get(name, 0) for name in names if self.feed.takes(*name)}
+        return [(database, table, count) for (database, table), count in sorted(counts.items())]
 
     def _exact(self) -> bool:
         """Whether the new files hold new events only: maintenance may have put them together with others."""

@@ -1,6 +1,6 @@
 """history: the SCD type 2 table of one source table, one row a version."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -21,11 +21,22 @@ class HistoryCursor(Cursor):
         release: the newest release that is applied.
         versions: rows of the table, after this commit.
         current: of these the open ones.
+        statements: ids of the DDL statements that are applied, in order; None: not noted by the version that wrote it.
+        newest: the highest commit_ts of what is applied.
+        partly: while only a part of the next releases is applied: up to which release, up to which era, and from which
+            commit_ts on everything is applied anew (-1: it is not).
+        naming: while columns are being renamed: ids of columns -> their names now.
+        reload: statements after which rows are wrong until the table is loaded anew: commit_ts, statement, why.
     """
 
     release: int = 0
     versions: int = 0
     current: int = 0
+    statements: list[str] | None = None
+    newest: int = -1
+    partly: tuple[int, int, int] | None = None
+    naming: dict[str, str] | None = None
+    reload: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.history import HISTORY, HistoryCursor
 from cdc_assets.tables.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
-from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor
+from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
 from cdc_assets.tables.table import LakeTable
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
 from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, TypesCursor
@@ -112,6 +112,12 @@ class Lakehouse:
     def released_changes(self) -> LakeTable[ReleaseCursor]:
         """The changes below the watermark, each once."""
         return LakeTable(self.place("released_changes", self.feed), f"released_changes/{self.feed}", RELEASED_CHANGES)
+
+    def released_tables(self) -> set[tuple[str, str]]:
+        """Every source table of which a row was released, out of the rows themselves."""
+        files = self.released_changes.files(kind=str(ReleasedKind.LAYOUT))
+        found = self.released_changes.fetch(files, "database", "table").to_pylist()
+        return {(r["database"], r["table"]) for r in found}
 
     @cached_property
     def quarantine(self) -> LakeTable[QuarantineCursor]:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.history.columns import Layout, readings_of
+from cdc_assets.history.evolution import Slot
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.canal_json import CanalJson
@@ -129,8 +130,9 @@ def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
             ({"b": "bigint", "a": "int", "c": "date"}, {"a": 4, "b": -5, "c": 91}),
         ]
     )
-    layouts = [Layout(n, 0, tuple(canal.columns(text)), {}) for n, text in enumerate((older, newer))]
-    found = readings_of(canal, layouts, {})
+    slots = {name: Slot(name, name, None) for name in ("a", "b", "c", "gone")}
+    layouts = [Layout(n, 0, tuple(canal.columns(text)), {}, slots=slots) for n, text in enumerate((older, newer))]
+    found = {slot.name: each for slot, each in readings_of(canal, layouts, {}).items()}
     newest = {name: str(each[-1].type) for name, each in found.items()}
     assert newest == {"a": "int", "gone": "int", "b": "bigint", "c": "date"}
     assert list(newest) == ["a", "b", "c", "gone"]

@@ -42,6 +42,7 @@ GOOD: dict[str, list[Version]] = {
     "superseded within one commit_ts": [(10, 10, "update"), (10, None, None)],
     "superseded twice within one commit_ts": [(10, 10, "update"), (10, 10, "update"), (10, 20, "delete")],
     "closed by a change of the table": [(10, 20, "ddl"), (20, None, None)],
+    "gone to another key with a statement, and come back": [(10, 20, "ddl"), (25, None, None)],
 }
 # The rule that is broken, and the `from` of the versions it is shown at.
 BAD: dict[str, tuple[list[Version], str, list[int]]] = {
@@ -51,7 +52,6 @@ BAD: dict[str, tuple[list[Version], str, list[int]]] = {
     "the same version twice": ([(10, 20, "update"), (10, 20, "update"), (20, None, None)], "overlaps the next", [10]),
     "gap after an update": ([(10, 20, "update"), (25, None, None)], "a gap that no delete explains", [10]),
     "gap after nobody knows what": ([(10, 20, None), (25, None, None)], "a gap that no delete explains", [10]),
-    "gap after ddl": ([(10, 20, "ddl"), (25, None, None)], "a gap that no delete explains", [10]),
     "two open": ([(10, None, None), (20, None, None)], "more than one open version", [10, 20]),
     "open, not the last": ([(10, None, None), (20, 30, "delete")], "open, but not the last", [10]),
     "backwards": ([(30, 20, "delete")], "ends before it begins", [30]),

@@ -15,6 +15,7 @@ ROW: DataType = struct(id=BIGINT, v=STRING)
 CHANGES = struct(
     key=STRING,
     copy=INT,
+    era=INT,
     commit_ts=BIGINT,
     release=BIGINT,
     ordinal=INT,
@@ -27,6 +28,7 @@ CHANGES = struct(
 OPEN = struct(
     key=STRING,
     copy=INT,
+    era=INT,
     commit_ts=BIGINT,
     op=STRING,
     row=ROW,
@@ -42,11 +44,11 @@ Version = tuple[int, str | None, str | None, int | None, str | None]  # from, op
 
 def chain(spark: SparkSession, changes: dict[str, list[Change]], held: dict[str, tuple[int, str | None]]) -> DataFrame:
     rows = [
-        (key, 0, at, 1, 0, op, None if op == "delete" else Row(id=1, v=v), "t", 0, at)
+        (key, 0, 0, at, 1, 0, op, None if op == "delete" else Row(id=1, v=v), "t", 0, at)
         for key, line in changes.items()
         for at, op, v in line
     ]
-    present = [(key, 0, at, "insert", Row(id=1, v=v), "old", 1, at, Row(more=key)) for key, (at, v) in held.items()]
+    present = [(key, 0, 0, at, "insert", Row(id=1, v=v), "old", 1, at, Row(more=key)) for key, (at, v) in held.items()]
     return versions(boundaries(timeline(spark.createDataFrame(rows, CHANGES), spark.createDataFrame(present, OPEN))))
 
 

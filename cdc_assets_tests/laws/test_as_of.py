@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from cdc_assets_tests.laws.test_dialects import with_defaults
 from cdc_assets_tests.support import RECORDED, Chain, bytes_of, read_lines, rows_in
 
 SCENARIOS = ["orders", "tz", "nopk"]
@@ -93,8 +94,9 @@ def expected_versions(scenario: str) -> dict[str, dict[tuple[Any, ...], Version]
         if line["kind"] != "version":
             continue
         table = line["table"]
+        told = with_defaults(scenario, line)
         values = {
-            c: expected_value(line["values"].get(c), mysql_type, ZONES.get(scenario, "UTC"))
+            c: expected_value(told.get(c), mysql_type, ZONES.get(scenario, "UTC"))
             for c, mysql_type in types[table].items()
         }
         key = tuple(values[c] for c in line["key_cols"])

@@ -1,0 +1,539 @@
+"""How the columns and the rows of history tables go with DDL: from statements to steps, without any rows.
+
+A history table outlives what its source table is at any time: columns are renamed, dropped and added again, the table is
+dropped and made anew with another shape, another takes its name. What the history keeps is a column for each of these that
+must not be mixed, a *slot*; a *step* is what one statement does to the table: which slot each name of the source stands for
+from then on, and what becomes of the rows that are open then.
+
+The rules are those of the design, "Schema evolution"; everything in here is a pure function of statements and layouts.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pyspark.sql.types import BinaryType, StringType
+
+from cdc_assets.history.progress import Name
+from cdc_assets.history.statements import Ddl, Spot
+from cdc_assets.mysql_types.casting import spark_type, widen
+from cdc_assets.mysql_types.ddl import Column
+from cdc_assets.mysql_types.ddl_statements import (
+    Action,
+    AddColumn,
+    DropColumn,
+    ModifyColumn,
+    MoveRows,
+    RenameColumn,
+)
+from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
+from cdc_assets.tables.history import history_name
+
+# Where a column begins that no statement made.
+_SEEN = "seen"
+
+
+@dataclass(eq=False)
+class Slot:
+    """A column of the history table.
+
+    Attributes:
+        id: of where it began; the same in each run.
+        name: in the source; of a column that is gone: as it was called last.
+        type: its newest type; None: unknown.
+        virtual: whether the source sends no values of it.
+        added: whether an ALTER TABLE made it, so that the history has it before any row does.
+        gone: the commit_ts of the statement since which the source has it no more.
+        aside: whether its name has passed to another.
+    """
+
+    id: str
+    name: str
+    type: MySQLType | None
+    virtual: bool = False
+    added: bool = False
+    gone: int | None = None
+    aside: bool = False
+
+    @property
+    def seen(self) -> bool:
+        """Whether no statement made it."""
+        return self.id.startswith(f"{_SEEN}:")
+
+    @property
+    def column(self) -> str:
+        """Its name in the history table."""
+        own = history_name(self.name)
+        return f"{own}__until_{self.gone}" if self.aside else own
+
+
+@dataclass(frozen=True)
+class Close:
+    """All rows end here."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Open rows get a value: a default's text; None: only the source knows it."""
+
+    slot: Slot
+    type: MySQLType
+    text: str | None
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Open rows get in one column what MySQL makes of another's value."""
+
+    slot: Slot
+    origin: Slot
+    old: MySQLType
+    new: MySQLType
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Rows after this have no value of a column; those before keep theirs."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """Rows that were open in another table come in: that table, and for each of this one's columns that one's."""
+
+    origin: Name
+    columns: Mapping[Slot, Slot]
+
+
+@dataclass(frozen=True)
+class Recover:
+    """Rows that ended with a DROP TABLE come back: its commit_ts."""
+
+    dropped: int
+
+
+@dataclass(frozen=True)
+class Rekey:
+    """Rows that ended with this statement go on under the key that these columns make."""
+
+    columns: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What the statement does to rows is not known: why, and whether the table must be loaded anew."""
+
+    why: str
+    reload: bool = False
+
+
+Op = Close | Fill | Convert | Forget | Arrive | Recover | Rekey | Flag
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one statement does to one table.
+
+    Attributes:
+        ddl: the statement.
+        live: from then on: the source's columns, in lower case -> their slots.
+        ops: what becomes of the rows that are open.
+    """
+
+    ddl: Ddl
+    live: Mapping[str, Slot]
+    ops: tuple[Op, ...]
+
+    @property
+    def spot(self) -> Spot:
+        """Where the statement stands."""
+        return self.ddl.spot
+
+
+@dataclass
+class Evolution:
+    """A table's steps.
+
+    An *era* is a number of steps: rows of era n came after the n-th step, and before the next.
+    """
+
+    name: Name
+    base: dict[str, Slot] = field(default_factory=dict)  # before the first step
+    steps: list[Step] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+
+    def live(self, era: int) -> Mapping[str, Slot]:
+        """The source's columns in an era, in lower case -> their slots."""
+        return self.steps[era - 1].live if era else self.base
+
+    def slot(self, era: int, name: str) -> Slot | None:
+        """Which column of the history a name stands for in rows of an era.
+
+        A statement may be stamped a little later, or a little earlier, than the rows beside it: a name that the era does not
+        have is that of the next one that has it, else of the last.
+        """
+        lower = name.lower()
+        for each in (*range(era, len(self.steps) + 1), *range(era - 1, -1, -1)):
+            if (found := self.live(each).get(lower)) is not None:
+                return found
+        return None
+
+    def between(self, first: int, last: int) -> tuple[int, int]:
+        """The eras that rows from one commit_ts to another may be of."""
+        times = [step.spot.commit_ts for step in self.steps]
+        return bisect_left(times, first), bisect_right(times, last)
+
+    def span(self, era: int) -> tuple[int, int]:
+        """The commit_ts between which an era's rows lie."""
+        begin = self.steps[era - 1].spot.commit_ts if era else -1
+        return begin, self.steps[era].spot.commit_ts if era < len(self.steps) else (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Columns that a table has, as rows or its history show: they may be in no statement.
+
+    Attributes:
+        since: the commit_ts from which on.
+        columns: name and type.
+    """
+
+    since: int
+    columns: Sequence[tuple[str, MySQLType | None]]
+
+
+def evolve(
+    ddls: Sequence[Ddl],
+    seen: Mapping[Name, Sequence[Seen]],
+    overridden: Callable[[Name, str], bool] = lambda *_: False,
+) -> dict[Name, Evolution]:
+    """The evolution of each table that statements or rows name.
+
+    Args:
+        ddls: the statements, in order.
+        seen: what is seen of each table.
+        overridden: whether the feeds file says what type a column has.
+    """
+    walk = _Walk(overridden)
+    waiting = {name: sorted(each, key=lambda s: s.since) for name, each in seen.items()}
+
+    def show(until: int | None) -> None:
+        for name, each in waiting.items():
+            while each and (until is None or each[0].since < until):
+                walk.show(name, each.pop(0).columns)
+
+    for ddl in ddls:
+        show(ddl.spot.commit_ts)
+        walk.apply(ddl)
+    show(None)
+    return walk.tables
+
+
+class _Walk:
+    """The tables as they are after some of the statements."""
+
+    def __init__(self, overridden: Callable[[Name, str], bool]) -> None:
+        self.tables: dict[Name, Evolution] = {}
+        self._now: dict[Name, dict[str, Slot]] = {}
+        self._dropped: dict[Name, tuple[int, dict[str, Slot]]] = {}
+        self._keys: dict[Name, tuple[Slot, ...]] = {}
+        self._overridden = overridden
+
+    def show(self, name: Name, columns: Iterable[tuple[str, MySQLType | None]]) -> None:
+        """The table has these columns, whatever statements say."""
+        self._begin(name)
+        table, now = self.tables[name], self._now[name]
+        for column, mysql_type in columns:
+            lower = column.lower()
+            if lower in now or any(s.name.lower() == lower and not s.aside for s in table.slots):
+                continue
+            now[lower] = self._new(name, _SEEN, column, mysql_type)
+            if not table.steps:
+                table.base[lower] = now[lower]
+            else:
+                last = table.steps[-1]
+                table.steps[-1] = Step(last.ddl, MappingProxyType(dict(now)), last.ops)
+
+    def apply(self, ddl: Ddl) -> None:
+        """Go on by one statement."""
+        before = {name: dict(live) for name, live in self._now.items()}
+        for name in sorted(self._touched(ddl)):
+            self._begin(name)
+            ops = self._leave(name, ddl)
+            if ops is not None:
+                self._step(name, ddl, ops)
+            if (origin := ddl.moved.get(name)) is not None:
+                self._step(name, ddl, [self._arrive(name, origin, before.get(origin, {}), ddl)])
+        if ddl.kind is None and not ddl.shapes and ddl.told is not None:
+            self._step(ddl.told, ddl, [Flag("the statement could not be read")])
+        for name, actions in self._altered(ddl):
+            ops = [op for action in _at_once(actions) for op in self._alter(name, action, ddl)]
+            ops = [*self._rekeyed(name, ddl), *ops]
+            if ops or dict(self.tables[name].live(len(self.tables[name].steps))) != self._now[name]:
+                self._step(name, ddl, ops)
+
+    def _rekeyed(self, name: Name, ddl: Ddl) -> list[Op]:
+        """What a change of the key does to open rows: they end, and go on under the new one where their columns tell it."""
+        if name not in ddl.keys:
+            return []
+        before, now = self._keys.get(name), self._now[name]
+        self._keys[name] = after = tuple(now[c.lower()] for c in ddl.keys[name] if c.lower() in now)
+        if before is None or before == after or ddl.kind != "alter_table":
+            return []
+        if not after or not all(s.type and s.type.base in _KEY_TYPES and s.id.split(":")[0] != ddl.id for s in after):
+            return [Flag("open rows stay under the key of before: their columns do not tell the new one", reload=True)]
+        self._step(name, ddl, [Close("ddl")])
+        return [Rekey(after)]
+
+    def _touched(self, ddl: Ddl) -> set[Name]:
+        if ddl.database is not None:
+            return {name for name in self.tables if name[0] == ddl.database}
+        return ddl.tables
+
+    def _begin(self, name: Name) -> None:
+        if name not in self.tables:
+            self.tables[name], self._now[name] = Evolution(name), {}
+
+    def _step(self, name: Name, ddl: Ddl, ops: Sequence[Op]) -> None:
+        self.tables[name].steps.append(Step(ddl, MappingProxyType(dict(self._now[name])), tuple(ops)))
+
+    def _new(self, name: Name, began: str, column: str, mysql_type: MySQLType | None) -> Slot:
+        key = f"{began}:{column.lower()}"
+        while any(s.id == key for s in self.tables[name].slots):
+            key += "'"
+        slot = Slot(key, column, mysql_type)
+        self.tables[name].slots.append(slot)
+        return slot
+
+    def _leave(self, name: Name, ddl: Ddl) -> list[Op] | None:
+        """What ends all rows of the table; None when the statement does not."""
+        if name in ddl.moved.values():
+            return self._empty(name, ddl, "rename")
+        if ddl.kind in ("drop_table", "drop_database"):
+            self._dropped[name] = ddl.spot.commit_ts, dict(self._now[name])
+            return self._empty(name, ddl, "drop")
+        if ddl.kind == "truncate_table":
+            return [Close("truncate")]
+        return None
+
+    def _empty(self, name: Name, ddl: Ddl, reason: str) -> list[Op]:
+        for slot in self._now[name].values():
+            slot.gone = ddl.spot.commit_ts
+        self._now[name] = {}
+        return [Close(reason)]
+
+    def _arrive(self, name: Name, origin: Name, columns: Mapping[str, Slot], ddl: Ddl) -> Arrive:
+        """Another table takes this name."""
+        taken = {}
+        for lower, slot in columns.items():
+            mine = self._take(name, lower, slot.name, slot.type, ddl)
+            mine.virtual = slot.virtual
+            taken[mine] = slot
+        return Arrive(origin, taken)
+
+    def _take(self, name: Name, lower: str, column: str, mysql_type: MySQLType | None, ddl: Ddl) -> Slot:
+        """A column of a table that has come to this name: that of the table before, where its type is the same or grows."""
+        old = self._standing(name, lower)
+        if old is not None and (old in self._now[name].values() or _fits(old.type, mysql_type)):
+            slot = old
+            slot.gone, slot.name, slot.type = None, column, mysql_type or slot.type
+        else:
+            self._put_aside(old, ddl)
+            slot = self._new(name, ddl.id, column, mysql_type)
+        self._now[name][lower] = slot
+        return slot
+
+    def _standing(self, name: Name, lower: str) -> Slot | None:
+        """The column of the history table that has a name now, whether the source still has it or not."""
+        found = self._now[name].get(lower)
+        mine = [s for s in self.tables[name].slots if s.name.lower() == lower and not s.aside]
+        return found or (mine[-1] if mine else None)
+
+    def _put_aside(self, slot: Slot | None, ddl: Ddl) -> None:
+        if slot is not None:
+            slot.aside = True
+            slot.gone = ddl.spot.commit_ts if slot.gone is None else slot.gone
+
+    def _altered(self, ddl: Ddl) -> list[tuple[Name, tuple[Action, ...]]]:
+        """What happens to columns, under the name that the table has after the statement."""
+        renamed = {old: new for new, old in ddl.moved.items()}
+        if ddl.kind == "create_table":
+            ((name, actions),) = ddl.changes
+            told = tuple(AddColumn(c) for c in ddl.shapes.get(name, ()))
+            self._create(name, actions if any(isinstance(a, AddColumn) for a in actions) else told, ddl)
+            return [(name, ())]
+        if ddl.kind is None:
+            return [(name, self._difference(name, shape)) for name, shape in ddl.shapes.items()]
+        if ddl.kind == "recover_table":
+            for name, _ in ddl.changes:
+                self._recover(name, ddl)
+            return []
+        return [(renamed.get(name, name), actions) for name, actions in ddl.changes if actions]
+
+    def _create(self, name: Name, actions: Sequence[Action], ddl: Ddl) -> None:
+        """A table comes to be; one that is there already is described again, or the statement has IF NOT EXISTS."""
+        there = dict(self._now[name])
+        for action in actions:
+            if not isinstance(action, AddColumn):
+                continue
+            column, lower = action.column, action.column.name.lower()
+            mysql_type = parsed(column.type)
+            if not there:
+                self._take(name, lower, column.name, mysql_type, ddl).virtual = column.virtual
+            elif lower in there and there[lower].type is None:
+                there[lower].type = mysql_type
+
+    def _recover(self, name: Name, ddl: Ddl) -> None:
+        if name in self._dropped:
+            dropped, columns = self._dropped[name]
+            for lower, slot in columns.items():
+                self._take(name, lower, slot.name, slot.type, ddl)
+            self._step(name, ddl, [Recover(dropped)])
+
+    def _difference(self, name: Name, shape: Sequence[Column]) -> tuple[Action, ...]:
+        """What a statement that cannot be read has done, by the table that its message carries."""
+        self._begin(name)
+        now, there = self._now[name], {c.name.lower(): c for c in shape}
+        added = [AddColumn(c) for lower, c in there.items() if lower not in now]
+        gone = [DropColumn(slot.name) for lower, slot in now.items() if lower not in there]
+        changed = [
+            ModifyColumn(c.name, c)
+            for lower, c in there.items()
+            if lower in now and now[lower].type is not None and now[lower].type != parsed(c.type)
+        ]
+        return (*added, *gone, *changed)
+
+    def _alter(self, name: Name, action: "Action | _Renames", ddl: Ddl) -> list[Op]:
+        if isinstance(action, AddColumn):
+            return self._add(name, action, ddl)
+        if isinstance(action, DropColumn):
+            return self._drop(name, action, ddl)
+        if isinstance(action, ModifyColumn):
+            return self._modify(name, action, ddl)
+        if isinstance(action, _Renames):
+            self._rename(name, action, ddl)
+        if isinstance(action, MoveRows):
+            return [Flag(f"{action.how}: rows come and go, and no row event tells of them", reload=True)]
+        return []
+
+    def _known(self, name: Name, column: str) -> Slot:
+        """A column that a statement names: the table has it, even if nothing told so before."""
+        lower = column.lower()
+        if lower not in self._now[name]:
+            old = self._standing(name, lower)
+            self._now[name][lower] = old or self._new(name, _SEEN, column, None)
+            self._now[name][lower].gone = None
+        return self._now[name][lower]
+
+    def _add(self, name: Name, action: AddColumn, ddl: Ddl) -> list[Op]:
+        column, lower = action.column, action.column.name.lower()
+        mysql_type = parsed(column.type)
+        slot = self._now[name].get(lower)
+        if slot is not None and not slot.seen:
+            return []  # IF NOT EXISTS
+        if slot is None:
+            self._put_aside(self._standing(name, lower), ddl)
+            slot = self._now[name][lower] = self._new(name, ddl.id, column.name, mysql_type)
+        # Else rows of after the statement are stamped before it.
+        slot.type, slot.virtual, slot.added = mysql_type or slot.type, column.virtual, True
+        if mysql_type is None or not (column.fill is not None or column.computed_default):
+            return []
+        return [Fill(slot, mysql_type, column.fill)]
+
+    def _drop(self, name: Name, action: DropColumn, ddl: Ddl) -> list[Op]:
+        slot = self._known(name, action.name)
+        del self._now[name][action.name.lower()]
+        slot.gone = ddl.spot.commit_ts
+        return [Forget(slot)]
+
+    def _rename(self, name: Name, action: "_Renames", ddl: Ddl) -> None:
+        slots = {new: self._known(name, old) for old, new in action.names}
+        for old, _ in action.names:
+            self._now[name].pop(old.lower(), None)
+        for new in slots:
+            standing = self._standing(name, new.lower())
+            if standing is not None and standing not in slots.values():
+                self._put_aside(standing, ddl)
+        for new, slot in slots.items():
+            slot.name = new
+            self._now[name][new.lower()] = slot
+
+    def _modify(self, name: Name, action: ModifyColumn, ddl: Ddl) -> list[Op]:
+        """A column of another type; its name, where that changes too, has been changed already."""
+        column = action.column
+        old, new = self._known(name, column.name), parsed(column.type)
+        was, old.virtual = old.type, column.virtual
+        if new is None or was is None or was == new or self._overridden(name, column.name):
+            old.type = new or was
+            return []
+        if _fits(was, new) and _keeps_values(was, new):
+            old.type = new
+            return []
+        # Rows that are open before and after have a value of each.
+        self._put_aside(old, ddl)
+        slot = self._now[name][column.name.lower()] = self._new(name, ddl.id, column.name, new)
+        return [Convert(slot, old, was, new), Forget(old)]
+
+
+@dataclass(frozen=True)
+class _Renames:
+    """Columns that one statement renames, all at once: they may swap their names."""
+
+    names: tuple[tuple[str, str], ...]
+
+
+def _at_once(actions: Sequence[Action]) -> list[Any]:
+    """The actions of one statement in an order in which they can be done one after the other.
+
+    All names in it are those of before the statement: first what is renamed, then the rest under the new names.
+    """
+    renames = [(a.old_name, a.new_name) for a in actions if isinstance(a, RenameColumn)]
+    renames += [
+        (a.old_name, a.column.name)
+        for a in actions
+        if isinstance(a, ModifyColumn) and a.old_name.lower() != a.column.name.lower()
+    ]
+    dropped = [a for a in actions if isinstance(a, DropColumn)]
+    others = [a for a in actions if not isinstance(a, DropColumn | RenameColumn)]
+    return [*dropped, *([_Renames(tuple(renames))] if renames else []), *others]
+
+
+def _fits(old: MySQLType | None, new: MySQLType | None) -> bool:
+    """Whether values of the new type go into the history column of the old one, which may grow."""
+    if old is None or new is None:
+        return True
+    if "decimal" in (old.base, new.base) and (old.base, old.length and 1) != (new.base, new.length and 1):
+        return old.base == new.base  # of a decimal without digits only the values tell the type
+    before, after = spark_type(old), spark_type(new)
+    return before == after or widen(before, after) == after
+
+
+def _keeps_values(old: MySQLType, new: MySQLType) -> bool:
+    """Whether values stay as the history has them when the column, which need not be another, gets the new type."""
+    before, after = TYPES[old.base].family, TYPES[new.base].family
+    if before is after is Family.SET:
+        return _in_order(old.labels or (), new.labels or ())
+    if before in _LABELS or after in _LABELS:
+        return after is Family.TEXT or before is after is Family.ENUM
+    if before in _FRACTIONS:
+        return before is after and (new.length or 0) >= (old.length or 0)
+    return before is after or spark_type(old) != spark_type(new) or spark_type(new) not in (StringType(), BinaryType())
+
+
+def _in_order(old: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether members of a set stand in the same order as before."""
+    places = [new.index(label) for label in old if label in new]
+    return places == sorted(places)
+
+
+# Types whose values make a key's text as they stand in the history.
+_KEY_TYPES = INTEGERS | {"char", "varchar"}
+_LABELS = {Family.ENUM, Family.SET}
+# Of these a shorter type rounds.
+_FRACTIONS = {Family.DATETIME, Family.TIMESTAMP, Family.TIME}

@@ -1,0 +1,151 @@
+"""What a history table's columns become in a run, and the statements that bring it there."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructField, StructType, TimestampNTZType
+
+from cdc_assets.history.columns import SourceColumn
+from cdc_assets.history.plan import Work
+from cdc_assets.tables.history import CDC_COLUMNS, COPY
+from cdc_assets.tables.schema import quoted
+
+# What Delta takes in a column's name only when its columns are mapped.
+_NEEDS_MAPPING = set(" ,;{}()\n\t=")
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """One statement on the history table, and how its columns are called after it."""
+
+    statement: str
+    naming: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a history table becomes.
+
+    Attributes:
+        columns: all of its columns, ours first.
+        properties: of Delta's, that it needs beyond those of every history table.
+        alterations: what brings a table that is there to that, in order.
+        naming: ids of columns -> their names then.
+        told: for the log, why the table is no longer plain.
+    """
+
+    columns: StructType
+    properties: dict[str, str]
+    alterations: list[Alteration]
+    naming: Mapping[str, str]
+    told: list[str]
+
+
+def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
+    """The table's shape after this part: columns are added, widened and renamed, and none goes."""
+    own = [StructField(c.column, c.target, metadata={"comment": _meaning(c)}) for c in columns]
+    naming = _final(work) | {c.id: c.column for c in columns}
+    if work.present is None:
+        copy = [COPY] if work.keyless else []
+        properties, told = _properties(work, own, [], renamed=False)
+        return Shape(StructType([*CDC_COLUMNS, *copy, *own]), properties, [], naming, told)
+    renames = _renames(work)
+    present = {_through(renames, f.name).lower(): f for f in work.present}
+    added = [f for f in own if f.name.lower() not in present]
+    changed = [f for f in own if f.name.lower() in present]
+    widened = [f for f in changed if present[f.name.lower()].dataType != f.dataType]
+    table = f"delta.{quoted(work.table.path)}"
+    properties, told = _properties(work, added, widened, renamed=bool(renames))
+    statements = []
+    if properties:
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        statements.append(Alteration(f"ALTER TABLE {table} SET TBLPROPERTIES ({listed})", work.naming))
+    statements += [
+        Alteration(f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}", so_far)
+        for before, after, so_far in renames
+    ]
+    if added:
+        listed = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {_literal(f)}" for f in added)
+        statements.append(Alteration(f"ALTER TABLE {table} ADD COLUMNS ({listed})", naming))
+    statements += [
+        Alteration(f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} TYPE {f.dataType.simpleString()}", naming)
+        for f in widened
+    ]
+    if work.evolves:
+        statements += [
+            Alteration(f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} COMMENT {_literal(f)}", naming)
+            for f in changed
+            if present[f.name.lower()].metadata.get("comment") != f.metadata["comment"]
+        ]
+    wider = {f.name.lower(): f.dataType for f in widened}
+    kept = [
+        StructField(name, wider.get(name.lower(), f.dataType), metadata=f.metadata)
+        for f in work.present
+        for name in (_through(renames, f.name),)
+    ]
+    return Shape(StructType([*kept, *added]), {}, statements, naming, told)
+
+
+def _final(work: Work) -> dict[str, str]:
+    """How columns are called in the end; letter case alone is not worth a rename."""
+    now = work.naming
+    columns = {s.id: s.column for s in work.evolution.slots}
+    return {
+        each: columns[each] if each in columns and columns[each].lower() != own.lower() else own
+        for each, own in now.items()
+    }
+
+
+def _renames(work: Work) -> list[tuple[str, str, dict[str, str]]]:
+    """One column's name before and after, and how all are called then: one by one, by way of a free name in a circle."""
+    now, final = dict(work.naming), _final(work)
+    done = []
+
+    def rename(each: str, name: str) -> None:
+        before, now[each] = now[each], name
+        done.append((before, name, dict(now)))
+
+    while waiting := [each for each in now if now[each] != final[each]]:
+        taken = {name.lower() for name in now.values()}
+        free = [each for each in waiting if final[each].lower() not in taken]
+        if free:
+            rename(free[0], final[free[0]])
+        else:
+            rename(waiting[0], f"{now[waiting[0]]}__renaming")
+    return done
+
+
+def _through(renames: Iterable[tuple[str, str, object]], name: str) -> str:
+    """What a column is called after all of them."""
+    for before, after, _ in renames:
+        if name == before:
+            name = after
+    return name
+
+
+def _properties(
+    work: Work, added: list[StructField], widened: list[StructField], *, renamed: bool
+) -> tuple[dict[str, str], list[str]]:
+    """Delta's properties that the table needs and does not have, and for the log why it is no longer plain."""
+    needed, told = {}, []
+    unusual = [f.name for f in added if _NEEDS_MAPPING.intersection(f.name)]
+    if (unusual or renamed) and work.properties.get("delta.columnMapping.mode", "none") == "none":
+        needed["delta.columnMapping.mode"] = "name"
+        why = f"none can be called {', '.join(unusual)}" if unusual else "none can be renamed"
+        told.append(f"columns are mapped from now on, as otherwise {why}")
+    if widened and work.properties.get("delta.enableTypeWidening") != "true":
+        needed["delta.enableTypeWidening"] = "true"
+        told.append(f"types are widened in place from now on, beginning with {', '.join(f.name for f in widened)}")
+    local = [f for f in added if f.dataType == TimestampNTZType()]
+    if work.present is not None and local and not any(f.dataType == TimestampNTZType() for f in work.present):
+        needed["delta.feature.timestampNtz"] = "supported"
+    return needed, told
+
+
+def _meaning(column: SourceColumn) -> str:
+    return str(column.type) if column.type else "of a type that MySQL does not have"
+
+
+def _literal(column: StructField) -> str:
+    text = column.metadata["comment"].replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"

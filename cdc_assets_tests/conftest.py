@@ -52,7 +52,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.memory": "3g",
             # Hundreds of small plans: to compile the planner to the utmost took half of a test process's time.
             # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Ddelta.log.cacheSize=20",
+            # And with that one compiler alone a JVM keeps room for a fifth of the code: it threw out and compiled again.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m "
+            "-XX:MetaspaceSize=512m -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.shuffle.partitions": "2",

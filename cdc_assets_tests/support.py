@@ -7,6 +7,7 @@ import base64
 import gzip
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import QueryBuilder, write_deltalake
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
@@ -247,6 +250,7 @@ class Chain:
         self.folder = folder
         self.snapshots = folder / "snapshots"
         self.snapshots.mkdir(parents=True, exist_ok=True)
+        self.settings = settings
         self.feed = make_feed(self.snapshots, **settings)
         self.lake = Lakehouse(lambda: spark, str(folder / "lake"), "f")
 
@@ -256,6 +260,11 @@ class Chain:
         data = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records).encode()
         path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
         return path
+
+    def copy(self, folder: Path) -> "Chain":
+        """The feed as it stands, in another folder: for several tests that begin with the same."""
+        shutil.copytree(self.folder, folder)
+        return Chain(self.lake.spark, folder, **self.settings)
 
     def run(self) -> Reports:
         """Run all stages once."""
@@ -322,6 +331,32 @@ def _plain(value: Any) -> Any:
 
 def _order(row: dict[str, Any]) -> str:
     return repr(sorted(row.items()))
+
+
+# --- what is done to a table behind the pipeline's back, by other tools; rows are told in SQL
+
+
+def remove(table: LakeTable[Any], where: str) -> None:
+    """Delete rows."""
+    _log_of(table).delete(where)
+
+
+def double(table: LakeTable[Any], where: str) -> None:
+    """Append rows once more."""
+    log = _log_of(table)
+    rows = pa.table(QueryBuilder().register("t", log).execute(f"SELECT * FROM t WHERE {where}"))
+    write_deltalake(log, rows, mode="append")
+
+
+def change(table: LakeTable[Any], where: str, **values: str) -> None:
+    """Set columns to these SQL expressions."""
+    _log_of(table).update(values, predicate=where)
+
+
+def _log_of(table: LakeTable[Any]) -> Any:
+    log = table.log()
+    assert log is not None
+    return log.table
 
 
 def tables_of(lake: Lakehouse) -> dict[str, LakeTable[Any]]:

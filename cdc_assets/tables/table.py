@@ -170,7 +170,7 @@ class LakeTable(Generic[C]):
                 rows = data.read(names).select(names).rename_columns(inner)
             for key in (c for c in columns if c in keys):
                 rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
-            found.append(rows.select(columns))
+            found.append(_without_views(rows.select(columns)))
         if not found:
             return pa.table({c: pa.array([]) for c in columns})
         # That a column is never NULL some writers say, and others, such as OPTIMIZE, do not.
@@ -388,6 +388,15 @@ class _Pinned(LakeTable[C]):
     def log(self) -> TableLog | None:
         """That version's."""
         return self.standing
+
+
+_VIEWED = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
+def _without_views(rows: pa.Table) -> pa.Table:
+    """Texts as other files have them: those that deltalake's DELETE and UPDATE write ask to be read as views."""
+    kept = [f.with_type(_VIEWED.get(f.type, f.type)) for f in rows.schema]
+    return rows.cast(pa.schema(kept)) if any(f.type in _VIEWED for f in rows.schema) else rows
 
 
 def _aligned(names: Iterable[str], keys: Sequence[str], values: Sequence[Any]) -> list[tuple[str, Any]]:

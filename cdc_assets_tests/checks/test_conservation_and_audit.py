@@ -1,12 +1,10 @@
 """Conservation and the audit: good tables pass; what is lost on the way, or changed behind their back, does not."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +19,19 @@ from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import LakeTable
-from cdc_assets_tests.support import RECORDED, Chain, Reports, Rows, Stream, delta_versions, read_lines, tables_of, tso
+from cdc_assets_tests.support import (
+    RECORDED,
+    Chain,
+    Reports,
+    Rows,
+    Stream,
+    change,
+    double,
+    read_lines,
+    remove,
+    rows_in,
+    tso,
+)
 
 ORDERS = Rows()
 CODES = {"sqlType": {"id": -5, "v": 12}}
@@ -49,11 +59,6 @@ def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     return chain, chain.run()
 
 
-def delta(table: LakeTable[Any], spark: SparkSession) -> DeltaTable:
-    """The table, for what is done behind the pipeline's back."""
-    return DeltaTable.forPath(spark, table.path)
-
-
 def tables(lake: Lakehouse) -> dict[str, LakeTable[Any]]:
     return {
         "raw_records": lake.raw_records,
@@ -65,13 +70,9 @@ def tables(lake: Lakehouse) -> dict[str, LakeTable[Any]]:
 
 
 @pytest.fixture
-def restored(run: tuple[Chain, Reports]) -> Iterator[tuple[Chain, Reports]]:
-    """The run; whatever a test does to its tables is undone."""
-    before = delta_versions(run[0].lake)
-    yield run
-    for name, version in delta_versions(run[0].lake).items():
-        if version != before[name]:
-            delta(tables_of(run[0].lake)[name], run[0].lake.spark).restoreToVersion(before[name])
+def copied(run: tuple[Chain, Reports], tmp_path: Path) -> Chain:
+    """The run's tables, for a test that changes them."""
+    return run[0].copy(tmp_path / "copied")
 
 
 def verdicts(lake: Lakehouse, feed: Feed) -> dict[str, Verdict]:
@@ -97,15 +98,20 @@ def test_good_tables_pass_every_check(run: tuple[Chain, Reports]) -> None:
     assert events_placed(reports.release).passed
 
 
+def at(partition: int, offset: int) -> str:
+    """The rows of a record."""
+    return f'"partition" = {partition} AND "offset" = {offset}'
+
+
 OF_EVENTS = {"conservation of change_events"}
 OF_GATE = {"conservation of released_changes"}
 OF_INTERVALS = {"history_intervals"}
 # table, which row, and the checks that must fail when it is removed, and when it stands there twice
 TAMPERED = {
-    "a raw record": ("raw_records", "partition = 0 AND offset = 0", OF_EVENTS, OF_EVENTS | {"each_record_once"}),
-    "a row event": ("change_events", "partition = 0 AND offset = 1", OF_EVENTS | OF_GATE, OF_EVENTS | OF_GATE),
-    "a pending row event": ("change_events", "partition = 0 AND offset = 4", OF_EVENTS | OF_GATE, OF_EVENTS | OF_GATE),
-    "a watermark": ("change_events", "partition = 1 AND offset = 4", OF_EVENTS, OF_EVENTS),
+    "a raw record": ("raw_records", at(0, 0), OF_EVENTS, OF_EVENTS | {"each_record_once"}),
+    "a row event": ("change_events", at(0, 1), OF_EVENTS | OF_GATE, OF_EVENTS | OF_GATE),
+    "a pending row event": ("change_events", at(0, 4), OF_EVENTS | OF_GATE, OF_EVENTS | OF_GATE),
+    "a watermark": ("change_events", at(1, 4), OF_EVENTS, OF_EVENTS),
     "a change": ("released_changes", "key = '[\"3\"]' OR key = '[3]'", OF_GATE, OF_GATE),
     "an undecodable record": ("quarantine", "reason = 'malformed_json'", OF_EVENTS, OF_EVENTS),
     "an open version": ("history", "id = 1 AND _cdc_is_current", OF_INTERVALS, OF_INTERVALS),
@@ -114,36 +120,32 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_a_row_removed_behind_their_back(restored: tuple[Chain, Reports], what: str) -> None:
-    chain, _ = restored
+def test_a_row_removed_behind_their_back(copied: Chain, what: str) -> None:
     name, row, removed, _ = TAMPERED[what]
-    table, spark = tables(chain.lake)[name], chain.lake.spark
-    before = table.read(spark).count()
-    delta(table, spark).delete(row)
-    assert table.read(spark).count() == before - 1
-    assert failing(chain) == removed
+    table, spark = tables(copied.lake)[name], copied.lake.spark
+    before = len(rows_in(table, spark))
+    remove(table, row)
+    assert len(rows_in(table, spark)) == before - 1
+    assert failing(copied) == removed
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_a_row_doubled_behind_their_back(restored: tuple[Chain, Reports], what: str) -> None:
-    chain, _ = restored
+def test_a_row_doubled_behind_their_back(copied: Chain, what: str) -> None:
     name, row, _, doubled = TAMPERED[what]
-    table, spark = tables(chain.lake)[name], chain.lake.spark
-    before = table.read(spark).count()
-    table.read(spark).where(row).write.format("delta").mode("append").save(table.path)
-    assert table.read(spark).count() == before + 1
-    assert failing(chain) == doubled
+    table, spark = tables(copied.lake)[name], copied.lake.spark
+    before = len(rows_in(table, spark))
+    double(table, row)
+    assert len(rows_in(table, spark)) == before + 1
+    assert failing(copied) == doubled
 
 
-def test_what_stands_twice_is_shown(restored: tuple[Chain, Reports]) -> None:
-    chain, _ = restored
-    raw, released = chain.lake.raw_records, chain.lake.released_changes
-    for table, row in ((raw, "partition = 1 AND offset = 3"), (released, "commit_ts < 0 OR op = 'delete'")):
-        table.read(chain.lake.spark).where(row).write.format("delta").mode("append").save(table.path)
-    (record,) = audit.each_record_once(chain.lake).violations
+def test_what_stands_twice_is_shown(copied: Chain) -> None:
+    for table, row in ((copied.lake.raw_records, at(1, 3)), (copied.lake.released_changes, "op = 'delete'")):
+        double(table, row)
+    (record,) = audit.each_record_once(copied.lake).violations
     assert (record["topic"], record["partition"], record["offset"]) == ("shop_changes", 1, 3)
-    (change,) = audit.all_events_placed(chain.lake, chain.feed).metadata["stands_twice"]
-    assert (change["table"], change["commit_ts"], change["count"]) == ("orders", tso(40), 2)
+    (twice,) = audit.all_events_placed(copied.lake, copied.feed).metadata["stands_twice"]
+    assert (twice["table"], twice["commit_ts"], twice["count"]) == ("orders", tso(40), 2)
 
 
 def test_a_decoder_that_loses_a_record_fails_the_run(
@@ -225,11 +227,10 @@ def test_the_quarantine_is_shown_by_reason_with_samples(run: tuple[Chain, Report
     assert verdict.description == "1 rows are in quarantine: 1 malformed_json"
 
 
-def test_a_gap_is_found_by_the_audit(restored: tuple[Chain, Reports]) -> None:
-    chain, _ = restored
-    table = delta(chain.lake.history("shop", "orders"), chain.lake.spark)
-    table.update("id = 1 AND NOT _cdc_is_current", {"_cdc_to_ts": f"{tso(29)}"})  # a gap from 29 to 30
-    (shown,) = audit.all_intervals(chain.lake, "shop", "orders").violations
+def test_a_gap_is_found_by_the_audit(copied: Chain) -> None:
+    history = copied.lake.history("shop", "orders")
+    change(history, "id = 1 AND NOT _cdc_is_current", _cdc_to_ts=f"{tso(29)}")  # a gap from 29 to 30
+    (shown,) = audit.all_intervals(copied.lake, "shop", "orders").violations
     assert (shown["rule"], shown["next_from"]) == ("a gap that no delete explains", tso(30))
 
 

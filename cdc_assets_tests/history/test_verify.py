@@ -1,19 +1,19 @@
 """What a history promises: which versions of a key may stand together, and that the last change of each key shows."""
 
-from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from cdc_assets.history import verify as module
 from cdc_assets.history.verify import Broken, verify, violations
 from cdc_assets.history.writer import TableReport
-from cdc_assets.tables.history import COPY
-from cdc_assets_tests.support import Chain, Rows, Stream, delta_versions, dml, tso
+from cdc_assets.tables.history import COPY, HistoryCursor
+from cdc_assets.tables.table import LakeTable
+from cdc_assets_tests.support import Chain, Rows, Stream, change, dml, double, remove, tso
 
 SCHEMA = pa.schema(
     {
@@ -138,19 +138,13 @@ def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 @pytest.fixture
-def restored(run: tuple[Chain, dict[str, TableReport]]) -> Iterator[tuple[Chain, dict[str, TableReport]]]:
-    """The run; whatever a test does to its tables is undone."""
-    chain = run[0]
-    before = delta_versions(chain.lake)
-    yield run
-    for name, version in delta_versions(chain.lake).items():
-        if version != before[name]:
-            folder = f"{chain.lake.root}/{name}"
-            DeltaTable.forPath(chain.lake.spark, folder).restoreToVersion(before[name])
+def copied(run: tuple[Chain, dict[str, TableReport]], tmp_path: Path) -> tuple[Chain, dict[str, TableReport]]:
+    """The run, for a test that changes its tables."""
+    return run[0].copy(tmp_path / "copied"), run[1]
 
 
-def orders(chain: Chain) -> DeltaTable:
-    return DeltaTable.forPath(chain.lake.spark, chain.lake.history("shop", "orders").path)
+def orders(chain: Chain) -> LakeTable[HistoryCursor]:
+    return chain.lake.history("shop", "orders")
 
 
 def broken(chain: Chain, report: TableReport) -> list[Broken]:
@@ -167,10 +161,10 @@ def test_what_a_run_wrote_breaks_nothing(run: tuple[Chain, dict[str, TableReport
 
 
 def test_a_key_without_its_open_version_is_shown_with_its_last_record(
-    restored: tuple[Chain, dict[str, TableReport]],
+    copied: tuple[Chain, dict[str, TableReport]],
 ) -> None:
-    chain, reports = restored
-    orders(chain).delete("id = 1 AND _cdc_is_current")
+    chain, reports = copied
+    remove(orders(chain), "id = 1 AND _cdc_is_current")
     gone, unreflected = broken(chain, reports["orders"])
     assert (gone["rule"], gone["_cdc_from_ts"]) == ("closed by an update that is not there", tso(10))
     assert unreflected["rule"] == "the last change of the key does not show"
@@ -178,36 +172,35 @@ def test_a_key_without_its_open_version_is_shown_with_its_last_record(
     assert (unreflected["op"], unreflected["expected_open"], unreflected["found_open"]) == ("update", 1, 0)
 
 
-def test_a_key_still_open_after_its_delete_is_shown(restored: tuple[Chain, dict[str, TableReport]]) -> None:
-    chain, reports = restored
-    orders(chain).update("id = 2", {"_cdc_to_ts": "null", "_cdc_is_current": "true", "_cdc_closed_by": "null"})
+def test_a_key_still_open_after_its_delete_is_shown(copied: tuple[Chain, dict[str, TableReport]]) -> None:
+    chain, reports = copied
+    change(orders(chain), "id = 2", _cdc_to_ts="null", _cdc_is_current="true", _cdc_closed_by="null")
     (shown,) = broken(chain, reports["orders"])
     assert (shown["op"], shown["expected_open"], shown["found_open"]) == ("delete", 0, 1)
 
 
 @pytest.mark.parametrize("row", ["id = 1 AND _cdc_is_current", "id = 1 AND NOT _cdc_is_current"])
-def test_a_version_doubled_behind_its_back(restored: tuple[Chain, dict[str, TableReport]], row: str) -> None:
-    chain, reports = restored
-    history = chain.lake.history("shop", "orders")
-    history.read(chain.lake.spark).where(row).write.format("delta").mode("append").save(history.path)
+def test_a_version_doubled_behind_its_back(copied: tuple[Chain, dict[str, TableReport]], row: str) -> None:
+    chain, reports = copied
+    double(orders(chain), row)
     assert broken(chain, reports["orders"])
 
 
-def test_a_gap(restored: tuple[Chain, dict[str, TableReport]]) -> None:
-    chain, reports = restored
-    orders(chain).update("id = 1 AND NOT _cdc_is_current", {"_cdc_to_ts": f"{tso(29)}"})
+def test_a_gap(copied: tuple[Chain, dict[str, TableReport]]) -> None:
+    chain, reports = copied
+    change(orders(chain), "id = 1 AND NOT _cdc_is_current", _cdc_to_ts=f"{tso(29)}")
     (shown,) = broken(chain, reports["orders"])
     assert (shown["rule"], shown["_cdc_from_ts"]) == ("a gap that no delete explains", tso(10))
 
 
 def test_part_after_part_the_same_is_found(
-    restored: tuple[Chain, dict[str, TableReport]], monkeypatch: pytest.MonkeyPatch
+    copied: tuple[Chain, dict[str, TableReport]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many rows a part of the keys is looked at after the other."""
-    chain, reports = restored
+    chain, reports = copied
     monkeypatch.setattr(module, "_AT_ONCE", 1)
     assert verify(chain.lake, reports["orders"]) == []
-    orders(chain).delete("id = 1 AND _cdc_is_current")
+    remove(orders(chain), "id = 1 AND _cdc_is_current")
     assert [r["rule"] for r in broken(chain, reports["orders"])] == [
         "closed by an update that is not there",
         "the last change of the key does not show",

@@ -42,46 +42,48 @@ def be_killed() -> NoReturn:
     raise Killed
 
 
+def die_at(moment: str, dying: Callable[[], NoReturn]) -> Callable[[str], None]:
+    """What `install` is to call for a run that dies so at the moment."""
+    dead = False
+
+    def reached(this: str) -> None:
+        nonlocal dead
+        # What is dead does nothing any more, in another thread neither.
+        if dead or this == moment:
+            dead = True
+            dying()
+
+    return reached
+
+
 def install(
-    moment: str,
-    dying: Callable[[], NoReturn],
+    reached: Callable[[str], object],
     told: Callable[[str], object],
     put: Callable[[object, str, object], object],
 ) -> None:
-    """Make a run die so at the moment; `told` is called with the name of each table that is committed, `put` as setattr."""
-    word, _, which = moment.partition(" ")
+    """Have `reached` called at each moment, `told` with the name of each table that is committed; `put` is as setattr."""
     create, alter = LakeTable.create, LakeTable.alter
-    count, dead = 0, False
-
-    def end() -> NoReturn:
-        nonlocal dead
-        dead = True
-        dying()
+    count = 0
 
     def counted(commit: Callable[..., Any]) -> Callable[..., Any]:
         def counting(self: LakeTable[Any], *args: Any, **more: Any) -> object:
             nonlocal count
             count += 1
-            # What is dead does nothing any more, in another thread neither.
-            if dead or moment == f"before {count}":
-                end()
+            reached(f"before {count}")
             done = commit(self, *args, **more)
             told(self.name)
-            if moment == f"after {count}":
-                end()
+            reached(f"after {count}")
             return done
 
         return counting
 
     def created(self: LakeTable[Any]) -> None:
         create(self)
-        if (word, which) == ("created", self.name):
-            end()
+        reached(f"created {self.name}")
 
     def shaped(self: LakeTable[Any], *args: Any) -> None:
         alter(self, *args)
-        if word == "shaped":
-            end()
+        reached("shaped")
 
     put(LakeTable, "commit", counted(LakeTable.commit))
     put(LakeTable, "transact", counted(LakeTable.transact))
@@ -127,7 +129,7 @@ def run_and_die(
 if __name__ == "__main__":
     folder, moment, *more = sys.argv[1:]
     settings = json.loads(more[0]) if more else {"partitions": PARTITIONS}
-    install(moment, die, lambda name: print(f"commit {name}", flush=True), setattr)
+    install(die_at(moment, die), lambda name: print(f"commit {name}", flush=True), setattr)
     Chain(session(), Path(folder), **settings).run()
     print("ended", flush=True)
     os._exit(0)  # and leave the JVM, which may be another's, alone

@@ -5,7 +5,6 @@ tables hold, to be killed immediately after the one before it, or after the DDL 
 the files that are written by then are part of no table, and stay so.
 """
 
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets_tests.laws.conservation import conserved
-from cdc_assets_tests.laws.crashing_run import Killed, be_killed, install, run_and_die
+from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install, run_and_die
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.support import TOPIC, Chain, contents, record
 
@@ -42,25 +41,36 @@ MOMENTS = [
 
 
 class Prepared:
-    """A lakehouse after a first run, with more records waiting; and what an undisturbed second run makes of it."""
+    """A lakehouse after a first run, with more records waiting; what an undisturbed second run makes of it; and how the
+    lakehouse stands at each moment of that run, which is what a run that is killed then leaves.
+    """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.folder = folder
+        self.spark, self.folder = spark, folder
         first, second = short_stream()
-        chain = Chain(spark, folder / "first", partitions=PARTITIONS)
-        chain.add(first)
-        chain.run()
-        chain.add([*second, record(b"{", 0, 1000), record(None, 1, 1000)])
-        with (chain.snapshots / "0001.jsonl").open("a") as file:
+        self.first = Chain(spark, folder / "first", partitions=PARTITIONS)
+        self.first.add(first)
+        self.first.run()
+        self.first.add([*second, record(b"{", 0, 1000), record(None, 1, 1000)])
+        with (self.first.snapshots / "0001.jsonl").open("a") as file:
             file.write('{"topic":\n')
         self.undisturbed = self.copy("undisturbed")
-        self.undisturbed.run()
+        self.stood: dict[str, Chain] = {}
+        self.commits: dict[str, list[str]] = {}  # that were made by a moment
+        done: list[str] = []
+
+        def reached(moment: str) -> None:
+            if moment in MOMENTS and moment not in self.stood:
+                self.stood[moment] = self.undisturbed.copy(folder / moment.replace("/", "_"))
+                self.commits[moment] = [*done]
+
+        with pytest.MonkeyPatch.context() as patched:
+            install(reached, done.append, patched.setattr)
+            self.undisturbed.run()
         self.expected = contents(self.undisturbed.lake)
 
     def copy(self, name: str) -> Chain:
-        shutil.copytree(self.folder / "first", self.folder / name)
-        return Chain(self.spark, self.folder / name, partitions=PARTITIONS)
+        return self.first.copy(self.folder / name)
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +111,27 @@ def test_the_commits_of_a_run(prepared: Prepared) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_stopped_and_run_again(moment: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tables are as the commits left them; what the process knew beside them is lost in the tests below."""
-    chain, done = prepared.copy(moment.replace("/", "_")), list[str]()
-    with monkeypatch.context() as patched:
-        install(moment, be_killed, done.append, patched.setattr)
-        with pytest.raises(Killed):
-            chain.run()
+def test_gone_at_once_and_run_again(moment: str, prepared: Prepared) -> None:
+    """The tables are as the commits left them; that a killed process leaves them so, the tests below show."""
+    chain = prepared.stood[moment]
     word, _, which = moment.partition(" ")
     if which.isdigit():
-        assert done == COMMITS[: int(which) - (word == "before")]
+        assert prepared.commits[moment] == COMMITS[: int(which) - (word == "before")]
+    chain.run()
+    same(contents(chain.lake), prepared.expected)
+
+
+@pytest.mark.parametrize("moment", ["after 4", "shaped", "before 11"])
+def test_stopped_and_run_again_in_the_same_process(
+    moment: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which knows, and has in its caches, what it knew before: in a stage, and in a thread that writes a history."""
+    chain, done = prepared.copy(f"stopped {moment}"), list[str]()
+    with monkeypatch.context() as patched:
+        install(die_at(moment, be_killed), done.append, patched.setattr)
+        with pytest.raises(Killed):
+            chain.run()
+    assert done == prepared.commits[moment]
     chain.run()
     same(contents(chain.lake), prepared.expected)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
@@ -68,18 +68,24 @@ def observations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"what": what, "events": count} for what, count in counts.items()]
 
 
-@pytest.fixture
-def halves(chain: Callable[..., Chain]) -> tuple[Chain, list[Any]]:
-    """A feed after the first half of the stream, in two runs, with records that cannot be decoded; and the second half."""
-    first, second = short_stream()
-    it = chain(partitions=PARTITIONS)
+@pytest.fixture(scope="module")
+def first_half(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """A feed after the first half of the stream, in two runs, with records that cannot be decoded: not to be changed."""
+    first, _ = short_stream()
+    it = Chain(spark, tmp_path_factory.mktemp("halves"), partitions=PARTITIONS)
     it.add(first[:7])
     it.run()
     it.add([*first[7:], record(b"{", 0, 1000), record(None, 1, 1000)])
     with (it.snapshots / "0001.jsonl").open("a") as file:
         file.write('{"topic":\n')
     it.run()
-    return it, second
+    return it
+
+
+@pytest.fixture
+def halves(first_half: Chain, tmp_path: Path) -> tuple[Chain, list[Any]]:
+    """That feed, for a test that changes it; and the second half."""
+    return first_half.copy(tmp_path / "halves"), short_stream()[1]
 
 
 def test_maintenance_changes_no_row_and_no_cursor(halves: tuple[Chain, list[Any]]) -> None:

@@ -241,6 +241,7 @@ class _Walk:
     def __init__(self, overridden: Callable[[Name, str], bool]) -> None:
         self.tables: dict[Name, Evolution] = {}
         self._now: dict[Name, dict[str, Slot]] = {}
+        self._kept: dict[Name, list[Slot]] = {}  # what the table of this name had, and only its history still has
         self._dropped: dict[Name, tuple[int, dict[str, Slot]]] = {}
         self._keys: dict[Name, tuple[Slot, ...]] = {}
         self._overridden = overridden
@@ -263,13 +264,15 @@ class _Walk:
     def apply(self, ddl: Ddl) -> None:
         """Go on by one statement."""
         before = {name: dict(live) for name, live in self._now.items()}
+        kept = {name: list(slots) for name, slots in self._kept.items()}
         for name in sorted(self._touched(ddl)):
             self._begin(name)
             ops = self._leave(name, ddl)
             if ops is not None:
                 self._step(name, ddl, ops)
             if (origin := ddl.moved.get(name)) is not None:
-                self._step(name, ddl, [self._arrive(name, origin, before.get(origin, {}), ddl)])
+                taken = self._arrive(name, before.get(origin, {}), kept.get(origin, []), ddl)
+                self._step(name, ddl, [Arrive(origin, taken)])
         if ddl.kind is None and not ddl.shapes and ddl.told is not None:
             self._step(ddl.told, ddl, [Flag("the statement could not be read")])
         for name, actions in self._altered(ddl):
@@ -298,7 +301,7 @@ class _Walk:
 
     def _begin(self, name: Name) -> None:
         if name not in self.tables:
-            self.tables[name], self._now[name] = Evolution(name), {}
+            self.tables[name], self._now[name], self._kept[name] = Evolution(name), {}, []
 
     def _step(self, name: Name, ddl: Ddl, ops: Sequence[Op]) -> None:
         self.tables[name].steps.append(Step(ddl, MappingProxyType(dict(self._now[name])), tuple(ops)))
@@ -325,17 +328,23 @@ class _Walk:
     def _empty(self, name: Name, ddl: Ddl, reason: str) -> list[Op]:
         for slot in self._now[name].values():
             slot.gone = ddl.spot.commit_ts
-        self._now[name] = {}
+        self._now[name], self._kept[name] = {}, []
         return [Close(reason)]
 
-    def _arrive(self, name: Name, origin: Name, columns: Mapping[str, Slot], ddl: Ddl) -> Arrive:
-        """Another table takes this name."""
+    def _arrive(self, name: Name, columns: Mapping[str, Slot], kept: Sequence[Slot], ddl: Ddl) -> dict[Slot, Slot]:
+        """Another table takes this name, with its columns, and with those that only its history still has."""
         taken = {}
         for lower, slot in columns.items():
             mine = self._take(name, lower, slot.name, slot.type, ddl)
             mine.virtual = slot.virtual
             taken[mine] = slot
-        return Arrive(origin, taken)
+        for slot in kept:
+            standing = self._standing(name, slot.name.lower())
+            mine = self._new(name, ddl.id, slot.name, slot.type)
+            mine.gone, mine.aside = slot.gone, slot.aside or standing is not None
+            self._kept[name].append(mine)
+            taken[mine] = slot
+        return taken
 
     def _take(self, name: Name, lower: str, column: str, mysql_type: MySQLType | None, ddl: Ddl) -> Slot:
         """A column of a table that has come to this name: that of the table before, where its type is the same or grows."""
@@ -450,6 +459,7 @@ class _Walk:
         slot = self._known(name, action.name)
         del self._now[name][action.name.lower()]
         slot.gone = ddl.spot.commit_ts
+        self._kept[name].append(slot)
         return [Forget(slot)]
 
     def _rename(self, name: Name, action: "_Renames", ddl: Ddl) -> None:
@@ -477,6 +487,7 @@ class _Walk:
             return []
         # Rows that are open before and after have a value of each.
         self._put_aside(old, ddl)
+        self._kept[name].append(old)
         slot = self._now[name][column.name.lower()] = self._new(name, ddl.id, column.name, new)
         return [Convert(slot, old, was, new), Forget(old)]
 

@@ -248,7 +248,7 @@ def _counts(lake: Lakehouse, after: int) -> dict[Name, Counter[int]]:
 
 
 def _units(cursors: Mapping[Name, HistoryCursor], news: _News) -> list[set[Name]]:
-    """The tables that are due, with those that a RENAME links to them, now or ever: what comes late to one may reach others."""
+    """The tables that are due, with those that a RENAME ever linked to them: what comes late to one may reach others."""
     units = {name: {name} for name in cursors}
     for ddl in (*news.known_ddls.values(), *(d for _, d in news.ddls.values())):
         for pair in ddl.moved.items():
@@ -283,19 +283,22 @@ def _unit(
 def _replay(tables: list["_Table"], evolutions: Mapping[Name, Evolution]) -> bool:
     """Find out from where on tables are applied anew, and then those that their rows have gone to since."""
     evolving = {t.name: t for t in tables if t.name in evolutions}
-    waiting = [t for t in evolving.values() if t.came_late(evolutions[t.name])]
-    late = list(waiting)
+    late = [t for t in evolving.values() if t.came_late(evolutions[t.name])]
+    waiting = list(evolving.values())
     while waiting:
         table = waiting.pop()
-        since = [
-            s for s in evolutions[table.name].steps if table.replay is not None and s.spot.commit_ts >= table.replay
-        ]
-        waiting += [
+        begin = table.begin
+        since = [s for s in evolutions[table.name].steps if begin is not None and s.spot.commit_ts >= begin]
+        reached = [
             evolving[new]
             for step in since
             for new, old in step.ddl.moved.items()
-            if old == table.name and new in evolving and evolving[new].goes_back(step.spot.commit_ts)
+            if old == table.name
+            and new in evolving
+            and step.ddl.id in evolving[new].done
+            and evolving[new].goes_back(step.spot.commit_ts)
         ]
+        late, waiting = [*late, *reached], [*waiting, *reached]
     return bool(late)
 
 
@@ -349,6 +352,11 @@ class _Table:
         return [d for d in self.news.known_ddls.values() if d.touches(self.name) and d.id not in new]
 
     @cached_property
+    def done(self) -> set[str]:
+        """Their ids."""
+        return {d.id for d in self.applied}
+
+    @cached_property
     def naming(self) -> dict[str, str]:
         """Ids of columns -> their names in the history table."""
         if self.cursor.naming is not None:
@@ -379,15 +387,19 @@ class _Table:
         """The layouts of rows that are to be applied."""
         return [r for r in self.news.layouts.get(self.name, []) if self._new(r["release"])]
 
+    @property
+    def begin(self) -> int | None:
+        """The lowest commit_ts of what is to be applied; None: nothing is."""
+        return min((r["commit_ts"] for r in self.layouts), default=None) if self.replay is None else self.replay
+
     def came_late(self, evolution: Evolution) -> bool:
         """Whether a statement came after rows that lie behind it, or rows after a statement: then see to a replay."""
         if self.cursor.partly is not None:
             self.replay = self.cursor.partly[2] if self.cursor.partly[2] >= 0 else None
         elif self.present is not None:
-            done = {d.id for d in self.applied}
-            told = [s for s in evolution.steps if s.ddl.id in done and s.ops]
-            begin = min((r["commit_ts"] for r in self.layouts), default=None)
-            late = [s.spot.commit_ts for s in evolution.steps if s.ddl.id not in done]
+            told = [s for s in evolution.steps if s.ddl.id in self.done and s.ops]
+            begin = self.begin
+            late = [s.spot.commit_ts for s in evolution.steps if s.ddl.id not in self.done]
             late = [ts for ts in late if ts < self.cursor.newest]
             if begin is not None and told and begin < told[-1].spot.commit_ts:
                 late.append(begin)
@@ -416,8 +428,7 @@ class _Table:
     def parts(self, evolution: Evolution, ordered: Sequence[Ddl]) -> list[Work]:
         """What is to be done, a commit each; `ordered`: the statements of the evolution."""
         mine, steps = self.layouts, evolution.steps
-        done = {d.id for d in self.applied}
-        base = next((n for n, step in enumerate(steps) if step.ddl.id not in done), len(steps))
+        base = next((n for n, step in enumerate(steps) if step.ddl.id not in self.done), len(steps))
         if self.cursor.partly is not None:
             base = self.cursor.partly[1]
         elif self.replay is not None:
@@ -580,9 +591,9 @@ def _columns_without_rows(work: Work) -> list[Slot]:
     live = [slot for era in eras for slot in work.evolution.live(era).values()]
     added = {slot for slot in live if slot.added}
     made = {op.slot for step in work.steps for op in step.ops if isinstance(op, Fill | Convert)}
-    come = {slot for _, op in work.arrivals for slot in op.columns}
-    wanted = {s for s in live if s.id in work.naming} | added | made | come
-    return [s for s in dict.fromkeys(live) if s in wanted and not s.virtual]
+    come = [slot for _, op in work.arrivals for slot in op.columns]
+    wanted = {s for s in live if s.id in work.naming} | added | made | set(come)
+    return [s for s in dict.fromkeys([*live, *come]) if s in wanted and not s.virtual]
 
 
 def columns_of(work: Work, read: Readable, scales: Mapping[str, int]) -> list[SourceColumn]:

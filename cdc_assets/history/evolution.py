@@ -105,10 +105,17 @@ class Forget:
 
 @dataclass(frozen=True)
 class Arrive:
-    """Rows that were open in another table come in: that table, and for each of this one's columns that one's."""
+    """Rows that were open in another table come in.
+
+    Attributes:
+        origin: that table.
+        columns: for each of this table's columns that one's.
+        since: the commit_ts of the statement before with which that one's rows went elsewhere; -1: there was none.
+    """
 
     origin: Name
     columns: Mapping[Slot, Slot]
+    since: int
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,11 @@ class Evolution:
         times = [step.spot.commit_ts for step in self.steps]
         return bisect_left(times, first), bisect_right(times, last)
 
+    @property
+    def placed(self) -> bool:
+        """Whether statements tell their place in the binlog: their clock may be that of the connector."""
+        return any(step.spot.place is not None for step in self.steps)
+
     def span(self, era: int) -> tuple[int, int]:
         """The commit_ts between which an era's rows lie."""
         begin = self.steps[era - 1].spot.commit_ts if era else -1
@@ -200,11 +212,11 @@ class Seen:
     """Columns that a table has, as rows or its history show: they may be in no statement.
 
     Attributes:
-        since: the commit_ts from which on.
+        since: the commit_ts from which on; None: after all statements.
         columns: name and type.
     """
 
-    since: int
+    since: int | None
     columns: Sequence[tuple[str, MySQLType | None]]
 
 
@@ -221,11 +233,12 @@ def evolve(
         overridden: whether the feeds file says what type a column has.
     """
     walk = _Walk(overridden)
-    waiting = {name: sorted(each, key=lambda s: s.since) for name, each in seen.items()}
+    end = (1 << 63) - 1
+    waiting = {name: sorted(each, key=lambda s: end if s.since is None else s.since) for name, each in seen.items()}
 
     def show(until: int | None) -> None:
         for name, each in waiting.items():
-            while each and (until is None or each[0].since < until):
+            while each and (until is None or (each[0].since is not None and each[0].since < until)):
                 walk.show(name, each.pop(0).columns)
 
     for ddl in ddls:
@@ -272,14 +285,20 @@ class _Walk:
                 self._step(name, ddl, ops)
             if (origin := ddl.moved.get(name)) is not None:
                 taken = self._arrive(name, before.get(origin, {}), kept.get(origin, []), ddl)
-                self._step(name, ddl, [Arrive(origin, taken)])
+                self._step(name, ddl, [Arrive(origin, taken, self._left_before(origin, ddl))])
         if ddl.kind is None and not ddl.shapes and ddl.told is not None:
             self._step(ddl.told, ddl, [Flag("the statement could not be read")])
         for name, actions in self._altered(ddl):
             ops = [op for action in _at_once(actions) for op in self._alter(name, action, ddl)]
             ops = [*self._rekeyed(name, ddl), *ops]
-            if ops or dict(self.tables[name].live(len(self.tables[name].steps))) != self._now[name]:
+            # Where the clock says nothing, rows are told apart by each statement that tells the table's shape.
+            placed = ddl.spot.place is not None and name in ddl.shapes
+            if placed or ops or dict(self.tables[name].live(len(self.tables[name].steps))) != self._now[name]:
                 self._step(name, ddl, ops)
+
+    def _left_before(self, name: Name, ddl: Ddl) -> int:
+        steps = [s for s in self.tables[name].steps if s.ddl is not ddl] if name in self.tables else []
+        return max((s.spot.commit_ts for s in steps for op in s.ops if op == Close("rename")), default=-1)
 
     def _rekeyed(self, name: Name, ddl: Ddl) -> list[Op]:
         """What a change of the key does to open rows: they end, and go on under the new one where their columns tell it."""

@@ -65,6 +65,7 @@ class Work:
         evolution: the table's.
         base: the era of the versions that are open.
         eras: the rows of the part: from which era to which.
+        among: the eras that the rows of all parts may be of.
         whole: whether the table has all of these releases after it.
         replay: a commit_ts from which on everything is applied anew, as something came late; None: nothing did.
         rewinds: whether the table is to be brought back to that first.
@@ -85,6 +86,7 @@ class Work:
     evolution: Evolution
     base: int
     eras: tuple[int, int]
+    among: tuple[int, int]
     whole: bool
     replay: int | None
     rewinds: bool
@@ -356,6 +358,11 @@ class _Table:
         """Their ids."""
         return {d.id for d in self.applied}
 
+    @property
+    def placed(self) -> bool:
+        """Whether statements tell their place in the binlog."""
+        return any(d.spot.place is not None for d in self.new)
+
     @cached_property
     def naming(self) -> dict[str, str]:
         """Ids of columns -> their names in the history table."""
@@ -379,7 +386,7 @@ class _Table:
         protocol = protocol_of(self.feed)
         for r in self.layouts:
             columns = [(c.name, protocol.resolve(c, None, None)) for c in protocol.columns(r["layout"])]
-            found.append(Seen(r["commit_ts"], columns))
+            found.append(Seen(None if self.placed else r["commit_ts"], columns))
         return found
 
     @cached_property
@@ -428,11 +435,7 @@ class _Table:
     def parts(self, evolution: Evolution, ordered: Sequence[Ddl]) -> list[Work]:
         """What is to be done, a commit each; `ordered`: the statements of the evolution."""
         mine, steps = self.layouts, evolution.steps
-        base = next((n for n, step in enumerate(steps) if step.ddl.id not in self.done), len(steps))
-        if self.cursor.partly is not None:
-            base = self.cursor.partly[1]
-        elif self.replay is not None:
-            base = evolution.between(self.replay, self.replay)[0]
+        base = self._base(evolution)
         incoming = [n for n, s in enumerate(steps) if n >= base and any(self._comes(op) for op in s.ops)]
         if not mine and not incoming and (self.present is None or base == len(steps)):
             return []
@@ -479,10 +482,17 @@ class _Table:
             first=min((r["commit_ts"] for r in rows), default=None),
             last=max((r["last_ts"] for r in rows), default=None),
             files=files if rows else [],
-            layouts=_layouts(self.feed, rows, _shapes(self.news.known_of.get(self.name, [])), evolution),
+            layouts=_layouts(
+                self.feed,
+                rows,
+                _shapes(self.news.known_of.get(self.name, [])),
+                evolution,
+                self._among(evolution, rows) if evolution.placed else None,
+            ),
             keyless=self._keyless(rows),
             evolution=evolution,
             base=start,
+            among=self._among(evolution, rows),
             eras=(0 if first and not (begins or cursor.partly) else start + 1, end),
             whole=whole,
             replay=self.replay,
@@ -490,6 +500,22 @@ class _Table:
             rewinds=first and self.replay is not None and cursor.partly is None,
             planned_naming=self.naming,
         )
+
+    def _among(self, evolution: Evolution, rows: list[dict[str, Any]]) -> tuple[int, int]:
+        """The eras that rows may be of. Where statements tell their place, those that are applied came before them."""
+        if not rows:
+            return self._base(evolution), self._base(evolution)
+        if evolution.placed:
+            return self._base(evolution), len(evolution.steps)
+        return evolution.between(min(r["commit_ts"] for r in rows), max(r["last_ts"] for r in rows))
+
+    def _base(self, evolution: Evolution) -> int:
+        """How many statements the table has been through, as it is or as it will go back to."""
+        if self.cursor.partly is not None:
+            return self.cursor.partly[1]
+        if self.replay is not None:
+            return evolution.between(self.replay, self.replay)[0]
+        return next((n for n, s in enumerate(evolution.steps) if s.ddl.id not in self.done), len(evolution.steps))
 
     def _keyless(self, rows: list[dict[str, Any]]) -> bool:
         if self.present is not None:
@@ -519,7 +545,13 @@ def _shapes(known: Iterable[Mapping[str, Any]]) -> list[_Shape]:
     ]
 
 
-def _layouts(feed: Feed, rows: Sequence[Mapping[str, Any]], shapes: list[_Shape], evolution: Evolution) -> list[Layout]:
+def _layouts(
+    feed: Feed,
+    rows: Sequence[Mapping[str, Any]],
+    shapes: list[_Shape],
+    evolution: Evolution,
+    among: tuple[int, int] | None,
+) -> list[Layout]:
     """What each row of a table is read by: its message's own layout, and the shape that the table had then."""
     protocol, texts = protocol_of(feed), {r["layout_id"]: r["layout"] for r in rows}
     spans: dict[int, tuple[int, int]] = {}
@@ -529,7 +561,7 @@ def _layouts(feed: Feed, rows: Sequence[Mapping[str, Any]], shapes: list[_Shape]
     layouts = []
     for layout_id, (first, last) in sorted(spans.items(), key=lambda span: span[1][1]):
         columns = tuple(protocol.columns(texts[layout_id]))
-        low, high = evolution.between(first, last)
+        low, high = among or evolution.between(first, last)
         layouts += [
             Layout(layout_id, since, columns, types, era, _slots(evolution, era, columns))
             for era in range(low, high + 1)

@@ -155,6 +155,7 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     """
     by_key, era = _chain(), F.col("era")
     following = F.lead(F.struct("op", "commit_ts", "era")).over(by_key)
+    bounds = bounds.withColumn("next_ts", F.lead("commit_ts").over(by_key))
     if effects.endings:
         following = F.when(effects.life(following["era"]) == effects.life(era), following)
     lasting = bounds.withColumn("following", following)
@@ -163,12 +164,14 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     to_ts, until = following["commit_ts"], following["era"]
     if effects.endings:
         ending = F.when(following.isNull(), effects.next(era))
-        to_ts, until = F.coalesce(to_ts, ending["commit_ts"]), F.coalesce(until, ending["era"])
+        # A statement may be stamped later than the rows that come after it.
+        ended = F.greatest(F.col("commit_ts"), F.least(ending["commit_ts"], F.col("next_ts")))
+        to_ts, until = F.coalesce(to_ts, F.when(ending.isNotNull(), ended)), F.coalesce(until, ending["era"])
         closed_by = F.coalesce(closed_by, ending["reason"])
     lasting = lasting.withColumns({"to_ts": to_ts, "closed_by": closed_by})
     if effects.kept is not _as_it_is:
         lasting = lasting.withColumn("row", effects.kept(F.col("row"), era, F.coalesce(until, F.lit(effects.last))))
-    return lasting.where(F.col("standing") | (F.col("op") != _DELETE)).drop("following")
+    return lasting.where(F.col("standing") | (F.col("op") != _DELETE)).drop("following", "next_ts")
 
 
 def _chain() -> WindowSpec:

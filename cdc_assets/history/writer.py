@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -178,23 +178,25 @@ def _changes(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -
 
 def _era(work: Work) -> Column:
     """How many statements have come before a change. INT."""
-    if work.first is None or work.last is None:
-        return F.lit(work.base)
-    low, high = work.evolution.between(work.first, work.last)
+    low, high = work.among
     spots = [step.spot for step in work.evolution.steps[low:high]]
     return reduce(lambda era, spot: era + F.when(_after(spot), 1).otherwise(0), spots, F.lit(low))
 
 
 def _after(spot: Spot) -> Column:
-    """Whether a change came after a statement: of one time, by the binlog, or by Kafka where both are in one partition."""
+    """Whether a change came after a statement: by the binlog, else by the clock, and by Kafka within one partition.
+
+    Debezium 1.9 stamps statements with its own clock.
+    """
     same = F.col("commit_ts") == spot.commit_ts
     in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
     behind = in_partition & (F.col("offset") > spot.offset)
-    if spot.place is not None:
-        file, position = spot.place
-        there = (F.col("source.file") > file) | ((F.col("source.file") == file) & (F.col("source.position") > position))
-        behind = F.coalesce(there, behind)
-    return (F.col("commit_ts") > spot.commit_ts) | (same & behind)
+    later = (F.col("commit_ts") > spot.commit_ts) | (same & behind)
+    if spot.place is None:
+        return later
+    file, position = spot.place
+    in_file = (F.col("source.file") == file) & (F.col("source.position") > position)
+    return F.coalesce((F.col("source.file") > file) | in_file, later)
 
 
 def _open_versions(
@@ -262,19 +264,29 @@ def _arrived(
     for era, step in enumerate(work.steps, start=work.base):
         for op in step.ops:
             if isinstance(op, Recover):
-                frames.append(_came(work, step.spot, era, work.table.read(session), op.dropped, "drop", None, columns))
+                frames.append(
+                    _came(work, step.spot, era, work.table.read(session), (-1, op.dropped), "drop", None, columns)
+                )
             elif isinstance(op, Rekey):
                 at, key = step.spot.commit_ts, ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
                 ended = work.table.read(session)
                 again = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
-                frames.append(_came(work, step.spot, era, again, at, "ddl", None, columns))
+                frames.append(_newest(_came(work, step.spot, era, again, (at - 1, at), "ddl", None, columns)))
             elif isinstance(op, Arrive) and feed.takes(*op.origin):
                 origin = lake.history(*op.origin)
                 if origin.exists():
                     named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
                     at = step.spot.commit_ts
-                    frames.append(_came(work, step.spot, era, origin.read(session), at, "rename", named, columns))
+                    frames.append(
+                        _came(work, step.spot, era, origin.read(session), (op.since, at), "rename", named, columns)
+                    )
     return reduce(DataFrame.unionByName, frames) if frames else None
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    """Of rows that have one key now the one that was written last: under the key of before they were not told apart."""
+    of_key = Window.partitionBy("key").orderBy(F.desc("began"))
+    return rows.withColumn("n", F.row_number().over(of_key)).where("n = 1").drop("n")
 
 
 def _came(
@@ -282,12 +294,12 @@ def _came(
     spot: Spot,
     era: int,
     rows: DataFrame,
-    ended: int,
+    ended: tuple[int, int],
     reason: str,
     named: Mapping[str, str] | None,
     columns: list[SourceColumn],
 ) -> DataFrame:
-    """Versions that ended at a commit_ts for a reason, as rows that begin with a statement.
+    """Versions that ended after a commit_ts, up to another, for a reason, as rows that begin with a statement.
 
     `named`: ids of columns -> their names in `rows`; None: as in the table itself.
     """
@@ -298,7 +310,9 @@ def _came(
         held = quoted(own) if own.lower() in there else "NULL"
         return f"CAST({held} AS {c.target.simpleString()}) AS {quoted(c.column)}"
 
-    ours = rows.where((F.col("_cdc_to_ts") == ended) & (F.col("_cdc_closed_by") == reason))
+    after, until = ended
+    within = (F.col("_cdc_to_ts") > after) & (F.col("_cdc_to_ts") <= until)
+    ours = rows.where(within & (F.col("_cdc_closed_by") == reason))
     return ours.selectExpr(
         "_cdc_key AS key",
         f"{COPY.name if work.keyless and COPY.name.lower() in there else 0} AS copy",
@@ -311,6 +325,7 @@ def _came(
         f"{_literal(spot.topic)} AS topic",
         f"{spot.partition} AS partition",
         f"CAST({spot.offset} AS BIGINT) AS offset",
+        "_cdc_from_ts AS began",
     )
 
 

@@ -50,7 +50,17 @@ FULL = [
         transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
     ),
     QuarantineCursor(sequence=1, rows=2, reasons={"bad_value": 2}),
-    HistoryCursor(sequence=2, release=9, versions=3, current=1),
+    HistoryCursor(
+        sequence=2,
+        release=9,
+        versions=3,
+        current=1,
+        statements=["0f3a"],
+        newest=2**61,
+        partly=(11, 2, -1),
+        naming={"1": "k"},
+        reload=[{"commit_ts": 7, "statement": "ALTER TABLE t TRUNCATE PARTITION p0", "why": "rows went"}],
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The commands `cdc-assets record` and `cdc-assets replay`."""
+"""The commands of `cdc-assets`: record, replay, holds, acknowledge."""
 
 import argparse
 import sys
@@ -6,33 +6,33 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from cdc_assets.feeds import Feed, FeedsError, Kafka, load_feeds
+from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Kafka, load_feeds
+from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
 from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
+from cdc_assets.tables.decisions import Verdict
+from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
+from cdc_assets.tables.table import ConcurrentRunError
 
-_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml) with source.kafka: its broker and options are used"
+_ANY_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml)"
+_FEED = f"{_ANY_FEED} with source.kafka: its broker and options are used"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 1 with one line about what is wrong."""
     given = _parser().parse_args(arguments)
     try:
-        file = load_feeds()
-        kafka = _broker_of(file.feeds, given.feed)
-        spark = spark_session(file.spark)
-        print(given.run(spark, kafka, given), flush=True)
-    except (FeedsError, BrokerError, SnapshotError, FileNotFoundError) as error:
+        print(given.run(load_feeds(), given), flush=True)
+    except (AcknowledgeError, BrokerError, ConcurrentRunError, FeedsError, FileNotFoundError, SnapshotError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("cdc-assets", description="Recorded snapshots of Kafka topics.")
+    parser = argparse.ArgumentParser("cdc-assets", description="What the person who runs the feeds does by hand.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     to_file = commands.add_parser(
         "record",
@@ -67,12 +67,51 @@ def _parser() -> argparse.ArgumentParser:
     to_broker.add_argument("--prefix", default="", help="put this in front of each topic's name")
     to_broker.add_argument("--create", action="store_true", help="create topics that are not there")
     to_broker.set_defaults(run=_replay)
+    held = commands.add_parser(
+        "holds",
+        help="tell which tables wait, and for what",
+        description="Tell which tables of a feed wait, from which position on, and for what.",
+    )
+    held.add_argument("feed", help=_ANY_FEED)
+    held.set_defaults(run=_holds)
+    decide = commands.add_parser(
+        "acknowledge",
+        help="decide about a DDL statement that tables wait at",
+        description="Decide about a DDL statement that tables wait at; the pipeline's next run goes by it. A decision is "
+        "kept, also when the feed is rebuilt, and cannot be taken back.",
+    )
+    decide.add_argument("feed", help=_ANY_FEED)
+    decide.add_argument("statement_id", help="which: `cdc-assets holds` and the failing check ddl_applied tell")
+    verdict = decide.add_mutually_exclusive_group(required=True)
+    verdict.add_argument("--apply", action="store_true", help="do as it says")
+    verdict.add_argument("--ignore", action="store_true", help="do nothing")
+    verdict.add_argument("--as", dest="read_as", metavar="STATEMENT", help="do as this other statement says")
+    decide.set_defaults(run=_acknowledge)
     return parser
 
 
 def _instant(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _lakehouse(file: FeedsFile, name: str) -> Lakehouse:
+    if name not in file.feeds:
+        raise FeedsError(f"{name}: no such feed in the feeds file; its feeds: {', '.join(file.feeds)}")
+    return Lakehouse(spark_session, lakehouse_root(), name)
+
+
+def _holds(file: FeedsFile, given: argparse.Namespace) -> str:
+    released = _lakehouse(file, given.feed).released_changes.cursor()
+    rows = [h.row() for h in released.holds] if released else []
+    return "\n".join("  ".join(f"{k}={v}" for k, v in row.items()) for row in rows) or "no table waits"
+
+
+def _acknowledge(file: FeedsFile, given: argparse.Namespace) -> str:
+    verdict = Verdict.APPLY if given.apply else Verdict.IGNORE if given.ignore else Verdict.AS
+    held = acknowledge(_lakehouse(file, given.feed), given.statement_id, decision_of(verdict, given.read_as))
+    tables = ", ".join(".".join(name) for name in held.tables)
+    return f"{tables}: the pipeline's next run goes on from {held.statement}"
 
 
 def _broker_of(feeds: Mapping[str, Feed], name: str) -> Kafka:
@@ -82,7 +121,8 @@ def _broker_of(feeds: Mapping[str, Feed], name: str) -> Kafka:
     return kafka
 
 
-def _record(spark: SparkSession, kafka: Kafka, given: argparse.Namespace) -> str:
+def _record(file: FeedsFile, given: argparse.Namespace) -> str:
+    kafka = _broker_of(file.feeds, given.feed)
     ranges = dict(map(parse_range, given.range or ()))
     topics = sorted({place.topic for place in ranges}) or given.topic
     if topics:
@@ -103,7 +143,7 @@ def _record(spark: SparkSession, kafka: Kafka, given: argparse.Namespace) -> str
             raise SnapshotError(
                 f"{place.topic} partition {place.partition}: {start} to {end} asked for, {first} to {last} available"
             )
-    count = record(spark, kafka, wanted, given.file)
+    count = record(spark_session(file.spark), kafka, wanted, given.file)
     return f"{count} records written to {given.file}" if count else "no records there: nothing was written"
 
 
@@ -121,6 +161,7 @@ def _between(
     return found
 
 
-def _replay(spark: SparkSession, kafka: Kafka, given: argparse.Namespace) -> str:
-    sent = replay(spark, kafka, given.folder, prefix=given.prefix, create=given.create)
+def _replay(file: FeedsFile, given: argparse.Namespace) -> str:
+    kafka = _broker_of(file.feeds, given.feed)
+    sent = replay(spark_session(file.spark), kafka, given.folder, prefix=given.prefix, create=given.create)
     return "\n".join(f"{count} records to {topic}" for topic, count in sent.items()) or "no records there"

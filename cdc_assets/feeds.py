@@ -9,7 +9,7 @@ import json
 import os
 import re
 import zoneinfo
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ ProtocolName = Literal["canal-json", "open-protocol", "simple", "debezium"]
 Encoding = Literal["json", "avro"]
 GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
+SchemaChanges = Literal["evolve", "stop"]
 OnDataLoss = Literal["fail", "skip"]
 # Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
 StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
@@ -159,6 +160,23 @@ def _column_path(path: str) -> str:
     return path
 
 
+def _by_table(*choices: str) -> Callable[[object], str | dict[str, str]]:
+    """Take one of the choices for all tables, or a mapping of table patterns to them."""
+
+    def check(value: object) -> str | dict[str, str]:
+        if isinstance(value, str) and value in choices:
+            return value
+        if not isinstance(value, dict) or not value or any(choice not in choices for choice in value.values()):
+            _reject(_by_table_allowed(choices))
+        return {_table_pattern(pattern): choice for pattern, choice in value.items()}
+
+    return check
+
+
+def _by_table_allowed(choices: Iterable[str]) -> str:
+    return f"{', '.join(choices)}, or a mapping of patterns database.table to these"
+
+
 def _mysql_type(text: str) -> str:
     try:
         parse_type(text)
@@ -205,6 +223,13 @@ def _matches(pattern: str, database: str, table: str) -> bool:
     return bool(_glob(database_part).fullmatch(database) and _glob(table_part).fullmatch(table))
 
 
+def _chosen(choices: str | Mapping[str, str], database: str, table: str, default: str) -> str:
+    """What holds for a table: of patterns the first that matches counts, and without any the default."""
+    if isinstance(choices, str):
+        return choices
+    return next((choice for pattern, choice in choices.items() if _matches(pattern, database, table)), default)
+
+
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _FeedName = Annotated[str, AfterValidator(_feed_name)]
 _SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
@@ -217,6 +242,11 @@ _TablePattern = Annotated[str, AfterValidator(_table_pattern)]
 _ColumnPath = Annotated[str, AfterValidator(_column_path)]
 _TypeText = Annotated[str, AfterValidator(_mysql_type)]
 _Owner = Annotated[str, AfterValidator(_owner)]
+# Of patterns of tables the first that matches counts.
+_TypeMapping = Annotated[TypeMapping | dict[str, TypeMapping], PlainValidator(_by_table(*get_args(TypeMapping)))]
+_SchemaChanges = Annotated[
+    SchemaChanges | dict[str, SchemaChanges], PlainValidator(_by_table(*get_args(SchemaChanges)))
+]
 
 
 # In the models below a field's description is what error messages give as allowed.
@@ -314,7 +344,8 @@ class Feed(_Model):
     gate_scope: GateScope = Field("topic", description=", ".join(get_args(GateScope)))
     tables: Tables = Tables()
     columns: dict[_ColumnPath, _TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
-    type_mapping: TypeMapping = Field("block", description=", ".join(get_args(TypeMapping)))
+    type_mapping: _TypeMapping = Field("block", description=_by_table_allowed(get_args(TypeMapping)))
+    schema_changes: _SchemaChanges = Field("evolve", description=_by_table_allowed(get_args(SchemaChanges)))
     freshness_minutes: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
     claim_check: _Text | None = Field(None, description="a folder relative to the feeds file, or a URI")
@@ -358,6 +389,14 @@ class Feed(_Model):
     def takes(self, database: str, table: str) -> bool:
         """Whether the feed takes this source table."""
         return self.tables.takes(database, table)
+
+    def blocks_types(self, database: str, table: str) -> bool:
+        """Whether a broken type mapping holds this source table."""
+        return _chosen(self.type_mapping, database, table, "block") == "block"
+
+    def stops_at_ddl(self, database: str, table: str) -> bool:
+        """Whether this source table waits at its next change of schema until a person lets it go on."""
+        return _chosen(self.schema_changes, database, table, "evolve") == "stop"
 
 
 class FeedsFile(_Model):

@@ -260,6 +260,9 @@ def test_loading_needs_no_java_no_jars_and_no_network(tmp_path: Path) -> None:
 def test_a_wrong_feeds_file_is_one_line_and_no_chain_of_errors(load: Load, tmp_path: Path) -> None:
     with pytest.raises(FeedsError) as raised:
         load(TWO_FEEDS.replace("type_mapping: warn", "type_mapping: ignore"))
-    assert str(raised.value) == (f'{tmp_path}/feeds.yaml: feeds.crm.type_mapping: found "ignore"; allowed: block, warn')
+    assert str(raised.value) == (
+        f'{tmp_path}/feeds.yaml: feeds.crm.type_mapping: found "ignore"; allowed: block, warn, or a mapping of patterns '
+        "database.table to these"
+    )
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__

@@ -165,6 +165,25 @@ def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path, monkeyp
     assert load_feeds().feeds["shop"].gate_scope == "feed"
 
 
+@pytest.mark.parametrize(
+    ("settings", "stopped", "blocked"),
+    [
+        ({}, [], ["a.x", "a.y", "b.x"]),
+        ({"schema_changes": "stop", "type_mapping": "warn"}, ["a.x", "a.y", "b.x"], []),
+        (
+            {"schema_changes": {"a.x": "evolve", "a.*": "stop"}, "type_mapping": {"a.x": "block", "*.x": "warn"}},
+            ["a.y"],
+            ["a.x", "a.y"],
+        ),
+    ],
+)
+def test_of_patterns_the_first_that_matches_counts(load, settings, stopped, blocked):
+    loaded = load(feed(**settings)).feeds["shop"]
+    tables = [("a", "x"), ("a", "y"), ("b", "x")]
+    assert [".".join(t) for t in tables if loaded.stops_at_ddl(*t)] == stopped
+    assert [".".join(t) for t in tables if loaded.blocks_types(*t)] == blocked
+
+
 def test_an_absolute_recorded_folder_stays(load):
     assert load(feed(source={"recorded": "/srv/x"})).feeds["shop"].source.recorded == Path("/srv/x").resolve()
 
@@ -383,6 +402,20 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
         ),
         ({"gate_scope": "table"}, 'feeds.shop.gate_scope: found "table"; allowed: topic, feed'),
         ({"type_mapping": "ignore"}, 'feeds.shop.type_mapping: found "ignore"; allowed: block, warn'),
+        (
+            {"schema_changes": "apply"},
+            'feeds.shop.schema_changes: found "apply"; allowed: evolve, stop, or a mapping of',
+        ),
+        (
+            {"schema_changes": {"shop.*": "apply"}},
+            "feeds.shop.schema_changes: found a mapping; allowed: evolve, stop, or",
+        ),
+        ({"schema_changes": {}}, "feeds.shop.schema_changes: found an empty mapping; allowed: evolve, stop, or a"),
+        ({"schema_changes": ["stop"]}, "feeds.shop.schema_changes: found a list; allowed: evolve, stop, or a mapping"),
+        (
+            {"schema_changes": {"shop": "stop"}},
+            "feeds.shop.schema_changes: found a mapping; allowed: patterns database.table",
+        ),
         (
             {"tables": {"include": "shop.*"}},
             'feeds.shop.tables.include: found "shop.*"; allowed: a list of patterns database.table, at least one',

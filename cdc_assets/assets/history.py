@@ -34,7 +34,7 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
-from cdc_assets.checks.history import ddl_applied, intervals, reload_required
+from cdc_assets.checks.history import ddl_applied, intervals, nothing_waits, reload_required, waits_for_decision
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.history.verify import UNREFLECTED
@@ -43,10 +43,12 @@ from cdc_assets.resources import LakehouseResource
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tables.table import LakeTable
 
 _CONSERVATION, _INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
+_BY_STATEMENT = (HoldReason.DDL, HoldReason.LINKED)
 
 
 def key_of(name: str, database: str, table: str) -> AssetKey:
@@ -128,13 +130,21 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
             )
 
         run = HISTORY.run(lake, feed, only=lambda table: key_of(name, *table) not in unselected, told=told)
+        holds = _waiting(lake)
         for report in run.tables:
-            yield from _results(
-                context, lake, run, report, in_graph=key_of(name, report.database, report.table) in keys
-            )
+            in_graph = key_of(name, report.database, report.table) in keys
+            hold = holds.pop((report.database, report.table), None)
+            yield from _results(context, lake, run, report, hold, in_graph=in_graph)
         for failure in run.failures:
             context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
             yield from _failed(context, name, failure, in_graph=key_of(name, failure.database, failure.table) in keys)
+        verdicts = {table: nothing_waits() for table in run.unchanged}
+        verdicts |= {table: waits_for_decision(name, hold) for table, hold in holds.items()}
+        for table, verdict in verdicts.items():
+            key = key_of(name, *table)
+            if key not in unselected:
+                results = [check_result(_DDL_APPLIED, key, verdict)]
+                yield from _told(context, key, results, in_graph=key in keys)
         done = run.tables
         if list_key(name) in context.selected_asset_keys:
             columns = [
@@ -175,7 +185,13 @@ def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable[Any]]:
 
 
 def _results(
-    context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, report: TableReport, *, in_graph: bool
+    context: AssetExecutionContext,
+    lake: Lakehouse,
+    run: HistoryReport,
+    report: TableReport,
+    hold: Hold | None,
+    *,
+    in_graph: bool,
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
     table = lake.history(report.database, report.table).pinned()
     key = key_of(lake.feed, report.database, report.table)
@@ -193,7 +209,7 @@ def _results(
     results = [
         check_result(_CONSERVATION, key, changes_reflected(report, unreflected)),
         check_result(_INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
-        check_result(_DDL_APPLIED, key, ddl_applied(report)),
+        check_result(_DDL_APPLIED, key, waits_for_decision(lake.feed, hold) if hold else ddl_applied(report)),
         check_result(_RELOAD, key, reload_required(report)),
     ]
     if in_graph:
@@ -206,8 +222,25 @@ def _results(
         tags[f"dagster/input_data_version/{upstream_key.to_user_string()}"] = data_version(source).value
         tags[f"dagster/input_event_pointer/{upstream_key.to_user_string()}"] = "NULL"
     context.log_event(AssetMaterialization(key, metadata=metadata, tags=tags))
-    for result in results:
-        context.log_event(_evaluation(key, result))
+    yield from _told(context, key, results, in_graph=False)
+
+
+def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:
+    """The tables that wait at a DDL statement."""
+    released = lake.released_changes.cursor()
+    holds = released.holds if released else []
+    return {(h.database, h.table): h for h in holds if h.reason in _BY_STATEMENT}
+
+
+def _told(
+    context: AssetExecutionContext, key: AssetKey, results: list[AssetCheckResult], *, in_graph: bool
+) -> Iterator[AssetCheckResult]:
+    """Results of checks: Dagster takes those of assets of the graph from the step, and others from its log."""
+    if in_graph:
+        yield from results
+    else:
+        for result in results:
+            context.log_event(_evaluation(key, result))
 
 
 def _failed(
@@ -218,10 +251,7 @@ def _failed(
     first_line = str(failure.error).strip().split("\n", 1)[0]
     told = f"The table was not written, and the next run takes it up where it stands: {first_line}"
     result = check_result(_CONSERVATION, key, Verdict(passed=False, description=told))
-    if in_graph:
-        yield result
-    else:
-        context.log_event(_evaluation(key, result))
+    yield from _told(context, key, [result], in_graph=in_graph)
 
 
 def _evaluation(key: AssetKey, result: AssetCheckResult) -> AssetCheckEvaluation:

@@ -1,4 +1,4 @@
-"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay of the quarantine."""
+"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay, acknowledge."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -9,9 +9,11 @@ from pydantic import Field
 from cdc_assets.assets.common import Stopwatch
 from cdc_assets.feeds import Feed
 from cdc_assets.operations import maintenance
+from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.tables.decisions import Verdict
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.upgrade import upgrade
 
@@ -45,6 +47,14 @@ class FeedConfig(Config):
     """Which feed it is about."""
 
     feed: str = Field(description="The feed's name.")
+
+
+class AcknowledgeConfig(FeedConfig):
+    """What is decided about a DDL statement that tables wait at."""
+
+    statement_id: str = Field(description="Which statement: the failing check ddl_applied tells.")
+    verdict: Verdict = Field(description="apply: do as it says; ignore: do nothing; as: do as read_as says.")
+    read_as: str | None = Field(None, description="The statement in whose place it stands; only with as.")
 
 
 def _chosen(feeds: Mapping[str, Feed], names: list[str]) -> list[str]:
@@ -97,7 +107,7 @@ def _upgraded(context: OpExecutionContext, lake: Lakehouse, feed: Feed) -> Lakeh
 
 
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
-    """The jobs `maintenance`, `rebuild` and `replay_quarantine` over these feeds."""
+    """The jobs `maintenance`, `rebuild`, `replay_quarantine` and `acknowledge` over these feeds."""
 
     @op
     def maintain(context: OpExecutionContext, config: MaintenanceConfig, lakehouse: LakehouseResource) -> None:
@@ -145,4 +155,27 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     def replay_job() -> None:
         try_again()
 
-    return [maintenance_job, rebuild_job, replay_job]
+    return [maintenance_job, rebuild_job, replay_job, _acknowledge_job(feeds)]
+
+
+def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
+    @op
+    def decide(context: OpExecutionContext, config: AcknowledgeConfig, lakehouse: LakehouseResource) -> None:
+        (name,) = _chosen(feeds, [config.feed])
+        try:
+            decision = decision_of(config.verdict, config.read_as)
+            held = acknowledge(lakehouse.feed(name), config.statement_id, decision)
+        except AcknowledgeError as error:
+            raise Failure(str(error), allow_retries=False) from None
+        tables = ", ".join(".".join(table) for table in held.tables)
+        context.log.info(f"{name}: {config.verdict} decided; the pipeline's next run goes on with {tables}")
+
+    @job(
+        name="acknowledge",
+        description="Decide about a DDL statement that tables wait at; the pipeline's next run goes by it. A decision is "
+        "kept, also when the feed is rebuilt, and cannot be taken back.",
+    )
+    def acknowledge_job() -> None:
+        decide()
+
+    return acknowledge_job

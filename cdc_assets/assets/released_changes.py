@@ -26,7 +26,6 @@ from cdc_assets.assets.common import (
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.gate import (
-    hold_row,
     instant_text,
     late_events_seen_before,
     partition_table,
@@ -125,7 +124,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
                 "excluded": report.excluded,
                 "pending": report.pending,
                 "ddl_statements": report.ddl,
-                "held_tables": rows_metadata(map(hold_row, report.holds)),
+                "held_tables": rows_metadata(h.row() for h in report.holds),
                 "since_the_feed_began": report.total,
                 "seconds": watch.seconds,
             },

@@ -3,18 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks import types
 from cdc_assets.checks.history import intervals
 from cdc_assets.checks.verdict import SHOWN, Verdict, balance
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.base import held_tables
 from cdc_assets.gate.choose import has_watermarks
+from cdc_assets.gate.pending import is_pending
 from cdc_assets.gate.tables import taken_tables
-from cdc_assets.gate.transactions import held_back
-from cdc_assets.gate.watermark import bound
 from cdc_assets.history.verify import wrong_versions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import session_for
@@ -23,7 +21,6 @@ from cdc_assets.stages.types import judged, report_of
 from cdc_assets.tables.change_events import EventsCursor, Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import RawCursor
-from cdc_assets.tables.released_changes import ReleaseCursor
 from cdc_assets.tables.table import LakeTable
 
 
@@ -78,7 +75,7 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     every, changed = _rows(lake, lake.change_events), _rows(lake, lake.released_changes)
     row = F.col("kind") == str(Kind.ROW)
     events = every.where(row & (F.col("batch") <= cursor.batch))
-    counted = events.agg(F.count("*"), F.count_if(_pending(cursor, gated=gated))).head() or (0, 0)
+    counted = events.agg(F.count("*"), F.count_if(is_pending(feed, cursor))).head() or (0, 0)
     changes = changed.where(row)
     found = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
     # With what maintenance has deleted of both tables, and counted.
@@ -120,10 +117,3 @@ def _raw_cursor(lake: Lakehouse) -> RawCursor:
 
 def _events_cursor(lake: Lakehouse) -> EventsCursor:
     return lake.change_events.cursor() or EventsCursor(sequence=0)
-
-
-def _pending(cursor: ReleaseCursor, *, gated: bool) -> Column:
-    if not gated:
-        return held_back(cursor.transactions.bounds)
-    above = F.col("commit_ts") >= bound(cursor.watermarks, held_tables(cursor.holds))
-    return above & (F.col("batch") > cursor.ungated)

@@ -1,12 +1,11 @@
 """What the gate promises: watermarks move, and nothing comes after its time."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages.release import ReleaseReport
-from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.tables.released_changes import HoldReason
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
 
@@ -33,12 +32,6 @@ def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
         for topic, partitions in sorted(report.partition_watermarks.items())
         for partition, mark in sorted(partitions.items(), key=lambda p: int(p[0]))
     ]
-
-
-def hold_row(hold: Hold) -> dict[str, Any]:
-    """An entry of the hold list, as people read it."""
-    told = asdict(hold)
-    return {**{k: v for k, v in told.items() if k != "first"}, **told["first"]}
 
 
 def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict:
@@ -75,7 +68,7 @@ def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
     waiting = [h for h in report.holds if h.reason == HoldReason.SCHEMA]
     if not waiting:
         return Verdict(passed=True, description="Every released event's table schema is known."), False
-    rows = [hold_row(h) | {"waited_seconds": max(0, report.newest - h.first["record_ms"]) // 1000} for h in waiting]
+    rows = [h.row() | {"waited_seconds": max(0, report.newest - h.first["record_ms"]) // 1000} for h in waiting]
     overdue = [r for r in rows if r["waited_seconds"] >= interval]
     events = sum(r["events"] for r in rows)
     told = f"{events} events of {len(rows)} tables wait for a schema that no message has brought yet"

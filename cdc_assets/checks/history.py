@@ -5,6 +5,7 @@ from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.history.writer import TableReport
+from cdc_assets.tables.released_changes import Hold, HoldReason
 
 
 def intervals(broken: list[dict[str, Any]]) -> Verdict:
@@ -15,6 +16,22 @@ def intervals(broken: list[dict[str, Any]]) -> Verdict:
         else "Versions neither overlap nor leave unexplained gaps."
     )
     return Verdict(not broken, told, broken)
+
+
+def waits_for_decision(feed: str, hold: Hold) -> Verdict:
+    """The failing `ddl_applied` of a table that waits at a statement."""
+    told = f"The table waits at a DDL statement, with {hold.events} row events: {hold.first['why']}. All else goes on."
+    if hold.reason == HoldReason.DDL:
+        told += (
+            f" Decide about it: `cdc-assets acknowledge {feed} {hold.first['statement_id']}` with --apply, --ignore or "
+            "--as, or the job acknowledge."
+        )
+    return Verdict(passed=False, description=told, violations=[hold.row()])
+
+
+def nothing_waits() -> Verdict:
+    """The `ddl_applied` of a table that has no statement left."""
+    return Verdict(passed=True, description="There is no DDL statement left to apply.")
 
 
 def ddl_applied(report: TableReport) -> Verdict:

@@ -3,9 +3,10 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,7 +15,10 @@ from cdc_assets.gate.late import Late
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Hold
 
-Held = Mapping[tuple[str, str], int]  # (database, table) -> the commit_ts from which on its events are held
+Name = tuple[str, str]  # database, table
+# What says where a hold begins: commit_ts, or the raw batch where commit_ts tell no order.
+Axis = Literal["commit_ts", "batch"]
+Held = Mapping[Name, int]  # where, on the gate's own axis, the events of a table begin that are held
 
 
 class Part(StrEnum):
@@ -38,7 +42,7 @@ class Group:
     layout_id: int | None
     unkeyed: bool
     placed: bool
-    reached: bool  # now, and was not before, whether or not its table is held; told where some are
+    reached: bool  # in the window but for its table's hold, and not counted by it before; told where there are holds
     count: int
     first: int  # the lowest commit_ts
     last: int  # the highest
@@ -55,7 +59,7 @@ class Facts:
     unkeyed: bool = False  # there may be tables without a key
     apart: bool = False  # no two have the same key, and what the gate tells changes apart by
     placed: bool = False  # they tell their place in the binlog
-    tables: frozenset[tuple[str, str]] = frozenset()
+    tables: frozenset[Name] = frozenset()
 
 
 # The row changes released before at or above a commit_ts.
@@ -67,21 +71,27 @@ class Gate(ABC):
 
     Attributes:
         by: what, beside its key, tells the changes of a key apart that must be looked at together.
+        axis: the column that says where a hold begins.
     """
 
     by: tuple[str, ...]
+    axis: ClassVar[Axis]
+
+    def held(self, holds: Iterable[Hold]) -> Held:
+        """Where the tables of a hold list are held."""
+        return positions(holds, self.axis)
 
     @abstractmethod
-    def files(self, held: Held) -> list[DataFile]:
-        """The files of change_events with row events that may be in the window, if these tables are held no longer."""
+    def files(self) -> list[DataFile]:
+        """The files of change_events with row events that may be in the window."""
 
     @abstractmethod
     def part(self, before: Held, after: Held) -> Column:
         """The `Part` of a row event, STRING; `before`, `after`: where tables were held until now, and are from now on."""
 
     @abstractmethod
-    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:
-        """Whether a DDL event is in the window."""
+    def releases(self, statement: Mapping[str, Any], tables: AbstractSet[Name], before: Held, after: Held) -> bool:
+        """Whether a DDL event, which names these tables, is in the window."""
 
     @abstractmethod
     def changes(self, events: DataFrame, released: Released, facts: Facts) -> tuple[DataFrame, Late | None]:
@@ -110,7 +120,7 @@ class Gate(ABC):
 
 
 def held_since(held: Held) -> Column:
-    """The commit_ts from which on an event's table is held. BIGINT; NULL where it is not."""
+    """Where an event's table is held. BIGINT; NULL where it is not."""
     return functools.reduce(
         lambda when, each: when.when(
             (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
@@ -120,6 +130,11 @@ def held_since(held: Held) -> Column:
     )
 
 
-def held_tables(holds: Iterable[Hold]) -> Held:
+def positions(holds: Iterable[Hold], axis: Axis) -> Held:
     """Where the tables of a hold list are held."""
-    return {(h.database, h.table): h.since for h in holds}
+    return {(h.database, h.table): h.since if axis == "commit_ts" else h.batch for h in holds}
+
+
+def in_held_batch(held: Held) -> Column:
+    """Whether an event's table is held from its batch, or one before it, on. BOOLEAN, never NULL."""
+    return F.coalesce(F.col("batch") >= held_since(held), F.lit(False)) if held else F.lit(False)

@@ -1,6 +1,6 @@
 """Which gate a feed has, for what has come."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +20,7 @@ from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import PartitionWatermarks
+from cdc_assets.tables.released_changes import Hold, PartitionWatermarks
 
 
 def has_watermarks(feed: Feed, seen: PartitionWatermarks) -> bool:
@@ -35,21 +35,34 @@ def may_have_watermarks(feed: Feed) -> bool:
     return protocol_of(feed).watermarks(feed) is not Promise.NEVER
 
 
-def gate_for(lake: Lakehouse, feed: Feed, news: News, session: Callable[[int], SparkSession]) -> Gate:
-    """The gate for these news; `session` gives one for plans over so many rows."""
+def gate_for(
+    lake: Lakehouse, feed: Feed, news: News, retried: Sequence[Hold], session: Callable[[int], SparkSession]
+) -> Gate:
+    """The gate for these news.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        news: what has come.
+        retried: the holds whose reason may have gone.
+        session: gives one for plans over so many rows.
+    """
     cursor, protocol = news.cursor, protocol_of(feed)
     seen: PartitionWatermarks = {}
     if may_have_watermarks(feed):
         seen = merge(merge(cursor.partition_watermarks, _partitions_held(lake)), news.watermarks)
+    by = (places if protocol.order is Order.PLACE else contents).BY
     if has_watermarks(feed, seen):
         first = not has_watermarks(feed, cursor.partition_watermarks)
+        if first and cursor.holds:
+            # What was held by its batch goes its way first; later watermarks say the same as these.
+            return SourceOrderGate(news, retried, {}, by)
         marks = advance(cursor.watermarks, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         ungated = cursor.batch if first else cursor.ungated
-        return WatermarkGate(news, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
-    by = (places if protocol.order is Order.PLACE else contents).BY
+        return WatermarkGate(news, retried, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
     if protocol.marks_transactions and (news.marked or cursor.transactions.marked):
-        return TransactionGate(news, seen, by, _whole_transactions(lake, news, session))
-    return SourceOrderGate(news, seen, by)
+        return TransactionGate(news, retried, seen, by, _whole_transactions(lake, news, session))
+    return SourceOrderGate(news, retried, seen, by)
 
 
 def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:

@@ -54,21 +54,16 @@ class News:
         return sum(f.rows for f in self.new_rows)
 
     @property
-    def lowest(self) -> int | None:
-        """The lowest commit_ts of new row events, or of others in their files."""
-        return min((f.low["commit_ts"] for f in self.new_rows), default=None)
-
-    @property
     def highest(self) -> int:
         """The highest commit_ts of new row events."""
         return max((f.high["commit_ts"] for f in self.new_rows), default=-1)
 
 
 def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
-    """What is new; None when nothing is."""
+    """What is new; None when there are no events."""
     events = lake.change_events.pinned()
     decoded = events.cursor()
-    if decoded is None or decoded.batch <= cursor.batch:
+    if decoded is None:
         return None
     files = events.files()
     new = [f for f in files if f.high["batch"] > cursor.batch]
@@ -93,7 +88,9 @@ def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
 def _statements(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> list[dict[str, Any]]:
     """The statements of later batches, and those at or above what was released of any topic or table."""
     lowest = min([*cursor.watermarks.values(), *(h.since for h in cursor.holds)], default=0)
-    wanted = [f for f in files if f.high["batch"] > cursor.batch or f.high["commit_ts"] >= lowest]
+    held_back = [cursor.transactions.oldest] if cursor.transactions.bounds else []
+    oldest = min([cursor.batch + 1, *held_back, *(h.batch for h in cursor.holds if h.batch)])
+    wanted = [f for f in files if f.high["batch"] >= oldest or f.high["commit_ts"] >= lowest]
     statements: list[dict[str, Any]] = lake.change_events.fetch(wanted, *_DDL).to_pylist()
     return statements
 

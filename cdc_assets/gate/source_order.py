@@ -3,7 +3,8 @@
 What the repeats are is for `contents` or `places` to say.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from types import ModuleType
 from typing import Any
 
@@ -11,36 +12,43 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.gate import contents, places
-from cdc_assets.gate.base import Facts, Gate, Held, Part, Released
+from cdc_assets.gate.base import Facts, Gate, Held, Name, Part, Released, in_held_batch
 from cdc_assets.gate.changes import STATE, alone, pieces, with_copies
 from cdc_assets.gate.late import NO_LATE, Late, too_late
 from cdc_assets.gate.news import News
 from cdc_assets.gate.transactions import Bounds, HeldBack, held_back
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import PartitionWatermarks, Transactions
+from cdc_assets.tables.released_changes import Hold, PartitionWatermarks, Transactions
 
 _DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
 
 
 class SourceOrderGate(Gate):
-    """The window is what is new."""
+    """The window is what is new; of a table that is held, what came in batches before its hold begins."""
 
-    def __init__(self, news: News, seen: PartitionWatermarks, by: tuple[str, ...]) -> None:
-        self.news, self._seen, self.by = news, seen, by
+    axis = "batch"
 
-    def files(self, held: Held) -> list[DataFile]:  # noqa: ARG002
-        """The new ones."""
-        return self.news.new_rows
+    def __init__(self, news: News, retried: Sequence[Hold], seen: PartitionWatermarks, by: tuple[str, ...]) -> None:
+        self.news, self.retried, self._seen, self.by = news, retried, seen, by
 
-    def part(self, before: Held, after: Held) -> Column:  # noqa: ARG002
-        """All that is new is inside."""
-        new = F.col("batch") > self.news.cursor.batch
-        return F.when(new, str(Part.INSIDE)).otherwise(str(Part.SETTLED))
+    def files(self) -> list[DataFile]:
+        """The new ones, and those with what was held and may be so no longer."""
+        return [f for f in self.news.row_files if f.high["batch"] >= self._oldest()]
 
-    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:  # noqa: ARG002
-        """All that is new."""
-        return bool(statement["batch"] > self.news.cursor.batch)
+    def _oldest(self) -> int:
+        """The oldest batch that may have something to release."""
+        return min([self.news.cursor.batch + 1, *(h.batch for h in self.retried)])
+
+    def part(self, before: Held, after: Held) -> Column:
+        """All that is new, or was held, is inside unless it is held now."""
+        there = (F.col("batch") > self.news.cursor.batch) | in_held_batch(before)
+        inside = F.when(in_held_batch(after), str(Part.PENDING)).otherwise(str(Part.INSIDE))
+        return F.when(there, inside).otherwise(str(Part.SETTLED))
+
+    def releases(self, statement: Mapping[str, Any], tables: AbstractSet[Name], before: Held, after: Held) -> bool:
+        """All that is new, or was held, unless it is held now."""
+        return _there(statement, tables, self.news, before) and not _held(statement, tables, after)
 
     def changes(self, events: DataFrame, released: Released, facts: Facts) -> tuple[DataFrame, Late | None]:
         """Those that are no repeats, each a change of its own."""
@@ -68,42 +76,54 @@ class SourceOrderGate(Gate):
         return facts.placed or self.news.cursor.placed
 
     def _lowest(self) -> int | None:
-        """The lowest commit_ts of what is to come."""
-        return self.news.lowest
+        """The lowest commit_ts of what is to come, or of others in the same files."""
+        return min((f.low["commit_ts"] for f in self.files()), default=None)
 
 
 class TransactionGate(SourceOrderGate):
     """As `SourceOrderGate`, but whole transactions only: the rest is pending."""
 
-    def __init__(self, news: News, seen: PartitionWatermarks, by: tuple[str, ...], held: HeldBack) -> None:
-        super().__init__(news, seen, by)
-        self._before, self._held = news.cursor.transactions, held
+    def __init__(
+        self,
+        news: News,
+        retried: Sequence[Hold],
+        seen: PartitionWatermarks,
+        by: tuple[str, ...],
+        back: HeldBack,
+    ) -> None:
+        super().__init__(news, retried, seen, by)
+        self._before, self._back = news.cursor.transactions, back
 
-    def files(self, held: Held) -> list[DataFile]:  # noqa: ARG002
-        """The new ones, and those with what was held back."""
-        start = self._before.oldest if self._before.bounds else self.news.cursor.batch + 1
-        return [f for f in self.news.row_files if f.high["batch"] >= start]
+    def _oldest(self) -> int:
+        return min([super()._oldest(), *([self._before.oldest] if self._before.bounds else [])])
 
-    def part(self, before: Held, after: Held) -> Column:  # noqa: ARG002
-        """What is new, or was held back, is inside unless it is held back now."""
-        there = (F.col("batch") > self.news.cursor.batch) | held_back(self._before.bounds)
-        inside = F.when(held_back(self._held.bounds), str(Part.PENDING)).otherwise(str(Part.INSIDE))
+    def part(self, before: Held, after: Held) -> Column:
+        """What is new, or was held or held back, is inside unless it is so now."""
+        new = F.col("batch") > self.news.cursor.batch
+        there = new | held_back(self._before.bounds) | in_held_batch(before)
+        pending = held_back(self._back.bounds) | in_held_batch(after)
+        inside = F.when(pending, str(Part.PENDING)).otherwise(str(Part.INSIDE))
         return F.when(there, inside).otherwise(str(Part.SETTLED))
 
-    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:  # noqa: ARG002
-        """What is new, or was held back, unless it is held back now."""
-        there = statement["batch"] > self.news.cursor.batch or _behind(statement, self._before.bounds)
-        return there and not _behind(statement, self._held.bounds)
+    def releases(self, statement: Mapping[str, Any], tables: AbstractSet[Name], before: Held, after: Held) -> bool:
+        """What is new, or was held or held back, unless it is so now."""
+        there = _there(statement, tables, self.news, before) or _behind(statement, self._before.bounds)
+        return there and not (_behind(statement, self._back.bounds) or _held(statement, tables, after))
 
     def state(self, facts: Facts) -> dict[str, Any]:
         """What is held back."""
         known = {tuple(t) for t in self._before.tables} | facts.tables
-        kept = Transactions(marked=True, tables=[list(t) for t in sorted(known)], **self._held._asdict())
+        kept = Transactions(marked=True, tables=[list(t) for t in sorted(known)], **self._back._asdict())
         return super().state(facts) | {"transactions": kept}
 
-    def _lowest(self) -> int | None:
-        held = [self._before.lowest] if self._before.bounds else []
-        return min([*held, *([] if self.news.lowest is None else [self.news.lowest])], default=None)
+
+def _there(statement: Mapping[str, Any], tables: AbstractSet[Name], news: News, before: Held) -> bool:
+    """Whether a statement is new, or was held."""
+    return bool(statement["batch"] > news.cursor.batch) or _held(statement, tables, before)
+
+
+def _held(statement: Mapping[str, Any], tables: AbstractSet[Name], held: Held) -> bool:
+    return any(statement["batch"] >= held[name] for name in tables if name in held)
 
 
 def _behind(statement: Mapping[str, Any], bounds: Bounds) -> bool:

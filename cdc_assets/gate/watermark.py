@@ -1,19 +1,20 @@
 """The gate of feeds with watermarks: what lies below its topic's watermark is complete, and is released."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.gate.base import Facts, Gate, Held, Part, Released, held_since
+from cdc_assets.gate.base import Facts, Gate, Held, Name, Part, Released, held_since
 from cdc_assets.gate.changes import alone, net, pieces, with_copies
 from cdc_assets.gate.late import Late
 from cdc_assets.gate.news import News
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import PartitionWatermarks, Watermarks
+from cdc_assets.tables.released_changes import Hold, PartitionWatermarks, Watermarks
 
 
 class WatermarkGate(Gate):
@@ -21,6 +22,7 @@ class WatermarkGate(Gate):
 
     Attributes:
         news: what has come.
+        retried: the holds whose reason may have gone.
         seen: the largest watermark of every partition.
         marks: the watermarks to release up to.
         ungated: the batches up to here were released before the first watermark.
@@ -28,18 +30,26 @@ class WatermarkGate(Gate):
     """
 
     by = ("commit_ts",)
+    axis = "commit_ts"
 
     def __init__(
-        self, news: News, seen: PartitionWatermarks, marks: Watermarks, ungated: int, *, joins_pairs: bool
+        self,
+        news: News,
+        retried: Sequence[Hold],
+        seen: PartitionWatermarks,
+        marks: Watermarks,
+        ungated: int,
+        *,
+        joins_pairs: bool,
     ) -> None:
-        self.news, self.seen, self.marks, self.ungated = news, seen, marks, ungated
+        self.news, self.retried, self.seen, self.marks, self.ungated = news, retried, seen, marks, ungated
         self._joins_pairs = joins_pairs
 
-    def files(self, held: Held) -> list[DataFile]:
+    def files(self) -> list[DataFile]:
         """The new ones; of those with pending events the ones that reach into a window that has moved."""
         cursor, before = self.news.cursor, self.news.cursor.watermarks
         moved = {t: m for t, m in self.marks.items() if m > before.get(t, 0)}
-        starts = [*(before.get(t, 0) for t in moved), *held.values()]
+        starts = [*(before.get(t, 0) for t in moved), *(h.since for h in self.retried)]
         old = [
             f
             for f in self.news.row_files
@@ -63,11 +73,11 @@ class WatermarkGate(Gate):
             .otherwise(str(Part.PENDING))
         )
 
-    def releases(self, statement: Mapping[str, Any], before: Held, after: Held) -> bool:
+    def releases(self, statement: Mapping[str, Any], tables: AbstractSet[Name], before: Held, after: Held) -> bool:
         """By commit_ts."""
-        table, topic, at = (statement["database"], statement["table"]), statement["topic"], statement["commit_ts"]
-        start = min(self.news.cursor.watermarks.get(topic, 0), before.get(table, 1 << 63))
-        end = min(self.marks.get(topic, 0), after.get(table, 1 << 63))
+        topic, at = statement["topic"], statement["commit_ts"]
+        start = min([self.news.cursor.watermarks.get(topic, 0), *(before[name] for name in tables if name in before)])
+        end = min([self.marks.get(topic, 0), *(after[name] for name in tables if name in after)])
         return bool(statement["batch"] > self.ungated and start <= at < end)
 
     def changes(self, events: DataFrame, released: Released, facts: Facts) -> tuple[DataFrame, Late | None]:  # noqa: ARG002

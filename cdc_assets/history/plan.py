@@ -34,11 +34,12 @@ from cdc_assets.history.evolution import (
     evolve,
 )
 from cdc_assets.history.progress import Name
-from cdc_assets.history.statements import Ddl, ddls, identity
+from cdc_assets.history.statements import Ddl, ddls
 from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import WireColumn
+from cdc_assets.tables.decisions import Decision, statement_id
 from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -155,6 +156,7 @@ class _News:
         counts: by table: release -> row events.
         files: with row events.
         known: rows of table_schemas.
+        decided: what people have decided about statements, by id.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -162,17 +164,21 @@ class _News:
     counts: Mapping[Name, Counter[int]]
     files: list[DataFile]
     known: list[dict[str, Any]]
+    decided: Mapping[str, Decision]
 
     @cached_property
     def ddls(self) -> dict[str, tuple[int, Ddl]]:
         """Ids of the statements -> their releases, and what they do."""
-        releases = {identity(s["commit_ts"], s["database"], s["ddl_statement"]): s["release"] for s in self.statements}
-        return {d.id: (releases[d.id], d) for d in ddls(self.statements, self.known)}
+        releases = {
+            statement_id(s["commit_ts"], s["database"], s["ddl_statement"]): s["release"] for s in self.statements
+        }
+        return {d.id: (releases[d.id], d) for d in ddls(self.statements, self.known, self.decided)}
 
     @cached_property
     def known_ddls(self) -> dict[str, Ddl]:
         """Ids of the statements that were ever learnt -> what they do."""
-        return {d.id: d for d in ddls([r for r in self.known if r["ddl_statement"] is not None], self.known)}
+        said = [r for r in self.known if r["ddl_statement"] is not None]
+        return {d.id: d for d in ddls(said, self.known, self.decided)}
 
     @cached_property
     def known_of(self) -> dict[Name, list[dict[str, Any]]]:
@@ -222,15 +228,17 @@ def _news(lake: Lakehouse, cursors: Mapping[Name, HistoryCursor]) -> _News:
     for r in lake.released_changes.fetch(of(ReleasedKind.LAYOUT), *_LAYOUT).to_pylist():
         layouts.setdefault((r["database"], r["table"]), []).append(r)
     statements = lake.released_changes.fetch(of(ReleasedKind.DDL), *_STATEMENT).to_pylist()
-    known = lake.schema_rows() if statements else _with_linked(lake, set(cursors))
-    return _News(layouts, statements, _counts(lake, after), of(ReleasedKind.ROW), known)
+    decided = lake.decided()
+    known = lake.schema_rows() if statements else _with_linked(lake, set(cursors), decided)
+    return _News(layouts, statements, _counts(lake, after), of(ReleasedKind.ROW), known, decided)
 
 
-def _with_linked(lake: Lakehouse, names: set[Name]) -> list[dict[str, Any]]:
+def _with_linked(lake: Lakehouse, names: set[Name], decided: Mapping[str, Decision]) -> list[dict[str, Any]]:
     """What is known of tables, and of those that a RENAME has ever linked to them."""
     known = lake.schema_rows(names)
-    linked = {name for d in ddls([r for r in known if r["ddl_statement"] is not None], []) for name in _ends(d)}
-    return known if linked <= names else _with_linked(lake, names | linked)
+    said = ddls([r for r in known if r["ddl_statement"] is not None], [], decided)
+    linked = {name for ddl in said for name in _ends(ddl)}
+    return known if linked <= names else _with_linked(lake, names | linked, decided)
 
 
 def _ends(ddl: Ddl) -> set[Name]:
@@ -275,7 +283,7 @@ def _unit(
         table.before = before.get(table.name, Evolution(table.name))
     after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden)
     if _replay(tables, after):
-        placed = {d.id: d for d in ddls(_all_of(lake, ReleasedKind.DDL, _STATEMENT), news.known)}
+        placed = {d.id: d for d in ddls(_all_of(lake, ReleasedKind.DDL, _STATEMENT), news.known, news.decided)}
         ordered = sorted((placed.get(d.id, d) for d in ordered), key=lambda d: d.spot.order)
         after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden)
     parts = [part for t in tables for part in t.parts(after.get(t.name, Evolution(t.name)), ordered)]
@@ -538,7 +546,7 @@ def _shapes(known: Iterable[Mapping[str, Any]]) -> list[_Shape]:
         _Shape(
             r["commit_ts"],
             {c["name"].lower(): c["type"] for c in r["columns"]},
-            identity(r["commit_ts"], r["default_database"], r["ddl_statement"]) if r["ddl_statement"] else None,
+            statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]) if r["ddl_statement"] else None,
         )
         for r in sorted(known, key=lambda r: r["commit_ts"])
         if r["columns"] is not None

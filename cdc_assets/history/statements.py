@@ -1,6 +1,5 @@
 """The DDL statements that have been released, read into what each does to the tables of a feed."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from cdc_assets.history.progress import Name
 from cdc_assets.mysql_types.ddl import Column, DdlKind, read_or_none
 from cdc_assets.mysql_types.ddl_statements import Action, RenameTable
+from cdc_assets.tables.decisions import Decision, statement_id
 
 
 @dataclass(frozen=True)
@@ -78,29 +78,30 @@ class Ddl:
         return name in self.tables or (self.database is not None and name[0] == self.database)
 
 
-def identity(commit_ts: int, default_database: str | None, text: str) -> str:
-    """The id of a statement."""
-    said = "\0".join((str(commit_ts), default_database or "", text))
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
-
-
-def ddls(rows: Iterable[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]) -> list[Ddl]:
-    """Statements in the order in which they took effect, each once.
+def ddls(
+    rows: Iterable[Mapping[str, Any]], known: Sequence[Mapping[str, Any]], decided: Mapping[str, Decision]
+) -> list[Ddl]:
+    """Statements in the order in which they took effect, each once; none that are ignored.
 
     Args:
         rows: of released_changes of kind ddl, or of table_schemas.
         known: rows of table_schemas, for what messages carry of the tables after a statement.
+        decided: what people have decided about statements, by id.
     """
     shapes: dict[str, dict[Name, Mapping[str, Any]]] = {}
     for r in known:
         if r["ddl_statement"] is not None and r["columns"] is not None:
-            of = shapes.setdefault(identity(r["commit_ts"], r["default_database"], r["ddl_statement"]), {})
+            of = shapes.setdefault(statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]), {})
             of[r["database"], r["table"]] = r
     found: dict[str, Ddl] = {}
     for r in rows:
         database = r.get("default_database", r["database"]) or ""
         text, source = r["ddl_statement"], r.get("source") or {}
-        key = identity(r["commit_ts"], database, text)
+        key = statement_id(r["commit_ts"], database, text)
+        if key in decided:
+            text = decided[key].text(text)
+        if text is None:
+            continue
         place = (source["file"], source["position"]) if source.get("file") and source.get("position") else None
         spot = Spot(r["commit_ts"], r["topic"], r["partition"], r["offset"], place)
         if key in found and found[key].spot.order <= spot.order:

@@ -260,10 +260,16 @@ def _alter(cursor: Cursor, database: str) -> Statement:
     tolerant = cursor.take("IF", "EXISTS")
     table = _table_name(cursor, database)
     actions: list[Action] = []
+    in_list = False  # of partitions, or of columns to order by
     while not cursor.done:
-        verb = cursor.take_any(*_ALTERATIONS)
-        if verb:
-            actions += _ALTERATIONS[verb](cursor, database)
+        if verb := cursor.take_any(*_ALTERATIONS):
+            done = _ALTERATIONS[verb](cursor, database)
+            in_list = any(isinstance(action, MoveRows) for action in done)
+            actions += done
+        elif word := cursor.take_any(*_OF_NO_CONSEQUENCE):
+            in_list = word in _LISTS
+        elif not in_list:
+            raise SqlSyntaxError(f"ALTER TABLE ... {cursor.peek().text} is not known")
         cursor.skip_item()
         if not cursor.symbol(",") and not cursor.done:
             raise SqlSyntaxError(f"{cursor.peek().text!r} is not expected here")
@@ -374,6 +380,24 @@ def _exchange(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 --
     return [MoveRows("EXCHANGE PARTITION")]
 
 
+def _first(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
+    """TiDB's FIRST PARTITION LESS THAN: the partitions before it go."""
+    return [MoveRows("FIRST PARTITION")]
+
+
+def _discard(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
+    return [MoveRows("DISCARD TABLESPACE")]
+
+
+def _import(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
+    return [MoveRows("IMPORT TABLESPACE")]
+
+
+def _convert(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
+    """A character set; MariaDB's CONVERT PARTITION, CONVERT TABLE."""
+    return [MoveRows("CONVERT PARTITION")] if cursor.take_any("PARTITION", "TABLE") else []
+
+
 def _modify(cursor: Cursor, database: str) -> list[Action]:  # noqa: ARG001 -- see _add
     cursor.take("COLUMN")
     cursor.take("IF", "EXISTS")
@@ -428,8 +452,35 @@ _ALTERATIONS: Mapping[str, Callable[[Cursor, str], list[Action]]] = MappingProxy
         "ALTER": _alter_part,
         "TRUNCATE": _truncate_part,
         "EXCHANGE": _exchange,
+        "FIRST": _first,
+        "DISCARD": _discard,
+        "IMPORT": _import,
+        "CONVERT": _convert,
     }
 )
+# The first words of all other alterations that MySQL 8.4, MariaDB 11 and TiDB 8 have: they change neither columns nor keys
+# nor rows.
+_OF_NO_CONSEQUENCE = (
+    # options of the table
+    "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "DEFAULT", "CHARACTER", "CHARSET", "CHECKSUM", "COLLATE",
+    "COMMENT", "COMPRESSION", "CONNECTION", "DATA", "INDEX", "DELAY_KEY_WRITE", "ENCRYPTION", "ENGINE", "TYPE",
+    "ENGINE_ATTRIBUTE", "INSERT_METHOD", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS", "PASSWORD", "ROW_FORMAT",
+    "START", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "STATS_AUTO_RECALC", "STATS_PERSISTENT",
+    "STATS_SAMPLE_PAGES", "TABLESPACE", "STORAGE", "UNION",
+    "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL",
+    "SEQUENCE", "TRANSACTIONAL",
+    "SHARD_ROW_ID_BITS", "PRE_SPLIT_REGIONS", "AUTO_ID_CACHE", "AUTO_RANDOM_BASE", "PLACEMENT", "ATTRIBUTES", "TTL",
+    "TTL_ENABLE", "TTL_JOB_INTERVAL", "STATS_BUCKETS", "STATS_TOPN", "STATS_COL_CHOICE", "STATS_COL_LIST",
+    "STATS_SAMPLE_RATE", "STATS_OPTIONS", "AFFINITY",
+    # how it is done, and where the rows lie
+    "ALGORITHM", "LOCK", "FORCE", "ORDER", "DISABLE", "ENABLE", "WITH", "WITHOUT", "WAIT", "NOWAIT", "SECONDARY_LOAD",
+    "SECONDARY_UNLOAD", "SET", "CACHE", "NOCACHE", "COMPACT",
+    # partitions whose rows stay
+    "PARTITION", "REMOVE", "REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR", "UPGRADE",
+    "SPLIT", "MERGE", "LAST",
+)  # fmt: skip
+# Of these the alterations that name several things, with commas between them.
+_LISTS = ("ORDER", "REORGANIZE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR", "UNION", "SPLIT", "MERGE", "SET")
 
 
 def _table_name(cursor: Cursor, database: str) -> TableName:

@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.base import held_tables
 from cdc_assets.gate.choose import has_watermarks
-from cdc_assets.gate.watermark import bound
+from cdc_assets.gate.pending import is_pending
 from cdc_assets.stages import HISTORY, SCHEMAS
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.cursor import Cursor
@@ -195,12 +194,12 @@ def _released(lake: Lakehouse, feed: Feed) -> int:
     if cursor is None:
         return 0
     if not has_watermarks(feed, cursor.partition_watermarks):
-        return cursor.transactions.oldest - 1 if cursor.transactions.bounds else cursor.batch
+        back = [cursor.transactions.oldest] if cursor.transactions.bounds else []
+        return min([cursor.batch + 1, *back, *(h.batch for h in cursor.holds)]) - 1
     # First of all, as no column can be built before Spark has been started.
     events = lake.change_events.read(lake.spark.newSession())
-    changes = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & (F.col("batch") > cursor.ungated)
-    ahead = F.col("commit_ts") >= bound(cursor.watermarks, held_tables(cursor.holds))
-    return _below(cursor.batch, events.where(changes & ahead).agg(F.min("batch")).head())
+    changes = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & is_pending(feed, cursor)
+    return _below(cursor.batch, events.where(changes).agg(F.min("batch")).head())
 
 
 def _settled(lake: Lakehouse, feed: Feed) -> int:

@@ -20,6 +20,7 @@ from cdc_assets.history.progress import Progress, write_progress
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
 from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.decisions import DecisionsCursor
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables
 from cdc_assets.tables.quarantine import QuarantineCursor
@@ -39,7 +40,7 @@ class RebuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Beside(Lakehouse):
-    """The tables that are built, reading the raw records of the feed itself."""
+    """The tables that are built, reading the raw records of the feed itself, and what people have decided."""
 
     of: Lakehouse
 
@@ -47,6 +48,11 @@ class _Beside(Lakehouse):
     def raw_records(self) -> LakeTable[RawCursor]:
         """The feed's own."""
         return self.of.raw_records
+
+    @cached_property
+    def decisions(self) -> LakeTable[DecisionsCursor]:
+        """The feed's own."""
+        return self.of.decisions
 
 
 @dataclass(frozen=True)

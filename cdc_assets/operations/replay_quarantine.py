@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.base import held_tables
+from cdc_assets.gate.base import positions
 from cdc_assets.gate.choose import has_watermarks
 from cdc_assets.gate.watermark import bound
 from cdc_assets.protocols import protocol_of
@@ -90,7 +90,7 @@ def _passed(lake: Lakehouse, session: SparkSession, feed: Feed) -> Column:
     if cursor is None:
         return F.lit(False)
     if has_watermarks(feed, cursor.partition_watermarks):
-        released = F.col("commit_ts") < bound(cursor.watermarks, held_tables(cursor.holds))
+        released = F.col("commit_ts") < bound(cursor.watermarks, positions(cursor.holds, "commit_ts"))
         return F.coalesce(change & released, F.lit(False))
     changes = lake.released_changes.read(session).where(F.col("kind") != str(ReleasedKind.LAYOUT))
     newest = changes.groupBy("database", "table").agg(F.max("commit_ts").alias("newest")).collect()

@@ -34,6 +34,7 @@ class HistoryReport:
     """What one run did: one entry a table."""
 
     tables: list[TableReport] = field(default_factory=list)
+    unchanged: list[Name] = field(default_factory=list)  # that were due, and for which there was nothing to do
     failures: list[Failure] = field(default_factory=list)
     broken: dict[Name, list[Broken]] = field(
         default_factory=dict
@@ -92,7 +93,8 @@ class History:
             report.failures.append(Failure(*name, error))
 
         todo = works(lake, feed, chosen, released.sequence, failed)
-        total, done = len({part.name for unit in todo for part in unit}), 0
+        working = {part.name for unit in todo for part in unit}
+        total, done = len(working), 0
         for outcomes in _outcomes(lake, feed, todo):
             for outcome in outcomes:
                 done += 1
@@ -103,6 +105,8 @@ class History:
                     report.failures.append(outcome)
         behind = (due - chosen) | {(f.database, f.table) for f in report.failures}
         write_progress(lake, Progress(released.sequence, frozenset(behind)))
+        left = chosen - working - {(f.database, f.table) for f in report.failures}
+        report.unchanged.extend(sorted(name for name in left if lake.history(*name).exists()))
         report.tables.sort(key=lambda t: (t.database, t.table))
         report.broken.update(broken_by_table(lake, report.tables))
         return report

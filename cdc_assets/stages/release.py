@@ -1,22 +1,24 @@
 """The stage released_changes: the gate. Events below the watermark, each change once, in one commit with the watermark."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import partial
+import json
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.base import Facts, Gate, Group, Held, Part, held_tables
+from cdc_assets.gate.base import Facts, Gate, Group, Held, Name, Part, held_since
 from cdc_assets.gate.changes import group_hash, several, with_keys
 from cdc_assets.gate.choose import gate_for, has_watermarks
+from cdc_assets.gate.holds import with_statements
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.news import News, news_of
+from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.tables import taken_tables
-from cdc_assets.mysql_types.ddl import named_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -69,10 +71,10 @@ class Release:
 
     name = "released_changes"
 
-    def due(self, lake: Lakehouse, feed: Feed) -> bool:  # noqa: ARG002 -- every stage has the same signature
-        """Whether there are events that the gate has not looked at."""
+    def due(self, lake: Lakehouse, feed: Feed) -> bool:
+        """Whether there are events that the gate has not looked at, or held ones whose reason may have gone."""
         cursor, decoded = _cursor(lake), lake.change_events.cursor()
-        return decoded is not None and decoded.batch > cursor.batch
+        return decoded is not None and (decoded.batch > cursor.batch or bool(_retried(lake, feed, cursor)))
 
     def run(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
         """Look at the new events, and release: one commit, whose cursor holds the watermarks that events are dropped by.
@@ -81,14 +83,29 @@ class Release:
             ConcurrentRunError: another run released meanwhile.
         """
         cursor = _cursor(lake)
-        news = news_of(lake, feed, cursor)
-        if news is None:
-            return _without_news(feed, cursor)
-        return _Run(lake, feed, news).report()
+        news = news_of(lake, feed, cursor) if self.due(lake, feed) else None
+        return _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
 
 
 def _cursor(lake: Lakehouse) -> ReleaseCursor:
     return lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+
+
+def _learnt(lake: Lakehouse) -> int:
+    learnt = lake.table_schemas.cursor()
+    return learnt.sequence if learnt else 0
+
+
+def _settings(feed: Feed) -> str:
+    """Of the settings those that tables are held by."""
+    return json.dumps(feed.schema_changes)
+
+
+def _retried(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Hold]:
+    """The holds whose reason may have gone: all, when more is known or decided, or other settings are there."""
+    if not cursor.holds:
+        return []
+    return cursor.holds if _learnt(lake) > cursor.schemas or _settings(feed) != cursor.settings else []
 
 
 def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
@@ -111,31 +128,55 @@ class _Run:
     def __init__(self, lake: Lakehouse, feed: Feed, news: News) -> None:
         self.lake, self.feed, self.news, self.cursor = lake, feed, news, news.cursor
         self.protocol = protocol_of(feed)
-        self.gate: Gate = gate_for(lake, feed, news, partial(session_for, lake.spark))
-        self.before = held_tables(self.cursor.holds)
-        learnt = lake.table_schemas.cursor()
-        self.schemas = learnt.sequence if learnt else 0
         # A hold costs nothing until its reason may have gone.
-        self.retried = self.before if self.schemas > self.cursor.schemas else {}
-        self.kept: Held = {} if self.retried else self.before
-        self.files = self.gate.files(self.retried)
+        retried = _retried(lake, feed, self.cursor)
+        self.kept = [] if retried else self.cursor.holds
+        self.gate: Gate = gate_for(lake, feed, news, retried, partial(session_for, lake.spark))
+        self.before = self.gate.held(self.cursor.holds)
+        self.files = self.gate.files()
         rows = sum(f.rows for f in self.files)
         self.small = rows <= SMALL
         self.spark: SparkSession = session_for(lake.spark, rows)
         found = self._normal(lake.change_events.scan(self.spark, self.files))
         self.events = gathered(found) if self.small else found
+        self.schemas = _learnt(lake)
+        decided = lake.decided() if news.ddl else {}
+        self.statements = [
+            (each, frozenset(each.tables(self._known_tables)))
+            for each in (statement_of(row, decided) for row in news.ddl)
+        ]
+
+    @cached_property
+    def _shapes(self) -> list[dict[str, Any]]:
+        """What statements have made of tables: a numbered schema may be older by its number than the statement it is of."""
+        return [r for r in self.lake.schema_rows() if r["ddl_statement"] is not None]
+
+    @cached_property
+    def _released_tables(self) -> set[Name]:
+        return self.lake.released_tables()
+
+    def _known_tables(self) -> set[Name]:
+        """The tables that statements or rows have named."""
+        named = {(r["database"], r["table"]) for r in self._shapes if r["table"] is not None}
+        return named | self._released_tables
 
     def report(self) -> ReleaseReport:
         """Release, and tell."""
-        groups = self._groups(self.kept)
+        groups = self._groups(self.gate.held(self.kept))
         known = known_layouts(self.lake, self.protocol, [g for g in groups if g.part == Part.INSIDE and g.taken])
-        holds = [h for h in self.cursor.holds if (h.database, h.table) in self.kept]
-        holds = _grown(holds, groups)
-        if known.missing:
-            ends = {**self.kept, **known.missing}
-            groups = self._groups(ends)
-            holds += self._new_holds(known, ends)
-        after = held_tables(holds)
+        without_schema = [Hold(*name, since, HoldReason.SCHEMA, 0, {}) for name, since in sorted(known.missing.items())]
+        holds = with_statements(
+            [*self.kept, *without_schema],
+            self.statements,
+            self.feed,
+            self.gate,
+            self.before,
+            lambda statement, tables: self._why_held(statement, tables, groups),
+        )
+        after = self.gate.held(holds)
+        if len(holds) > len(self.kept):
+            groups = self._groups(after)
+        holds = self._told(holds, groups, known, after)
         window = [g for g in groups if g.part == Part.INSIDE and g.taken]
         facts = Facts(
             unkeyed=any(g.unkeyed for g in window),
@@ -145,12 +186,24 @@ class _Run:
         )
         return self._commit(groups, window, known, holds, facts, after)
 
+    def _why_held(self, statement: Statement, tables: set[Name], groups: list[Group]) -> str | None:
+        at = statement.row["commit_ts"]
+
+        def seen(name: Name) -> bool:
+            said = any((r["database"], r["table"]) == name and r["commit_ts"] < at for r in self._shapes)
+            come = any((g.database, g.table) == name and g.first < at for g in groups)
+            return said or come or name in self._released_tables
+
+        if statement.readable and not any(self.feed.stops_at_ddl(*name) for name in tables):
+            return None
+        return why_held(statement, tables, self.feed, self._shapes, seen)
+
     def _groups(self, after: Held) -> list[Group]:
-        """Count the row events: what the window holds, what is behind it, what came too late."""
+        """Count the row events: what the window has, what is behind it, what came too late."""
         if not self.files:
             return []
         columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed", "reached"]
-        reached = self.gate.part({}, {}).isin(str(Part.INSIDE), str(Part.LATE)) if self.kept else F.lit(False)
+        reached = self._reached() if after else F.lit(False)
         told = self.events.select(
             self.gate.part(self.before, after).alias("part"),
             taken_tables(self.feed).alias("taken"),
@@ -178,8 +231,25 @@ class _Run:
         )
         return [Group(**(r.asDict() | {"sample": r["sample"].asDict()})) for r in found.collect()]
 
-    def _new_holds(self, known: Known, after: Held) -> list[Hold]:
-        """An entry of the hold list for each table with rows whose schema is not known."""
+    def _reached(self) -> Column:
+        """Whether an event would be in the window if its table were not held, and was not counted by its hold before."""
+        there = [str(Part.INSIDE), str(Part.LATE)]
+        kept = held_since(self.gate.held(self.kept)).isNotNull()
+        return F.when(kept, self.gate.part({}, {}).isin(there)).otherwise(self.gate.part(self.before, {}).isin(there))
+
+    def _told(self, holds: list[Hold], groups: list[Group], known: Known, after: Held) -> list[Hold]:
+        """The holds with how many events each has, and the first of those whose schema is missing."""
+        reached = _by_table([g for g in groups if g.part == Part.PENDING and g.reached])
+        firsts = self._without_schema(known, after) if known.missing else {}
+        told = []
+        for h in holds:
+            name = h.database, h.table
+            first = firsts.get(name, h.first) if h.reason == HoldReason.SCHEMA and not h.first else h.first
+            told.append(replace(h, events=h.events + reached.get(name, 0), first=first))
+        return told
+
+    def _without_schema(self, known: Known, after: Held) -> dict[Name, dict[str, Any]]:
+        """The first row of each table whose schema is not known."""
         missing = F.col("layout_id").isin(*known.missing_layouts)
         first = F.struct(
             "table_id",
@@ -191,25 +261,23 @@ class _Run:
         )
         without = self.gate.part(self.before, {}) == str(Part.INSIDE)
         rows = (
-            self.events.where((self.gate.part(self.before, after) == str(Part.PENDING)) & without)
+            self.events.where((self.gate.part(self.before, after) == str(Part.PENDING)) & without & missing)
             .groupBy("database", "table")
-            .agg(
-                F.count("*").alias("events"),
-                F.min_by(F.when(missing, first), F.when(missing, F.col("commit_ts"))).alias("first"),
-            )
+            .agg(F.min_by(first, "commit_ts").alias("first"))
             .collect()
         )
-        return [
-            Hold(r["database"], r["table"], since, HoldReason.SCHEMA, r["events"], r["first"].asDict())
-            for r in rows
-            if (since := known.missing.get((r["database"], r["table"]))) is not None
-        ]
+        return {(r["database"], r["table"]): r["first"].asDict() for r in rows}
 
     def _commit(
         self, groups: list[Group], window: list[Group], known: Known, holds: list[Hold], facts: Facts, after: Held
     ) -> ReleaseReport:
         number = self.cursor.sequence + 1
-        statements = [s for s in self.news.ddl if self.gate.releases(s, self.before, after) and self._takes(s)]
+        inside = [
+            (each.row, tables)
+            for each, tables in self.statements
+            if self._takes(each, tables) and self.gate.releases(each.row, tables, self.before, after)
+        ]
+        statements = [row for row, _ in inside]
         out, late = self._changes(window, facts, known, after)
         too_late = [g for g in groups if g.part == Part.LATE]
         if too_late:
@@ -226,11 +294,12 @@ class _Run:
         advanced = ReleaseCursor(
             sequence=number,
             batch=self.news.through,
-            tables=self._tables(window, statements),
+            tables=self._tables(window, {name for _, tables in inside for name in tables}),
             pending=pending,
             oldest_pending=self._oldest_pending(groups, pending),
             holds=holds,
             schemas=self.schemas,
+            settings=_settings(self.feed),
             highest=max(self.cursor.highest, self.news.highest),
             newest=max(self.cursor.newest, self.news.newest),
             totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
@@ -269,20 +338,14 @@ class _Run:
             total=advanced.totals,
         )
 
-    def _takes(self, statement: Mapping[str, Any]) -> bool:
-        """Whether the feed has a table that a statement names."""
-        names, _ = named_tables(statement["ddl_statement"], statement["database"] or "", statement["table"])
-        names = names or {(statement["database"], statement["table"])}
-        return any(table is None or self.feed.takes(database, table) for database, table in names)
+    def _takes(self, statement: Statement, tables: AbstractSet[Name]) -> bool:
+        """Whether the feed has a table that a statement names; one that names none may be about any."""
+        row = statement.row
+        return any(self.feed.takes(*name) for name in tables) or (not tables and row["table"] is None)
 
-    def _tables(self, window: list[Group], statements: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+    def _tables(self, window: list[Group], named: set[Name]) -> list[tuple[str, str, int]]:
         """The tables of the release, with how many row events each has: none where only statements name it."""
-        counts = _by_table(window)
-        for s in statements:
-            names, dropped = named_tables(s["ddl_statement"], s["database"] or "", s["table"])
-            if dropped is not None:
-                names |= {name for name in self.lake.released_tables() if name[0] == dropped}
-            counts |= {name: counts.get(name, 0) for name in names if self.feed.takes(*name)}
+        counts = {name: 0 for name in named if self.feed.takes(*name)} | _by_table(window)
         return [(database, table, count) for (database, table), count in sorted(counts.items())]
 
     def _exact(self) -> bool:
@@ -367,15 +430,6 @@ def _by_table(groups: list[Group]) -> dict[tuple[str, str], int]:
     for g in groups:
         found[g.database, g.table] = found.get((g.database, g.table), 0) + g.count
     return found
-
-
-def _grown(holds: list[Hold], groups: list[Group]) -> list[Hold]:
-    """The holds that go on, with what else has come to them of their tables."""
-    new = _by_table([g for g in groups if g.part == Part.PENDING and g.reached])
-    return [
-        Hold(h.database, h.table, h.since, h.reason, h.events + new.get((h.database, h.table), 0), h.first)
-        for h in holds
-    ]
 
 
 def _once(statements: list[dict[str, Any]]) -> list[dict[str, Any]]:

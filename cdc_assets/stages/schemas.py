@@ -15,6 +15,7 @@ from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.decisions import Decision, statement_id
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
@@ -44,8 +45,9 @@ class Schemas:
     name = "table_schemas"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are such events."""
-        return bool(_new_events(lake, feed, _cursor(lake).batch))
+        """Whether there are such events, or decisions about statements that are learnt already."""
+        cursor = _cursor(lake)
+        return bool(_new_events(lake, feed, cursor.batch)) or _decisions(lake) > cursor.decisions
 
     def run(self, lake: Lakehouse, feed: Feed) -> SchemasReport:
         """Learn from them: one commit.
@@ -53,9 +55,9 @@ class Schemas:
         Raises:
             ConcurrentRunError: another run learnt them meanwhile.
         """
-        cursor = _cursor(lake)
+        cursor, decisions = _cursor(lake), _decisions(lake)
         files = _new_events(lake, feed, cursor.batch)
-        if not files:
+        if not files and decisions == cursor.decisions:
             return SchemasReport(tables=_known(lake.schema_rows()))
         new, bootstraps = _statements(lake, files, cursor.batch), _bootstraps(lake, files, cursor.batch)
         present = lake.schema_rows()
@@ -64,8 +66,11 @@ class Schemas:
         protocol = protocol_of(feed)
         arrived = {_number(r): r for message in [*bootstraps, *new] for r in _numbered(protocol, message)}
         added = {number: row for number, row in arrived.items() if number not in numbered}
-        rows = [*numbered.values(), *added.values(), *outcome(protocol, [*known, *new])] if new or added else []
-        advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=max(f.high["batch"] for f in files))
+        rows: list[dict[str, Any]] = []
+        if new or added or decisions > cursor.decisions:
+            rows = [*numbered.values(), *added.values(), *outcome(protocol, [*known, *new], lake.decided())]
+        batch = max([cursor.batch, *(f.high["batch"] for f in files)])
+        advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=batch, decisions=decisions)
         # Bootstraps that tell nothing new come again and again: read them once.
         lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, over={} if rows else None)
         known_statements = {_identity(s) for s in known}
@@ -79,6 +84,11 @@ class Schemas:
 
 def _cursor(lake: Lakehouse) -> SchemasCursor:
     return lake.table_schemas.cursor() or SchemasCursor(sequence=0)
+
+
+def _decisions(lake: Lakehouse) -> int:
+    cursor = lake.decisions.cursor()
+    return cursor.sequence if cursor else 0
 
 
 def _new_events(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:
@@ -127,10 +137,13 @@ def _number(row: Mapping[str, Any]) -> Numbered:
     return row["database"], row["table"], row["table_id"], row["schema_version"]
 
 
-def outcome(protocol: Protocol, statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def outcome(
+    protocol: Protocol, statements: Iterable[dict[str, Any]], decided: Mapping[str, Decision]
+) -> list[dict[str, Any]]:
     """Apply statements (`_STATEMENT`) in commit order; return rows of table_schemas.
 
-    A statement that came more than once counts once, under its first record.
+    A statement that came more than once counts once, under its first record. `decided`: what people have decided about
+    statements, by id; one that is ignored is in a row without a table.
     """
     ordered = sorted(statements, key=lambda s: (s["commit_ts"], s["topic"], s["partition"], s["offset"]))
     tables: Mapping[tuple[str, str], TableSchema] = {}
@@ -140,8 +153,12 @@ def outcome(protocol: Protocol, statements: Iterable[dict[str, Any]]) -> list[di
         if _identity(statement) in seen:
             continue
         seen.add(_identity(statement))
-        effect = apply_ddl(tables, statement["ddl_statement"], statement["default_database"] or "")
-        shown = protocol.schemas_after(statement, effect.tables)
+        database, text = statement["default_database"] or "", statement["ddl_statement"]
+        if (decision := decided.get(statement_id(statement["commit_ts"], database, text))) is not None:
+            text = decision.text(text)
+        # Nothing, as a statement, does nothing.
+        effect = apply_ddl(tables, text or "", database)
+        shown = protocol.schemas_after(statement, effect.tables) if text is not None else {}
         tables = {**effect.tables, **shown} if shown else effect.tables
         touched: Iterable[tuple[str | None, str | None]] = dict.fromkeys([*effect.affected, *shown]) or [(None, None)]
         rows += [

@@ -14,6 +14,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyspark.sql import SparkSession
 
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
+from cdc_assets.tables.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
 from cdc_assets.tables.history import HISTORY, HistoryCursor
 from cdc_assets.tables.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
@@ -100,6 +101,17 @@ class Lakehouse:
             found = found.filter(pc.is_in(names, wanted))
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
+
+    @cached_property
+    def decisions(self) -> LakeTable[DecisionsCursor]:
+        """What people have decided about DDL statements."""
+        return LakeTable(self.place("decisions", self.feed), f"decisions/{self.feed}", DECISIONS)
+
+    def decided(self) -> dict[str, Decision]:
+        """Ids of statements -> what was decided about them, without Spark. The first decision counts."""
+        found = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
+        rows = sorted(found.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
+        return {r["statement_id"]: Decision(Verdict(r["verdict"]), r["read_as"]) for r in rows}
 
     @cached_property
     def type_observations(self) -> LakeTable[TypesCursor]:

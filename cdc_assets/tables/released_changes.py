@@ -18,6 +18,8 @@ class HoldReason(StrEnum):
     """Why a table is held."""
 
     SCHEMA = "schema"  # the schema that a row names has not come
+    DDL = "ddl"  # a statement that a person is to decide about
+    LINKED = "linked"  # a statement that names another table, which is held
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,11 @@ class Hold:
     Attributes:
         database: of the table.
         table: its name.
-        since: the commit_ts from which on its events are pending.
+        since: the commit_ts from which on its events are pending, where there are watermarks.
         reason: why.
         events: how many of its row events are held.
-        first: of the event that began it: topic, partition, offset, record_ms (Kafka's time), and what the reason adds.
+        first: of the event that began it: topic, partition, offset, and what the reason adds.
+        batch: the raw batch from which on its events are pending, where there are none.
     """
 
     database: str
@@ -39,6 +42,12 @@ class Hold:
     reason: HoldReason
     events: int
     first: dict[str, Any]
+    batch: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """The entry as people read it."""
+        own = {"database": self.database, "table": self.table, "since": self.since, "reason": str(self.reason)}
+        return own | {"events": self.events} | self.first
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,7 @@ class ReleaseCursor(Cursor):
         oldest_pending: the oldest raw batch that may hold some; 0 when none does.
         holds: the hold list.
         schemas: the sequence of table_schemas that the holds were looked up in.
+        settings: of the feed, that the holds were decided by.
         highest: the highest commit_ts of any row event seen: above it no event can be a repeat.
         newest: the newest Kafka time of any record seen, in milliseconds.
         totals: row events since the feed began: rows, window, excluded, late_repeated, late_unseen.
@@ -108,6 +118,7 @@ class ReleaseCursor(Cursor):
     oldest_pending: int = 0
     holds: list[Hold] = field(default_factory=list)
     schemas: int = 0
+    settings: str = ""
     highest: int = -1
     newest: int = 0
     totals: dict[str, int] = field(default_factory=dict)

@@ -17,9 +17,10 @@ from cdc_assets.tables.table import Definition
 
 @dataclass(frozen=True, kw_only=True)
 class SchemasCursor(Cursor):
-    """Up to which raw batch statements and schemas are learnt."""
+    """What is learnt: statements and schemas up to a raw batch, with so many decisions about statements."""
 
     batch: int = 0
+    decisions: int = 0
 
 
 TABLE_SCHEMAS = Definition(

@@ -398,7 +398,10 @@ def test_a_wrong_feeds_file_is_one_line_with_file_path_and_allowed_values(tmp_pa
     told.feeds("ignore")
     told.execute("wrong", command)
     assert told.codes["wrong"] != 0
-    line = f'{tmp_path}/feeds.yaml: feeds.shop.type_mapping: found "ignore"; allowed: block, warn'
+    line = (
+        f'{tmp_path}/feeds.yaml: feeds.shop.type_mapping: found "ignore"; allowed: block, warn, or a mapping of patterns '
+        "database.table to these"
+    )
     lines = told.outputs["wrong"].splitlines()
     assert lines[-1].removeprefix("cdc_assets.feeds.FeedsError: ") == line
     assert len(lines) < 6  # a notice of the dagster command's own, or two, and no traceback

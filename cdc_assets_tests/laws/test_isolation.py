@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetCheckEvaluation, AssetKey, ExecuteInProcessResult
+from dagster import AssetCheckEvaluation, AssetCheckSeverity, AssetKey, ExecuteInProcessResult
 from pyspark.sql import DataFrame, SparkSession
 
+from cdc_assets import cli
+from cdc_assets.operations.acknowledge import held_statements
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.stages import HISTORY, STAGES
 from cdc_assets.stages.history import HistoryReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import LakeTable, Staged
-from cdc_assets_tests.support import Chain, Record, Rows, Stream, record, rows_in, tso, watermark
+from cdc_assets_tests.support import TOPIC, Chain, Record, Rows, Stream, ddl, record, rows_in, tso, watermark
 
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 Damage = Callable[[Path], AbstractContextManager[None]]
@@ -177,6 +179,14 @@ class Job:
         done: ExecuteInProcessResult = loaded.resolve_job_def("cdc_pipeline").execute_in_process(raise_on_error=False)
         return done
 
+    def acknowledge(self, statement_id: str, **decision: str) -> ExecuteInProcessResult:
+        given = {"feed": "shop", "statement_id": statement_id, **decision}
+        loaded = importlib.import_module("cdc_assets.definitions").defs
+        done: ExecuteInProcessResult = loaded.resolve_job_def("acknowledge").execute_in_process(
+            run_config={"ops": {"decide": {"config": given}}}, raise_on_error=False
+        )
+        return done
+
     def values(self, feed: str, table: str) -> list[tuple[str, bool]]:
         """The values of `v` in a history, and whether they are current."""
         found = Lakehouse(lambda: self.spark, str(self.home / "lake"), feed).history("shop", table)
@@ -251,3 +261,45 @@ def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
     assert {name: check.passed for name, check in checks.items()} == dict.fromkeys(CHECKS, True)
     every = [("first", True), ("second", True)]
     assert job.values("shop", "items") == job.values("shop", "orders") == job.values("crm", "orders") == every
+
+
+def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = Stream()
+    for table in (ORDERS, ITEMS):
+        stream.send(table.insert(tso(1), 1, "first"))
+    stream.send(ddl("ALTER TABLE items ADD COLUMN w FANCYTYPE", tso(2), table="items", ddl_type="ALTER"))
+    for table in (ORDERS, ITEMS):
+        stream.send(table.update(tso(3), 1, "second", "first"))
+    stream.watermark(tso(4))
+    job.add("shop", stream.records)
+    job.add("crm", [])
+
+    def waiting(done: ExecuteInProcessResult) -> AssetCheckEvaluation:
+        assert done.success
+        return evaluations(done, "shop", "history", "shop", "items")["ddl_applied"]
+
+    first = waiting(job.run())
+    assert not first.passed
+    assert first.severity == AssetCheckSeverity.ERROR
+    (statement,) = held_statements(Lakehouse(lambda: job.spark, str(job.home / "lake"), "shop"))
+    assert f"cdc-assets acknowledge shop {statement.id}" in str(first.description)
+    assert job.values("shop", "items") == [("first", True)]
+    assert job.values("shop", "orders") == [("first", False), ("second", True)]
+    assert not waiting(job.run()).passed, "and so it does in a run without news"
+
+    assert cli.main(["holds", "shop"]) == 0
+    assert f"reason=ddl  events=1  topic={TOPIC}  partition=0  offset=2" in capsys.readouterr().out
+    assert cli.main(["acknowledge", "shop", statement.id, "--apply"]) == 1
+    assert "cannot be read: ALTER TABLE items ADD COLUMN w FANCYTYPE; allowed" in capsys.readouterr().err
+    assert cli.main(["acknowledge", "shops", statement.id, "--ignore"]) == 1
+    assert capsys.readouterr().err == "shops: no such feed in the feeds file; its feeds: shop, crm\n"
+    wrong = job.acknowledge(statement.id, verdict="AS")
+    (failure,) = [e for e in wrong.all_events if e.event_type_value == "STEP_FAILURE"]
+    assert "a statement to read it as goes with as, and with nothing else" in str(failure.step_failure_data)
+    assert job.acknowledge(statement.id, verdict="AS", read_as="ALTER TABLE items ADD COLUMN w INT DEFAULT 5").success
+    assert waiting(job.run()).passed
+    assert job.values("shop", "items") == [("first", False), ("second", True)]
+    assert cli.main(["holds", "shop"]) == 0
+    assert capsys.readouterr().out == "no table waits\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.mysql_types.ddl import DdlEffect, TableSchema, apply_ddl
+from cdc_assets.mysql_types.ddl import DdlEffect, TableSchema, apply_ddl, read_or_none
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parse_type
 
 pytestmark = pytest.mark.fast
@@ -221,12 +221,49 @@ BASE = "create table t (a int primary key, b int not null, c int, unique key ub 
         ("order by b, c", "a b c"),
         ("/*!50000 add d int */", "a b c d"),
         ("/* add d int */ engine=x", "a b c"),
+        ("order by b, c, add d int", "a b c d"),
+        ("set tiflash replica 1 location labels 'x', 'y'", "a b c"),
+        ("shard_row_id_bits = 4", "a b c"),
+        ("ttl = `a` + interval 1 day", "a b c"),
+        ("remove partitioning", "a b c"),
+        ("rebuild partition p0, p1", "a b c"),
+        ("default charset = utf8mb4 collate = utf8mb4_bin, auto_increment 7", "a b c"),
     ],
 )
 def test_alter_table_columns(alteration: str, columns: str) -> None:
     effect = run(BASE, f"alter table t {alteration}")
     assert effect.kind == "alter_table"
     assert " ".join(names(effect)) == columns
+
+
+@pytest.mark.parametrize("alteration", ["renumber a", "add d int, renumber a", "drop index ub, renumber a", "a"])
+def test_what_is_not_known_to_alter_table_is_not_read_over(alteration: str) -> None:
+    before = run(BASE).tables
+    effect = apply_ddl(before, f"alter table t {alteration}", "shop")
+    assert effect.error
+    assert effect.error.startswith("ALTER TABLE ... ")
+    assert effect.tables == before
+
+
+@pytest.mark.parametrize(
+    ("alteration", "how"),
+    [
+        ("drop partition p0, p1", "DROP PARTITION"),
+        ("truncate partition all", "TRUNCATE PARTITION"),
+        ("exchange partition p with table u", "EXCHANGE PARTITION"),
+        ("discard tablespace", "DISCARD TABLESPACE"),
+        ("import partition p0 tablespace", "IMPORT TABLESPACE"),
+        ("first partition less than (10)", "FIRST PARTITION"),
+        ("convert table u to partition p values less than (10)", "CONVERT PARTITION"),
+        ("reorganize partition p into (partition a values less than (5))", None),
+        ("coalesce partition 4", None),
+        ("convert to character set utf8mb4", None),
+    ],
+)
+def test_alterations_that_move_rows_without_row_events(alteration: str, how: str | None) -> None:
+    read = read_or_none(f"alter table t {alteration}", "shop")
+    assert read is not None
+    assert [a.how for _, actions in read.changes for a in actions] == ([how] if how else [])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,189 @@
+"""Statements that wait for a person: their tables stand still, all others go on, and after the decision nothing is lost."""
+
+from collections.abc import Callable
+
+import pytest
+
+from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, held_statements
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.stages import RELEASE
+from cdc_assets.tables.decisions import Decision, Verdict
+from cdc_assets.tables.released_changes import HoldReason
+from cdc_assets_tests.laws.binlog_encoders import BINLOG
+from cdc_assets_tests.laws.conservation import balanced, conserved
+from cdc_assets_tests.laws.encoders import TICDC
+from cdc_assets_tests.laws.evolution import names_of, problems, released_below
+from cdc_assets_tests.laws.mysql_model import (
+    BIGINT,
+    ID,
+    INT,
+    Add,
+    Column,
+    Drop,
+    Model,
+    Modify,
+    Rename,
+    not_null,
+    varchar,
+)
+from cdc_assets_tests.support import Chain, Rows, Stream, ddl, histories, tso
+
+ENCODERS = TICDC | BINLOG
+APPLY, IGNORE = Decision(Verdict.APPLY), Decision(Verdict.IGNORE)
+V = Column("v", varchar(20))
+
+
+def life() -> Model:
+    """Two tables, of which one is altered, renamed and emptied, and rows between the statements."""
+    m = Model()
+    m.create("t", [ID, V, Column("a", INT)])
+    m.create("quiet", [ID, V])
+    m.insert("t", id=1, v="one", a=1)
+    m.insert("quiet", id=1, v="one")
+    m.watermark()
+    m.alter("t", Add(not_null("b", INT, "5")))
+    m.insert("t", id=2, v="two", a=2)
+    m.alter("t", Modify(Column("a", BIGINT)), Rename("v", "w"))
+    m.update("t", 1, w="one, changed", a=1 << 40)
+    m.insert("quiet", id=2, v="two")
+    m.rename(("t", "u"))
+    m.insert("u", id=3, w="three")
+    m.alter("u", Drop("b"))
+    m.delete("u", 2)
+    m.update("quiet", 1, v="one, changed")
+    m.watermark()
+    return m
+
+
+def decide_all(chain: Chain, decision: Decision = APPLY) -> int:
+    """Decide about each statement that waits, run, and so on until none does: how many there were."""
+    count = 0
+    while waiting := held_statements(chain.lake):
+        for statement in waiting:
+            acknowledge(chain.lake, statement.id, decision)
+            count += 1
+        chain.run()
+    return count
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "simple", "canal", "debezium"])
+def test_stopped_and_applied_is_as_evolved(protocol: str, chain: Callable[..., Chain]) -> None:
+    model, encoder = life(), ENCODERS[protocol]()
+    records = encoder.encode(model.log)
+    evolved, stopped = chain(**encoder.settings), chain(**encoder.settings, schema_changes="stop")
+    evolved.add(records)
+    evolved.run()
+    stopped.add(records[: len(records) // 2])
+    stopped.run()
+    stopped.add(records[len(records) // 2 :])
+    stopped.run()
+    assert {h.table for h in stopped.lake.released_changes.cursor().holds} <= {"t", "u"}
+    below = released_below(model, gated=encoder.gated)
+    quiet = [name for name in names_of(model) if name[1] == "quiet"]
+    assert quiet
+    assert problems(model, stopped, quiet, below) == [], "the table next to it went on"
+    assert decide_all(stopped) >= 3
+    assert problems(model, stopped, names_of(model), below) == []
+    if encoder.gated:
+        assert histories(stopped.lake) == histories(evolved.lake)
+
+
+def waiting_stream() -> Stream:
+    """Two tables; of the first a column is added of a type that MySQL does not have."""
+    stream, orders, others = Stream(), Rows(), Rows(table="others")
+    stream.send(orders.insert(tso(1), 1, "one"))
+    stream.send(others.insert(tso(1), 1, "one"))
+    stream.send(ddl("ALTER TABLE `orders` ADD COLUMN `w` FANCYTYPE", tso(2), ddl_type="ALTER"))
+    stream.send(orders.update(tso(3), 1, "two", "one"))
+    stream.send(others.update(tso(3), 1, "two", "one"))
+    stream.watermark(tso(4))
+    return stream
+
+
+def values(chain: Chain, table: str) -> list[tuple[object, ...]]:
+    return [(r["id"], r["v"], r["_cdc_from_ts"], r["_cdc_to_ts"]) for r in chain.versions(table)]
+
+
+def test_what_cannot_be_read_holds_its_table_only(chain: Callable[..., Chain]) -> None:
+    it, stream = chain(), waiting_stream()
+    it.add(stream.records)
+    report = it.run().release
+    balanced(report)
+    conserved(it.lake, it.feed)
+    (hold,) = report.holds
+    assert (hold.table, hold.since, hold.reason, hold.events) == ("orders", tso(2), HoldReason.DDL, 1)
+    assert (report.released, report.pending) == (3, 1)
+    assert values(it, "orders") == [(1, "one", tso(1), None)]
+    assert values(it, "others") == [(1, "one", tso(1), tso(3)), (1, "two", tso(3), None)]
+    assert not RELEASE.due(it.lake, it.feed), "what waits costs nothing"
+
+    (statement,) = held_statements(it.lake)
+    assert statement.tables == [("shop", "orders")]
+    with pytest.raises(AcknowledgeError, match=r"cannot be read: .*allowed: ignore, or as"):
+        acknowledge(it.lake, statement.id, APPLY)
+    with pytest.raises(AcknowledgeError, match=f"no such statement waits in the feed f; those that do: {statement.id}"):
+        acknowledge(it.lake, "0", IGNORE)
+    acknowledge(it.lake, statement.id, IGNORE)
+    with pytest.raises(AcknowledgeError, match="decided already"):
+        acknowledge(it.lake, statement.id, IGNORE)
+    report = it.run().release
+    conserved(it.lake, it.feed)
+    assert (report.holds, report.released, report.pending) == ([], 1, 0)
+    assert values(it, "orders") == [(1, "one", tso(1), tso(3)), (1, "two", tso(3), None)]
+
+    made = histories(it.lake)
+    list(rebuild(it.lake, it.feed))
+    assert histories(it.lake) == made, "decisions are kept"
+
+
+def test_read_as_another_statement(chain: Callable[..., Chain]) -> None:
+    it, stream = chain(), waiting_stream()
+    it.add(stream.records)
+    it.run()
+    (statement,) = held_statements(it.lake)
+    acknowledge(it.lake, statement.id, Decision(Verdict.AS, "TRUNCATE TABLE `orders`"))
+    it.run()
+    rows = it.versions()
+    assert [(r["_cdc_from_ts"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in rows] == [
+        (tso(1), tso(2), "truncate"),
+        (tso(3), None, None),
+    ]
+
+
+def test_other_settings_let_a_table_go_on(chain: Callable[..., Chain]) -> None:
+    """And an index, or a table that is new, holds nothing."""
+    it, stream, orders = chain(schema_changes={"shop.orders": "stop"}), Stream(), Rows()
+    stream.send(ddl("CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20))", tso(1)))
+    stream.send(orders.insert(tso(2), 1, "one"))
+    stream.send(ddl("CREATE INDEX `i` ON `orders` (`v`)", tso(3), ddl_type="CINDEX"))
+    stream.send(ddl("ALTER TABLE `others` ADD COLUMN `w` INT", tso(3), table="others", ddl_type="ALTER"))
+    stream.send(orders.update(tso(4), 1, "two", "one"))
+    stream.send(ddl("TRUNCATE TABLE `orders`", tso(5), ddl_type="TRUNCATE"))
+    stream.watermark(tso(6))
+    it.add(stream.records)
+    assert [(h.table, h.since) for h in it.run().release.holds] == [("orders", tso(5))]
+    assert values(it, "orders") == [(1, "one", tso(2), tso(4)), (1, "two", tso(4), None)]
+
+    evolving = Chain(it.lake.spark, it.folder, schema_changes="evolve")
+    assert evolving.run().release.holds == []
+    assert values(it, "orders") == [(1, "one", tso(2), tso(4)), (1, "two", tso(4), tso(5))]
+
+
+def test_a_held_rename_holds_the_table_that_it_leads_to(chain: Callable[..., Chain]) -> None:
+    it, stream, orders, archive = chain(), Stream(), Rows(), Rows(table="archive")
+    stream.send(orders.insert(tso(1), 1, "one"))
+    stream.send(ddl("ALTER TABLE `orders` ADD COLUMN `w` FANCYTYPE", tso(2), ddl_type="ALTER"))
+    stream.send(ddl("RENAME TABLE `orders` TO `archive`", tso(3), ddl_type="RENAME"))
+    stream.send(archive.update(tso(4), 1, "two", "one"))
+    stream.watermark(tso(5))
+    it.add(stream.records)
+    holds = {h.table: (h.since, h.reason, h.events, h.first["why"]) for h in it.run().release.holds}
+    assert holds == {
+        "orders": (tso(2), HoldReason.DDL, 0, "the statement could not be read, and may change the table"),
+        "archive": (tso(3), HoldReason.LINKED, 1, "the statement leads to it from shop.orders, which waits"),
+    }
+    (statement,) = held_statements(it.lake)
+    acknowledge(it.lake, statement.id, IGNORE)
+    assert it.run().release.holds == []
+    assert values(it, "orders") == [(1, "one", tso(1), tso(3))]
+    assert values(it, "archive") == [(1, "one", tso(3), tso(4)), (1, "two", tso(4), None)]

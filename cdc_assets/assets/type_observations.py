@@ -31,18 +31,11 @@ def key_of(name: str) -> AssetKey:
 def build(name: str, feed: Feed) -> AssetsDefinition:
     """The asset of one feed."""
     key = key_of(name)
-    blocking = feed.type_mapping == "block"
     checks = [
-        AssetCheckSpec(
-            "mysql_type_mapping",
-            asset=key,
-            blocking=blocking,
-            description="Every column's type is one that MySQL has.",
-        ),
+        AssetCheckSpec("mysql_type_mapping", asset=key, description="Every column's type is one that MySQL has."),
         AssetCheckSpec(
             "jdbc_type_mapping",
             asset=key,
-            blocking=blocking,
             description="Every column's type code is the one that its MySQL type and value prescribe.",
         ),
     ]
@@ -62,21 +55,26 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         report = TYPES.run(lake, feed)
         context.log.info(
             f"type_observations/{name}: {len(report.observations)} distinct observations, "
-            f"{len(report.wrong)} break a mapping, {watch.seconds} s"
+            f"{len(report.new)} new, {len(report.wrong)} break a mapping, {len(report.refused)} tables refused, "
+            f"{watch.seconds} s"
         )
         yield materialized(
             key,
             lake.type_observations,
             {
                 "observations": len(report.observations),
+                "new_observations": len(report.new),
                 "breaking_a_mapping": len(report.wrong),
+                "refused_tables": len(report.refused),
                 "raw_batches": f"({report.after}, {report.through}]",
                 "seconds": watch.seconds,
             },
         )
-        # What is not refused, of runs before with other settings, is told and holds nothing up.
-        severity = AssetCheckSeverity.ERROR if report.refused else AssetCheckSeverity.WARN
-        yield check_result("mysql_type_mapping", key, types.mysql_types(report), severity)
-        yield check_result("jdbc_type_mapping", key, types.codes(report), severity)
+        for check, verdict in (
+            ("mysql_type_mapping", types.mysql_types(report)),
+            ("jdbc_type_mapping", types.codes(report)),
+        ):
+            severity = AssetCheckSeverity.ERROR if types.blocks(verdict) else AssetCheckSeverity.WARN
+            yield check_result(check, key, verdict, severity)
 
     return type_observations

@@ -14,7 +14,7 @@ import pandera.pandas as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import SEEN, WHERE, Rules
+from cdc_assets.checks.observations import WHERE, Observed, Rules, seen, seen_of
 from cdc_assets.mysql_types.debezium import (
     JDBC_TYPES,
     SEMANTICS,
@@ -38,7 +38,7 @@ def rules() -> Rules:
     return Rules(observe=observe, codes=semantic_type_schema(), what=tuple(_WHAT), expected=_expected)
 
 
-def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> list[Observed]:
     """Boil events down to their observations: one a (table, column, MySQL type, semantic type), or (..., JDBC code).
 
     In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`; the coordinates are those of one event as a
@@ -48,36 +48,29 @@ def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFra
     found = (
         events.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & told.isNotNull())
         .groupBy("kind", "database", "table", told)
-        .agg(
-            F.count("*").alias("events"),
-            F.min(F.struct("topic", "partition", "offset")).alias("at"),
-            F.min("commit_ts").alias("first"),
-            F.max("commit_ts").alias("last"),
-        )
+        .agg(*seen())
         .collect()
     )
     shapes = _shapes(known)
-    observations: list[dict[str, Any]] = []
+    observations: list[Observed] = []
     for r in (r for r in found if r["kind"] == Kind.DDL):
-        seen = r["at"].asDict() | {"events": r["events"]}
         for (database, table), (columns, _) in described_tables(r["told"]).items():
-            shapes[database, table].append((r["first"], {c.name: c.type for c in columns}))
+            shapes[database, table].append((r["first"]["commit_ts"], {c.name: c.type for c in columns}))
             place = {"database": database, "table": table}
             observations += [
-                place | {"column": c.name, "mysql_type": str(c.type or c.type_name), "jdbc_type": c.jdbc_type, **seen}
+                place
+                | {"column": c.name, "mysql_type": str(c.type or c.type_name), "jdbc_type": c.jdbc_type, **seen_of(r)}
                 for c in columns
             ]
     for r in (r for r in found if r["kind"] == Kind.ROW):
-        place, seen = {"database": r["database"], "table": r["table"]}, r["at"].asDict() | {"events": r["events"]}
-        held = _between(shapes[r["database"], r["table"]], r["first"], r["last"])
+        place = {"database": r["database"], "table": r["table"]}
+        held = _between(shapes[r["database"], r["table"]], r["first"]["commit_ts"], r["last"]["commit_ts"])
         for field in layout(r["told"]):
             mysql_type = _type_of(field, held)
             text = str(mysql_type) if mysql_type else None
             types = {"mysql_type": text, "semantic_type": field.semantic, "connect_type": field.connect}
-            observations.append(place | {"column": field.name} | types | seen)
-    empty = dict.fromkeys([*_WHAT, *SEEN])
-    frame = pd.DataFrame([empty | o for o in observations], columns=list(empty))
-    return frame.astype({"jdbc_type": "Int64"})
+            observations.append(place | {"column": field.name} | types | seen_of(r))
+    return [dict.fromkeys(_WHAT) | o for o in observations]
 
 
 def _shapes(known: Sequence[Mapping[str, Any]]) -> _Shapes:
@@ -132,7 +125,8 @@ def semantic_type_schema() -> pa.DataFrameSchema:
         pa.Check(fits, name="semantic_type_fits_mysql_type", error="not a semantic type of this MySQL type"),
         pa.Check(jdbc, name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type"),
     ]
-    return pa.DataFrameSchema({"semantic_type": pa.Column(str, known, nullable=True)}, checks=checks)
+    columns = {"semantic_type": pa.Column(str, known, nullable=True)}
+    return pa.DataFrameSchema(columns, checks=checks)
 
 
 def _codes(mysql_type: str | None) -> frozenset[int]:

@@ -11,16 +11,29 @@ from typing import Any
 
 import pandas as pd
 import pandera.pandas as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import ANY, NULL, OUTSIDE, SEEN, WHERE, Rules, range_name, value_class
+from cdc_assets.checks.observations import (
+    ANY,
+    NULL,
+    OUTSIDE,
+    PLACE,
+    WHERE,
+    Observed,
+    Rules,
+    added,
+    range_name,
+    seen,
+    seen_of,
+    value_class,
+)
 from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.schema import STRING, array, frame_of, struct
 
-_COLUMNS = [*WHERE, "mysql_type", "jdbc_code", "value_class", *SEEN]
+_WHAT = [*WHERE, "mysql_type", "jdbc_code", "value_class"]
 
 
 @dataclass(frozen=True)
@@ -44,23 +57,20 @@ def rules(sources: frozenset[Source]) -> Rules:
     return Rules(
         observe=lambda events, _: observe(events, sources),
         codes=jdbc_type_schema(sources),
-        what=tuple(_COLUMNS[: -len(SEEN)]),
+        what=tuple(_WHAT),
         expected=expected,
     )
 
 
-def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
+def observe(events: DataFrame, sources: frozenset[Source]) -> list[Observed]:
     """Boil row events down to their observations: one row a (table, column, type, code, class of value).
 
-    In: rows of change_events. Out: `_COLUMNS`; the coordinates and the value are those of one event as a sample. The
-    value matters for the types only whose code depends on it (unsigned integers, Canal's SET); else its class is `any`.
+    In: rows of change_events. Out: `_WHAT` and `SEEN`. The value matters for the types only whose code depends on it
+    (unsigned integers, Canal's SET); else its class is `any`.
     """
     rows = events.where(F.col("kind") == str(Kind.ROW))
-    place = F.min(F.struct("topic", "partition", "offset")).alias("at")
-    layouts = (
-        rows.groupBy("database", "table", "layout", "jdbc_types").agg(F.count("*").alias("events"), place).collect()
-    )
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    layouts = rows.groupBy("database", "table", "layout", "jdbc_types").agg(*seen()).collect()
+    found: dict[tuple[Any, ...], Observed] = {}
     ranged: dict[tuple[str, str, str, str], _Ranged] = {}
     for layout in layouts:
         codes = json.loads(layout["jdbc_types"])
@@ -70,20 +80,12 @@ def observe(events: DataFrame, sources: frozenset[Source]) -> pd.DataFrame:
             if ranges is not None:
                 ranged[where] = _Ranged(*where, ranges)
                 continue
-            _count(seen, (*where, codes.get(column), ANY), layout["events"], layout["at"], None)
+            what = (*where, codes.get(column), ANY)
+            found[what] = added(found.get(what), seen_of(layout))
     for r in _by_value(rows, ranged.values()):
-        where = (r["database"], r["table"], r["column"], r["mysql_type"])
-        _count(seen, (*where, r["code"], r["value_class"]), r["events"], r["sample"], r["sample"]["value"])
-    return pd.DataFrame(list(seen.values()), columns=_COLUMNS).astype({"jdbc_code": "Int64"})
-
-
-def _count(
-    seen: dict[tuple[Any, ...], dict[str, Any]], what: tuple[Any, ...], events: int, at: Row, value: str | None
-) -> None:
-    """Add events to the observation `what` (the first six of `_COLUMNS`)."""
-    place = {"topic": at["topic"], "partition": at["partition"], "offset": at["offset"], "sample_value": value}
-    row = seen.setdefault(what, dict(zip(_COLUMNS, (*what, 0), strict=False)) | place)
-    row["events"] += events
+        what = tuple(r[name] for name in _WHAT)
+        found[what] = added(found.get(what), seen_of(r))
+    return [dict(zip(_WHAT, what, strict=True)) | of for what, of in found.items()]
 
 
 def _ranges(text: str, sources: frozenset[Source]) -> tuple[tuple[int, int], ...] | None:
@@ -116,9 +118,7 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
     parsed = rows.join(F.broadcast(wanted), on=["database", "table"]).select(
         "database",
         "table",
-        "topic",
-        "partition",
-        "offset",
+        *PLACE,
         "wanted",
         F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>").alias("row"),
         F.from_json("jdbc_types", "MAP<STRING, INT>").alias("codes"),
@@ -132,17 +132,13 @@ def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
         "table",
         "column",
         "mysql_type",
-        F.try_element_at("codes", F.col("column")).alias("code"),
+        F.try_element_at("codes", F.col("column")).alias("jdbc_code"),
         F.try_element_at("row", F.col("column")).alias("value"),
         "ranges",
-        "topic",
-        "partition",
-        "offset",
+        *PLACE,
     )
     classed = valued.withColumn("value_class", value_class(F.col("value"), F.col("ranges")))
-    sample = F.min(F.struct("topic", "partition", "offset", "value")).alias("sample")
-    by = ["database", "table", "column", "mysql_type", "code", "value_class"]
-    return classed.groupBy(*by).agg(F.count("*").alias("events"), sample).collect()
+    return classed.groupBy(*_WHAT).agg(*seen(F.substring("value", 1, 200))).collect()
 
 
 def _looked_at(column: _Ranged) -> dict[str, Any]:
@@ -181,4 +177,4 @@ def jdbc_type_schema(sources: frozenset[Source]) -> pa.DataFrameSchema:
     codes = sorted({row.code for row in JDBC})
     known = pa.Check.isin(codes, name="known_jdbc_code", error=f"not one of the codes {codes}")
     fits = pa.Check(pair, name="code_fits_type_and_value", error="not the code of this type and value")
-    return pa.DataFrameSchema({"jdbc_code": pa.Column("Int64", known)}, checks=fits)
+    return pa.DataFrameSchema({"jdbc_code": pa.Column("Int64", known, coerce=True)}, checks=fits)

@@ -4,12 +4,12 @@ The events are boiled down to distinct *observations* first (a table's column, i
 which are few; pandera schemas are run on those.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pandera.pandas as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.types import parsed
@@ -18,23 +18,25 @@ ANY, NULL, OUTSIDE = "any", "null", "outside every range"
 NOT_NULL, TOO_LONG = "null in a column that is NOT NULL", "too long"
 OTHER = "other"  # a JSON value of no type that any column's value has
 OK = "ok"
-# Of every observation: what it is about, and how often and where it was seen, with one value as a sample.
+# Of every observation: what it is about; in how many events and where it was seen, with the first's value as a sample.
 WHERE = ["database", "table", "column"]
-SEEN = ["events", "topic", "partition", "offset", "sample_value"]
+SEEN = ["events", "first_batch", "first", "last", "sample_value"]
+# What of an event is needed for these.
+PLACE = ["commit_ts", "topic", "partition", "offset", "record_timestamp", "batch"]
+Observed = dict[str, Any]  # `WHERE`, `mysql_type`, columns of the protocol's own, `SEEN`
 
 
 class Rules(NamedTuple):
     """What a protocol prescribes.
 
     Attributes:
-        observe: change events, and the rows of table_schemas -> observations: `WHERE`, `mysql_type`, columns of the
-            protocol's own, `SEEN`.
+        observe: change events, and the rows of table_schemas -> observations.
         codes: the schema that observations keep to.
         what: the columns that make up an observation.
         expected: an observation -> what is shown beside it: what the reference has.
     """
 
-    observe: Callable[[DataFrame, Sequence[Mapping[str, Any]]], pd.DataFrame]
+    observe: Callable[[DataFrame, Sequence[Mapping[str, Any]]], list[Observed]]
     codes: pa.DataFrameSchema
     what: tuple[str, ...]
     expected: Callable[[Mapping[str, Any]], str]
@@ -86,24 +88,59 @@ def json_type(value: Column) -> Column:
     )
 
 
-def broken_rules(observed: pd.DataFrame, schema: pa.DataFrameSchema) -> list[str]:
-    """Run a schema over observations: for each of them `OK`, or what of the schema it breaks."""
+def seen(sample: Column | None = None) -> list[Column]:
+    """What is kept of the events of an observation, as aggregates; `sample`: a value of theirs, STRING."""
+    place = [F.col(name) for name in ("commit_ts", "topic", "partition", "offset")]
+    time = F.unix_millis("record_timestamp").alias("record_ms")
+    value = (F.lit(None).cast("string") if sample is None else sample).alias("sample_value")
+    return [
+        F.count("*").alias("events"),
+        F.min("batch").alias("first_batch"),
+        F.min(F.struct(*place, time, value)).alias("first"),
+        F.max(F.struct(*place)).alias("last"),
+    ]
+
+
+def seen_of(row: Row) -> Observed:
+    """`SEEN`, out of a row of these aggregates."""
+    first = row["first"].asDict()
+    sample = first.pop("sample_value")
+    return {
+        "events": row["events"],
+        "first_batch": row["first_batch"],
+        "first": first,
+        "last": row["last"].asDict(),
+        "sample_value": sample,
+    }
+
+
+def added(one: Observed | None, other: Observed) -> Observed:
+    """`SEEN` of the events of both."""
+    if one is None:
+        return other
+    first = min(one, other, key=lambda o: _order(o["first"]))
+    return {
+        "events": one["events"] + other["events"],
+        "first_batch": min(one["first_batch"], other["first_batch"]),
+        "first": first["first"],
+        "last": max(one["last"], other["last"], key=_order),
+        "sample_value": first["sample_value"],
+    }
+
+
+def _order(place: Mapping[str, Any]) -> tuple[Any, ...]:
+    return place["commit_ts"] or 0, place["topic"], place["partition"], place["offset"]
+
+
+def broken_rules(observed: Sequence[Observed], what: Sequence[str], schema: pa.DataFrameSchema) -> list[str]:
+    """Run a schema over observations, their columns `what`: for each of them `OK`, or what of the schema it breaks."""
+    if not observed:
+        return []
+    frame = pd.DataFrame([[row.get(name) for name in what] for row in observed], columns=list(what))
     broken: dict[int, list[str]] = {}
     try:
-        schema.validate(observed, lazy=True)
+        schema.validate(frame, lazy=True)
     except pa.errors.SchemaErrors as errors:
         for failure in errors.failure_cases.to_dict("records"):
             broken.setdefault(int(failure["index"]), []).append(str(failure["check"]))
     return ["; ".join(dict.fromkeys(broken.get(n, [OK]))) for n in range(len(observed))]
-
-
-def as_rows(observed: pd.DataFrame, rules: Rules) -> list[dict[str, Any]]:
-    """Observations as plain values, with what the reference has beside them as `expected`."""
-    rows: list[dict[str, Any]] = [
-        {str(k): None if pd.isna(v) else v for k, v in row.items()} for row in _records(observed)
-    ]
-    return [row | {"expected": rules.expected(row)} for row in rows]
-
-
-def _records(frame: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    return frame.to_dict("records")

@@ -11,7 +11,18 @@ import pandera.pandas as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import NULL, OUTSIDE, SEEN, WHERE, Rules, json_type, value_class
+from cdc_assets.checks.observations import (
+    NULL,
+    OUTSIDE,
+    PLACE,
+    WHERE,
+    Observed,
+    Rules,
+    json_type,
+    seen,
+    seen_of,
+    value_class,
+)
 from cdc_assets.mysql_types.open_protocol import CODES, type_text, wrong_flags
 from cdc_assets.mysql_types.reference import Range, value_range
 from cdc_assets.mysql_types.types import INTEGERS, parsed
@@ -31,7 +42,7 @@ def rules() -> Rules:
     )
 
 
-def observe(events: DataFrame) -> pd.DataFrame:
+def observe(events: DataFrame) -> list[Observed]:
     """Boil row events down to their observations, in one pass: a (table, column, code, flags, JSON type, class of value).
 
     In: rows of change_events. Out: `_WHAT` and `SEEN`; the value matters for integers only, for others the class is `any`.
@@ -40,12 +51,12 @@ def observe(events: DataFrame) -> pd.DataFrame:
     # In an UPDATE the types are those of the new row.
     parsed_rows = rows.select(
         *WHERE[:2],
-        *SEEN[1:4],
+        *PLACE,
         F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>").alias("row"),
         F.explode(F.from_json("layout", "MAP<STRING, STRUCT<t: INT, f: INT>>")).alias("column", "type"),
     )
     valued = parsed_rows.select(
-        *WHERE, *SEEN[1:4], "type.t", "type.f", F.try_element_at("row", F.col("column")).alias("value")
+        *WHERE, *PLACE, "type.t", "type.f", F.try_element_at("row", F.col("column")).alias("value")
     )
     text = F.col("value").cast("string")
     classed = valued.select(
@@ -54,17 +65,12 @@ def observe(events: DataFrame) -> pd.DataFrame:
         F.col("f").alias("flags"),
         json_type(F.col("value")).alias("json_type"),
         value_class(text, _ranges()).alias("value_class"),
-        F.struct(*SEEN[1:4], F.substring(text, 1, 200).alias("sample_value")).alias("at"),
+        *PLACE,
+        F.substring(text, 1, 200).alias("text"),
     )
     by = [*WHERE, "type_code", "flags", "json_type", "value_class"]
-    found = classed.groupBy(*by).agg(F.count("*").alias("events"), F.min("at").alias("at")).collect()
-    observations = [
-        {c: r[c] for c in by}
-        | {"mysql_type": type_text(r["type_code"], r["flags"]), "events": r["events"]}
-        | r["at"].asDict()
-        for r in found
-    ]
-    return pd.DataFrame(observations, columns=[*_WHAT, *SEEN])
+    found = classed.groupBy(*by).agg(*seen(F.col("text"))).collect()
+    return [{c: r[c] for c in by} | {"mysql_type": type_text(r["type_code"], r["flags"])} | seen_of(r) for r in found]
 
 
 def _range(code: int, flags: int) -> Range | None:

@@ -16,12 +16,15 @@ from cdc_assets.checks.observations import (
     NOT_NULL,
     NULL,
     OUTSIDE,
-    SEEN,
+    PLACE,
     TOO_LONG,
     WHERE,
+    Observed,
     Rules,
     json_type,
     range_name,
+    seen,
+    seen_of,
     value_class,
 )
 from cdc_assets.mysql_types.reference import TYPES, Family, value_range
@@ -54,7 +57,7 @@ def rules() -> Rules:
     return Rules(observe=observe, codes=value_schema(), what=tuple(_WHAT), expected=_expected)
 
 
-def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> list[Observed]:
     """Boil row events down to their observations: a (table, column, type, NULL or not, wire type, class of value).
 
     In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`. Rows whose schema is not known are left out:
@@ -76,7 +79,7 @@ def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFra
         .where(F.col("columns").isNotNull())
         .select(
             *WHERE[:2],
-            *SEEN[1:4],
+            *PLACE,
             F.map_from_entries(F.transform("columns", lambda c: F.struct(c["name"], c))).alias("columns"),
             F.from_json("wire_types", "MAP<STRING, STRING>").alias("branches"),
             F.explode(F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>")).alias("column", "value"),
@@ -85,7 +88,7 @@ def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFra
     name = F.col("column")
     typed = values.select(
         *WHERE,
-        *SEEN[1:4],
+        *PLACE,
         F.try_element_at("columns", name).alias("c"),
         F.coalesce(F.try_element_at("branches", name), json_type(F.col("value"))).alias("wire_type"),
         F.col("value").cast("string").alias("text"),
@@ -97,11 +100,11 @@ def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> pd.DataFra
         F.col("c.nullable").alias("nullable"),
         "wire_type",
         _class().alias("value_class"),
-        F.struct(*SEEN[1:4], F.substring("text", 1, 200).alias("sample_value")).alias("at"),
+        *PLACE,
+        F.substring("text", 1, 200).alias("text"),
     )
-    found = classed.groupBy(*by).agg(F.count("*").alias("events"), F.min("at").alias("at")).collect()
-    observations = [{c: r[c] for c in by} | {"events": r["events"]} | r["at"].asDict() for r in found]
-    return pd.DataFrame(observations, columns=[*_WHAT, *SEEN])
+    found = classed.groupBy(*by).agg(*seen(F.col("text"))).collect()
+    return [{c: r[c] for c in by} | seen_of(r) for r in found]
 
 
 def _schema_of(schemas: Column, table_id: Column) -> Column:

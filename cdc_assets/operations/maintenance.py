@@ -207,8 +207,8 @@ def _settled(lake: Lakehouse, feed: Feed) -> int:
     learnt, judged = lake.table_schemas.cursor(), lake.type_observations.cursor()
     if judged is None:
         return 0
-    # Refused ones are judged again when the settings change, and those without a schema when it comes.
-    again = [b for b in (judged.refused_after, judged.unknown_after) if b is not None]
+    # Those of doubted tables are judged again when the settings change, or a schema comes.
+    again = [doubted.after for doubted in judged.doubted]
     to_learn = [learnt.batch if learnt else 0] if SCHEMAS.due(lake, feed) else []
     return min(_released(lake, feed), judged.batch, *again, *to_learn)
 

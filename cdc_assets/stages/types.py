@@ -1,11 +1,15 @@
-"""The stage type_observations: what new events say of their columns' types, held against the protocol's tables."""
+"""The stage type_observations: what new events say of their columns' types, held against the protocol's tables.
+
+It refuses no feed: it tells from where on the events of a table break a mapping, and the gate holds that table.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
@@ -15,13 +19,17 @@ from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, TypesCursor
+from cdc_assets.tables.table import LakeTable
+from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Doubted, Refused, TypesCursor
 
 if TYPE_CHECKING:
     from cdc_assets.checks.observations import Rules
 
 Observation = dict[str, Any]  # the columns of the table
+Name = tuple[str, str]  # database, table
 
+# What one version of the rules refuses is judged again by the next.
+_RULES_VERSION = 1
 _IDENTITY = ("database", "table", "column", "mysql_type", "told")
 _VERDICTS = ("mysql_type_verdict", "code_verdict")
 _OK, _ACCEPTED = "ok", "accepted: the feeds file gives the column's type"
@@ -36,18 +44,22 @@ class TypesReport:
     Attributes:
         after: the raw batches in (after, through] were judged.
         through: see `after`.
-        observations: all different ones, of every run, each with how often it was made.
-        wrong: those that break a mapping, of the newest run that judged any, or since when they are refused.
-        refused: whether they hold the feed up.
         called: what the protocol calls the codes beside the MySQL types.
+        observations: all different ones, of every run, each with all its events.
+        here: by `identity`: in how many events this run made an observation.
+        new: those of them that no run before had made.
+        wrong: those that break a mapping: in tables that are refused, and of the newest run that judged any.
+        refused: these tables.
     """
 
     after: int
     through: int
     called: str
     observations: list[Observation] = field(default_factory=list)
+    here: Mapping[tuple[Any, ...], int] = field(default_factory=dict)
+    new: list[Observation] = field(default_factory=list)
     wrong: list[Observation] = field(default_factory=list)
-    refused: bool = False
+    refused: list[Refused] = field(default_factory=list)
 
 
 class Types:
@@ -56,9 +68,9 @@ class Types:
     name = "type_observations"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are such events; or refused ones under other settings; or some whose schema may have come."""
-        decoded = lake.change_events.cursor()
-        return decoded is not None and _start(lake, feed, _cursor(lake)) < decoded.batch
+        """Whether there are such events, or tables to be judged again."""
+        decoded, cursor = lake.change_events.cursor(), _cursor(lake)
+        return decoded is not None and (decoded.batch > cursor.batch or bool(_again(lake, feed, cursor)))
 
     def run(self, lake: Lakehouse, feed: Feed) -> TypesReport:
         """Judge them: one commit with what was observed.
@@ -67,39 +79,33 @@ class Types:
             ConcurrentRunError: another run judged them meanwhile.
         """
         cursor, decoded = _cursor(lake), lake.change_events.cursor()
-        after = _start(lake, feed, cursor)
-        if decoded is None or decoded.batch <= after:
-            return _report(feed, cursor.batch, cursor, _rows(lake))
-        rules, files = protocol_of(feed).type_rules(feed), _files(lake, feed, after)
-        known = lake.schema_rows()
+        span = _Span(cursor.batch, _again(lake, feed, cursor))
+        standing = _rows(lake)
+        if decoded is None or (decoded.batch <= cursor.batch and not span.again):
+            return _report(feed, cursor.batch, cursor, standing, [])
+        files, known = _files(lake, feed, span), lake.schema_rows()
         # A batch may hold watermarks alone.
-        found = judged(_events(lake, feed, files, after), known, rules) if files else []
-        new = [_accepted(o, feed) | {"batch": decoded.batch} for o in found]
-        again = after < cursor.batch
-        refused = None if cursor.settings != _settings(feed) else cursor.refused_after
-        if refused is None and feed.type_mapping == "block" and any(map(_wrong, new)):
-            refused = after
-        unknown = None if again else cursor.unknown_after
-        if unknown is None and protocol_of(feed).numbers_schemas and _schemaless(lake, files, known):
-            unknown = after
+        found = judged(_events(lake, feed, files, span), known, protocol_of(feed).type_rules(feed)) if files else []
+        new = [_accepted(o, feed) | {"batch": decoded.batch} for o in found if feed.tables.takes(*_name(o))]
+        refused = _refused(cursor, span, [o for o in new if _blocks(feed, o)])
         learnt = lake.table_schemas.cursor()
         advanced = TypesCursor(
             sequence=cursor.sequence + 1,
             batch=decoded.batch,
             settings=_settings(feed),
-            refused_after=refused,
-            unknown_after=unknown,
+            refused=refused,
+            doubted=_doubted(
+                cursor, span, {(r.database, r.table) for r in refused} | _schemaless(lake, feed, files, known), known
+            ),
             schemas=learnt.sequence if learnt else 0,
         )
-        rows = [*(o for o in _rows(lake) if o["batch"] <= after), *new]
+        # What is judged once more replaces what was found before.
+        kept = [o for o in standing if o["batch"] <= span.after(_name(o))]
         table = lake.type_observations
-        # What is judged once more replaces what was found before; and while something is refused, its rows are told from
-        # those before by their batch.
-        anew = again or (refused is None and unknown is None and len(table.files()) >= _FILES)
-        table.commit(
-            table.stage_rows(rows if again else _together(rows) if anew else new), advanced, over={} if anew else None
-        )
-        return _report(feed, after, advanced, rows)
+        anew = len(kept) < len(standing) or table.outdated() or len(table.files()) >= _FILES
+        rows = _together([*kept, *new], advanced) if anew else new
+        table.commit(table.stage_rows(rows), advanced, over={} if anew else None)
+        return _report(feed, cursor.batch, advanced, kept, new)
 
 
 def judged(events: DataFrame, known: Sequence[dict[str, Any]], rules: "Rules") -> list[Observation]:
@@ -114,29 +120,42 @@ def judged(events: DataFrame, known: Sequence[dict[str, Any]], rules: "Rules") -
         The columns of type_observations but `batch`.
     """
     # pandera, which a run without events does not need, is slow to import.
-    from cdc_assets.checks.observations import SEEN, as_rows, broken_rules, mysql_type_schema  # noqa: PLC0415
+    from cdc_assets.checks.observations import SEEN, broken_rules, mysql_type_schema  # noqa: PLC0415
 
     observed = rules.observe(events, known)
-    if observed.empty:
-        return []
-    verdicts = [broken_rules(observed, schema) for schema in (mysql_type_schema(), rules.codes)]
-    rows = as_rows(observed, rules)
+    verdicts = [broken_rules(observed, rules.what, schema) for schema in (mysql_type_schema(), rules.codes)]
     own = [name for name in rules.what if name not in _IDENTITY]
-    kept = ("database", "table", "column", "mysql_type", "expected", *SEEN)
+    kept = ("database", "table", "column", "mysql_type", *SEEN)
     return [
         {name: row[name] for name in kept}
-        | {"told": json.dumps({name: row[name] for name in own})}
+        | {"told": json.dumps({name: row[name] for name in own}), "expected": rules.expected(row)}
         | dict(zip(_VERDICTS, told, strict=True))
-        for row, *told in zip(rows, *verdicts, strict=True)
+        for row, *told in zip(observed, *verdicts, strict=True)
     ]
 
 
-def shown(observation: Observation, verdict: str) -> dict[str, Any]:
-    """An observation as people read it: what it is, what is said in the column `verdict`, then where it was seen."""
+def shown(observation: Observation, verdict: str, here: int = 0) -> dict[str, Any]:
+    """An observation as people read it: what it is, what is said in the column `verdict`, where it was seen first and last.
+
+    `here`: in how many events of this run.
+    """
     what = {name: observation[name] for name in ("database", "table", "column", "mysql_type")}
-    seen = {name: observation[name] for name in ("events", "topic", "partition", "offset", "sample_value")}
     told = {k: v for k, v in json.loads(observation["told"]).items() if v is not None}
-    return what | told | {"expected": observation["expected"], "verdict": observation[verdict]} | seen
+    first, last = observation["first"], observation["last"]
+    return (
+        what
+        | told
+        | {"expected": observation["expected"], "verdict": observation[verdict]}
+        | {"events": observation["events"], "events_in_this_run": here}
+        | {name: first[name] for name in ("topic", "partition", "offset", "commit_ts")}
+        | {"sample_value": observation["sample_value"]}
+        | {f"last_{name}": last[name] for name in ("topic", "partition", "offset", "commit_ts")}
+    )
+
+
+def identity(observation: Observation) -> tuple[Any, ...]:
+    """What tells an observation from others."""
+    return tuple(observation[name] for name in _IDENTITY)
 
 
 def report_of(found: list[Observation], called: str) -> TypesReport:
@@ -149,45 +168,102 @@ def _cursor(lake: Lakehouse) -> TypesCursor:
 
 
 def _settings(feed: Feed) -> str:
-    return json.dumps([feed.type_mapping, feed.tidb_extension, dict(sorted(feed.columns.items()))])
+    told = feed.model_dump_json(include={"type_mapping", "tidb_extension", "columns", "tables"})
+    return json.dumps([_RULES_VERSION, json.loads(told)], sort_keys=True)
 
 
-def _start(lake: Lakehouse, feed: Feed, cursor: TypesCursor) -> int:
-    """After which raw batch the events are to be judged."""
-    starts = [cursor.batch]
-    if cursor.refused_after is not None and cursor.settings != _settings(feed):
-        starts.append(cursor.refused_after)
-    if cursor.unknown_after is not None:
-        learnt = lake.table_schemas.cursor()
-        if learnt is not None and learnt.sequence > cursor.schemas:
-            starts.append(cursor.unknown_after)
-    return min(starts)
+@dataclass(frozen=True)
+class _Span:
+    """The events that a run judges: of raw batches after `batch`, and of some tables again, after an earlier one."""
+
+    batch: int
+    again: Mapping[Name, int]
+
+    def after(self, name: Name) -> int:
+        """The raw batch after which a table's events are judged."""
+        return self.again.get(name, self.batch)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest of them."""
+        return min([self.batch, *self.again.values()])
+
+    def holds(self) -> Column:
+        """Whether an event of change_events is in it."""
+        starts: Column = F.lit(self.batch)
+        if self.again:
+            told = json.dumps({"\0".join(name): after for name, after in self.again.items()})
+            by_name = F.from_json(F.lit(told), "MAP<STRING, BIGINT>")
+            starts = F.coalesce(F.try_element_at(by_name, F.concat_ws("\0", "database", "table")), starts)
+        return F.col("batch") > starts
 
 
-def _files(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:
+def _again(lake: Lakehouse, feed: Feed, cursor: TypesCursor) -> dict[Name, int]:
+    """The tables to be judged again, as others settings, or rules, or more of their schemas hold now."""
+    anew: set[Name] = set()
+    if cursor.settings != _settings(feed):
+        anew |= {(r.database, r.table) for r in cursor.refused}
+    learnt = lake.table_schemas.cursor() if cursor.doubted else None
+    if learnt is not None and learnt.sequence > cursor.schemas:
+        names = {(d.database, d.table) for d in cursor.doubted}
+        counts = _counted(lake.schema_rows(names))
+        anew |= {(d.database, d.table) for d in cursor.doubted if counts[d.database, d.table] != d.schemas}
+    return {(d.database, d.table): d.after for d in cursor.doubted if (d.database, d.table) in anew}
+
+
+def _counted(known: Iterable[Mapping[str, Any]]) -> Counter[Name]:
+    return Counter(map(_name, known))
+
+
+def _name(row: Mapping[str, Any]) -> Name:
+    return row["database"], row["table"]
+
+
+def _files(lake: Lakehouse, feed: Feed, span: _Span) -> list[DataFile]:
     kinds = {str(Kind.ROW), str(Kind.DDL)} if protocol_of(feed).carries_schemas else {str(Kind.ROW)}
-    return [f for f in lake.change_events.files() if f.partition["kind"] in kinds and f.high["batch"] > after]
+    return [f for f in lake.change_events.files() if f.partition["kind"] in kinds and f.high["batch"] > span.lowest]
 
 
-def _events(lake: Lakehouse, feed: Feed, files: list[DataFile], after: int) -> DataFrame:
+def _events(lake: Lakehouse, feed: Feed, files: list[DataFile], span: _Span) -> DataFrame:
     rows = sum(f.rows for f in files)
     found = lake.change_events.scan(session_for(lake.spark, rows), files)
-    events = found.where((F.col("batch") > after) & taken_tables(feed))
+    events = found.where(span.holds() & taken_tables(feed))
     return gathered(events) if rows <= SMALL else events
 
 
-def _schemaless(lake: Lakehouse, files: list[DataFile], known: Sequence[dict[str, Any]]) -> bool:
-    """Whether there are row events whose schema is not known."""
+def _schemaless(lake: Lakehouse, feed: Feed, files: list[DataFile], known: Sequence[Mapping[str, Any]]) -> set[Name]:
+    """The tables that have row events whose schema is not known."""
+    if not protocol_of(feed).numbers_schemas:
+        return set()
     names = ["database", "table", "schema_version"]
     rows = lake.change_events.fetch([f for f in files if f.partition["kind"] == Kind.ROW], *names)
     there = {tuple(s[name] for name in names) for s in known}
-    return any(tuple(r[name] for name in names) not in there for r in rows.group_by(names).aggregate([]).to_pylist())
+    found = rows.group_by(names).aggregate([]).to_pylist()
+    return {_name(r) for r in found if tuple(r[name] for name in names) not in there and feed.tables.takes(*_name(r))}
 
 
 def _rows(lake: Lakehouse) -> list[Observation]:
-    table = lake.type_observations
+    table = lake.type_observations.pinned()
+    if table.outdated():
+        return _rows_before(table)
     rows: list[Observation] = table.fetch(table.files(), *TYPE_OBSERVATIONS.columns.names).to_pylist()
     return rows
+
+
+# What cursor format 2 kept of one event, as a sample.
+_PLACE_BEFORE = ("topic", "partition", "offset")
+_ADDED = ("first_batch", "first", "last")
+
+
+def _rows_before(table: LakeTable[TypesCursor]) -> list[Observation]:
+    """Rows of cursor format 2: of the first event, and of the last, they tell the place of one."""
+    kept = [name for name in TYPE_OBSERVATIONS.columns.names if name not in _ADDED]
+    rows = table.fetch(table.files(), *kept, *_PLACE_BEFORE).to_pylist()
+    found = []
+    for row in rows:
+        place = {"commit_ts": None} | {name: row.pop(name) for name in _PLACE_BEFORE}
+        found.append(row | {"first_batch": row["batch"], "first": place | {"record_ms": None}, "last": place})
+    return found
 
 
 def _accepted(observation: Observation, feed: Feed) -> Observation:
@@ -206,25 +282,83 @@ def _wrong(observation: Observation) -> bool:
     return any(breaks(observation, verdict) for verdict in _VERDICTS)
 
 
-def _together(rows: Iterable[Observation]) -> list[Observation]:
-    """Each observation once, with all its events, as it was made last."""
+def _blocks(feed: Feed, observation: Observation) -> bool:
+    """Whether an observation refuses its table."""
+    return _wrong(observation) and feed.type_mapping == "block"
+
+
+def _refused(cursor: TypesCursor, span: _Span, wrong: Iterable[Observation]) -> list[Refused]:
+    """The tables that are refused from now on: those that were, but what is judged again, and those with wrong events."""
+    found = {(r.database, r.table): r for r in cursor.refused if (r.database, r.table) not in span.again}
+    for o in wrong:
+        name, place = _name(o), dict(o["first"])
+        commit_ts = place.pop("commit_ts")
+        told = "; ".join(o[verdict] for verdict in _VERDICTS if breaks(o, verdict))
+        here = Refused(*name, commit_ts, o["first_batch"], place | {"column": o["column"], "told": told})
+        before = found.get(name, here)
+        lowest = min(before, here, key=_position)
+        found[name] = Refused(*name, lowest.commit_ts, min(before.batch, here.batch), lowest.first)
+    return sorted(found.values(), key=lambda r: (r.database, r.table))
+
+
+def _position(refused: Refused) -> tuple[Any, ...]:
+    """So that of two that begin at one commit_ts it is the same however the stream is cut into runs."""
+    return refused.commit_ts, *(refused.first[name] for name in ("topic", "partition", "offset", "column"))
+
+
+def _doubted(
+    cursor: TypesCursor, span: _Span, names: Iterable[Name], known: Iterable[Mapping[str, Any]]
+) -> list[Doubted]:
+    """These tables: each after what it was doubted after already, or what this run has judged it after."""
+    counts, before = _counted(known), {(d.database, d.table): d.after for d in cursor.doubted}
+    waiting = {name for name in before if name not in span.again}
+    return [Doubted(*name, before.get(name, span.batch), counts[name]) for name in sorted({*names, *waiting})]
+
+
+def _together(rows: Iterable[Observation], cursor: TypesCursor) -> list[Observation]:
+    """Each observation once, with all its events; apart what may be judged again."""
+    after = {(d.database, d.table): d.after for d in cursor.doubted}
     found: dict[tuple[Any, ...], Observation] = {}
-    for row in sorted(rows, key=lambda r: r["batch"]):
-        identity = tuple(row[name] for name in _IDENTITY)
-        before = found.get(identity)
-        found[identity] = row | {"events": row["events"] + (before["events"] if before else 0)}
+    for row in rows:
+        key = (*identity(row), row["batch"] > after.get(_name(row), cursor.batch))
+        found[key] = _joined(found[key], row) if key in found else row
     return list(found.values())
 
 
-def _report(feed: Feed, after: int, cursor: TypesCursor, rows: list[Observation]) -> TypesReport:
-    refused = cursor.refused_after
-    since = cursor.batch - 1 if refused is None else refused
-    wrong = [o for o in rows if o["batch"] > since and _wrong(o)]
+def _joined(one: Observation, other: Observation) -> Observation:
+    """Two rows of one observation, as the newer has it."""
+    newer = max(one, other, key=lambda o: o["batch"])
+    first = min(one, other, key=lambda o: _order(o["first"]))
+    return newer | {
+        "events": one["events"] + other["events"],
+        "first_batch": min(one["first_batch"], other["first_batch"]),
+        "first": first["first"],
+        "last": max(one["last"], other["last"], key=_order),
+        "sample_value": first["sample_value"],
+    }
+
+
+def _order(place: Mapping[str, Any]) -> tuple[Any, ...]:
+    return place["commit_ts"] or 0, place["topic"], place["partition"], place["offset"]
+
+
+def _report(
+    feed: Feed, after: int, cursor: TypesCursor, kept: list[Observation], new: list[Observation]
+) -> TypesReport:
+    """The report of a run that found `kept` in the table, and observed `new`."""
+    refused = {(r.database, r.table) for r in cursor.refused}
+    since = {(d.database, d.table): d.after for d in cursor.doubted if (d.database, d.table) in refused}
+    rows = [*kept, *new]
+    wrong = [o for o in rows if o["batch"] > since.get(_name(o), cursor.batch - 1) and _wrong(o)]
+    known = {identity(o) for o in kept}
+    once = TypesCursor(sequence=0, batch=cursor.batch)
     return TypesReport(
         after=after,
         through=cursor.batch,
         called=protocol_of(feed).codes_called,
-        observations=_together(rows),
-        wrong=_together(wrong),
-        refused=refused is not None,
+        observations=_together(rows, once),
+        here={identity(o): o["events"] for o in new},
+        new=[o for o in new if identity(o) not in known],
+        wrong=_together(wrong, once),
+        refused=cursor.refused,
     )

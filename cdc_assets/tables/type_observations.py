@@ -1,12 +1,50 @@
 """type_observations: what messages have said of each column's type, and whether that is as the protocol's tables have it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import Cursor
-from cdc_assets.tables.schema import BIGINT, INT, STRING, column
+from cdc_assets.tables.schema import BIGINT, INT, STRING, column, struct
 from cdc_assets.tables.table import Definition
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A table whose events break a mapping, which the feed's settings do not accept: what the gate is to hold.
+
+    Attributes:
+        database: of the table.
+        table: its name.
+        commit_ts: the lowest of an event that breaks a mapping.
+        batch: the lowest raw batch of one.
+        first: of the event with the lowest commit_ts: topic, partition, offset, record_ms (Kafka's time), and `column` and
+            `told`, what is wrong with it in words.
+    """
+
+    database: str
+    table: str
+    commit_ts: int
+    batch: int
+    first: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Doubted:
+    """A table whose events are judged again when more is known of it, or accepted.
+
+    Attributes:
+        database: of the table.
+        table: its name.
+        after: the events of later raw batches.
+        schemas: how many rows table_schemas had about it.
+    """
+
+    database: str
+    table: str
+    after: int
+    schemas: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,17 +53,26 @@ class TypesCursor(Cursor):
 
     Attributes:
         batch: the newest raw batch.
-        settings: what of the feed's settings the verdicts go by.
-        refused_after: events of later batches break a mapping, and the feed's settings refuse that; None: none do.
-        unknown_after: events of later batches name a schema that was not known; None: none do.
+        settings: what the verdicts go by of the feed's settings, and the version of the rules.
+        refused: the tables that are refused.
+        doubted: those that are refused, and those with rows whose schema is not known.
         schemas: the sequence of table_schemas that they were looked up in.
     """
 
+    FORMAT: ClassVar[int] = 3  # 2: a feed was refused as a whole, after a batch
+
+    format: int = FORMAT
     batch: int = 0
     settings: str = ""
-    refused_after: int | None = None
-    unknown_after: int | None = None
+    refused: list[Refused] = field(default_factory=list)
+    doubted: list[Doubted] = field(default_factory=list)
     schemas: int = 0
+
+    @classmethod
+    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Which tables were refused is not known: what came after that batch is judged again."""
+        since = [values.pop(name, None) for name in ("refused_after", "unknown_after")]
+        return values | {"batch": min([values.get("batch", 0), *(b for b in since if b is not None)])}
 
 
 TYPE_OBSERVATIONS = Definition(
@@ -39,12 +86,22 @@ TYPE_OBSERVATIONS = Definition(
             column("expected", STRING, "What the protocol's tables have beside that type."),
             column("mysql_type_verdict", STRING, "ok, or what is wrong with the MySQL type."),
             column("code_verdict", STRING, "ok, or what is wrong with the rest."),
-            column("events", BIGINT, "In how many events."),
+            column(
+                "events", BIGINT, "In how many events of the raw batches up to `batch`, after those of rows before."
+            ),
+            column("first_batch", BIGINT, "The lowest raw batch of one of them."),
             column("batch", BIGINT, "The newest raw batch of the run that saw them."),
-            column("topic", STRING, "Topic of the record of one of them."),
-            column("partition", INT, "Its partition."),
-            column("offset", BIGINT, "Its offset."),
-            column("sample_value", STRING, "The column's value there, where the value matters."),
+            column(
+                "first",
+                struct(commit_ts=BIGINT, topic=STRING, partition=INT, offset=BIGINT, record_ms=BIGINT),
+                "The one with the lowest commit_ts.",
+            ),
+            column(
+                "last",
+                struct(commit_ts=BIGINT, topic=STRING, partition=INT, offset=BIGINT),
+                "The one with the highest commit_ts.",
+            ),
+            column("sample_value", STRING, "The column's value in the first, where the value matters."),
         ]
     ),
     cursor=TypesCursor,

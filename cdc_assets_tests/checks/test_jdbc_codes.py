@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from cdc_assets.checks.jdbc_codes import expected_codes, observe
 from cdc_assets.mysql_types.reference import JDBC, TYPES, Source
 from cdc_assets.mysql_types.types import parse_type
+from cdc_assets.tables.change_events import CHANGE_EVENTS
+from cdc_assets.tables.schema import conform
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 SPEC: frozenset[Source] = frozenset({"spec"})
@@ -55,12 +56,10 @@ def permitted(
     ]
     shape = "kind string, database string, table string, topic string, partition int, offset long"
     frame = spark.createDataFrame(rows, f"{shape}, after string, layout string, jdbc_types string")
-    observed = observe(frame.withColumn("before", F.lit(None).cast("string")), sources)
-    found = observed.set_index(observed["table"].astype(int)).sort_index()
-    assert list(found.index) == list(range(len(cases)))
+    observed = {int(o["table"]): o for o in observe(conform(frame, CHANGE_EVENTS.columns), sources)}
+    assert sorted(observed) == list(range(len(cases)))
     return [
-        code in expected_codes(text, value_class, sources)
-        for (text, _, code), value_class in zip(cases, found["value_class"], strict=True)
+        code in expected_codes(text, observed[at]["value_class"], sources) for at, (text, _, code) in enumerate(cases)
     ]
 
 

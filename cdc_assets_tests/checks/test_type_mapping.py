@@ -1,12 +1,15 @@
 """The JDBC and mysqlType mappings: what the document does not have is found, with the record; real streams pass."""
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from cdc_assets.checks import types
 from cdc_assets.checks.jdbc_codes import rules
@@ -15,6 +18,10 @@ from cdc_assets.mysql_types.reference import Source
 from cdc_assets.stages import DECODE, INGEST, TYPES
 from cdc_assets.stages.types import judged, report_of
 from cdc_assets.tables.change_events import CHANGE_EVENTS
+from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.schema import BIGINT, INT, STRING, column
+from cdc_assets.tables.table import LakeTable
+from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Refused, TypesCursor
 from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, make_feed, read_lines, tso
 
 SPEC: frozenset[Source] = frozenset({"spec"})
@@ -74,6 +81,8 @@ def event(offset: int, case: Case, **more: Any) -> dict[str, Any]:
         "partition": 1,
         "offset": offset,
         "index": 0,
+        "batch": 1,
+        "commit_ts": tso(offset),
         "kind": "row",
         "op": "insert",
         "database": "db",
@@ -232,7 +241,7 @@ def test_canals_own_codes_count_only_where_canal_may_be_the_sender(chain: Callab
         message = Rows(types={"id": "bigint", "v": "json"}).insert(tso(1), 1, "{}")
         sent.send(message | {"sqlType": {"id": -5, "v": 2004}})
         made.add(sent.records)
-        assert made.run().types.refused is extended
+        assert bool(made.run().types.refused) is extended
 
 
 def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[..., Chain]) -> None:
@@ -241,13 +250,50 @@ def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[...,
     assert not made.run().types.refused
     made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
     first = made.run().types
-    assert (first.refused, [(o["column"], o["offset"]) for o in first.wrong]) == (True, [("v", 1)])
+    assert [(o["column"], o["first"]["offset"]) for o in first.wrong] == [("v", 1)]
+    told = {"topic": "shop_changes", "partition": 0, "offset": 1, "record_ms": 1_700_000_000_001}
+    why = {"column": "v", "told": "not the code of this type and value"}
+    (refused,) = first.refused
+    assert refused == Refused("shop", "orders", tso(2), 2, told | why)
     # Neither a run without news nor one with good news changes that.
     assert not TYPES.due(made.lake, made.feed)
-    assert TYPES.run(made.lake, made.feed).refused
+    assert TYPES.run(made.lake, made.feed).refused == [refused]
     made.add([sent.send(Rows().insert(tso(3), 3, "c") | RIGHT_CODES)])
     again = made.run().types
-    assert (again.refused, [(o["column"], o["offset"]) for o in again.wrong]) == (True, [("v", 1)])
+    assert (again.refused, [(o["column"], o["first"]["offset"]) for o in again.wrong]) == ([refused], [("v", 1)])
+    cursor = made.lake.type_observations.cursor()
+    assert cursor is not None
+    assert cursor.refused == [refused]
+
+
+def test_a_table_is_refused_from_the_lowest_commit_ts_and_batch_on(chain: Callable[..., Chain]) -> None:
+    """Whichever of them came first; and other tables are not."""
+    made, sent = chain(partitions=2), Stream(2)
+    made.add([sent.send(Rows().insert(tso(9), 1, "a") | WRONG_CODES)])
+    made.run()
+    made.add(
+        [
+            sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES, 1),
+            sent.send(Rows(table="items").insert(tso(3), 1, "a")),
+        ]
+    )
+    (refused,) = made.run().types.refused
+    found = (refused.table, refused.commit_ts, refused.batch, refused.first["partition"], refused.first["offset"])
+    assert found == ("orders", tso(2), 1, 1, 0)
+
+
+def test_an_older_cursor_judges_again_what_was_refused() -> None:
+    old = {
+        "sequence": 7,
+        "format": 2,
+        "batch": 9,
+        "settings": "x",
+        "refused_after": 4,
+        "unknown_after": None,
+        "schemas": 2,
+    }
+    assert TypesCursor.of(old) == TypesCursor(sequence=7, batch=4, settings="x", schemas=2)
+    assert TypesCursor.of(old | {"refused_after": None}).batch == 9
 
 
 @pytest.mark.parametrize("settings", [{"type_mapping": "warn"}, {"columns": {"shop.orders.v": "varchar(20)"}}])
@@ -257,10 +303,14 @@ def test_other_settings_let_it_go_on(chain: Callable[..., Chain], settings: dict
     assert made.run().types.refused
     changed = make_feed(made.snapshots, **settings)
     assert TYPES.due(made.lake, changed)
+    made.add([sent.send(Rows(table="items").insert(tso(2), 1, "a") | RIGHT_CODES)])
+    INGEST.run(made.lake, made.feed)
+    DECODE.run(made.lake, made.feed)
     report = TYPES.run(made.lake, changed)
     assert not report.refused
     assert types.codes(report).passed is ("columns" in settings), "what is only warned of is still told"
-    assert [o["events"] for o in report.observations if o["column"] == "v"] == [1], "judged again, not counted twice"
+    counts = [(o["table"], o["events"]) for o in report.observations if o["column"] == "v"]
+    assert sorted(counts) == [("items", 1), ("orders", 1)], "judged again, not counted twice"
     assert not TYPES.due(made.lake, changed)
 
 
@@ -275,7 +325,75 @@ def test_the_report_holds_every_run(chain: Callable[..., Chain]) -> None:
     for n in range(20):  # more files than the table keeps
         made.add([sent.send(Rows().insert(tso(n), n, "a") | RIGHT_CODES)])
         for stage in (INGEST, DECODE, TYPES):
-            stage.run(made.lake, made.feed)
+            report = stage.run(made.lake, made.feed)
+        assert len(report.new) == (2 if n == 0 else 0)
+        assert list(report.here.values()) == [1, 1]
     report = TYPES.run(made.lake, made.feed)  # without news
-    assert {(o["column"], o["events"]) for o in report.observations} == {("id", 20), ("v", 20)}
+    assert (report.new, report.here) == ([], {})
+    seen = {o["column"]: (o["events"], o["first"]["offset"], o["last"]["commit_ts"]) for o in report.observations}
+    assert seen == {"id": (20, 0, tso(19)), "v": (20, 0, tso(19))}
     assert len(made.lake.type_observations.files()) < 20
+
+
+def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Chain]) -> None:
+    """Violations first, then what is new, then all; and numbers."""
+    made, sent = chain(), Stream()
+    made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
+    made.run()
+    made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
+    first, idle = types.codes(made.run().types), types.codes(TYPES.run(made.lake, made.feed))
+    for verdict, new in ((first, ["v"]), (idle, [])):
+        assert not verdict.passed
+        assert [o["column"] for o in verdict.metadata["new"]] == new
+        (row,) = verdict.violations
+        shown = ("column", "jdbc_code", "expected", "verdict", "offset", "commit_ts", "events", "events_in_this_run")
+        wrong = ("v", 4, "12", "not the code of this type and value", 1, tso(2), 1, len(new))
+        assert tuple(row[name] for name in shown) == wrong
+        # What is wrong is the first of all.
+        assert [o["verdict"] == "ok" for o in verdict.metadata["observations"]] == [False, True, True]
+        numbers = ("violations_in_all", "events_with_violations", "refused_tables", "observations_in_all")
+        assert tuple(verdict.metadata[name] for name in numbers) == (1, 1, 1, 3)
+        (waits,) = verdict.metadata["refused"]
+        assert (waits["table"], waits["commit_ts"], waits["batch"]) == ("orders", tso(2), 2)
+    assert idle.description == first.description
+
+
+def test_a_table_of_before_is_gone_on_with(chain: Callable[..., Chain]) -> None:
+    """Its rows tell one place of a sample, and its cursor that the feed was refused as a whole."""
+    made, sent = chain(), Stream()
+    made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
+    made.run()
+    made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
+    for stage in (INGEST, DECODE):
+        stage.run(made.lake, made.feed)
+    as_before(made.lake.type_observations)
+    assert TYPES.due(made.lake, made.feed)
+    report = TYPES.run(made.lake, made.feed)
+    (refused,) = report.refused
+    assert (refused.commit_ts, refused.batch) == (tso(2), 2)
+    counts = {(o["column"], o["events"]) for o in report.observations}
+    assert counts == {("id", 2), ("v", 1)}
+    assert made.lake.type_observations.schema() == TYPE_OBSERVATIONS.columns
+
+
+def as_before(table: LakeTable[TypesCursor]) -> None:
+    """Write a table anew as cursor format 2 had it, refused after the first batch."""
+    rows = table.fetch(table.files(), *TYPE_OBSERVATIONS.columns.names).to_pylist()
+    shutil.rmtree(table.path)
+    places = [{name: row["first"][name] for name in ("topic", "partition", "offset")} for row in rows]
+    names = [f for f in TYPE_OBSERVATIONS.columns if f.name not in {"first", "last", "first_batch"}]
+    place = [column("topic", STRING, "x"), column("partition", INT, "x"), column("offset", BIGINT, "x")]
+    old = replace(table.definition, columns=StructType([*names, *place]), cursor=CursorBefore)
+    before: LakeTable[Any] = replace(table, definition=old)
+    kept = [{f.name: row[f.name] for f in names} | at for row, at in zip(rows, places, strict=True)]
+    cursor = CursorBefore(sequence=1, batch=2, settings="x", refused_after=1)
+    before.commit(before.stage_rows(kept), cursor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CursorBefore(Cursor):
+    batch: int = 0
+    settings: str = ""
+    refused_after: int | None = None
+    unknown_after: int | None = None
+    schemas: int = 0

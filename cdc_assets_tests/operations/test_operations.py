@@ -61,7 +61,7 @@ def numberless(it: Chain) -> dict[str, list[dict[str, Any]]]:
 
 def observations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each different one, with all its events."""
-    seen = {"events", "batch", "topic", "partition", "offset", "sample_value"}
+    seen = {"events", "batch", "first_batch", "first", "last", "sample_value"}
     counts = Counter[str]()
     for r in rows:
         counts[repr({k: v for k, v in r.items() if k not in seen})] += r["events"]

@@ -12,7 +12,7 @@ from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor
 from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor, Transactions
 from cdc_assets.tables.table_schemas import SchemasCursor
-from cdc_assets.tables.type_observations import TypesCursor
+from cdc_assets.tables.type_observations import Doubted, Refused, TypesCursor
 from cdc_assets_tests.tables.numbers import NumbersCursor
 
 pytestmark = pytest.mark.fast
@@ -31,7 +31,14 @@ FULL = [
     ),
     EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7),
     SchemasCursor(sequence=1, batch=4),
-    TypesCursor(sequence=2, batch=4, settings="x", refused_after=1, unknown_after=0, schemas=3),
+    TypesCursor(
+        sequence=2,
+        batch=4,
+        settings="x",
+        refused=[Refused("d", "t", 2**61, 3, {"topic": "t", "partition": 0, "offset": 1, "column": "c", "told": "x"})],
+        doubted=[Doubted("d", "t", 2, 1)],
+        schemas=3,
+    ),
     ReleaseCursor(
         sequence=9,
         batch=8,
@@ -70,7 +77,7 @@ def test_a_cursor_comes_back_from_its_note(cursor: Cursor) -> None:
     told = notes(cursor.text("a name"))
     assert told is not None
     assert told["commit"] == "a name"
-    assert told["format"] == Cursor.FORMAT
+    assert told["format"] == type(cursor).FORMAT
     assert type(cursor).of(told) == cursor
 
 

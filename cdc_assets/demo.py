@@ -13,6 +13,7 @@ from typing import Any
 from dagster import (
     AssetCheckSeverity,
     AssetKey,
+    DagsterEvent,
     DagsterEventType,
     DagsterInstance,
     MetadataValue,
@@ -56,6 +57,8 @@ def main() -> int:
                 told = _metadata(instance, name, "history", database, table)
                 rows = f"{_number(told, 'dagster/row_count')} versions, {_number(told, 'current_rows')} current rows"
                 _say(f"    {database}.{table:<20}{rows}")
+    for line in _failed_checks(_newest_run()):
+        _say(f"\nFailing: {line}")
     if commits:
         _say(
             f"\n{commits} commits to Delta tables below {os.path.relpath(root)}. "
@@ -90,17 +93,31 @@ def _newest_run() -> str | None:
         return next((run.run_id for run in instance.get_runs(limit=1)), None)
 
 
-def _reasons(run: str | None) -> list[str]:
-    """Why a run failed, a line a reason: the checks that stopped it, and what its steps raised."""
+def _events(run: str | None) -> list[DagsterEvent]:
     with DagsterInstance.get() as instance:
-        events = [e.dagster_event for e in instance.all_logs(run)] if run else []
-    reasons = []
-    for event in filter(None, events):
-        if event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
-            found = event.asset_check_evaluation_data
-            if not found.passed and found.blocking and found.severity == AssetCheckSeverity.ERROR:
-                reasons.append(f"{found.asset_key.to_user_string()}: {found.check_name}: {found.description}")
-        elif event.event_type == DagsterEventType.STEP_FAILURE:
+        logged = [e.dagster_event for e in instance.all_logs(run)] if run else []
+    return [event for event in logged if event is not None]
+
+
+def _failed_checks(run: str | None) -> list[str]:
+    """The checks of a run that failed and are no mere warnings, a line each."""
+    found = [
+        event.asset_check_evaluation_data
+        for event in _events(run)
+        if event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION
+    ]
+    return [
+        f"{each.asset_key.to_user_string()}: {each.check_name}: {each.description}"
+        for each in found
+        if not each.passed and each.severity == AssetCheckSeverity.ERROR
+    ]
+
+
+def _reasons(run: str | None) -> list[str]:
+    """Why a run failed, a line a reason: the checks that failed, and what its steps raised."""
+    reasons = _failed_checks(run)
+    for event in _events(run):
+        if event.event_type == DagsterEventType.STEP_FAILURE:
             error = event.step_failure_data.error
             if error and error.cls_name == "DagsterExecutionStepExecutionError":
                 error = error.cause

@@ -291,9 +291,12 @@ def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
     log = table.log()
     if log is None or not log.plain:
         return rows_of(table.read(spark))
-    return sorted(
-        ({k: _plain(v) for k, v in row.items()} for row in log.table.to_pyarrow_table().to_pylist()), key=_order
-    )
+    return comparable(log.table.to_pyarrow_table().to_pylist())
+
+
+def comparable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that another reader than Spark gave, as `rows_of`."""
+    return sorted(({k: _plain(v) for k, v in row.items()} for row in rows), key=_order)
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:

@@ -34,7 +34,14 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
-from cdc_assets.checks.history import ddl_applied, intervals, nothing_waits, reload_required, waits_for_decision
+from cdc_assets.checks.history import (
+    ddl_applied,
+    intervals,
+    nothing_waits,
+    reload_required,
+    type_mapping,
+    waits_for_decision,
+)
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.history.verify import UNREFLECTED
@@ -48,7 +55,7 @@ from cdc_assets.tables.table import LakeTable
 
 _CONSERVATION, _INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
-_BY_STATEMENT = (HoldReason.DDL, HoldReason.LINKED)
+_TYPE_MAPPING = "type_mapping"
 
 
 def key_of(name: str, database: str, table: str) -> AssetKey:
@@ -82,6 +89,11 @@ def _check_specs(key: AssetKey) -> list[CheckSpec]:
             _RELOAD,
             asset=key,
             description="No statement (TRUNCATE PARTITION and the like) moved rows without a row event.",
+        ),
+        CheckSpec(
+            _TYPE_MAPPING,
+            asset=key,
+            description="The table waits at no event whose types are not as the protocol's mappings prescribe.",
         ),
     ]
 
@@ -130,20 +142,20 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
             )
 
         run = HISTORY.run(lake, feed, only=lambda table: key_of(name, *table) not in unselected, told=told)
-        holds = _waiting(lake)
+        holds, failed = _waiting(lake), {(f.database, f.table) for f in run.failures}
         for report in run.tables:
             in_graph = key_of(name, report.database, report.table) in keys
-            hold = holds.pop((report.database, report.table), None)
-            yield from _results(context, lake, run, report, hold, in_graph=in_graph)
+            yield from _results(
+                context, lake, run, report, holds.get((report.database, report.table)), in_graph=in_graph
+            )
         for failure in run.failures:
             context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
             yield from _failed(context, name, failure, in_graph=key_of(name, failure.database, failure.table) in keys)
-        verdicts = {table: nothing_waits() for table in run.unchanged}
-        verdicts |= {table: waits_for_decision(name, hold) for table, hold in holds.items()}
-        for table, verdict in verdicts.items():
+        reported = failed | {(report.database, report.table) for report in run.tables}
+        for table in sorted(({*run.unchanged, *holds}) - reported):
             key = key_of(name, *table)
             if key not in unselected:
-                results = [check_result(_DDL_APPLIED, key, verdict)]
+                results = _waits(name, key, holds.get(table), nothing_waits())
                 yield from _told(context, key, results, in_graph=key in keys)
         done = run.tables
         if list_key(name) in context.selected_asset_keys:
@@ -209,7 +221,7 @@ def _results(
     results = [
         check_result(_CONSERVATION, key, changes_reflected(report, unreflected)),
         check_result(_INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
-        check_result(_DDL_APPLIED, key, waits_for_decision(lake.feed, hold) if hold else ddl_applied(report)),
+        *_waits(lake.feed, key, hold, ddl_applied(report)),
         check_result(_RELOAD, key, reload_required(report)),
     ]
     if in_graph:
@@ -226,10 +238,19 @@ def _results(
 
 
 def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:
-    """The tables that wait at a DDL statement."""
+    """The tables that wait, but for those that wait for a schema, of which the gate's own check tells."""
     released = lake.released_changes.cursor()
     holds = released.holds if released else []
-    return {(h.database, h.table): h for h in holds if h.reason in _BY_STATEMENT}
+    return {(h.database, h.table): h for h in holds if h.reason != HoldReason.SCHEMA}
+
+
+def _waits(name: str, key: AssetKey, hold: Hold | None, applied: Verdict) -> list[AssetCheckResult]:
+    """The checks that fail while a table waits; `applied`: what is said of its DDL when it does not wait at any."""
+    at_type = hold is not None and hold.reason == HoldReason.TYPE
+    return [
+        check_result(_DDL_APPLIED, key, applied if hold is None or at_type else waits_for_decision(name, hold)),
+        check_result(_TYPE_MAPPING, key, type_mapping(hold if at_type else None)),
+    ]
 
 
 def _told(

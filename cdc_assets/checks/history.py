@@ -34,6 +34,18 @@ def nothing_waits() -> Verdict:
     return Verdict(passed=True, description="There is no DDL statement left to apply.")
 
 
+def type_mapping(hold: Hold | None) -> Verdict:
+    """Whether the table waits at an event whose types are not as the mappings prescribe; `hold`: where it waits."""
+    if hold is None:
+        return Verdict(passed=True, description="The table waits at no broken type mapping.")
+    told = (
+        f"The table waits at an event that breaks a type mapping, with {hold.events} row events: {hold.first['column']}: "
+        f"{hold.first['told']}. Give the column's type under columns: in the feeds file, or set type_mapping: warn for the "
+        "table. All else goes on."
+    )
+    return Verdict(passed=False, description=told, violations=[hold.row()])
+
+
 def ddl_applied(report: TableReport) -> Verdict:
     """Whether everything was done that the statements of this run ask for."""
     open_ones = [asdict(each) for each in report.unapplied if not each.reload]

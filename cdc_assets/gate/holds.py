@@ -6,7 +6,57 @@ from collections.abc import Set as AbstractSet
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.base import Axis, Gate, Held, Name, positions
 from cdc_assets.gate.statements import Statement
-from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor
+from cdc_assets.tables.type_observations import Refused
+
+
+def by_types(refused: Iterable[Refused], gate: Gate, cursor: ReleaseCursor, before: Held) -> list[Hold]:
+    """The holds of tables whose events break a type mapping; what was released before stays released.
+
+    Args:
+        refused: what the type check refuses.
+        gate: the gate.
+        cursor: of the release before.
+        before: where tables were held until now.
+    """
+    found = []
+    for each in refused:
+        name = each.database, each.table
+        since, batch = each.commit_ts, 0
+        if gate.axis == "commit_ts":
+            since = max(since, before.get(name, cursor.watermarks.get(each.first["topic"], 0)))
+        else:
+            batch = max(each.batch, before.get(name, cursor.batch + 1))
+        found.append(Hold(*name, since, HoldReason.TYPE, 0, each.first, batch))
+    return found
+
+
+def retried(
+    cursor: ReleaseCursor, learnt: int, settings: str, refused: Callable[[], Sequence[Refused]]
+) -> Sequence[Hold]:
+    """The holds whose reason may have gone: all, when more is known or decided, or other settings are there; else none.
+
+    Args:
+        cursor: of the release before.
+        learnt: the sequence of table_schemas.
+        settings: those that tables are held by.
+        refused: what the type check refuses now.
+    """
+    if not cursor.holds:
+        return []
+    if learnt > cursor.schemas or settings != cursor.settings:
+        return cursor.holds
+    by_type = [h for h in cursor.holds if h.reason == HoldReason.TYPE]
+    if not by_type:
+        return []
+    still = {(r.database, r.table): r for r in refused()}
+    gone = [h for h in by_type if _moved(h, still.get((h.database, h.table)))]
+    return cursor.holds if gone else []
+
+
+def _moved(hold: Hold, refused: Refused | None) -> bool:
+    """Whether the type check refuses the table no longer, or from a later position on."""
+    return refused is None or (refused.batch > hold.batch if hold.batch else refused.commit_ts > hold.since)
 
 
 def with_statements(

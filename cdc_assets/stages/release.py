@@ -1,6 +1,7 @@
 """The stage released_changes: the gate. Events below the watermark, each change once, in one commit with the watermark."""
 
 import json
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.gate.base import Facts, Gate, Group, Held, Name, Part, held_since
 from cdc_assets.gate.changes import group_hash, several, with_keys
 from cdc_assets.gate.choose import gate_for, has_watermarks
-from cdc_assets.gate.holds import with_statements
+from cdc_assets.gate.holds import by_types, earliest, retried, with_statements
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.news import News, news_of
@@ -33,6 +34,7 @@ from cdc_assets.tables.released_changes import (
 )
 from cdc_assets.tables.schema import conform
 from cdc_assets.tables.table import Staged
+from cdc_assets.tables.type_observations import Refused
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,13 @@ def _settings(feed: Feed) -> str:
     return json.dumps(feed.schema_changes)
 
 
-def _retried(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Hold]:
-    """The holds whose reason may have gone: all, when more is known or decided, or other settings are there."""
-    if not cursor.holds:
-        return []
-    return cursor.holds if _learnt(lake) > cursor.schemas or _settings(feed) != cursor.settings else []
+def _refused(lake: Lakehouse) -> list[Refused]:
+    judged = lake.type_observations.cursor()
+    return judged.refused if judged else []
+
+
+def _retried(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> Sequence[Hold]:
+    return retried(cursor, _learnt(lake), _settings(feed), lambda: _refused(lake)) if cursor.holds else []
 
 
 def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
@@ -129,9 +133,9 @@ class _Run:
         self.lake, self.feed, self.news, self.cursor = lake, feed, news, news.cursor
         self.protocol = protocol_of(feed)
         # A hold costs nothing until its reason may have gone.
-        retried = _retried(lake, feed, self.cursor)
-        self.kept = [] if retried else self.cursor.holds
-        self.gate: Gate = gate_for(lake, feed, news, retried, partial(session_for, lake.spark))
+        again = _retried(lake, feed, self.cursor)
+        self.kept = [] if again else self.cursor.holds
+        self.gate: Gate = gate_for(lake, feed, news, again, partial(session_for, lake.spark))
         self.before = self.gate.held(self.cursor.holds)
         self.files = self.gate.files()
         rows = sum(f.rows for f in self.files)
@@ -162,21 +166,23 @@ class _Run:
 
     def report(self) -> ReleaseReport:
         """Release, and tell."""
-        groups = self._groups(self.gate.held(self.kept))
+        refused = by_types(_refused(self.lake), self.gate, self.cursor, self.before)
+        holds = earliest([*self.kept, *refused], self.gate.axis)
+        groups = self._groups(self.gate.held(holds))
         known = known_layouts(self.lake, self.protocol, [g for g in groups if g.part == Part.INSIDE and g.taken])
         without_schema = [Hold(*name, since, HoldReason.SCHEMA, 0, {}) for name, since in sorted(known.missing.items())]
-        holds = with_statements(
-            [*self.kept, *without_schema],
+        found = with_statements(
+            [*holds, *without_schema],
             self.statements,
             self.feed,
             self.gate,
             self.before,
             lambda statement, tables: self._why_held(statement, tables, groups),
         )
-        after = self.gate.held(holds)
-        if len(holds) > len(self.kept):
+        after = self.gate.held(found)
+        if after != self.gate.held(holds):
             groups = self._groups(after)
-        holds = self._told(holds, groups, known, after)
+        holds = self._told(found, groups, known, after)
         window = [g for g in groups if g.part == Part.INSIDE and g.taken]
         facts = Facts(
             unkeyed=any(g.unkeyed for g in window),

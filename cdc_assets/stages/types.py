@@ -284,7 +284,7 @@ def _wrong(observation: Observation) -> bool:
 
 def _blocks(feed: Feed, observation: Observation) -> bool:
     """Whether an observation refuses its table."""
-    return _wrong(observation) and feed.type_mapping == "block"
+    return _wrong(observation) and feed.blocks_types(*_name(observation))
 
 
 def _refused(cursor: TypesCursor, span: _Span, wrong: Iterable[Observation]) -> list[Refused]:

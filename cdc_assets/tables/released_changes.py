@@ -19,6 +19,7 @@ class HoldReason(StrEnum):
 
     SCHEMA = "schema"  # the schema that a row names has not come
     DDL = "ddl"  # a statement that a person is to decide about
+    TYPE = "type"  # an event breaks a type mapping
     LINKED = "linked"  # a statement that names another table, which is held
 
 

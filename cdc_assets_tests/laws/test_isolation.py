@@ -27,7 +27,7 @@ from cdc_assets_tests.support import TOPIC, Chain, Record, Rows, Stream, ddl, re
 
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 Damage = Callable[[Path], AbstractContextManager[None]]
-CHECKS = ("conservation", "history_intervals", "ddl_applied", "reload_required")  # of a history table
+CHECKS = ("conservation", "history_intervals", "ddl_applied", "type_mapping", "reload_required")  # of a history table
 
 # --- what may be wrong with a table's folder
 

@@ -1,0 +1,155 @@
+"""History tables as others read them, after each kind of DDL: Polars and deltalake give the rows that Spark gives.
+
+Where a statement turns on a feature that one of them does not know, exactly that feature is on, and no other.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+from pyspark.sql import SparkSession
+
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets_tests.laws.encoders import TICDC
+from cdc_assets_tests.laws.mysql_model import (
+    BIGINT,
+    DATE,
+    DATETIME,
+    ID,
+    INT,
+    Add,
+    Change,
+    Column,
+    Default,
+    Drop,
+    Model,
+    Modify,
+    Rekey,
+    Rename,
+    Verbatim,
+    decimal,
+    enum,
+    not_null,
+    varchar,
+)
+from cdc_assets_tests.support import Chain, comparable, rows_of
+
+PLAIN, MAPPED, WIDENED = "plain", "mapped", "widened"  # as docs/schema-evolution.md calls them
+V, A, W = Column("v", varchar(80)), Column("a", INT), Column("w", varchar(10), default="it's new")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of statement: the name, and how the table can be read after it."""
+
+    name: str
+    readers: str
+    run: Callable[[Model, str], object]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def dropped_and_added(m: Model, t: str) -> None:
+    m.alter(t, Drop("a"))
+    m.alter(t, Add(A))
+
+
+def dropped_and_created(m: Model, t: str) -> None:
+    m.drop(t)
+    m.create(t, [ID, V, Column("a", BIGINT)])
+
+
+def moved_away_and_back(m: Model, t: str) -> None:
+    m.rename((t, f"{t}_old"))
+    m.rename((f"{t}_old", t))
+
+
+KINDS = [
+    Kind("add_column", PLAIN, lambda m, t: m.alter(t, Add(Column("b", INT)))),
+    Kind("add_with_default", PLAIN, lambda m, t: m.alter(t, Add(not_null("b", decimal(10, 2), "9.99")), Add(W))),
+    Kind("add_the_first_datetime", PLAIN, lambda m, t: m.alter(t, Add(Column("b", DATETIME, default="2024-02-29")))),
+    Kind("drop_column", PLAIN, lambda m, t: m.alter(t, Drop("a"))),
+    Kind("drop_and_add", MAPPED, dropped_and_added),
+    Kind("rename_column", MAPPED, lambda m, t: m.alter(t, Rename("a", "b"))),
+    Kind("change_name_and_type", f"{MAPPED}, {WIDENED}", lambda m, t: m.alter(t, Change("a", Column("b", BIGINT)))),
+    Kind("letter_case", PLAIN, lambda m, t: m.alter(t, Rename("a", "A"))),
+    Kind("wider", WIDENED, lambda m, t: m.alter(t, Modify(Column("a", BIGINT)))),
+    Kind("longer_text", PLAIN, lambda m, t: m.alter(t, Modify(Column("v", varchar(200))))),
+    Kind("more_labels", PLAIN, lambda m, t: m.alter(t, Modify(Column("e", enum("y", "x", "z"))))),
+    Kind("other_type", MAPPED, lambda m, t: m.alter(t, Modify(Column("a", varchar(20))))),
+    Kind("date_to_datetime", MAPPED, lambda m, t: m.alter(t, Modify(Column("d", DATETIME)))),
+    Kind("alter_default", PLAIN, lambda m, t: m.alter(t, Default("a", "7"))),
+    Kind("options", PLAIN, lambda m, t: m.alter(t, Verbatim("COMMENT = 'x'"))),
+    Kind("other_key", PLAIN, lambda m, t: m.alter(t, Rekey(("a",)))),
+    Kind("rename_table", PLAIN, moved_away_and_back),
+    Kind("truncate", PLAIN, lambda m, t: m.truncate(t)),
+    Kind("drop_table", PLAIN, lambda m, t: m.drop(t)),
+    Kind("drop_and_create", WIDENED, dropped_and_created),
+    Kind("drop_partition", PLAIN, lambda m, t: m.alter(t, Verbatim("DROP PARTITION p0"))),
+]
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """A table a kind: rows in one run, in the next the statement and a row after it."""
+    model, encoder = Model(), TICDC["canal-json"]()
+    for kind in KINDS:
+        model.create(kind.name, [ID, V, not_null("a", INT), Column("d", DATE), Column("e", enum("x", "y"))])
+        model.insert(kind.name, id=1, v="one", a=1, d="2024-02-29", e="x")
+        model.insert(kind.name, id=2, v="two", a=2)
+        model.update(kind.name, 1, v="one, changed")
+    model.watermark()
+    before = len(model.log)
+    for kind in KINDS:
+        kind.run(model, kind.name)
+        name = model.name(kind.name)
+        if name in model.tables:
+            given = {c.name: 3 for c in model.tables[name].shape(name).columns if c.name.lower() == "a"}
+            model.insert(kind.name, id=3, v="three", **given)
+    model.watermark()
+    chain = Chain(spark, tmp_path_factory.mktemp("readers"), **encoder.settings)
+    records = encoder.encode(model.log)
+    split = len(encoder.__class__().encode(model.log[:before]))
+    chain.add(records[:split])
+    chain.run()
+    chain.add(records[split:])
+    chain.run()
+    return chain.lake
+
+
+def features(lake: Lakehouse, table: str) -> str:
+    log = lake.history("shop", table).log()
+    assert log is not None
+    mapped = log.properties.get("delta.columnMapping.mode", "none") != "none"
+    widened = log.properties.get("delta.enableTypeWidening", "false") == "true"
+    return ", ".join([MAPPED] * mapped + [WIDENED] * widened) or PLAIN
+
+
+def by_deltalake(path: str) -> list[dict[str, Any]]:
+    """By its SQL, which knows deletion vectors."""
+    found = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")
+    return comparable(found.read_all().to_pylist())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
+    assert features(lake, kind.name) == kind.readers
+    table = lake.history("shop", kind.name)
+    wanted = rows_of(table.read(lake.spark))
+    assert wanted
+    if kind.readers == PLAIN:
+        assert comparable(pl.read_delta(table.path).to_dicts()) == wanted
+    else:
+        with pytest.raises((DeltaError, pl.exceptions.PolarsError, OSError, NotImplementedError, ValueError)):
+            pl.read_delta(table.path)
+    if WIDENED not in kind.readers:
+        assert by_deltalake(table.path) == wanted
+    else:
+        with pytest.raises(DeltaError, match=re.compile("typeWidening|type widening|unsupported", re.IGNORECASE)):
+            by_deltalake(table.path)

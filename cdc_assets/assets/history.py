@@ -14,6 +14,7 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
+    AssetObservation,
     AssetOut,
     AssetsDefinition,
     MaterializeResult,
@@ -34,6 +35,7 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.names import CheckSpec, asset_key, output_name
 from cdc_assets.checks.conservation import changes_reflected
+from cdc_assets.checks.gate import instant_text
 from cdc_assets.checks.history import (
     ddl_applied,
     intervals,
@@ -157,36 +159,48 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDef
             if key not in unselected:
                 results = _waits(name, key, holds.get(table), nothing_waits())
                 yield from _told(context, key, results, in_graph=key in keys)
-        done = run.tables
         if list_key(name) in context.selected_asset_keys:
-            columns = [
-                "database",
-                "table",
-                "created",
-                "changes",
-                "opened",
-                "closed",
-                "quarantined",
-                "versions",
-                "current",
-            ]
-            rows = [{c: getattr(report, c) for c in columns} for report in done]
-            yield MaterializeResult(
-                asset_key=list_key(name),
-                data_version=data_version(lake.released_changes),
-                metadata={
-                    "tables_touched": len(done),
-                    "tables_new": sum(report.created for report in done),
-                    "tables": rows_metadata(rows),
-                    "tables_failed": len(run.failures),
-                    "seconds": watch.seconds,
-                },
-            )
+            yield _listed(context, lake, run, watch)
         if run.failures:
             # When all others are done.
             raise run.failures[0].error
 
     return history
+
+
+# What the feed's list of history tables tells of each that a run touched.
+_LISTED = ("database", "table", "created", "changes", "opened", "closed", "quarantined", "versions", "current")
+
+
+def _listed(
+    context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, watch: Stopwatch
+) -> MaterializeResult[None]:
+    if timeline := _timeline(run.tables):
+        # Where people look for DDL, though its own step cannot know what came of it.
+        metadata = {"ddl_applied": rows_metadata(timeline)}
+        context.log_event(AssetObservation(table_schemas.key_of(lake.feed), metadata=metadata))
+    return MaterializeResult(
+        asset_key=list_key(lake.feed),
+        data_version=data_version(lake.released_changes),
+        metadata={
+            "tables_touched": len(run.tables),
+            "tables_new": sum(report.created for report in run.tables),
+            "tables": rows_metadata({c: getattr(report, c) for c in _LISTED} for report in run.tables),
+            "ddl_applied": rows_metadata(timeline),
+            "tables_failed": len(run.failures),
+            "seconds": watch.seconds,
+        },
+    )
+
+
+def _timeline(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
+    """The statements that a run applied, one line for each table that one is about, in the source's order."""
+    lines = [
+        {"time": instant_text(s["commit_ts"]), "database": r.database, "table": r.table} | s
+        for r in reports
+        for s in r.statements
+    ]
+    return sorted(lines, key=lambda line: (line["commit_ts"], line["database"], line["table"]))
 
 
 def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable[Any]]:

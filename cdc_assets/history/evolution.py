@@ -32,8 +32,8 @@ from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets.tables.history import history_name
 
-# Where a column begins that no statement made.
-_SEEN = "seen"
+# Where a column begins that no statement made: the first part of its slot's id.
+SEEN = "seen"
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class Slot:
     @property
     def seen(self) -> bool:
         """Whether no statement made it."""
-        return self.id.startswith(f"{_SEEN}:")
+        return self.id.startswith(f"{SEEN}:")
 
     @property
     def column(self) -> str:
@@ -267,7 +267,7 @@ class _Walk:
             lower = column.lower()
             if lower in now or any(s.name.lower() == lower and not s.aside for s in table.slots):
                 continue
-            now[lower] = self._new(name, _SEEN, column, mysql_type)
+            now[lower] = self._new(name, SEEN, column, mysql_type)
             if not table.steps:
                 table.base[lower] = now[lower]
             else:
@@ -455,7 +455,7 @@ class _Walk:
         lower = column.lower()
         if lower not in self._now[name]:
             old = self._standing(name, lower)
-            self._now[name][lower] = old or self._new(name, _SEEN, column, None)
+            self._now[name][lower] = old or self._new(name, SEEN, column, None)
             self._now[name][lower].gone = None
         return self._now[name][lower]
 

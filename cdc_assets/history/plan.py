@@ -20,6 +20,7 @@ from cdc_assets.history.columns import (
     wire_names,
 )
 from cdc_assets.history.evolution import (
+    SEEN,
     Arrive,
     Close,
     Convert,
@@ -58,8 +59,7 @@ class Work:
         after: the release that is applied.
         through: the release that is applied when the part is.
         changes: row events of these releases, about.
-        first: the lowest commit_ts of a change in them; None: there is none.
-        last: the highest.
+        last: the highest commit_ts of one; None: there is none.
         files: of released_changes, with the table's changes among others.
         layouts: of the changes, the newest last.
         keyless: whether the table has no key.
@@ -79,7 +79,6 @@ class Work:
     after: int
     through: int
     changes: int
-    first: int | None
     last: int | None
     files: list[DataFile]
     layouts: list[Layout]
@@ -378,7 +377,7 @@ class _Table:
             return self.cursor.naming
         there = {f.name.lower(): f.name for f in self._own}
         named = {s.id: there.pop(s.column.lower()) for s in self.before.slots if s.column.lower() in there}
-        return named | {f"seen:{lower}": own for lower, own in there.items()}
+        return named | {f"{SEEN}:{lower}": own for lower, own in there.items()}
 
     @property
     def _own(self) -> list[StructField]:
@@ -388,7 +387,7 @@ class _Table:
         """The columns that the history has beside those of statements, then those that rows name."""
         known = {s.id for s in self.before.slots}
         types = {f.name: parsed(f.metadata.get("comment", "")) for f in self._own}
-        rest = [(i.removeprefix("seen:"), n) for i, n in self.naming.items() if i not in known]
+        rest = [(i.removeprefix(f"{SEEN}:"), n) for i, n in self.naming.items() if i not in known]
         last = max((step.spot.commit_ts for step in self.before.steps), default=-1)
         found = [Seen(last, [(source, types.get(column)) for source, column in rest])]
         protocol = protocol_of(self.feed)
@@ -487,7 +486,6 @@ class _Table:
             changes=sum(n for release, n in counts.items() if release > cursor.release)
             if self.replay is None
             else sum(f.rows for f in files),
-            first=min((r["commit_ts"] for r in rows), default=None),
             last=max((r["last_ts"] for r in rows), default=None),
             files=files if rows else [],
             layouts=_layouts(

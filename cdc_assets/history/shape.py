@@ -8,7 +8,7 @@ from pyspark.sql.types import StructField, StructType, TimestampNTZType
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.plan import Work
 from cdc_assets.tables.history import CDC_COLUMNS, COPY
-from cdc_assets.tables.schema import quoted
+from cdc_assets.tables.schema import literal, quoted
 
 # What Delta takes in a column's name only when its columns are mapped.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
@@ -65,7 +65,9 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
         for before, after, so_far in renames
     ]
     if added:
-        listed = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {_literal(f)}" for f in added)
+        listed = ", ".join(
+            f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {literal(f.metadata['comment'])}" for f in added
+        )
         statements.append(Alteration(f"ALTER TABLE {table} ADD COLUMNS ({listed})", naming))
     statements += [
         Alteration(f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} TYPE {f.dataType.simpleString()}", naming)
@@ -73,7 +75,9 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
     ]
     if work.evolves:
         statements += [
-            Alteration(f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} COMMENT {_literal(f)}", naming)
+            Alteration(
+                f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}", naming
+            )
             for f in changed
             if present[f.name.lower()].metadata.get("comment") != f.metadata["comment"]
         ]
@@ -144,8 +148,3 @@ def _properties(
 
 def _meaning(column: SourceColumn) -> str:
     return str(column.type) if column.type else "of a type that MySQL does not have"
-
-
-def _literal(column: StructField) -> str:
-    text = column.metadata["comment"].replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"

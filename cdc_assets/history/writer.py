@@ -14,6 +14,8 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
 from cdc_assets.history.evolution import Arrive, Recover, Rekey
+from cdc_assets.history.outcomes import outcomes
+from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.plan import Work, columns_of, readable
 from cdc_assets.history.shape import Shape, shape_of
 from cdc_assets.history.statements import Spot
@@ -23,7 +25,7 @@ from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.schema import frame_of, quoted
+from cdc_assets.tables.schema import frame_of, literal, quoted
 from cdc_assets.tables.table import Staged
 
 # Of a table with fewer open versions than this all of them are written anew, in one pass over them; of others only those
@@ -52,7 +54,7 @@ class TableReport:
     files: list[DataFile] = field(default_factory=list)  # that it wrote
     columns: StructType = field(default_factory=StructType)
     told: list[str] = field(default_factory=list)  # for the log
-    statements: list[dict[str, Any]] = field(default_factory=list)  # of DDL that were applied: commit_ts, statement
+    statements: list[dict[str, Any]] = field(default_factory=list)  # of DDL that were applied, as `outcomes` has them
     unapplied: list[Unapplied] = field(default_factory=list)  # of these those of which not everything could be done
     reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
 
@@ -71,7 +73,7 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
         quarantined=max(part.quarantined for part in parts),
         files=[f for f in lake.history(last.database, last.table).files() if f.path in written],
         told=[line for part in parts for line in part.told],
-        statements=[each for part in parts for each in part.statements],
+        statements=statements_together(each for part in parts for each in part.statements),
         unapplied=[each for part in parts for each in part.unapplied],
     )
 
@@ -126,16 +128,15 @@ def apply(
     line = timeline(_numbered(work, watched, standing.rows, arrived, effects), standing.rows, arrived)
     chained = versions(boundaries(gathered(line) if few else line, effects), effects)
     table = work.table.of_shape(shape.columns, shape.properties)
-    staged = table.stage(_rows(chained, shape, columns, all_open=standing.all), by=[_PART])
+    staged = table.stage(_rows(chained, shape, columns, all_open=standing.all), by=_PART)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
-    done = [{"commit_ts": step.spot.commit_ts, "statement": step.ddl.text} for step in work.steps]
     open_ones = unapplied(work, feed.time_zone) if report.versions else []
     report = replace(
         report,
         columns=shape.columns,
         told=shape.told,
-        statements=[each for n, each in enumerate(done) if each not in done[:n]],
+        statements=outcomes(work, staged),
         unapplied=open_ones,
         reload=[*work.cursor.reload, *(asdict(each) for each in open_ones if each.reload)],
     )
@@ -322,16 +323,11 @@ def _came(
         "0 AS ordinal",
         f"'{DDL}' AS op",
         f"struct({', '.join(value(c) for c in columns)}) AS row",
-        f"{_literal(spot.topic)} AS topic",
+        f"{literal(spot.topic)} AS topic",
         f"{spot.partition} AS partition",
         f"CAST({spot.offset} AS BIGINT) AS offset",
         "_cdc_from_ts AS began",
     )
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_open: bool) -> DataFrame:

@@ -256,7 +256,7 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     # Written first, and then looked at: the files are parsed once, and only where a coordinate comes twice, or may be held
     # already, are records written again.
     good = F.col("topic").isNotNull().alias(_GOOD)
-    staged = table.stage(_of_batch(gathered(lines) if size < _FEW_BYTES else lines, feed, batch, good), by=[_GOOD])
+    staged = table.stage(_of_batch(gathered(lines) if size < _FEW_BYTES else lines, feed, batch, good), by=_GOOD)
     records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
     offsets, different = _coordinates(table, records)
     held_before = 0

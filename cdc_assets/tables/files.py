@@ -46,16 +46,31 @@ def write_rows(
         parquet.write_table(pa.Table.from_pylist(list(of), schema=inner), f"{place}/part-0.parquet", filesystem=system)
 
 
-def described(table: str, folder: str, partition_by: Sequence[str], statistics: Sequence[str]) -> list[DataFile]:
-    """The files of `write_files`, with the statistics that their footers tell; without those that hold no row."""
+def described(
+    table: str, folder: str, partition_by: Sequence[str], statistics: Sequence[str], by: str | None = None
+) -> list[DataFile]:
+    """The files of `write_files`, with the statistics that their footers tell; without those that hold no row.
+
+    Args:
+        table: the table's path.
+        folder: in which the files were written.
+        partition_by: the columns that they were told apart by.
+        statistics: the columns whose statistics are wanted.
+        by: which of `partition_by` is no partition of the table. Its folders get other names, as some readers (Polars) take
+            `name=value` in a path for a column of the table.
+    """
     system, base = FileSystem.from_uri(table)
     found = []
-    for info in _files(system, f"{base}/{folder}"):
+    for info in list(_files(system, f"{base}/{folder}")):
         relative = info.path.removeprefix(f"{base}/")
         footer = parquet.read_metadata(info.path, filesystem=system)
         if footer.num_rows:
             low, high, nulls = _statistics(footer, statistics)
             partition = _partition(relative, partition_by)
+            if by is not None:
+                relative = relative.replace(f"/{by}=", "/", 1)
+                system.create_dir(f"{base}/{relative}".rpartition("/")[0])
+                system.move(info.path, f"{base}/{relative}")
             found.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, low, high, nulls, info.size))
     return found
 

@@ -59,6 +59,12 @@ def conform(frame: DataFrame, schema: StructType) -> DataFrame:
     return frame.selectExpr(*map(column_text, schema))
 
 
+def literal(text: str) -> str:
+    """A text as a literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: StructType) -> DataFrame:
     """A few rows of plain values as a frame; what a row lacks is NULL.
 

@@ -252,16 +252,16 @@ class LakeTable(Generic[C]):
         nothing = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
         nothing.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
 
-    def stage(self, rows: DataFrame, by: Sequence[str] = ()) -> Staged:
+    def stage(self, rows: DataFrame, by: str | None = None) -> Staged:
         """Write rows into files that no reader sees before a commit names them.
 
         Args:
-            rows: in the table's columns; and those of `by`, which are no columns of the table.
+            rows: in the table's columns; and in `by`, which is no column of the table.
             by: what tells files apart beside the table's partitions.
         """
-        folder, keys = uuid.uuid4().hex, [*by, *self.definition.partition_by]
+        folder, keys = uuid.uuid4().hex, [*([by] if by else []), *self.definition.partition_by]
         write_files(rows, self.path, folder, keys)
-        return Staged(folder, described(self.path, folder, keys, self.definition.statistics))
+        return Staged(folder, described(self.path, folder, keys, self.definition.statistics, by))
 
     def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
         """As `stage`, of a few plain rows, without Spark; what a row lacks is NULL."""

@@ -8,6 +8,7 @@ import base64
 import json
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ def go_json(value: Any) -> bytes:
 
 
 @dataclass
-class Encoder:
+class Encoder(ABC):
     """Events in, records out; one stream a protocol.
 
     Attributes:
@@ -154,18 +155,18 @@ class Encoder:
         names = (change.shape.database, change.shape.table, *change.key(image))
         return zlib.crc32(repr(names).encode()) % self.partitions
 
+    @abstractmethod
     def row(self, change: RowChange) -> None:
         """Send a row event."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ddl(self, statement: Statement) -> None:
         """Send a DDL event."""
-        raise NotImplementedError
 
-    def watermark(self, mark: Watermark) -> None:
+    def watermark(self, mark: Watermark) -> None:  # noqa: B027 -- some have none
         """Send a watermark."""
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 -- most wait for nothing
         """Send what waits for company."""
 
 

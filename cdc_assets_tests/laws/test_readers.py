@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
+from cdc_assets.history.writer import TableReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.laws.encoders import TICDC
 from cdc_assets_tests.laws.mysql_model import (
@@ -96,7 +98,7 @@ KINDS = [
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lakehouse, list[TableReport]]:
     """A table a kind: rows in one run, in the next the statement and a row after it."""
     model, encoder = Model(), TICDC["canal-json"]()
     for kind in KINDS:
@@ -110,7 +112,8 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
         kind.run(model, kind.name)
         name = model.name(kind.name)
         if name in model.tables:
-            given = {c.name: 3 for c in model.tables[name].shape(name).columns if c.name.lower() == "a"}
+            columns = model.tables[name].shape(name).columns
+            given = {c.name: 3 for c in columns if c.name.lower() == "a" or not (c.nullable or c.name == "id")}
             model.insert(kind.name, id=3, v="three", **given)
     model.watermark()
     chain = Chain(spark, tmp_path_factory.mktemp("readers"), **encoder.settings)
@@ -119,8 +122,12 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
     chain.add(records[:split])
     chain.run()
     chain.add(records[split:])
-    chain.run()
-    return chain.lake
+    return chain.lake, chain.run().history
+
+
+@pytest.fixture
+def lake(lived: tuple[Lakehouse, list[TableReport]]) -> Lakehouse:
+    return lived[0]
 
 
 def features(lake: Lakehouse, table: str) -> str:
@@ -134,7 +141,7 @@ def features(lake: Lakehouse, table: str) -> str:
 def by_deltalake(path: str) -> list[dict[str, Any]]:
     """By its SQL, which knows deletion vectors."""
     found = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")
-    return comparable(found.read_all().to_pylist())
+    return comparable(pa.table(found.read_all()).to_pylist())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -153,3 +160,22 @@ def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
     else:
         with pytest.raises(DeltaError, match=re.compile("typeWidening|type widening|unsupported", re.IGNORECASE)):
             by_deltalake(table.path)
+
+
+# Of each table two rows are open when the statement comes.
+TOLD = {
+    "add_column": ("no row is touched", 0),
+    "add_with_default": ("b: 9.99 in open rows; w: it's new in open rows", 2),
+    "drop_column": ("a: NULL from then on", 0),
+    "rename_column": ("no row is touched", 0),
+    "other_type": ("a: in open rows what MySQL makes of a__until_N; a__until_N: NULL from then on", 2),
+    "other_key": ("all rows end (ddl); rows go on under the key a", 4),
+    "truncate": ("all rows end (truncate)", 2),
+    "drop_table": ("all rows end (drop)", 2),
+    "drop_partition": ("DROP PARTITION: rows come and go, and no row event tells of them", 0),
+}
+
+
+def test_what_a_statement_did_is_told(lived: tuple[Lakehouse, list[TableReport]]) -> None:
+    found = {r.table: [(re.sub(r"_\d+", "_N", s["done"]), s["versions"]) for s in r.statements] for r in lived[1]}
+    assert {name: found[name] for name in TOLD} == {name: [told] for name, told in TOLD.items()}

@@ -10,7 +10,7 @@ import os
 import re
 import zoneinfo
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast, get_args
@@ -138,6 +138,19 @@ def _not_bool(value: object) -> object:
     return value
 
 
+_DURATION = "a whole number and its unit, s, m, h or d, such as 36h"
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_LONGEST = timedelta(days=36_500)
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, str) and (told := re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", value)):
+        duration = timedelta(**{_UNITS[told[2]]: int(told[1])})
+        if duration <= _LONGEST:
+            return duration
+    _reject(_DURATION)
+
+
 def _time_zone(zone: str) -> str:
     if not _OFFSET.fullmatch(zone) and zone != "UTC":
         known = zoneinfo.available_timezones()
@@ -212,6 +225,7 @@ _Setting = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would 
 _OptionKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_free_option)]
 _StartingOffsets = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
 _WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
+_Duration = Annotated[timedelta, PlainValidator(_duration)]
 _Option = Annotated[SecretStr, BeforeValidator(_as_text)]
 _TablePattern = Annotated[str, AfterValidator(_table_pattern)]
 _ColumnPath = Annotated[str, AfterValidator(_column_path)]
@@ -316,6 +330,8 @@ class Feed(_Model):
     columns: dict[_ColumnPath, _TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
     type_mapping: TypeMapping = Field("block", description=", ".join(get_args(TypeMapping)))
     freshness_minutes: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
+    # How far a watermark may be ahead of its record's Kafka time and be believed.
+    max_watermark_lead: _Duration = Field(timedelta(days=1), description=_DURATION)
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
     claim_check: _Text | None = Field(None, description="a folder relative to the feeds file, or a URI")
 
@@ -338,11 +354,11 @@ class Feed(_Model):
         _only_with("simple", info)
         return value
 
-    @field_validator("freshness_minutes")
+    @field_validator("freshness_minutes", "max_watermark_lead")
     @classmethod
-    def _of_feeds_with_watermarks(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _of_feeds_with_watermarks(cls, value: int | timedelta | None, info: ValidationInfo) -> int | timedelta | None:
         if value is not None and info.data.get("protocol") == "canal-json" and not info.data.get("tidb_extension"):
-            _reject("freshness_minutes only with watermarks; canal-json has some with tidb_extension: true")
+            _reject(f"{info.field_name} only with watermarks; canal-json has some with tidb_extension: true")
         return value
 
     @field_validator("time_zone")

@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars demo ui test test-fast lint bench bench-all soak audit lock clean
+.PHONY: help java setup jars demo ui test test-fast lint bench bench-all soak fuzz audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -49,6 +49,9 @@ test-fast: setup  ## the core of the tests, for every few minutes
 soak: setup  ## kill the pipeline, and the broker, at random moments, and compare with an undisturbed run (half an hour)
 	$(BIN)/python -m cdc_assets_tests.soak
 	$(BIN)/python -m cdc_assets_tests.soak_broker
+
+fuzz: setup  ## run the pipeline over bent records of every protocol; RECORDS=1000000 for the whole of it, hours
+	$(BIN)/python -m cdc_assets_tests.fuzz --records $${RECORDS:-20000} $${SEED:+--seed $$SEED}
 
 bench: setup  ## measure a short form of everything beside its peers, some minutes; results go to benchmarks/results/
 	$(BIN)/python -m benchmarks.bench --form short

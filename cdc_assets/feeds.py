@@ -10,7 +10,7 @@ import os
 import re
 import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast, get_args
@@ -139,6 +139,19 @@ def _not_bool(value: object) -> object:
     return value
 
 
+_DURATION = "a whole number and its unit, s, m, h or d, such as 36h"
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_LONGEST = timedelta(days=36_500)
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, str) and (told := re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", value)):
+        duration = timedelta(**{_UNITS[told[2]]: int(told[1])})
+        if duration <= _LONGEST:
+            return duration
+    _reject(_DURATION)
+
+
 def _time_zone(zone: str) -> str:
     if not _OFFSET.fullmatch(zone) and zone != "UTC":
         known = zoneinfo.available_timezones()
@@ -237,6 +250,7 @@ _Setting = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would 
 _OptionKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_free_option)]
 _StartingOffsets = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
 _WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
+_Duration = Annotated[timedelta, PlainValidator(_duration)]
 _Option = Annotated[SecretStr, BeforeValidator(_as_text)]
 _TablePattern = Annotated[str, AfterValidator(_table_pattern)]
 _ColumnPath = Annotated[str, AfterValidator(_column_path)]
@@ -347,6 +361,8 @@ class Feed(_Model):
     type_mapping: _TypeMapping = Field("block", description=_by_table_allowed(get_args(TypeMapping)))
     schema_changes: _SchemaChanges = Field("evolve", description=_by_table_allowed(get_args(SchemaChanges)))
     freshness_minutes: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
+    # How far a watermark may be ahead of its record's Kafka time and be believed.
+    max_watermark_lead: _Duration = Field(timedelta(days=1), description=_DURATION)
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
     claim_check: _Text | None = Field(None, description="a folder relative to the feeds file, or a URI")
 
@@ -369,11 +385,11 @@ class Feed(_Model):
         _only_with("simple", info)
         return value
 
-    @field_validator("freshness_minutes")
+    @field_validator("freshness_minutes", "max_watermark_lead")
     @classmethod
-    def _of_feeds_with_watermarks(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _of_feeds_with_watermarks(cls, value: int | timedelta | None, info: ValidationInfo) -> int | timedelta | None:
         if value is not None and info.data.get("protocol") == "canal-json" and not info.data.get("tidb_extension"):
-            _reject("freshness_minutes only with watermarks; canal-json has some with tidb_extension: true")
+            _reject(f"{info.field_name} only with watermarks; canal-json has some with tidb_extension: true")
         return value
 
     @field_validator("time_zone")

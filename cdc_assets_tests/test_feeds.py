@@ -3,7 +3,7 @@
 import json
 import textwrap
 import traceback
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -70,6 +70,7 @@ def test_a_feed_of_three_lines_gets_the_defaults(load, tmp_path):
     assert shop.source.kafka is None
     assert (shop.tables.include, shop.tables.exclude) == (("*.*",), ())
     assert (shop.columns, shop.type_mapping, shop.owners, file.spark) == ({}, "block", (), {})
+    assert shop.max_watermark_lead == timedelta(days=1)
 
 
 def test_every_field_of_the_contract_is_read(load, monkeypatch):
@@ -88,6 +89,7 @@ def test_every_field_of_the_contract_is_read(load, monkeypatch):
             columns: {shop.orders.amount: "decimal(12,2)"}
             type_mapping: warn
             owners: [ann@example.com, team:data]
+            max_watermark_lead: 36h
           live:
             protocol: simple
             encoding: avro
@@ -124,6 +126,7 @@ def test_every_field_of_the_contract_is_read(load, monkeypatch):
     assert (shop.tables.include, shop.tables.exclude) == (("shop.*",), ("shop.tmp_?",))
     assert shop.columns == {"shop.orders.amount": "decimal(12,2)"}
     assert shop.owners == ("ann@example.com", "team:data")
+    assert shop.max_watermark_lead == timedelta(hours=36)
     assert live.encoding == "avro"
     assert live.source.recorded is None
     assert live.source.kafka.topics == ("one", "two")
@@ -358,6 +361,17 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
         (
             {"bootstrap_interval": 60},
             "feeds.shop.bootstrap_interval: found 60; allowed: bootstrap_interval only with protocol: simple",
+        ),
+        *[
+            (
+                {"protocol": "simple", "max_watermark_lead": wrong},
+                f"feeds.shop.max_watermark_lead: found {json.dumps(wrong)}; allowed: a whole number and its unit, s, ",
+            )
+            for wrong in (1, True, "0d", "1.5h", "1 d", "-1d", "1w", "999999999d", "")
+        ],
+        (
+            {"max_watermark_lead": "1d"},
+            'feeds.shop.max_watermark_lead: found "1d"; allowed: max_watermark_lead only with watermarks',
         ),
         *[
             (

@@ -29,6 +29,7 @@ _CONNECT = "org.apache.kafka.connect.data."
 DECIMAL = f"{_CONNECT}Decimal"
 BITS = "io.debezium.data.Bits"
 GEOMETRY = "io.debezium.data.geometry.Geometry"
+_ISO_DATE, _ISO_TIME, _ISO_TIMESTAMP = (f"io.debezium.time.Iso{what}" for what in ("Date", "Time", "Timestamp"))
 # A message without schema, and a column whose type nobody tells.
 UNTOLD = "untold"
 # A field of another form than Connect's.
@@ -88,6 +89,10 @@ SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
         "io.debezium.time.NanoTimestamp": _row("datetime(6)", "datetime", connect="int64"),
         f"{_CONNECT}Timestamp": _row("datetime(3)", "datetime", connect="int64"),
         "io.debezium.time.ZonedTimestamp": _row("timestamp(6)", "timestamp", connect="string"),
+        # These three with the time precision mode isostring
+        _ISO_DATE: _row("date", "date", connect="string"),
+        _ISO_TIME: _row("time", "time", connect="string"),
+        _ISO_TIMESTAMP: _row("datetime(6)", "datetime", connect="string"),
         "io.debezium.time.Year": _row("year", "year", connect="int32"),
         "io.debezium.data.Enum": _row("enum", "enum", connect="string"),
         "io.debezium.data.EnumSet": _row("set", "set", connect="string"),
@@ -357,15 +362,15 @@ def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # n
     if mysql_type.base != "decimal":
         return value
     if mysql_type.length is None:
-        return _plain(value)
+        return plain_number(value)
     scale = mysql_type.scale or 0
     largest = ("9" * (mysql_type.length - scale) or "0") + f".{'9' * scale}" * bool(scale)
     sign = F.when(value.startswith("-"), F.lit("-")).otherwise(F.lit(""))
     at_the_end = F.abs(value.try_cast("double")) == F.lit(float(largest))
-    return F.when(at_the_end, F.concat(sign, F.lit(largest))).otherwise(_plain(value))
+    return F.when(at_the_end, F.concat(sign, F.lit(largest))).otherwise(plain_number(value))
 
 
-def _plain(value: Column) -> Column:
+def plain_number(value: Column) -> Column:
     """The text of a floating-point number without exponent."""
     shape = r"^(-?)([0-9]+)(?:[.]([0-9]+))?[eE]([+-]?[0-9]+)\z"
     sign, whole, fraction, exponent = (F.regexp_extract(value, shape, n) for n in (1, 2, 3, 4))
@@ -543,6 +548,28 @@ def _timestamp(value: Column, column: Field, mysql_type: MySQLType) -> Column:  
     return F.when(value.rlike(_ZERO), F.lit("0000-00-00 00:00:00")).when(value.rlike(_ZONED), text)
 
 
+_DAY_TEXT, _TIME_TEXT = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,9})?"
+
+
+def _iso_date(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """ISO 8601, maybe with the zone UTC behind it, which means nothing here; so are `_iso_time` and `_iso_timestamp`."""
+    return _matched(value, rf"^({_DAY_TEXT})Z?\z")
+
+
+def _iso_time(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    return _matched(value, rf"^({_TIME_TEXT})(?:Z|[+]00:00)?\z")
+
+
+def _iso_timestamp(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    return F.replace(_matched(value, rf"^({_DAY_TEXT}T{_TIME_TEXT})(?:Z|[+]00:00)?\z"), F.lit("T"), F.lit(" "))
+
+
+def _matched(value: Column, shape: str) -> Column:
+    """The first group of a shape; null where the value has another, and of digits below the microsecond that are zeros."""
+    text = F.nullif(F.regexp_extract(value, shape, 1), F.lit(""))
+    return F.regexp_replace(text, r"([.][0-9]{6})0+\z", "$1")
+
+
 def _year(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
     """Years begin with 1901: the connector sends 1900 for MySQL's 0000."""
     return F.when(value == "1900", F.lit("0")).otherwise(value)
@@ -580,5 +607,8 @@ _TEXT_OF: Mapping[str, _Text] = MappingProxyType(
         **{name: _date for name, row in SEMANTICS.items() if row.text == "date"},
         **{name: _time for name, row in SEMANTICS.items() if row.text == "time"},
         **{name: _datetime for name, row in SEMANTICS.items() if row.text.startswith("datetime")},
+        _ISO_DATE: _iso_date,
+        _ISO_TIME: _iso_time,
+        _ISO_TIMESTAMP: _iso_timestamp,
     }
 )

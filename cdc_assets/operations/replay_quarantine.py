@@ -19,6 +19,7 @@ from cdc_assets.gate.base import positions
 from cdc_assets.gate.choose import has_watermarks
 from cdc_assets.gate.watermark import bound
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
 from cdc_assets.stages import decode
 from cdc_assets.tables.change_events import Kind
@@ -55,7 +56,7 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
     whole = (F.col("kind") == str(Kind.UNDECODABLE)) & (F.col("index") == 0)
     bad = lake.change_events.read(session).where(whole).select(*_PLACE)
     held = raw.read(session).join(F.broadcast(bad), on=_PLACE, how="left_semi")
-    events = protocol.decode(unpack(held, protocol.envelope(feed)), feed)
+    events = believed(protocol.decode(unpack(held, protocol.envelope(feed)), feed), feed.max_watermark_lead)
     judged = (
         events.withColumn("past", _passed(lake, session, feed))
         .groupBy(*_PLACE)

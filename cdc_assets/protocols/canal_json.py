@@ -18,7 +18,7 @@ from cdc_assets.expressions import built_once
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -32,6 +32,12 @@ _MESSAGE = (
     "sql: STRING, sqlType: STRING, mysqlType: STRING, data: ARRAY<STRING>, old: ARRAY<STRING>, "
     "_tidb: STRUCT<commitTs: BIGINT, watermarkTs: BIGINT, onlyHandleKey: BOOLEAN, claimCheckLocation: STRING>>"
 )
+
+_TEXTS = ["parsed.m.database", "parsed.m.table", "parsed.m.sql"]
+_STRINGS = [r'"(?:mysqlType|sqlType)"\s*+:\s*+"', r'"(?:data|old)"\s*+:\s*+\[\s*+"', r'\}\s*+,\s*+"\{',
+            r'"pkNames"\s*+:\s*+\[(?:[^\]]*,)?\s*+[^"\s\]]']  # fmt: skip
+_TYPES = {"$.database": "STRING", "$.table": "STRING", "$.sql": "STRING", "$.mysqlType": "OBJECT", "$.sqlType": "OBJECT",
+          "$.data": "ARRAY<OBJECT", "$.old": "ARRAY<OBJECT", "$.pkNames": "ARRAY<STRING"}  # fmt: skip
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
@@ -188,9 +194,10 @@ def _reason(*, extended: bool) -> Column:
     position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
     position = F.when(_is_watermark(), _position()).otherwise(position)
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
-    typed = F.col("parsed.m.mysqlType").startswith("{") & F.col("parsed.m.sqlType").startswith("{")
-    aligned = (F.size("parsed.m.old") == F.size("parsed.m.data")) & _objects("parsed.m.old")
-    complete = named & (F.size("parsed.m.data") > 0) & _objects("parsed.m.data") & typed
+    typed = F.col("parsed.m.mysqlType").startswith(_FILLED) & F.col("parsed.m.sqlType").startswith(_FILLED)
+    # A row has columns; of those that were changed there may be none.
+    aligned = (F.size("parsed.m.old") == F.size("parsed.m.data")) & _objects("parsed.m.old", "{")
+    complete = named & (F.size("parsed.m.data") > 0) & _objects("parsed.m.data", _FILLED) & typed
     complete &= (F.col("parsed.m.type") != "UPDATE") | aligned
     return (
         F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
@@ -198,6 +205,8 @@ def _reason(*, extended: bool) -> Column:
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(unparsed("parsed"), why_unparsed(text))
+        .when(misread(text, _TEXTS, _STRINGS, _TYPES), str(Reason.WRONG_TYPE))
+        .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
         .when(F.col("parsed.m._tidb.claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
@@ -228,9 +237,13 @@ def _ill_typed(name: str, suspicious: str, wanted: str) -> Column:
     return F.col(name).rlike(suspicious) & ~F.coalesce(fine, F.lit(False))
 
 
-def _objects(rows: str) -> Column:
-    """Whether every element of an ARRAY<STRING> column is the text of an object."""
-    return F.forall(rows, lambda row: F.coalesce(row.startswith("{"), F.lit(False)))
+# How the text of an object begins that is not empty.
+_FILLED = '{"'
+
+
+def _objects(rows: str, beginning: str) -> Column:
+    """Whether every element of an ARRAY<STRING> column is the text of an object, which begins so."""
+    return F.forall(rows, lambda row: F.coalesce(row.startswith(beginning), F.lit(False)))
 
 
 def _overlay(data: Column, old: Column) -> Column:

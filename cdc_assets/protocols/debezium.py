@@ -27,11 +27,13 @@ from cdc_assets.mysql_types.debezium import (
     described_tables,
     layout,
     mysql_text,
+    plain_number,
 )
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
 
@@ -54,6 +56,19 @@ _FIELDS = ", ".join(f"{name}: {data_type}" for name, data_type in _PAYLOAD.items
 _SCHEMA = "STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: STRING>>>"
 _MESSAGE = f"STRUCT<schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>, {_FIELDS}>"
 _KEY = "STRUCT<payload: STRING>"
+
+_TEXTS = ["e.source.db", "e.source.table", "e.source.file", "e.source.connector", "e.databaseName", "e.ddl"]
+_STRINGS = [
+    r'"(?:before|after)"\s*+:\s*+"\{', r'"(?:fields|tableChanges|data_collections)"\s*+:\s*+"'
+]  # fmt: skip
+_TYPES = {
+    f"{around}.{path}": kind
+    for around in ("$", "$.payload")
+    for path, kind in {
+        **{each.removeprefix("e."): "STRING" for each in _TEXTS},
+        "before": "OBJECT", "after": "OBJECT", "tableChanges": "ARRAY", "data_collections": "ARRAY",
+    }.items()
+} | {"$.schema.fields": "ARRAY<OBJECT(?!.* fields: (?:STRING|VARIANT))"}  # fmt: skip
 
 _OPS = {"c": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE, "r": Op.SNAPSHOT}
 _TRUNCATE, _MARK = "t", "m"
@@ -100,16 +115,22 @@ class Debezium(Protocol):
         return _ANY if field.semantic == UNTOLD else field.resolve(known)
 
     def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:
-        """A value as MySQL prints it. Without a schema only its JSON type tells what it is in which setting of decimals."""
+        """A value as MySQL prints it.
+
+        Of a decimal only its JSON type tells which settings it came under: a number (the converter's
+        `decimal.format=NUMERIC`, `decimal.handling.mode=double`), or a text of bytes, or without a schema of digits.
+        """
         if column.guessed and mysql_type == _ANY:
             return value
         field = _field(column, mysql_type)
         text = mysql_text(value, field, mysql_type)
-        if not column.guessed or field.semantic != DECIMAL:
+        if field.semantic != DECIMAL:
             return text
-        number = mysql_text(value, Field(column.name, "double", "double"), mysql_type)
-        is_number = F.col("after").rlike(rf'[{{,]"\Q{json.dumps(column.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]')
-        return F.when(is_number, number).when(value.rlike(_PLAIN_DECIMAL), value).otherwise(text)
+        number = mysql_text(value, Field(field.name, "double", "double"), mysql_type)
+        unquoted = F.col("after").rlike(rf'[{{,]"\Q{json.dumps(field.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]')
+        # In base64 there is no point: with one it is a number that `exact_numbers` has kept as a text.
+        digits = F.when(value.rlike("^-?[0-9]") & unquoted, number).when(value.contains("."), plain_number(value))
+        return digits.otherwise(text)
 
     def normal_key(self, key: Column, layout_column: Column) -> Column:
         """The fractions of TIMESTAMPs in one form: 3.5 pads those of the binlog, and not those of a snapshot."""
@@ -159,9 +180,6 @@ def _completed(described: Described, stated: str | None) -> str:
     return str(described.type)
 
 
-_PLAIN_DECIMAL = r"^-?[0-9]+[.][0-9]+\z"
-
-
 def _field(column: WireColumn, known: MySQLType | None) -> Field:
     """What the message says of a column; where it says nothing, what a connector with the default settings would."""
     field = column.said
@@ -184,7 +202,7 @@ def decode(raw: DataFrame) -> DataFrame:
         "headers",
         key.alias("key_text"),
         value.alias("value_text"),
-        parse(value, _MESSAGE).alias("v"),
+        parse(exact_numbers(value, _may_have_decimals(value)), _MESSAGE).alias("v"),
     )
     bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
     opened = parsed.withColumn("e", F.coalesce("v.m.payload", bare))
@@ -241,6 +259,11 @@ def decode(raw: DataFrame) -> DataFrame:
     return completed(judged.select(*place, *[value.alias(name) for name, value in decoded.items()]))
 
 
+def _may_have_decimals(value: Column) -> Column:
+    """Whether numbers may be DECIMALs under `decimal.format=NUMERIC`: where there is no schema, any may."""
+    return value.contains(DECIMAL) | ~value.contains('"schema":{')
+
+
 def _from_ticdc() -> Column:
     return F.coalesce(F.col("e.source.connector") == _TICDC, F.lit(False))
 
@@ -288,13 +311,27 @@ def _payload(text: Column, parsed_payload: Column) -> Column:
 
 def _key_columns() -> Column:
     """The columns of the record's key, in the key's order; none when it has none."""
-    names = F.json_object_keys(_payload(F.col("key_text"), F.col("k.m.payload")))
-    return F.coalesce(names, F.array().cast("array<string>"))
+    return F.coalesce(_key_names(), F.array().cast("array<string>"))
+
+
+def _key_names() -> Column:
+    """ARRAY<STRING>; NULL where there is no key, or one that names no columns."""
+    return F.json_object_keys(_payload(F.col("key_text"), F.col("k.m.payload")))
+
+
+def _header_text(name: str) -> Column:
+    return F.get(F.filter("headers", lambda h: h["key"] == name), F.lit(0))["value"].cast("string")
 
 
 def _header(name: str) -> Column:
-    found = F.get(F.filter("headers", lambda h: h["key"] == name), F.lit(0))["value"].cast("string")
+    found = _header_text(name)
     return _payload(found, F.get_json_object(found, "$.payload"))
+
+
+def _bad_header(name: str) -> Column:
+    """Whether a header that was to hold a key holds no JSON object. BOOLEAN, never NULL."""
+    found = _header_text(name)
+    return found.isNotNull() & (~F.is_valid_utf8(found) | F.json_object_keys(found).isNull())
 
 
 def _layout() -> Column:
@@ -321,6 +358,7 @@ def _reason() -> Column:
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(unparsed("v"), why_unparsed(text))
+        .when(misread(text, _TEXTS, _STRINGS, _TYPES), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
         .when(~kind.isin(str(Kind.ROW), str(Kind.DDL), str(Kind.WATERMARK)), F.lit(None))
         .when(position.isNull(), str(Reason.MISSING_FIELD))
@@ -328,5 +366,6 @@ def _reason() -> Column:
         .when((row | (F.col("e.op") == _TRUNCATE)) & ~F.coalesce(named, F.lit(False)), str(Reason.MISSING_FIELD))
         .when(row & (lacking | ~placed), str(Reason.MISSING_FIELD))
         .when(row & too_many, str(Reason.IMAGES_DISAGREE))
-        .when(row & F.col("key").isNotNull() & unparsed("k"), str(Reason.BAD_KEY))
+        .when(row & F.col("key").isNotNull() & (unparsed("k") | _key_names().isNull()), str(Reason.BAD_KEY))
+        .when(row & (_bad_header(_NEW_KEY) | _bad_header(_OLD_KEY)), str(Reason.BAD_KEY))
     )

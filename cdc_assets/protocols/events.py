@@ -1,25 +1,57 @@
 """What the decoders share: what follows for every event from what a decoder gives, and the limits of names."""
 
+from datetime import timedelta
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets import tso
 from cdc_assets.expressions import built_once
 from cdc_assets.protocols.keys import key_values
-from cdc_assets.tables.change_events import CHANGE_EVENTS, Op
+from cdc_assets.tables.change_events import CHANGE_EVENTS, Kind, Op
+from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import conform
 
 _LONGEST_NAME = 64
+# What readers other than Spark have a calendar for; Kafka takes any number of milliseconds from a producer.
+_FIRST_TIME, _LAST_TIME = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999"
+_NO_TIME = -1  # milliseconds: Kafka's own word for it
 
 
 def completed(decoded: DataFrame) -> DataFrame:
     """Bring decoded events into the table's schema, with the keys and hashes that follow from what a decoder gives."""
-    frame = decoded
+    told = F.col("record_timestamp")
+    known = told.between(F.lit(_FIRST_TIME).cast("timestamp"), F.lit(_LAST_TIME).cast("timestamp"))
+    frame = decoded.withColumn(
+        "record_timestamp", F.when(told.isNull() | known, told).otherwise(F.timestamp_millis(F.lit(_NO_TIME)))
+    )
     if "layout" in decoded.columns and "layout_id" not in decoded.columns:
         frame = frame.withColumn("layout_id", F.when(F.col("layout").isNotNull(), F.xxhash64("layout")))
     if "key_columns" in decoded.columns:
         key, before = _keys()
         frame = frame.withColumn("key", key).withColumn("key_before", before)
     return conform(frame, CHANGE_EVENTS.columns)
+
+
+def believed(events: DataFrame, lead: timedelta) -> DataFrame:
+    """Make watermarks undecodable that are further ahead of their record's Kafka time than `lead`, where that is known.
+
+    In and out: rows of `change_events`.
+    """
+    known = F.unix_millis("record_timestamp")
+    ahead = tso.to_milliseconds(F.col("commit_ts")) - known > lead // timedelta(milliseconds=1)
+    absurd = (F.col("kind") == str(Kind.WATERMARK)) & (known > 0) & ahead
+    times = (
+        F.date_format(t, "yyyy-MM-dd HH:mm:ss") for t in (tso.instant(F.col("commit_ts")), F.col("record_timestamp"))
+    )
+    told = F.concat(F.lit("the watermark is of "), next(times), F.lit(", its record of "), next(times))
+    return events.withColumns(
+        {
+            "kind": F.when(absurd, str(Kind.UNDECODABLE)).otherwise(F.col("kind")),
+            "reason": F.when(absurd, str(Reason.WATERMARK_AHEAD)).otherwise(F.col("reason")),
+            "detail": F.when(absurd, told).otherwise(F.col("detail")),
+        }
+    )
 
 
 @built_once

@@ -1,8 +1,13 @@
 """Texts that are to be one JSON object each: parsed in one go, and whole."""
 
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_, or_
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import once
 from cdc_assets.tables.quarantine import Reason
 
 _OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
@@ -25,6 +30,38 @@ def why_unparsed(text: Column) -> Column:
     """STRING: the reason code of a text that is `unparsed`: no JSON, or JSON of other types."""
     whole = F.try_variant_get(F.try_parse_json(_closed(text)), "$.closed", "int")
     return F.when(whole.isNull(), str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE))
+
+
+# What a text looks like that may have been another value.
+_NO_TEXT = r"^(?:true|false|-?[0-9][0-9.eE+-]*|[\[{].*)\z"
+# An escape in a name hides the name from a pattern.
+_HIDDEN = r'\\u00[0-9a-fA-F]{2}\w*+"\s*+:'
+
+
+def misread(text: Column, texts: Sequence[str], strings: Sequence[str], wanted: Mapping[str, str]) -> Column:
+    """Whether a field came as another JSON type than it was read as. BOOLEAN, never NULL.
+
+    Into STRING, `from_json` reads a value of any type without a word: a number as a text, and a text as what an object was
+    to be. Only where the looks of a message leave that open, its fields' types are asked.
+
+    Args:
+        text: of the message.
+        texts: columns with fields that were to be texts.
+        strings: patterns of what stands in a message where a field that is no text came as one.
+        wanted: JSON path -> a pattern of how the type begins as `schema_of_variant` writes it.
+    """
+    looks = [F.col(name).rlike(_NO_TEXT) for name in texts]
+    open_ = reduce(
+        or_, (F.coalesce(each, F.lit(False)) for each in [*looks, text.rlike("|".join([*strings, _HIDDEN]))])
+    )
+    return open_ & ~once(F.try_parse_json(text), lambda message: _typed(message, wanted))
+
+
+def _typed(message: Column, wanted: Mapping[str, str]) -> Column:
+    """Whether the fields of a VARIANT have these types, as far as they are there. BOOLEAN, never NULL."""
+    told = {path: F.schema_of_variant(F.try_variant_get(message, path, "variant")) for path in wanted}
+    fine = [F.coalesce(told[p].rlike(f"^(?:{kind})|^VOID"), F.lit(True)) for p, kind in wanted.items()]
+    return reduce(and_, fine, message.isNotNull())
 
 
 def _closed(text: Column) -> Column:

@@ -6,6 +6,8 @@ in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keep
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -20,7 +22,7 @@ from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -185,8 +187,37 @@ def _of_json(raw: DataFrame) -> DataFrame:
     """The fields of JSON messages. Out: `_PLACE`, `_FIELDS`, `broken` STRING (the reason, else null), `branches` (null)."""
     text = F.col("value").cast("string")
     parsed = raw.select(*_PLACE, parse(text, _MESSAGE).alias("parsed"))
-    broken = F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8)).when(unparsed("parsed"), why_unparsed(text))
+    wrong = misread(text, _TEXTS, _STRINGS, _TYPES) | _misread_schema(text)
+    broken = (
+        F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
+        .when(unparsed("parsed"), why_unparsed(text))
+        .when(wrong, str(Reason.WRONG_TYPE))
+    )
     return parsed.select(*_PLACE, broken.alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
+
+
+_TEXTS = ["parsed.m.database", "parsed.m.table", "parsed.m.sql"]
+_STRINGS = [r'"(?:data|old)"\s*+:\s*+"\{']
+_TYPES = {"$.database": "STRING", "$.table": "STRING", "$.sql": "STRING", "$.data": "OBJECT", "$.old": "OBJECT"}
+
+
+# Of a schema, all columns put together: `OBJECT<columns: ARRAY<OBJECT<.., name: STRING, ..>>, indexes: .., table: STRING>`.
+_NO_SCHEMA = (
+    "[ <](?:name|mysqlType|schema|table): (?!STRING|VOID)|[ <]elements: (?!ARRAY<(?:STRING|VOID)>|VOID)"
+    "| indexes: .*[ <]columns: (?!ARRAY<(?:STRING|VOID)>|VOID)"
+)
+
+
+def _misread_schema(text: Column) -> Column:
+    """Whether a name, a type or a label in a table schema came as something else than a text. BOOLEAN, never NULL."""
+
+    def wrong(message: Column, name: str) -> Column:
+        told = F.schema_of_variant(F.try_variant_get(message, f"$.{name}", "variant"))
+        return F.col(f"parsed.m.{name}").isNotNull() & F.coalesce(told.rlike(_NO_SCHEMA), F.lit(True))
+
+    schemas = ("tableSchema", "preTableSchema")
+    carries = reduce(or_, (F.col(f"parsed.m.{name}").isNotNull() for name in schemas))
+    return carries & once(F.try_parse_json(text), lambda m: reduce(or_, (wrong(m, name) for name in schemas)))
 
 
 def _of_avro(raw: DataFrame) -> DataFrame:

@@ -17,6 +17,9 @@ _LINE = (
     "headers ARRAY<STRUCT<key: STRING, value: STRING>>, _corrupt STRING"
 )
 
+# Milliseconds, of the years 1 to 9999.
+_FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
+
 FileState = list[int]  # size in bytes, modification time in ns
 
 
@@ -57,7 +60,7 @@ def read_lines(spark: SparkSession, folder: Path, names: Iterable[str]) -> DataF
         & F.col("r.topic").isNotNull()
         & (F.col("r.partition") >= 0)
         & (F.col("r.offset") >= 0)
-        & F.col("r.timestamp").isNotNull()
+        & F.col("r.timestamp").between(_FIRST_TIME, _LAST_TIME)
         & (F.col("r.key").isNull() | key.isNotNull())
         & (F.col("r.value").isNull() | value.isNotNull())
     )
@@ -70,7 +73,7 @@ def read_lines(spark: SparkSession, folder: Path, names: Iterable[str]) -> DataF
         field(F.col("r.topic"), "topic"),
         field(F.col("r.partition"), "partition"),
         field(F.col("r.offset"), "offset"),
-        field(F.timestamp_millis("r.timestamp"), "timestamp"),
+        F.timestamp_millis(F.when(F.col("_good"), F.col("r.timestamp"))).alias("timestamp"),
         field(key, "key"),
         field(value, "value"),
         field(headers, "headers"),

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
 from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
@@ -58,7 +59,7 @@ class Decode:
         raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        made = lake.change_events.stage(protocol.decode(raw, feed))
+        made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
         lake.change_events.commit(made, replace(cursor, sequence=cursor.sequence + 1, batch=through))

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     MISSING_FIELD = "missing_field"
     MISSING_TIDB_EXTENSION = "missing_tidb_extension"
     UNKNOWN_TYPE = "unknown_type"
+    WATERMARK_AHEAD = "watermark_ahead"
     IMAGES_DISAGREE = "images_disagree"
     BAD_KEY = "bad_key"
     HANDLE_KEY_ONLY = "handle_key_only"
@@ -68,11 +69,15 @@ MESSAGES = {
     Reason.BAD_COMPRESSION: "The value looks LZ4- or Snappy-compressed, but cannot be decompressed: the record was cut.",
     Reason.UNSUPPORTED_TYPE: "The row has a column of type 255, geometry, which the Open Protocol does not support: leave "
     "the table out of the changefeed, or the column out of the table.",
+    Reason.WATERMARK_AHEAD: "The watermark is further ahead of its record's Kafka time than the feed's max_watermark_lead: "
+    "believed, it would make everything after it late. Look for another producer on this topic, and at the clocks of "
+    "TiDB's PD and of the broker. If it is right, raise max_watermark_lead, and run the job replay_quarantine.",
     Reason.UNKNOWN_TYPE: "The message's type is none that the protocol knows.",
     Reason.IMAGES_DISAGREE: "The row images do not go with op (c and r have no before, d has no after): a transformation of "
     "the connector has changed the envelope, or another producer writes to this topic.",
-    Reason.BAD_KEY: "The record's key is not a JSON object, so that its row cannot be told from others: set the connector's "
-    "key.converter to org.apache.kafka.connect.json.JsonConverter.",
+    Reason.BAD_KEY: "The record's key, or the one in its header __debezium.newkey or oldkey, is not a JSON object, so that "
+    "its row cannot be told from others: set the connector's key.converter and header.converter to "
+    "org.apache.kafka.connect.json.JsonConverter.",
     Reason.UNKNOWN_COLUMN_TYPE: "The column's type is none that MySQL knows or that a history table can hold: give the "
     "column a type under columns: in the feeds file.",
     Reason.BAD_VALUE: "The value does not fit the column's type; the column is NULL in the history: correct the type "

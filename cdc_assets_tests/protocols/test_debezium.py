@@ -151,6 +151,13 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
     (KEY, text(_row(ts_ms=None) | {"source": source(ts_ms=None)}), "missing_field"),
     (KEY, text(_row() | {"source": source(ts_ms=-1)}), "wrong_type"),
     (KEY, text(_row() | {"source": source(table="t" * 65)}), "wrong_type"),
+    (KEY, text(_row() | {"after": '{"id": 1'}), "wrong_type"),
+    (KEY, text(_row() | {"source": source(db=7)}), "wrong_type"),
+    (KEY, text(_row() | {"source": source(table={"a": 1})}), "wrong_type"),
+    (KEY, text(_SCHEMA_CHANGE | {"ddl": ["x"]}), "wrong_type"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": '[{"id'}), "wrong_type"),
+    (KEY, text({"schema": {"fields": [{"field": "after", "fields": '[{"field'}]}, "payload": _row()}), "wrong_type"),
+    (text({"payload": '{"id'}), text(_row()), "bad_key"),
     (b"Struct{id=1}", text(_row()), "bad_key"),
     (b"1004", text(_row()), "bad_key"),
 ]

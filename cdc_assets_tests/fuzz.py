@@ -1,0 +1,193 @@
+"""Run the pipeline over bent records of every protocol, and hold it to what must be true all the same.
+
+usage: python -m cdc_assets_tests.fuzz [--records 20000] [--batch 2000] [--seed N] [NAME ...]     (what `make fuzz` runs)
+
+Held of each batch: no run fails; every record is accounted for; what is in quarantine says where it came from and what to
+do; no file lies outside its folder; and a whole stream that comes before, between and after the bent records makes the very
+histories that it makes alone. Exit code 0: all of it held.
+"""
+
+import argparse
+import random
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cdc_assets.checks.conservation import events_placed, records_decoded, records_taken
+from cdc_assets.session import spark_session
+from cdc_assets.tables.quarantine import Reason
+from cdc_assets_tests.mutants import Mutants
+from cdc_assets_tests.support import RECORDED, Chain, Record, histories, read_lines, rows_in, tables_of
+
+_FOLDERS = {
+    "raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "quarantine", "history",
+    "history_progress",
+}  # fmt: skip
+# Of one folder's name below the history: what `path_segment` leaves.
+_SEGMENT = re.compile(r"[A-Za-z0-9_%-]+|_delta_log")
+_MOST_MEMORY = 2 << 30  # bytes, of this process, and of the JVM's heap
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A recorded configuration: its feed's settings, the form of its values, which sets are bent, and which stays whole."""
+
+    name: str
+    settings: dict[str, Any]
+    form: str
+    bent: tuple[str, ...]
+    whole: str
+
+
+# A broken mapping holds its table up, with all that comes after it: here everything is to reach the history.
+_SETTINGS = {"type_mapping": "warn", "time_zone": "Asia/Tokyo"}
+
+
+def _ticdc(name: str, form: str = "json", bent: tuple[str, ...] = ("orders", "types"), **settings: Any) -> Kind:
+    return Kind(f"ticdc/{name}", settings | _SETTINGS, form, bent, "tz")
+
+
+def _mysql(name: str, **settings: Any) -> Kind:
+    return Kind(f"mysql/{name}", settings | _SETTINGS, "json", ("customers", "types"), "extra")
+
+
+# One of each wire format, which `make test` goes over.
+KINDS = [
+    _ticdc("canal-json_ext", protocol="canal-json", tidb_extension=True),
+    _mysql("canal117-flat", protocol="canal-json"),
+    _ticdc("open-protocol", "frames", protocol="open-protocol"),
+    _ticdc("simple-json", protocol="simple"),
+    _ticdc("simple-avro", "avro", protocol="simple", encoding="avro"),
+    _mysql("dbz195-schemas", protocol="debezium"),
+    _mysql("dbz350m-noschemas-tx", protocol="debezium"),
+]
+OTHERS = [
+    _ticdc("canal-json", protocol="canal-json"),
+    _ticdc("canal-json_ext_content-compatible", bent=("nokey", "types"), protocol="canal-json", tidb_extension=True),
+    _ticdc("open-protocol_only-updated", "frames", protocol="open-protocol"),
+    _ticdc("debezium_ext_noschema", bent=("nopk", "types"), protocol="debezium"),
+    _mysql("dbz195-string-hex", protocol="debezium"),
+    _mysql("dbz350m-schemas", protocol="debezium"),
+]
+
+
+def whole_stream(kind: Kind) -> list[Record]:
+    """The set that stays whole, in topics of its own: watermarks are each topic's."""
+    return [line | {"topic": f"whole.{line['topic']}"} for line in read_lines(RECORDED / kind.name / kind.whole)]
+
+
+def undisturbed(made: Chain, kind: Kind) -> dict[str, list[dict[str, Any]]]:
+    """The histories that the whole stream makes alone, in a new feed."""
+    made.add(whole_stream(kind))
+    made.run()
+    return histories(made.lake)
+
+
+def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, list[dict[str, Any]]]) -> None:
+    """Run a new feed over `count` bent records and a whole stream, and assert what must be true of it.
+
+    Args:
+        made: the feed, of the kind's settings.
+        kind: what is bent.
+        seed: how.
+        count: the records that are bent.
+        expected: `undisturbed`.
+    """
+    whole = whole_stream(kind)
+    lines = [line for each in kind.bent for line in read_lines(RECORDED / kind.name / each)]
+    mutants = Mutants(lines, (kind.name, seed), kind.form)
+    around = _around(made.folder)
+    # The feed has to go on after the bent records.
+    half, first = len(whole) // 2, mutants.take(count)
+    for lines in ([*whole[:half], *first], whole[half:]):
+        made.add(lines)
+        report = made.run()
+        for verdict in (records_taken(report.ingest), records_decoded(report.decode), events_placed(report.release)):
+            assert verdict.passed, verdict.violations
+    _told(made)
+    assert around == _around(made.folder), "a file outside the root"
+    _inside(made.folder)
+    _little_memory(made.lake.spark)
+    tables = tables_of(made.lake)
+    assert expected
+    assert expected.keys() <= tables.keys()
+    found = {name: rows_in(tables[name], made.lake.spark) for name in expected}
+    assert found == expected, "rows of tables that no bent record touches"
+
+
+def _around(folder: Path) -> set[Path]:
+    """What lies beside the feed's own folder, and where the process runs but for the caches of tools."""
+    return {*folder.parent.iterdir(), *(path for path in Path.cwd().iterdir() if path.name[0] != ".")}
+
+
+def _told(made: Chain) -> None:
+    """Everything in quarantine says what it is, where it came from, and what to do."""
+    for row in made.quarantine():
+        assert row["reason"] in set(Reason), row
+        assert row["message"], row
+        placed = row["file"] is not None and row["line"] is not None
+        assert placed or None not in (row["topic"], row["partition"], row["offset"]), row
+    for row in made.lake.schema_rows():
+        assert None not in (row["topic"], row["partition"], row["offset"]), row
+
+
+def _inside(folder: Path) -> None:
+    """Only tables, under names that lead nowhere else."""
+    assert {p.name for p in folder.iterdir()} == {"snapshots", "lake"}
+    assert {p.name for p in (folder / "lake").iterdir()} <= _FOLDERS
+    assert {p.stem for p in (folder / "lake").glob("*/*")} == {"f"}
+    for path in (folder / "lake/history").glob("f/**/*"):
+        depth = len(path.relative_to(folder / "lake/history/f").parts)
+        assert depth > 2 or _SEGMENT.fullmatch(path.name), path
+
+
+def _little_memory(spark: SparkSession) -> None:
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 < _MOST_MEMORY
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.System.gc()
+    runtime = jvm.Runtime.getRuntime()
+    assert runtime.totalMemory() - runtime.freeMemory() < _MOST_MEMORY
+
+
+def main() -> int:
+    """Bend, run, tell."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--records", type=int, default=20_000, help="of all configurations together")
+    parser.add_argument("--batch", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("names", nargs="*", help="of configurations; default: all")
+    given = parser.parse_args()
+    kinds = [kind for kind in [*KINDS, *OTHERS] if not given.names or kind.name in given.names]
+    spark = spark_session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
+    expected: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    done = failed = batches = 0
+    while done < given.records:
+        kind, seed = kinds[batches % len(kinds)], given.seed + batches // len(kinds)
+        folder, began = Path(tempfile.mkdtemp(prefix="cdc-fuzz-")), time.monotonic()
+        try:
+            if kind.name not in expected:
+                expected[kind.name] = undisturbed(Chain(spark, folder / "alone", **kind.settings), kind)
+            hold(Chain(spark, folder / "bent", **kind.settings), kind, seed, given.batch, expected[kind.name])
+        except Exception:  # noqa: BLE001 -- it is told, and the other batches are tried
+            failed += 1
+            print(f"WRONG: {kind.name}, seed {seed}; it is in {folder}\n{traceback.format_exc()[-6000:]}", flush=True)
+        else:
+            shutil.rmtree(folder)
+        done, batches = done + given.batch, batches + 1
+        print(f"{done:>9}: {kind.name}, seed {seed}, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{'FAILED' if failed else 'PASSED'}: {done} bent records, {failed} of {batches} batches went wrong")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

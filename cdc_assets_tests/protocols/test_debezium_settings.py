@@ -1,0 +1,161 @@
+"""The connector's and the converter's settings that change what messages look like: each with a message and its typed value.
+
+The values are those of the documentation (the connector's on data types, KIP-481 on `decimal.format`), or follow from what
+it says of the semantic type.
+"""
+
+import base64
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets_tests.protocols.debezium_encoder import envelope, key_with_schema, source, text, with_schema
+from cdc_assets_tests.support import Chain, Record, record
+
+TIME, CONNECT = "io.debezium.time.", "org.apache.kafka.connect.data."
+SOME_TIME = datetime.fromisoformat("2018-06-20T06:37:03")  # no zone: a DATETIME
+ID = {"type": "int32", "optional": False, "field": "id"}
+
+
+def field(connect: str, semantic: str | None = None, declared: str | None = None, **more: Any) -> dict[str, Any]:
+    """The field `v` of a schema; `declared`: its MySQL type, as column.propagate.source.type tells it."""
+    parameters: dict[str, str] = dict(more.pop("parameters", {}))
+    if declared:
+        base, *numbers = re.findall(r"[A-Za-z ]+|[0-9]+", declared)
+        told = zip(("type", "length", "scale"), (base, *numbers), strict=False)
+        parameters |= {f"__debezium.source.column.{name}": value for name, value in told}
+    named = {"name": semantic, "version": 1} if semantic else {}
+    return {"type": connect, "optional": True, "field": "v"} | named | {"parameters": parameters} | more
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return field(
+        "bytes", f"{CONNECT}Decimal", parameters={"scale": str(scale), "connect.decimal.precision": str(precision)}
+    )
+
+
+def number(digits: str) -> str:
+    """A JSON number with just these digits, for `row`."""
+    return f"@{digits}@"
+
+
+def row(table: str, value: Any, column: dict[str, Any] | None, **others: Any) -> bytes:
+    after = {"id": 1, "v": value} | others
+    payload = envelope("c", None, after, source(table=table))
+    extra = [{"type": "double", "optional": True, "field": name} for name in others]
+    message = payload if column is None else with_schema(payload, [ID, column, *extra])
+    return re.sub(rb'"@([^"@]+)@"', rb"\1", text(message))
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# setting -> the field of the schema, the JSON value, and the typed value
+SETTINGS: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "decimal.handling.mode=precise": (decimal(10, 2), base64_of((1234511).to_bytes(3, "big")), Decimal("12345.11")),
+    "decimal.format=NUMERIC": (decimal(10, 2), number("12345.11"), Decimal("12345.11")),
+    "NUMERIC, as in KIP-481": (decimal(6, 4), number("10.2345"), Decimal("10.2345")),
+    "NUMERIC, negative": (decimal(5, 2), number("-0.05"), Decimal("-0.05")),
+    "NUMERIC, trailing zeros": (decimal(5, 2), number("7.00"), Decimal("7.00")),
+    "NUMERIC, exponent": (decimal(38, 0), number("1.2345678987654322e+32"), Decimal(123456789876543220000000000000000)),
+    "NUMERIC, small": (decimal(10, 7), number("1E-7"), Decimal("0.0000001")),
+    # 2^53 + 1.5 is no double.
+    "NUMERIC, 17 digits": (decimal(18, 1), number("9007199254740993.5"), Decimal("9007199254740993.5")),
+    "NUMERIC, 38 digits": (decimal(38, 12), number("12345678901234567890123456.789012345678"),
+                           Decimal("12345678901234567890123456.789012345678")),
+    "NUMERIC, 65 digits": (decimal(65, 30), number("-" + "9" * 35 + "." + "8" * 30), "-" + "9" * 35 + "." + "8" * 30),
+    "NUMERIC, no fraction": (decimal(10, 0), number("1234"), Decimal(1234)),
+    # The same characters as base64 are the bytes d7 6d f8.
+    "BASE64, looks like a number": (decimal(10, 0), "1234", Decimal(-0x289208)),
+    "decimal.handling.mode=string": (field("string", None, "DECIMAL(10,2)"), "3.14", Decimal("3.14")),
+    "decimal.handling.mode=double": (field("double", None, "DECIMAL(10,2)"), 3.14, Decimal("3.14")),
+    "binary.handling.mode=bytes": (field("bytes", None, "VARBINARY(9)"), "//4=", b"\xff\xfe"),
+    "binary.handling.mode=base64": (field("string", None, "VARBINARY(9)"), "//4=", b"\xff\xfe"),
+    "binary.handling.mode=base64-url-safe": (field("string", None, "VARBINARY(9)"), "__4=", b"\xff\xfe"),
+    "binary.handling.mode=hex": (field("string", None, "VARBINARY(9)"), "fffe", b"\xff\xfe"),
+    "bigint.unsigned.handling.mode=long": (field("int64", None, "BIGINT UNSIGNED"), -1, Decimal(2**64 - 1)),
+    "bigint.unsigned.handling.mode=precise": (decimal(20, 0), base64_of((2**64 - 1).to_bytes(9, "big")),
+                                              Decimal(2**64 - 1)),
+    "precise, NUMERIC": (decimal(20, 0), number(str(2**64 - 1)), Decimal(2**64 - 1)),
+    "time.precision.mode: a date": (field("int32", f"{TIME}Date"), 17702, date(2018, 6, 20)),
+    "time.precision.mode=connect: a date": (field("int32", f"{CONNECT}Date"), 17702, date(2018, 6, 20)),
+    "time.precision.mode=isostring: a date": (field("string", f"{TIME}IsoDate"), "2018-06-20Z", date(2018, 6, 20)),
+    "adaptive_time_microseconds: a time": (field("int64", f"{TIME}MicroTime"), 64264777000, "17:51:04.777"),
+    "time.precision.mode=adaptive: a time": (field("int32", f"{TIME}Time"), 64264777, "17:51:04.777"),
+    "time.precision.mode=connect: a time": (field("int32", f"{CONNECT}Time"), 64264777, "17:51:04.777"),
+    "time.precision.mode=nanoseconds: a time": (field("int64", f"{TIME}NanoTime"), 64264777000000, "17:51:04.777"),
+    "time.precision.mode=isostring: a time": (field("string", f"{TIME}IsoTime"), "17:51:04.777Z", "17:51:04.777"),
+    # The documentation's example of a DATETIME.
+    "adaptive_time_microseconds: DATETIME": (field("int64", f"{TIME}Timestamp"), 1529476623000,
+                                             SOME_TIME),
+    "time.precision.mode=connect: DATETIME": (field("int64", f"{CONNECT}Timestamp"), 1529476623000,
+                                              SOME_TIME),
+    "time.precision.mode=microseconds: DATETIME": (field("int64", f"{TIME}MicroTimestamp"), 1529476623000001,
+                                                   SOME_TIME.replace(microsecond=1)),
+    "time.precision.mode=nanoseconds: DATETIME": (field("int64", f"{TIME}NanoTimestamp"), 1529476623000001000,
+                                                  SOME_TIME.replace(microsecond=1)),
+    "time.precision.mode=isostring: DATETIME": (field("string", f"{TIME}IsoTimestamp"), "2018-06-20T06:37:03.000001Z",
+                                                SOME_TIME.replace(microsecond=1)),
+    "replace.null.with.default=false": (field("int32", None, "INT", default=7), None, None),
+    "replace.null.with.default=true": (field("int32", None, "INT", default=7), 7, 7),
+}  # fmt: skip
+# What a schema-change record tells of tables whose messages have no schema.
+UNTOLD: dict[str, tuple[str, Any, Any]] = {
+    "schemas.enable=false": ("INT", 7, 7),
+    "schemas.enable=false, NUMERIC": ("DECIMAL(30,20)", number("0.12345678901234567890"), Decimal("0.12345678901234567890")),
+    "schemas.enable=false, NUMERIC, whole": ("DECIMAL(10,0)", number("1234"), Decimal(1234)),
+    "schemas.enable=false, string": ("DECIMAL(10,2)", "3.14", Decimal("3.14")),
+}  # fmt: skip
+
+
+def schema_change(table: str, declared: str) -> bytes:
+    statement = f"CREATE TABLE `{table}` (id INT PRIMARY KEY, v {declared})"
+    value = {"source": source(1, table=table, ts_ms=1_600_000_000_000), "databaseName": "inventory", "ddl": statement}
+    return text(value | {"tableChanges": []})
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """Each setting a table of its own, in one run."""
+    feed = Chain(spark, tmp_path_factory.mktemp("settings"), protocol="debezium")
+    records: list[Record] = []
+
+    def send(value: bytes | None) -> None:
+        records.append(record(value, 0, len(records), "s", key=text(key_with_schema({"id": 1}))))
+
+    for n, (column, value, _) in enumerate(SETTINGS.values()):
+        send(row(f"t{n}", value, column))
+    for n, (declared, value, _) in enumerate(UNTOLD.values()):
+        send(schema_change(f"u{n}", declared))
+        send(row(f"u{n}", value, None))
+    send(row("beside", number("0.123456789012345678"), decimal(18, 18), d=0.30000000000000004))
+    feed.add(records)
+    feed.run()
+    return feed
+
+
+@pytest.mark.parametrize(("n", "setting"), list(enumerate(SETTINGS)))
+def test_what_messages_are_read_as(n: int, setting: str, made: Chain) -> None:
+    (found,) = made.history(f"t{n}", "inventory")
+    expected = SETTINGS[setting][2]
+    assert (found["v"], type(found["v"])) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(("n", "setting"), list(enumerate(UNTOLD)))
+def test_what_messages_without_a_schema_are_read_as(n: int, setting: str, made: Chain) -> None:
+    (found,) = made.history(f"u{n}", "inventory")
+    assert found["v"] == UNTOLD[setting][2]
+
+
+def test_a_double_beside_a_long_decimal_stays_what_it_is(made: Chain) -> None:
+    (found,) = made.history("beside", "inventory")
+    assert (found["v"], found["d"]) == (Decimal("0.123456789012345678"), 0.30000000000000004)
+
+
+def test_nothing_of_it_is_in_quarantine(made: Chain) -> None:
+    assert made.quarantine() == []

@@ -60,9 +60,7 @@ def all_records_decoded(lake: Lakehouse) -> Verdict:
 def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
     """The mysqlType and the JDBC mapping over all events, in one pass over them."""
     events = _rows(lake, lake.change_events).where(taken_tables(feed))
-    protocol = protocol_of(feed)
-    found = judged(events, lake.schema_rows(), protocol.type_rules(feed))
-    report = report_of(found, protocol.codes_called)
+    report = report_of(judged(events, lake.schema_rows(), feed), protocol_of(feed).codes_called)
     return types.mysql_types(report), types.codes(report)
 
 

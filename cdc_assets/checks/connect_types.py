@@ -5,17 +5,36 @@ schema-change records (`tableChanges`) have beside a type's name. A row's MySQL 
 statement, of this run or of an earlier one tells it.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-import pandera.pandas as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.observations import WHERE, Observed, Rules, seen, seen_of
+from cdc_assets.checks.observations import (
+    WHERE,
+    Group,
+    Known,
+    Layout,
+    Observed,
+    Rules,
+    Told,
+    ValuesFit,
+    declared,
+    groups,
+    observed,
+    row_events,
+    shaped,
+    variant_entries,
+)
+from cdc_assets.checks.validation import among, pa, table
+from cdc_assets.checks.values import ANY, ANYTHING, Class, Form, Limits, limits_of, whole
 from cdc_assets.mysql_types.debezium import (
+    BITS,
+    DECIMAL,
     JDBC_TYPES,
     SEMANTICS,
     UNTOLD,
@@ -24,119 +43,213 @@ from cdc_assets.mysql_types.debezium import (
     layout,
     stands_for,
 )
-from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.mysql_types.reference import value_range
+from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets.tables.change_events import Kind
 
-_WHAT = [*WHERE, "mysql_type", "jdbc_type", "semantic_type", "connect_type"]
-_Types = dict[str, MySQLType | None]
-# (database, table) -> its columns from a commit_ts on, in that order
-_Shapes = dict[tuple[str, str], list[tuple[int, _Types]]]
+_WHAT = (*WHERE, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
 
 
 def rules() -> Rules:
     """What holds for the messages of a feed."""
-    return Rules(observe=observe, codes=semantic_type_schema(), what=tuple(_WHAT), expected=_expected)
+    return Rules(observe=observe, model=ConnectTypes, what=_WHAT, expected=_expected)
 
 
-def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> list[Observed]:
-    """Boil events down to their observations: one a (table, column, MySQL type, semantic type), or (..., JDBC code).
+def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list[Observed]:
+    """Boil events down to their observations.
 
-    In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`; the coordinates are those of one event as a
-    sample. Rows have a semantic type and no JDBC code, schema-change records the other way round.
+    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`: one a
+    (table, column, MySQL type, semantic type, JSON type, class of value) of rows; and one a (table, column, MySQL type,
+    JDBC code) of schema-change records.
     """
-    told = F.coalesce("layout", "table_schemas").alias("told")
-    found = (
-        events.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & told.isNotNull())
-        .groupBy("kind", "database", "table", told)
-        .agg(*seen())
-        .collect()
-    )
-    shapes = _shapes(known)
-    observations: list[Observed] = []
-    for r in (r for r in found if r["kind"] == Kind.DDL):
-        for (database, table), (columns, _) in described_tables(r["told"]).items():
-            shapes[database, table].append((r["first"]["commit_ts"], {c.name: c.type for c in columns}))
-            place = {"database": database, "table": table}
-            observations += [
-                place
-                | {"column": c.name, "mysql_type": str(c.type or c.type_name), "jdbc_type": c.jdbc_type, **seen_of(r)}
-                for c in columns
-            ]
-    for r in (r for r in found if r["kind"] == Kind.ROW):
-        place = {"database": r["database"], "table": r["table"]}
-        held = _between(shapes[r["database"], r["table"]], r["first"]["commit_ts"], r["last"]["commit_ts"])
-        for field in layout(r["told"]):
-            mysql_type = _type_of(field, held)
-            text = str(mysql_type) if mysql_type else None
-            types = {"mysql_type": text, "semantic_type": field.semantic, "connect_type": field.connect}
-            observations.append(place | {"column": field.name} | types | seen_of(r))
-    return [dict.fromkeys(_WHAT) | o for o in observations]
+    told = F.coalesce("layout", "table_schemas")
+    kinds = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
+    every = shaped(events.where(kinds & told.isNotNull()), told=told)
+    found = groups(every, "told")
+    described = [_described(g) for g in found if g.kind == Kind.DDL]
+    stated = declared([*known, *(row for rows, _ in described for row in rows)])
+    layouts = []
+    for group in (g for g in found if g.kind == Kind.ROW):
+        shapes = stated(group.database, group.table, group.span)
+        optional = _optional(group.told["told"])
+        each = [
+            _told(
+                field,
+                [t for shape in shapes if field.name in shape and (t := parsed(shape[field.name]["type"]))],
+                columns.get(f"{group.database}.{group.table}.{field.name}"),
+                nullable=optional.get(field.name) is not False,
+            )
+            for field in layout(group.told["told"])
+        ]
+        layouts.append(Layout(group, each))
+    of_statements = [o for _, observations in described for o in observations]
+    return of_statements + observed(row_events(every), variant_entries(), layouts)
 
 
-def _shapes(known: Sequence[Mapping[str, Any]]) -> _Shapes:
-    shapes: _Shapes = defaultdict(list)
-    for r in known:
-        if r["columns"] is not None:
-            types = {c["name"]: parsed(c["type"]) for c in r["columns"]}
-            shapes[r["database"], r["table"]].append((r["commit_ts"], types))
-    return shapes
+def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:
+    """The tables that a schema-change record describes: as rows of table_schemas, and what it says of their columns."""
+    rows, found = [], []
+    for (database, table_name), (columns, _) in described_tables(group.told["told"]).items():
+        place = {"database": database, "table": table_name}
+        shape = [{"name": c.name, "type": str(c.type or c.type_name)} for c in columns]
+        rows.append(place | {"commit_ts": group.span[0], "columns": shape})
+        found += [
+            place
+            | {"column": c.name, "mysql_type": str(c.type or c.type_name), "jdbc_type": c.jdbc_type, "value_class": ANY}
+            | {"base": c.type.base if c.type else None}
+            | group.seen
+            for c in columns
+        ]
+    return rows, found
 
 
-def _between(shapes: list[tuple[int, _Types]], first: int, last: int) -> list[_Types]:
-    """The shapes that a table had while rows of one layout came: that before the first row, and those until the last."""
-    ordered = sorted(shapes, key=lambda shape: shape[0])
-    before = [types for since, types in ordered if since < first]
-    return before[-1:] + [types for since, types in ordered if first <= since <= last]
+def _optional(text: str) -> dict[str, Any]:
+    """Whether a field may be null, by its name, as far as the message's schema says it."""
+    return {e["field"]: e.get("optional") for e in json.loads(text) if isinstance(e, dict) and "field" in e}
 
 
-def _type_of(field: Field, held: list[_Types]) -> MySQLType | None:
+def _told(field: Field, types: list[MySQLType], given: str | None, *, nullable: bool) -> Told:
+    mysql_type = parsed(given) if given else _type_of(field, types)
+    limits = _limits(field, mysql_type)._replace(null=None if nullable else Class.NOT_NULL)
+    own = {
+        "semantic_type": field.semantic,
+        "connect_type": field.connect,
+        "stands_for": stands_for(mysql_type) if mysql_type else None,
+    }
+    return Told(field.name, str(mysql_type) if mysql_type else None, own, limits)
+
+
+def _type_of(field: Field, known: list[MySQLType]) -> MySQLType | None:
     """The newest type of the column that the field may stand for; else the newest; else what the field itself tells."""
-    known = [types[field.name] for types in held if types.get(field.name)]
     fitting = [t for t in known if _fits(field.semantic, t)]
     return [field.alone, *known, *fitting][-1]
 
 
-def _fits(semantic: str, known: MySQLType | None) -> bool:
+def _fits(semantic: str, known: MySQLType) -> bool:
     row = SEMANTICS.get(semantic)
-    return known is None or row is None or stands_for(known) in row.types
+    return row is None or stands_for(known) in row.types
 
 
-def semantic_type_schema() -> pa.DataFrameSchema:
-    """Every semantic type is known, stands on the Connect type that it has, and may stand for the column's MySQL type.
+_WIRES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    dict.fromkeys(["int8", "int16", "int32", "int64"], ("number",))
+    # What is no number in JSON, such as infinity, the converter writes as text.
+    | dict.fromkeys(["float", "double"], ("number", "string"))
+    | {"string": ("string",), "boolean": ("boolean",), "bytes": ("string",), "struct": ("object",)}
+)
+_OF_LABELS = frozenset({"io.debezium.data.Enum", "io.debezium.data.EnumSet"})
+_BITS_OF = MappingProxyType({"int8": 8, "int16": 16, "int32": 32, "int64": 64})
+_DAY_FIRST, _DAY_LAST = -719_528, 2_932_896  # of the years 0 to 9999; of YEAR 1900 stands for 0
+_SECONDS, _TIME = 86_400, 3_020_399  # 838:59:59
+_SECOND_IN = MappingProxyType({"": 10**3, "Micro": 10**6, "Nano": 10**9})
+
+
+def _limits(field: Field, mysql_type: MySQLType | None) -> Limits:
+    """What the values of a field may be, as Connect's JSON converter writes them."""
+    wires = _WIRES.get(field.connect)
+    if field.semantic == DECIMAL:
+        wires = ("string", "number")  # decimal.format=NUMERIC
+    return _form(field, mysql_type)._replace(wires=wires)
+
+
+def _form(field: Field, mysql_type: MySQLType | None) -> Limits:
+    semantic = field.semantic
+    if semantic in _BITS_OF:
+        return _integer(_BITS_OF[semantic], mysql_type)
+    if semantic in {"float", "double"}:
+        return Limits(Form.ANY if mysql_type and mysql_type.base == "decimal" else Form.DOUBLE)
+    if semantic in {BITS, DECIMAL, "bytes"}:
+        return Limits(Form.BASE64, length=_bytes(semantic, mysql_type))
+    labels = mysql_type.labels if mysql_type and semantic in _OF_LABELS else None
+    # Of labels with commas the message does not tell whether one is part of a label.
+    if labels and not any("," in label for label in labels):
+        return Limits(Form.LABELS, labels=labels)
+    return limits_of(mysql_type) if semantic == "string" else _instant(semantic.rpartition(".")[2])
+
+
+def _integer(bits: int, mysql_type: MySQLType | None) -> Limits:
+    """What an integer of so many bits may be, of a column that may have fewer; what is above an int64 has wrapped."""
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+    limits = value_range(mysql_type) if mysql_type and mysql_type.base in INTEGERS else None
+    return whole(low, high) if limits is None or limits.high > high else whole(max(low, limits.low), limits.high)
+
+
+def _instant(name: str) -> Limits:
+    """The limits of a semantic type of days, times and years by its name; of others none."""
+    seconds = (_DAY_FIRST * _SECONDS, (_DAY_LAST + 1) * _SECONDS)
+    of_names = {"Date": whole(_DAY_FIRST, _DAY_LAST), "Year": whole(1900, 2155), "ZonedTimestamp": Limits(Form.ZONED)}
+    for size, unit in _SECOND_IN.items():
+        of_names[f"{size}Timestamp"] = whole(seconds[0] * unit, seconds[1] * unit - 1)
+        of_names[f"{size}Time"] = whole(-_TIME * unit, _TIME * unit)
+    return of_names.get(name, ANYTHING)
+
+
+def _bytes(semantic: str, mysql_type: MySQLType | None) -> int | None:
+    """How many bytes a value may have."""
+    if mysql_type is None:
+        return None
+    if semantic == BITS:
+        return ((mysql_type.length or 64) + 7) // 8
+    if semantic == DECIMAL:
+        digits = mysql_type.length or 65 if mysql_type.base == "decimal" else 20
+        return len(f"{10**digits:x}") // 2 + 1
+    return limits_of(mysql_type).length
+
+
+_KNOWN = sorted([*SEMANTICS, UNTOLD])
+_CONNECT = table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
+_STANDS_FOR = table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
+_JDBC = table({(base, code) for base, codes in JDBC_TYPES.items() for code in codes})
+_JSON = table({(connect, wire) for connect, wires in _WIRES.items() for wire in wires} | {("bytes", "number")})
+
+
+class ConnectTypes(ValuesFit):
+    """Every semantic type is known, stands on its Connect type and for the column's MySQL type; values are of its JSON type.
 
     And every JDBC code is one that the connector gives to the MySQL type.
     """
 
-    def connect(frame: pd.DataFrame) -> pd.Series:
-        pairs = zip(frame["semantic_type"], frame["connect_type"], strict=True)
-        return pd.Series([s not in SEMANTICS or SEMANTICS[s].connect == c for s, c in pairs], index=frame.index)
+    semantic_type: object = pa.Field(nullable=True)
+    connect_type: object = pa.Field(nullable=True)
+    stands_for: object = pa.Field(nullable=True)
+    wire_type: object = pa.Field(nullable=True)
+    base: object = pa.Field(nullable=True)
+    jdbc_type: pd.Int64Dtype = pa.Field(coerce=True, nullable=True)
 
-    def fits(frame: pd.DataFrame) -> pd.Series:
-        pairs = zip(frame["semantic_type"], frame["mysql_type"], strict=True)
-        return pd.Series([_fits(s, parsed(t)) for s, t in pairs], index=frame.index)
+    @pa.check("semantic_type", name="known_semantic_type", error="not a type of Debezium's for MySQL")
+    def known_semantic_type(cls, types: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Of a field of any form."""
+        return types.isin(_KNOWN)
 
-    def jdbc(frame: pd.DataFrame) -> pd.Series:
-        pairs = zip(frame["mysql_type"], frame["jdbc_type"], strict=True)
-        return pd.Series([pd.isna(code) or code in _codes(t) for t, code in pairs], index=frame.index)
+    @pa.dataframe_check(name="connect_type_of_semantic_type", error="not the Connect type of this semantic type")
+    def connect_type_of_semantic_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Of one that is known."""
+        return among(frame, ["semantic_type", "connect_type"], _CONNECT) | ~_semantic(frame)
 
-    known = pa.Check.isin([*SEMANTICS, UNTOLD], name="known_semantic_type", error="not a type of Debezium's for MySQL")
-    checks = [
-        pa.Check(connect, name="connect_type_of_semantic_type", error="not the Connect type of this semantic type"),
-        pa.Check(fits, name="semantic_type_fits_mysql_type", error="not a semantic type of this MySQL type"),
-        pa.Check(jdbc, name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type"),
-    ]
-    columns = {"semantic_type": pa.Column(str, known, nullable=True)}
-    return pa.DataFrameSchema(columns, checks=checks)
+    @pa.dataframe_check(name="semantic_type_fits_mysql_type", error="not a semantic type of this MySQL type")
+    def semantic_type_fits_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Where the MySQL type is known."""
+        return among(frame, ["semantic_type", "stands_for"], _STANDS_FOR) | ~_semantic(frame)
+
+    @pa.dataframe_check(name="json_type_of_connect_type", error="not the JSON type of this Connect type")
+    def json_type_of_connect_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Of values that are not null; a number where bytes are to be is a decimal's only."""
+        number = (frame["wire_type"] == "number") & (frame["connect_type"] == "bytes")
+        return among(frame, ["connect_type", "wire_type"], _JSON) & (~number | (frame["semantic_type"] == DECIMAL))
+
+    @pa.dataframe_check(name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type")
+    def jdbc_type_of_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Of a schema-change record."""
+        return among(frame, ["base", "jdbc_type"], _JDBC)
 
 
-def _codes(mysql_type: str | None) -> frozenset[int]:
-    known = parsed(mysql_type)
-    return JDBC_TYPES[known.base] if known else frozenset()
+def _semantic(frame: pd.DataFrame) -> pd.Series:
+    return frame["semantic_type"].isin(list(SEMANTICS))
 
 
 def _expected(row: Mapping[str, Any]) -> str:
-    if row["jdbc_type"] is not None:
-        codes = ", ".join(map(str, sorted(_codes(row["mysql_type"]))))
-        return f"JDBC code {codes}" if codes else "no such type"
-    known = SEMANTICS.get(row["semantic_type"])
-    return f"{known.connect}: {', '.join(sorted(known.types))}" if known else "no such type"
+    if row.get("jdbc_type") is not None:
+        known = parsed(row["mysql_type"])
+        codes: Iterable[int] = sorted(JDBC_TYPES[known.base]) if known else ()
+        return f"JDBC code {', '.join(map(str, codes))}" if known else "no such type"
+    semantic = SEMANTICS.get(row.get("semantic_type") or "")
+    return f"{semantic.connect}: {', '.join(sorted(semantic.types))}" if semantic else "no such type"

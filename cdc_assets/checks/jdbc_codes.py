@@ -5,176 +5,181 @@ it.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-import pandera.pandas as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
-    ANY,
-    NULL,
-    OUTSIDE,
-    PLACE,
     WHERE,
+    Known,
+    Layout,
     Observed,
     Rules,
-    added,
+    Told,
+    ValuesFit,
+    declared,
+    exact,
+    groups,
+    observed,
     range_name,
-    seen,
-    seen_of,
-    value_class,
+    row_events,
+    shaped,
 )
-from cdc_assets.mysql_types.reference import JDBC, JdbcRow, Source, jdbc_rows
-from cdc_assets.mysql_types.types import parsed
-from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.schema import STRING, array, frame_of, struct
+from cdc_assets.checks.validation import among, pa, table
+from cdc_assets.checks.values import Class, Form, Limits, entry, limits_of
+from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows
+from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
 
-_WHAT = [*WHERE, "mysql_type", "jdbc_code", "value_class"]
-
-
-@dataclass(frozen=True)
-class _Ranged:
-    """A column whose code depends on its value, or on whether it is NULL: the classes are the ranges in the reference."""
-
-    database: str
-    table: str
-    column: str
-    mysql_type: str
-    ranges: tuple[tuple[int, int], ...]
+_WHAT = (*WHERE, "mysql_type", "jdbc_code", "value_class")
+# Types that Canal, which prints them as they were declared, never has without parameters: only TiCDC has.
+_NEVER_BARE = frozenset({"varchar", "varbinary", "enum", "set"})
 
 
 def rules(sources: frozenset[Source]) -> Rules:
     """What holds for the messages of these sources."""
-
-    def expected(row: Mapping[str, Any]) -> str:
-        codes = expected_codes(row["mysql_type"], row["value_class"], sources)
-        return ", ".join(map(str, codes)) if codes else "no such type"
-
     return Rules(
-        observe=lambda events, _: observe(events, sources),
-        codes=jdbc_type_schema(sources),
-        what=tuple(_WHAT),
-        expected=expected,
+        observe=lambda events, known, columns: observe(events, sources, known, columns),
+        model=JdbcCodes,
+        what=_WHAT,
+        expected=_expected,
     )
 
 
-def observe(events: DataFrame, sources: frozenset[Source]) -> list[Observed]:
-    """Boil row events down to their observations: one row a (table, column, type, code, class of value).
+def observe(
+    events: DataFrame, sources: frozenset[Source], known: Known = (), columns: Mapping[str, str] | None = None
+) -> list[Observed]:
+    """Boil row events down to their observations: one a (table, column, type, code, class of value).
 
-    In: rows of change_events. Out: `_WHAT` and `SEEN`. The value matters for the types only whose code depends on it
-    (unsigned integers, Canal's SET); else its class is `any`.
+    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`. In an
+    UPDATE the code, and what else is looked at, goes by the new value.
     """
-    rows = events.where(F.col("kind") == str(Kind.ROW))
-    layouts = rows.groupBy("database", "table", "layout", "jdbc_types").agg(*seen()).collect()
-    found: dict[tuple[Any, ...], Observed] = {}
-    ranged: dict[tuple[str, str, str, str], _Ranged] = {}
-    for layout in layouts:
-        codes = json.loads(layout["jdbc_types"])
-        for column, text in json.loads(layout["layout"])["types"].items():
-            where = (layout["database"], layout["table"], column, text)
-            ranges = _ranges(text, sources)
-            if ranges is not None:
-                ranged[where] = _Ranged(*where, ranges)
-                continue
-            what = (*where, codes.get(column), ANY)
-            found[what] = added(found.get(what), seen_of(layout))
-    for r in _by_value(rows, ranged.values()):
-        what = tuple(r[name] for name in _WHAT)
-        found[what] = added(found.get(what), seen_of(r))
-    return [dict(zip(_WHAT, what, strict=True)) | of for what, of in found.items()]
+    rows = shaped(row_events(events), layout=F.col("layout"), codes=F.col("jdbc_types"))
+    stated = declared(known)
+    layouts = []
+    for group in groups(rows, "layout", "codes"):
+        types = {name: str(text) for name, text in _object(_object(group.told["layout"]).get("types")).items()}
+        codes = {name: _code(code) for name, code in _object(group.told["codes"]).items()}
+        sender = _sender(types.values(), sources)
+        shapes = stated(group.database, group.table, group.span)
+        # In the order of the codes, which is the rows'.
+        told = [
+            _told(
+                name,
+                types.get(name),
+                codes.get(name),
+                sender,
+                given=(columns or {}).get(f"{group.database}.{group.table}.{name}"),
+                stated=[shape[name] for shape in shapes if name in shape],
+            )
+            for name in [*codes, *(n for n in types if n not in codes)]
+        ]
+        layouts.append(Layout(group, told))
+    return observed(rows, _entries(), layouts)
 
 
-def _ranges(text: str, sources: frozenset[Source]) -> tuple[tuple[int, int], ...] | None:
-    """The value ranges with a code of their own, none where only NULL has one; None: the value does not matter."""
-    mysql_type = parsed(text)
-    if mysql_type is None:
-        return None
-    limits = [r.values for r in jdbc_rows(mysql_type, sources) if r.values]
-    return tuple(sorted({(low, high) for low, high in limits if low <= high})) if limits else None
+def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
+    """An object, or the text of one; empty where it is none: decoding lets nothing else pass."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
-def _by_value(rows: DataFrame, ranged: Iterable[_Ranged]) -> list[Any]:
-    """Count the values of the columns `ranged` by code and class, in one pass whatever the number of tables."""
-    by_table: dict[tuple[str, str], list[_Ranged]] = {}
-    for each in ranged:
-        by_table.setdefault((each.database, each.table), []).append(each)
-    if not by_table:
-        return []
-    column = struct(column=STRING, mysql_type=STRING, ranges=array(array(STRING)))
-    schema = struct(database=STRING, table=STRING, wanted=array(column))
-    wanted = frame_of(
-        rows.sparkSession,
-        [
-            {"database": d, "table": t, "wanted": [_looked_at(c) for c in columns]}
-            for (d, t), columns in by_table.items()
-        ],
-        schema,
-    )
-    # In an UPDATE the code goes by the new value.
-    parsed = rows.join(F.broadcast(wanted), on=["database", "table"]).select(
-        "database",
-        "table",
-        *PLACE,
-        "wanted",
-        F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>").alias("row"),
-        F.from_json("jdbc_types", "MAP<STRING, INT>").alias("codes"),
-        F.from_json("layout", "types MAP<STRING, STRING>")["types"].alias("types"),
-    )
-    one = parsed.select("*", F.inline("wanted")).where(
-        F.try_element_at("types", F.col("column")) == F.col("mysql_type")
-    )
-    valued = one.where(F.map_contains_key("row", F.col("column"))).select(
-        "database",
-        "table",
-        "column",
-        "mysql_type",
-        F.try_element_at("codes", F.col("column")).alias("jdbc_code"),
-        F.try_element_at("row", F.col("column")).alias("value"),
-        "ranges",
-        *PLACE,
-    )
-    classed = valued.withColumn("value_class", value_class(F.col("value"), F.col("ranges")))
-    return classed.groupBy(*_WHAT).agg(*seen(F.substring("value", 1, 200))).collect()
+def _code(value: Any) -> int | None:  # noqa: ANN401
+    return value if isinstance(value, int) and abs(value) < 1 << 31 else None
 
 
-def _looked_at(column: _Ranged) -> dict[str, Any]:
-    ranges = [[str(low), str(high)] for low, high in column.ranges]
-    return {"column": column.column, "mysql_type": column.mysql_type, "ranges": ranges}
+def _entries() -> Column:
+    image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>")
+    return F.transform(F.map_entries(image), lambda e: entry(e["key"], e["value"]))
 
 
-def expected_codes(text: str, value_class: str, sources: frozenset[Source]) -> list[int]:
-    """The codes that the reference allows beside a type and a class of values; none for an unknown type."""
-    mysql_type = parsed(text)
-    if mysql_type is None:
-        return []
-    return sorted({r.code for r in jdbc_rows(mysql_type, sources) if _applies(r, value_class)})
+def _sender(types: Any, sources: frozenset[Source]) -> Source:  # noqa: ANN401
+    """Whose table holds for messages with these types."""
+    if "canal" not in sources:
+        return "spec"
+    known = [parsed(t) for t in types]
+    bare = [t for t in known if t and t.base in _NEVER_BARE and t.length is None and t.labels is None]
+    return "spec" if bare else "canal"
 
 
-def _applies(row: JdbcRow, value_class: str) -> bool:
-    if value_class == NULL:
-        return row.null
-    if row.values is None:
-        return value_class != OUTSIDE
-    return range_name(*row.values) == value_class
+def _told(
+    name: str,
+    text: str | None,
+    code: int | None,
+    sender: Source,
+    given: str | None,
+    stated: Sequence[Mapping[str, Any]],
+) -> Told:
+    mysql_type = parsed(given) if given else exact(parsed(text), [t for s in stated if (t := parsed(s["type"]))])
+    limits = limits_of(mysql_type, binary=Form.LATIN1)
+    kind = _kind(named) if (named := parsed(text)) else None
+    if kind and not given:
+        limits = _beside(limits, kind, code, sender)
+    # That a column may be NULL is ruled out where all statements of that time do.
+    if stated and all(s["nullable"] is False for s in stated):
+        limits = limits._replace(null=Class.NOT_NULL)
+    return Told(name, text, {"jdbc_code": code, "sender": sender, "kind": kind}, limits)
 
 
-def jdbc_type_schema(sources: frozenset[Source]) -> pa.DataFrameSchema:
-    """Every code is known, and one that the reference has for the column's type and value."""
+def _beside(limits: Limits, kind: str, code: int | None, sender: Source) -> Limits:
+    """The limits of a type where its code stands for some of its values only."""
+    mine = [row for row in _ROWS[sender, kind] if row.code == code]
+    if not mine:
+        return limits
+    if not any(row.null for row in mine):
+        limits = limits._replace(null=Class.ELSEWHERE)
+    some = [row.values for row in mine if row.values is not None]
+    if len(some) < len(mine) or limits.ranges is None:
+        return limits
+    return limits._replace(ranges=(*some[0], *limits.ranges[2:]))
 
-    def pair(frame: pd.DataFrame) -> pd.Series:
-        return pd.Series(
-            [
-                parsed(t) is None or (not pd.isna(code) and int(code) in expected_codes(t, value, sources))
-                for t, code, value in zip(frame["mysql_type"], frame["jdbc_code"], frame["value_class"], strict=True)
-            ],
-            index=frame.index,
+
+def _kind(mysql_type: MySQLType) -> str:
+    """A type as the table of codes tells types apart."""
+    return f"{mysql_type.base} unsigned" if mysql_type.unsigned else mysql_type.base
+
+
+_KINDS = [*map(MySQLType, TYPES), *(MySQLType(base, unsigned=True) for base in sorted(NUMBERS))]
+_SENDERS: Mapping[Source, frozenset[Source]] = {"spec": frozenset({"spec"}), "canal": frozenset({"spec", "canal"})}
+_ROWS: Mapping[tuple[Source, str], tuple[JdbcRow, ...]] = {
+    (sender, _kind(each)): jdbc_rows(each, sources) for sender, sources in _SENDERS.items() for each in _KINDS
+}
+_CODES = sorted({row.code for row in JDBC})
+_PAIRS = table({(sender, kind, row.code) for (sender, kind), rows_of in _ROWS.items() for row in rows_of})
+
+
+class JdbcCodes(ValuesFit):
+    """Every code is known, and one that the reference has for the column's type."""
+
+    jdbc_code: pd.Int64Dtype = pa.Field(coerce=True)
+    kind: object = pa.Field(nullable=True)
+    sender: object = pa.Field(nullable=True)
+
+    @pa.check("jdbc_code", name="known_jdbc_code", error=f"not one of the codes {_CODES}")
+    def known_jdbc_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Of any type."""
+        return codes.isin(_CODES)
+
+    @pa.dataframe_check(name="code_fits_type", error="not a code of this type")
+    def code_fits_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Of a type that is known."""
+        return among(frame, ["sender", "kind", "jdbc_code"], _PAIRS)
+
+
+def _expected(row: Mapping[str, Any]) -> str:
+    if not row.get("kind"):
+        return "no such type"
+    told: dict[int, list[str]] = {}
+    for each in _ROWS[row["sender"], row["kind"]]:
+        values = each.values
+        told.setdefault(each.code, []).append(
+            "" if values is None else range_name(*values) if values.low <= values.high else "NULL"
         )
-
-    codes = sorted({row.code for row in JDBC})
-    known = pa.Check.isin(codes, name="known_jdbc_code", error=f"not one of the codes {codes}")
-    fits = pa.Check(pair, name="code_fits_type_and_value", error="not the code of this type and value")
-    return pa.DataFrameSchema({"jdbc_code": pa.Column("Int64", known, coerce=True)}, checks=fits)
+    return ", ".join(
+        str(code) if "" in values else f"{code} for {' or '.join(values)}" for code, values in sorted(told.items())
+    )

@@ -1,45 +1,110 @@
-"""The mapping checks: what messages say of each column's type, held against the reference of their protocol.
+"""What the rules of all protocols share: how events are boiled down to the few different observations that they make.
 
-The events are boiled down to distinct *observations* first (a table's column, its type, its code, the class of its value),
-which are few; pandera schemas are run on those.
+Events of one layout say the same of their columns' types: they are counted once a layout. Their values are looked at in one
+pass, which gives back only what is not as usual.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
-import pandas as pd
-import pandera.pandas as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.types import parsed
+from cdc_assets.checks.validation import CASE, pa
+from cdc_assets.checks.values import (
+    ABSENT,
+    ANY,
+    ANYTHING,
+    LIMITS,
+    Class,
+    Form,
+    Limits,
+    as_row,
+    entry,
+    json_type,
+    remarks,
+)
+from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.stages.types import joined
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.schema import BIGINT, STRING, array, frame_of, struct
 
-ANY, NULL, OUTSIDE = "any", "null", "outside every range"
-NOT_NULL, TOO_LONG = "null in a column that is NOT NULL", "too long"
-OTHER = "other"  # a JSON value of no type that any column's value has
-OK = "ok"
 # Of every observation: what it is about; in how many events and where it was seen, with the first's value as a sample.
 WHERE = ["database", "table", "column"]
 SEEN = ["events", "first_batch", "first", "last", "sample_value"]
-# What of an event is needed for these.
-PLACE = ["commit_ts", "topic", "partition", "offset", "record_timestamp", "batch"]
 Observed = dict[str, Any]  # `WHERE`, `mysql_type`, columns of the protocol's own, `SEEN`
+Known = Sequence[Mapping[str, Any]]  # rows of table_schemas
 
 
 class Rules(NamedTuple):
     """What a protocol prescribes.
 
     Attributes:
-        observe: change events, and the rows of table_schemas -> observations.
-        codes: the schema that observations keep to.
+        observe: change events, rows of table_schemas, and the types that the feeds file gives -> observations.
+        model: what they keep to, beside the MySQL types.
         what: the columns that make up an observation.
         expected: an observation -> what is shown beside it: what the reference has.
     """
 
-    observe: Callable[[DataFrame, Sequence[Mapping[str, Any]]], list[Observed]]
-    codes: pa.DataFrameSchema
+    observe: Callable[[DataFrame, Known, Mapping[str, str]], list[Observed]]
+    model: type[pa.DataFrameModel]
     what: tuple[str, ...]
     expected: Callable[[Mapping[str, Any]], str]
+
+
+class MySQLTypes(pa.DataFrameModel):
+    """Every column has a type, and it is one that MySQL has."""
+
+    mysql_type: object = pa.Field(nullable=True)
+    value_class: object = pa.Field(nullable=True)
+
+    @pa.dataframe_check(name="known_mysql_type", error="not a MySQL type")
+    def known_mysql_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
+        """Of a type that is told."""
+        told = frame["mysql_type"]
+        return told.isna() | told.isin([t for t in told.dropna().unique() if parsed(t) is not None])
+
+    @pa.dataframe_check(name="has_type", error=str(Class.UNTYPED))
+    def has_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805
+        """Of a column that rows have."""
+        return frame["value_class"] != Class.UNTYPED
+
+
+class ValuesFit(pa.DataFrameModel):
+    """Every value is one that its type holds. The base of each protocol's own model."""
+
+    value_class: object = pa.Field(nullable=True)
+
+    @pa.check("value_class", name="value_fits_type", error=CASE)
+    def value_fits_type(cls, classes: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
+        """That a column has no type is the other check's."""
+        return ~classes.isin([c for c in Class if c is not Class.UNTYPED])
+
+
+@dataclass(frozen=True)
+class Told:
+    """A column as messages of one layout have it.
+
+    Attributes:
+        name: the column's.
+        mysql_type: its type's text; None: the messages do not tell one.
+        own: the columns of the protocol's own of the observation.
+        limits: what its values may be.
+    """
+
+    name: str
+    mysql_type: str | None
+    own: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = ANYTHING
+
+    @property
+    def usual(self) -> str:
+        """The class of the values within the limits: their range, if they are whole numbers."""
+        of_numbers = self.limits.form in {Form.WHOLE, Form.LABEL} and self.limits.ranges
+        return range_name(*of_numbers[:2]) if of_numbers else ANY
 
 
 def range_name(low: int, high: int) -> str:
@@ -47,100 +112,199 @@ def range_name(low: int, high: int) -> str:
     return f"{low}..{high}"
 
 
-def mysql_type_schema() -> pa.DataFrameSchema:
-    """Every type text is one that MySQL has."""
-    known = pa.Check(
-        lambda s: s.map(lambda t: parsed(t) is not None), name="known_mysql_type", error="not a MySQL type"
-    )
-    return pa.DataFrameSchema({"mysql_type": pa.Column(str, known, nullable=True)})
+# --- where, and how often
+
+# A place as one number, so that Spark finds the lowest and highest without sorting: both parts have 19 digits at most.
+_OFFSETS = 10**19
+_AT = f"CAST(CAST(commit_ts AS DECIMAL(19,0)) * CAST('{_OFFSETS}' AS DECIMAL(20,0)) + offset AS DECIMAL(38,0))"
+# What is needed of an event.
+_PLACE = ["topic", "partition", "offset", "commit_ts", "batch"]
 
 
-def value_class(
-    text: Column, ranges: Column, too_long: Column | None = None, *, nullable: Column | None = None
-) -> Column:
-    """The class of a value, STRING: the range that it lies in, NULL, or what is wrong with it.
-
-    Args:
-        text: the value's text, STRING.
-        ranges: ARRAY<ARRAY<STRING>>, [low, high] each, both included; empty or NULL: its type has none.
-        too_long: whether it is longer than its type allows, BOOLEAN.
-        nullable: whether it may be NULL, BOOLEAN; None: it may.
-    """
-    whole = F.when(text.rlike(r"^-?[0-9]+\z"), text)  # a cast would round 1.5
-    number = whole.try_cast("decimal(38,0)")
-    hit = F.filter(ranges, lambda r: number.between(r[0].cast("decimal(38,0)"), r[1].cast("decimal(38,0)")))
-    null = NULL if nullable is None else F.when(nullable, NULL).otherwise(NOT_NULL)
-    classed = F.when(text.isNull(), null).when(F.size(hit) > 0, F.concat_ws("..", F.get(hit, F.lit(0))))
-    classed = classed.when(F.size(ranges) > 0, OUTSIDE)
-    return (classed if too_long is None else classed.when(too_long, TOO_LONG)).otherwise(ANY)
+def _counted() -> list[Column]:
+    """What is kept of the events of an observation in one partition, as aggregates."""
+    events, batch = F.count("*").alias("events"), F.min("batch").alias("first_batch")
+    return [events, batch, F.min(F.expr(_AT)).alias("lowest"), F.max(F.expr(_AT)).alias("highest")]
 
 
-def json_type(value: Column) -> Column:
-    """What a VARIANT is in JSON, STRING: null, string, number, object, or other."""
-    schema = F.schema_of_variant(value)
-    numbers = schema.isin("BIGINT", "DOUBLE", "FLOAT") | schema.startswith("DECIMAL")
-    return (
-        F.when(value.isNull() | (schema == "VOID"), NULL)
-        .when(schema == "STRING", "string")
-        .when(numbers, "number")
-        .when(schema.startswith("OBJECT"), "object")
-        .otherwise(OTHER)
-    )
+def _place(at: Decimal, row: Row) -> dict[str, Any]:
+    commit_ts, offset = divmod(int(at), _OFFSETS)
+    return {"commit_ts": commit_ts, "topic": row["topic"], "partition": row["partition"], "offset": offset}
 
 
-def seen(sample: Column | None = None) -> list[Column]:
-    """What is kept of the events of an observation, as aggregates; `sample`: a value of theirs, STRING."""
-    place = [F.col(name) for name in ("commit_ts", "topic", "partition", "offset")]
-    time = F.unix_millis("record_timestamp").alias("record_ms")
-    value = (F.lit(None).cast("string") if sample is None else sample).alias("sample_value")
-    return [
-        F.count("*").alias("events"),
-        F.min("batch").alias("first_batch"),
-        F.min(F.struct(*place, time, value)).alias("first"),
-        F.max(F.struct(*place)).alias("last"),
-    ]
-
-
-def seen_of(row: Row) -> Observed:
+def _seen(row: Row, sample: str | None = None) -> Observed:
     """`SEEN`, out of a row of these aggregates."""
-    first = row["first"].asDict()
-    sample = first.pop("sample_value")
-    return {
-        "events": row["events"],
-        "first_batch": row["first_batch"],
-        "first": first,
-        "last": row["last"].asDict(),
-        "sample_value": sample,
-    }
+    places = {"first": _place(row["lowest"], row), "last": _place(row["highest"], row)}
+    return {"events": row["events"], "first_batch": row["first_batch"], **places, "sample_value": sample}
 
 
-def added(one: Observed | None, other: Observed) -> Observed:
-    """`SEEN` of the events of both."""
-    if one is None:
-        return other
-    first = min(one, other, key=lambda o: _order(o["first"]))
-    return {
-        "events": one["events"] + other["events"],
-        "first_batch": min(one["first_batch"], other["first_batch"]),
-        "first": first["first"],
-        "last": max(one["last"], other["last"], key=_order),
-        "sample_value": first["sample_value"],
-    }
+# --- layouts
 
 
-def _order(place: Mapping[str, Any]) -> tuple[Any, ...]:
-    return place["commit_ts"] or 0, place["topic"], place["partition"], place["offset"]
+@dataclass(frozen=True)
+class Group:
+    """Events of one table and layout.
+
+    Attributes:
+        shape: a hash of what tells it from others.
+        kind: of the events.
+        database: of the table.
+        table: its name.
+        told: what the messages say of the columns, in the protocol's form.
+        seen: `SEEN`.
+    """
+
+    shape: int
+    kind: str
+    database: str
+    table: str
+    told: Mapping[str, Any]
+    seen: Observed
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The lowest and the highest commit_ts."""
+        return self.seen["first"]["commit_ts"], self.seen["last"]["commit_ts"]
 
 
-def broken_rules(observed: Sequence[Observed], what: Sequence[str], schema: pa.DataFrameSchema) -> list[str]:
-    """Run a schema over observations, their columns `what`: for each of them `OK`, or what of the schema it breaks."""
-    if not observed:
+def shaped(events: DataFrame, **told: Column) -> DataFrame:
+    """Events with the columns `told`, of what their messages say of the columns, and `shape`, a hash of that."""
+    with_told = events.withColumns(told)
+    return with_told.withColumn("shape", F.xxhash64("kind", "database", "table", *told))
+
+
+def groups(events: DataFrame, *told: str) -> list[Group]:
+    """The different layouts among events, which `shaped` has been given."""
+    found: dict[int, Group] = {}
+    counted = events.groupBy("shape", "kind", "database", "table", *told, "topic", "partition").agg(*_counted())
+    for r in counted.collect():
+        before = found.get(r["shape"])
+        seen = _seen(r) if before is None else joined(before.seen, _seen(r))
+        found[r["shape"]] = Group(
+            r["shape"], r["kind"], r["database"], r["table"], {name: r[name] for name in told}, seen
+        )
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a group of row events, in the order in which messages have them.
+
+    Attributes:
+        group: the events.
+        columns: that have a type.
+        may_lack: those of them that a row need not have.
+    """
+
+    group: Group
+    columns: Sequence[Told]
+    may_lack: frozenset[str] = frozenset()
+
+
+_LAYOUT = struct(shape=BIGINT, names=array(STRING), limits=array(LIMITS), required=array(STRING))
+
+
+def observed(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> list[Observed]:
+    """What row events of these layouts make for observations; `entries`: their values, as `values.remarks` takes them.
+
+    Of a column's events those whose values are as usual are one observation, with the layout's first and last event as its
+    own; what is not as usual is another, with its own.
+    """
+    by_shape = {layout.group.shape: layout for layout in layouts}
+    if not by_shape:
         return []
-    frame = pd.DataFrame([[row.get(name) for name in what] for row in observed], columns=list(what))
-    broken: dict[int, list[str]] = {}
-    try:
-        schema.validate(frame, lazy=True)
-    except pa.errors.SchemaErrors as errors:
-        for failure in errors.failure_cases.to_dict("records"):
-            broken.setdefault(int(failure["index"]), []).append(str(failure["check"]))
-    return ["; ".join(dict.fromkeys(broken.get(n, [OK]))) for n in range(len(observed))]
+    found: dict[tuple[Any, ...], Observed] = {}
+
+    def add(layout: Layout, told: Told, value_class: str, wire: str | None, seen: Observed) -> None:
+        group = layout.group
+        what = {"database": group.database, "table": group.table, "column": told.name, "mysql_type": told.mysql_type}
+        what |= dict(told.own) | {"value_class": value_class} | ({"wire_type": wire} if told.limits.wires else {})
+        key = tuple(what.items())
+        found[key] = what | (joined(found[key], seen) if key in found else seen)
+
+    odd: dict[tuple[int, str], int] = defaultdict(int)
+    for r in _remarks(rows, entries, layouts):
+        layout = by_shape[r["shape"]]
+        told = next((c for c in layout.columns if c.name == r["name"]), None) or Told(r["name"], None)
+        odd[r["shape"], r["name"]] += r["events"]
+        if r["class"] == ABSENT:
+            continue
+        wire = r["wire"] or (told.limits.wires or (None,))[0]
+        add(layout, told, r["class"] or told.usual, wire, _seen(r, r["sample"]))
+    for layout in layouts:
+        for told in layout.columns:
+            usual = layout.group.seen["events"] - odd[layout.group.shape, told.name]
+            if usual > 0:
+                add(layout, told, told.usual, (told.limits.wires or (None,))[0], layout.group.seen | {"events": usual})
+    return list(found.values())
+
+
+def _remarks(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> list[Row]:
+    """What is not as usual, counted by layout, column, wire type and class, with the first's value."""
+    known = frame_of(
+        rows.sparkSession,
+        [
+            {
+                "shape": layout.group.shape,
+                "names": [c.name for c in layout.columns],
+                "limits": [as_row(c.name, c.limits) for c in layout.columns],
+                "required": [c.name for c in layout.columns if c.name not in layout.may_lack],
+            }
+            for layout in layouts
+        ],
+        _LAYOUT,
+    )
+    joined_rows = rows.join(F.broadcast(known), on="shape")
+    looked = joined_rows.select(
+        *_PLACE, "shape", F.inline(remarks(entries, F.col("names"), F.col("limits"), F.col("required")))
+    )
+    by = ["shape", "name", "wire", "class", "topic", "partition"]
+    return looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample")).collect()
+
+
+# --- what is known of a table beside its messages
+
+
+def declared(known: Known) -> Callable[[str, str, tuple[int, int]], list[Mapping[str, Mapping[str, Any]]]]:
+    """Tables as statements have them: (database, table, lowest and highest commit_ts) -> their columns by name.
+
+    Those of the table before the first of such events, and those until the last.
+    """
+    shapes: dict[tuple[str, str], list[tuple[int, dict[str, Mapping[str, Any]]]]] = defaultdict(list)
+    for r in known:
+        if r["columns"] is not None:
+            shapes[r["database"], r["table"]].append((r["commit_ts"], {c["name"]: c for c in r["columns"]}))
+
+    def between(database: str, table: str, span: tuple[int, int]) -> list[Mapping[str, Mapping[str, Any]]]:
+        ordered = sorted(shapes[database, table], key=lambda shape: shape[0])
+        before = [columns for since, columns in ordered if since < span[0]]
+        return before[-1:] + [columns for since, columns in ordered if span[0] <= since <= span[1]]
+
+    return between
+
+
+def exact(mysql_type: MySQLType | None, others: Sequence[MySQLType]) -> MySQLType | None:
+    """A decimal without parameters with those that statements give it, the widest; any other type as it is."""
+    if mysql_type is None or mysql_type.base != "decimal" or mysql_type.length is not None:
+        return mysql_type
+    told = [(t.length - (t.scale or 0), t.scale or 0) for t in others if t.base == "decimal" and t.length is not None]
+    if not told:
+        return mysql_type
+    scale = max(scale for _, scale in told)
+    return replace(mysql_type, length=max(whole for whole, _ in told) + scale, scale=scale)
+
+
+# --- what all events say of a value's JSON type
+
+
+def variant_entries() -> Column:
+    """The values of the new row, else of the deleted one, with their JSON types."""
+    image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>")
+    return F.transform(
+        F.map_entries(image), lambda e: entry(e["key"], e["value"].cast("string"), json_type(e["value"]))
+    )
+
+
+def row_events(events: DataFrame) -> DataFrame:
+    """Those of kind row."""
+    return events.where(F.col("kind") == str(Kind.ROW))

@@ -3,128 +3,113 @@
 The reference is `ticdc-open-protocol`, sections on type codes and column flags, as `mysql_types.open_protocol` has it.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import pandera.pandas as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
-    NULL,
-    OUTSIDE,
-    PLACE,
     WHERE,
+    Known,
+    Layout,
     Observed,
     Rules,
-    json_type,
-    seen,
-    seen_of,
-    value_class,
+    Told,
+    ValuesFit,
+    declared,
+    exact,
+    groups,
+    observed,
+    range_name,
+    row_events,
+    shaped,
+    variant_entries,
 )
-from cdc_assets.mysql_types.open_protocol import CODES, type_text, wrong_flags
-from cdc_assets.mysql_types.reference import Range, value_range
-from cdc_assets.mysql_types.types import INTEGERS, parsed
-from cdc_assets.tables.change_events import Kind
+from cdc_assets.checks.validation import among, pa, table
+from cdc_assets.checks.values import Class, Form, limits_of
+from cdc_assets.mysql_types.open_protocol import CODES, Flag, JsonType, type_text, wrong_flags
+from cdc_assets.mysql_types.types import parsed
 
-_WHAT = [*WHERE, "mysql_type", "type_code", "flags", "json_type", "value_class"]
-_UNSIGNED = 0x80  # the flag
+_WHAT = (*WHERE, "mysql_type", "type_code", "flags", "wire_type", "value_class")
+_ALL_FLAGS = sum(Flag)
 
 
 def rules() -> Rules:
     """What holds for the messages of a feed."""
-    return Rules(
-        observe=lambda events, _: observe(events),
-        codes=type_code_schema(),
-        what=tuple(_WHAT),
-        expected=_expected,
-    )
+    return Rules(observe=observe, model=TypeCodes, what=_WHAT, expected=_expected)
 
 
-def observe(events: DataFrame) -> list[Observed]:
-    """Boil row events down to their observations, in one pass: a (table, column, code, flags, JSON type, class of value).
+def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list[Observed]:
+    """Boil row events down to their observations: one a (table, column, code, flags, JSON type, class of value).
 
-    In: rows of change_events. Out: `_WHAT` and `SEEN`; the value matters for integers only, for others the class is `any`.
+    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`. In an
+    UPDATE the types and values are those of the new row.
     """
-    rows = events.where(F.col("kind") == str(Kind.ROW))
-    # In an UPDATE the types are those of the new row.
-    parsed_rows = rows.select(
-        *WHERE[:2],
-        *PLACE,
-        F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>").alias("row"),
-        F.explode(F.from_json("layout", "MAP<STRING, STRUCT<t: INT, f: INT>>")).alias("column", "type"),
-    )
-    valued = parsed_rows.select(
-        *WHERE, *PLACE, "type.t", "type.f", F.try_element_at("row", F.col("column")).alias("value")
-    )
-    text = F.col("value").cast("string")
-    classed = valued.select(
-        *WHERE,
-        F.col("t").alias("type_code"),
-        F.col("f").alias("flags"),
-        json_type(F.col("value")).alias("json_type"),
-        value_class(text, _ranges()).alias("value_class"),
-        *PLACE,
-        F.substring(text, 1, 200).alias("text"),
-    )
-    by = [*WHERE, "type_code", "flags", "json_type", "value_class"]
-    found = classed.groupBy(*by).agg(*seen(F.col("text"))).collect()
-    return [{c: r[c] for c in by} | {"mysql_type": type_text(r["type_code"], r["flags"])} | seen_of(r) for r in found]
+    rows = shaped(row_events(events), layout=F.col("layout"))
+    stated = declared(known)
+    layouts = []
+    for group in groups(rows, "layout"):
+        shapes = stated(group.database, group.table, group.span)
+        told = []
+        for name, each in json.loads(group.told["layout"]).items():
+            given = columns.get(f"{group.database}.{group.table}.{name}")
+            others = [t for shape in shapes if name in shape and (t := parsed(shape[name]["type"]))]
+            told.append(_told(name, each["t"], each["f"], given, others))
+        layouts.append(Layout(group, told))
+    return observed(rows, variant_entries(), layouts)
 
 
-def _range(code: int, flags: int) -> Range | None:
-    """The range of an integer type."""
-    mysql_type = parsed(type_text(code, flags))
-    return value_range(mysql_type) if mysql_type and mysql_type.base in INTEGERS else None
+def _told(name: str, code: int, flags: int, given: str | None, others: list[Any]) -> Told:
+    text = type_text(code, flags)
+    mysql_type = parsed(given) if given else exact(parsed(text), others)
+    # Texts of blobs are in base64, and so are TEXTs; of the others those that are bytes have Go's escapes.
+    encoded = code in {249, 250, 251, 252}
+    limits = limits_of(mysql_type, binary=Form.BASE64 if encoded else Form.ANY)
+    if encoded:
+        limits = limits._replace(form=Form.BASE64)
+    row = CODES.get(code)
+    if row is not None:
+        limits = limits._replace(wires=(str(row.json),))
+        # Without any flag nothing is said of the column, as in the document's examples.
+        if flags and not flags & Flag.NULLABLE and row.json is not JsonType.NONE:
+            limits = limits._replace(null=Class.NOT_NULL)
+    return Told(name, text, {"type_code": code, "flags": flags}, limits)
 
 
-def _ranges() -> Column:
-    """The ranges that `value_class` takes, by code and flag."""
-    found = F.array().cast("array<array<string>>")
-    for code in CODES:
-        for flags in (0, _UNSIGNED):
-            if limits := _range(code, flags):
-                mine = (F.col("t") == code) & (F.col("f").bitwiseAND(_UNSIGNED) == flags)
-                here = F.array(F.array(F.lit(str(limits.low)), F.lit(str(limits.high))))
-                found = F.when(mine, here).otherwise(found)
-    return found
+_FLAGS = table({(code, flags) for code in CODES for flags in range(_ALL_FLAGS + 1) if wrong_flags(code, flags) is None})
+_WIRES = table({(code, str(row.json)) for code, row in CODES.items()})
 
 
-def _each(frame: pd.DataFrame, fine: Callable[..., bool], *columns: str) -> pd.Series:
-    return pd.Series([fine(*row) for row in zip(*(frame[c] for c in columns), strict=True)], index=frame.index)
+class TypeCodes(ValuesFit):
+    """Every code is known, with flags that may stand beside it, and a value of the JSON type that it prescribes."""
 
+    type_code: pd.Int64Dtype = pa.Field(coerce=True)
+    flags: pd.Int64Dtype = pa.Field(coerce=True, nullable=True)
+    wire_type: object = pa.Field(nullable=True)
 
-def _json_fits(code: int, json_type: str) -> bool:
-    return json_type == NULL or code not in CODES or CODES[code].json == json_type
+    @pa.check("type_code", name="known_type_code", error=f"not one of the codes {sorted(CODES)}")
+    def known_type_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Of any type."""
+        return codes.isin(sorted(CODES))
 
+    @pa.dataframe_check(name="flags_fit_type", error="flags that the type cannot have")
+    def flags_fit_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Beside a code that is known."""
+        return among(frame, ["type_code", "flags"], _FLAGS) | ~frame["type_code"].isin(sorted(CODES))
 
-def type_code_schema() -> pa.DataFrameSchema:
-    """Every code is known, with flags that may stand beside it, and a value as the code prescribes."""
-    known = pa.Check.isin(sorted(CODES), name="known_type_code", error=f"not one of the codes {sorted(CODES)}")
-    checks = [
-        pa.Check(
-            lambda frame: _each(frame, lambda t, f: wrong_flags(t, f) is None, "type_code", "flags"),
-            name="flags_fit_type",
-            error="flags that the type cannot have",
-        ),
-        pa.Check(
-            lambda frame: _each(frame, _json_fits, "type_code", "json_type"),
-            name="json_type_fits_code",
-            error="not the JSON type that the code prescribes",
-        ),
-        pa.Check(
-            lambda frame: frame["value_class"] != OUTSIDE,
-            name="value_in_range",
-            error="outside the range of the type",
-        ),
-    ]
-    return pa.DataFrameSchema({"type_code": pa.Column("int64", known, coerce=True)}, checks=checks)
+    @pa.dataframe_check(name="json_type_fits_code", error="not the JSON type that the code prescribes")
+    def json_type_fits_code(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Of a value that is not null."""
+        return among(frame, ["type_code", "wire_type"], _WIRES) | ~frame["type_code"].isin(sorted(CODES))
 
 
 def _expected(row: Mapping[str, Any]) -> str:
-    code, flags = row["type_code"], row["flags"]
-    known = CODES.get(code)
-    limits = _range(code, flags)
-    told = [f"JSON {known.json}" if known else "no such code", f"{limits.low}..{limits.high}" if limits else None]
+    code, flags = row.get("type_code"), row.get("flags")
+    if code is None or flags is None:
+        return "no such column"
+    known, limits = CODES.get(code), limits_of(parsed(type_text(code, flags))).ranges
+    told = [f"JSON {known.json}" if known else "no such code", range_name(*limits[2:]) if limits else None]
     return ", ".join(t for t in (*told, wrong_flags(code, flags)) if t)

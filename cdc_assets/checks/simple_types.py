@@ -4,198 +4,190 @@ The reference is `ticdc-simple-protocol`, sections "TableSchema definition" and 
 `mysql_types.simple` and `mysql_types.reference` have it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
-import pandera.pandas as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
-    NOT_NULL,
-    NULL,
-    OUTSIDE,
-    PLACE,
-    TOO_LONG,
     WHERE,
+    Known,
+    Layout,
     Observed,
     Rules,
-    json_type,
+    Told,
+    ValuesFit,
+    groups,
+    observed,
     range_name,
-    seen,
-    seen_of,
-    value_class,
+    row_events,
+    shaped,
+    variant_entries,
 )
-from cdc_assets.mysql_types.reference import TYPES, Family, value_range
-from cdc_assets.mysql_types.simple import WIRE_TYPES, largest_length
+from cdc_assets.checks.validation import among, pa, table
+from cdc_assets.checks.values import LOWER, UPPER, Class, Form, Limits, entry, limits_of
+from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
+from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.schema import BIGINT, BOOLEAN, STRING, array, frame_of, struct
+from cdc_assets.tables.change_events import Op
 
-_WHAT = [*WHERE, "mysql_type", "nullable", "wire_type", "value_class"]
-
-
-class _Limits(NamedTuple):
-    """What a value of a column may be: an integer in [low, high], or a text of so many characters or bytes."""
-
-    name: str
-    type: str
-    nullable: bool
-    low: str | None = None
-    high: str | None = None
-    characters: int | None = None
-    bytes: int | None = None
-
-
-_COLUMN = struct(name=STRING, type=STRING, nullable=BOOLEAN, low=STRING, high=STRING, characters=BIGINT, bytes=BIGINT)
-_SCHEMA = struct(database=STRING, table=STRING, schema_version=BIGINT, table_id=BIGINT, columns=array(_COLUMN))
+_WHAT = (*WHERE, "mysql_type", "nullable", "encoding", "wire_type", "value_class")
+_Columns = list[Mapping[str, Any]]
 
 
 def rules() -> Rules:
     """What holds for the messages of a feed."""
-    return Rules(observe=observe, codes=value_schema(), what=tuple(_WHAT), expected=_expected)
+    return Rules(observe=observe, model=WireTypes, what=_WHAT, expected=_expected)
 
 
-def observe(events: DataFrame, known: Sequence[Mapping[str, Any]]) -> list[Observed]:
+def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list[Observed]:
     """Boil row events down to their observations: a (table, column, type, NULL or not, wire type, class of value).
 
-    In: rows of change_events, and of table_schemas. Out: `_WHAT` and `SEEN`. Rows whose schema is not known are left out:
-    they wait, and are looked at when it has come. In an UPDATE the new row counts.
+    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`. Rows
+    whose schema is not known are left out: they wait, and are looked at when it has come. In an UPDATE the new row counts.
     """
-    schemas = [
-        {name: s[name] for name in ("database", "table", "schema_version", "table_id")}
-        | {"columns": [limits_of(c)._asdict() for c in s["columns"]]}
-        for s in known
-        if s["schema_version"] is not None
-    ]
-    frame = frame_of(events.sparkSession, schemas, _SCHEMA)
-    entries = F.collect_list(F.struct("table_id", "columns"))
-    by_version = frame.groupBy("database", "table", "schema_version").agg(F.map_from_entries(entries).alias("schemas"))
-    rows = events.where(F.col("kind") == str(Kind.ROW))
-    joined = rows.join(F.broadcast(by_version), on=["database", "table", "schema_version"])
-    values = (
-        joined.withColumn("columns", _schema_of(F.col("schemas"), F.col("table_id")))
-        .where(F.col("columns").isNotNull())
-        .select(
-            *WHERE[:2],
-            *PLACE,
-            F.map_from_entries(F.transform("columns", lambda c: F.struct(c["name"], c))).alias("columns"),
-            F.from_json("wire_types", "MAP<STRING, STRING>").alias("branches"),
-            F.explode(F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>")).alias("column", "value"),
-        )
+    encoding = F.when(F.col("wire_types").isNull(), "json").otherwise("avro")
+    # A delete may have its key alone.
+    rows = shaped(
+        row_events(events),
+        table_id=F.col("table_id"),
+        schema_version=F.col("schema_version"),
+        encoding=encoding,
+        deleted=F.col("op") == str(Op.DELETE),
     )
-    name = F.col("column")
-    typed = values.select(
-        *WHERE,
-        *PLACE,
-        F.try_element_at("columns", name).alias("c"),
-        F.coalesce(F.try_element_at("branches", name), json_type(F.col("value"))).alias("wire_type"),
-        F.col("value").cast("string").alias("text"),
-    )
-    by = [*WHERE, "mysql_type", "nullable", "wire_type", "value_class"]
-    classed = typed.select(
-        *WHERE,
-        F.col("c.type").alias("mysql_type"),
-        F.col("c.nullable").alias("nullable"),
-        "wire_type",
-        _class().alias("value_class"),
-        *PLACE,
-        F.substring("text", 1, 200).alias("text"),
-    )
-    found = classed.groupBy(*by).agg(*seen(F.col("text"))).collect()
-    return [{c: r[c] for c in by} | seen_of(r) for r in found]
+    schemas: dict[tuple[str, str, int], dict[int, _Columns]] = defaultdict(dict)
+    for s in known:
+        if s["schema_version"] is not None:
+            schemas[s["database"], s["table"], s["schema_version"]][s["table_id"]] = s["columns"]
+    layouts = []
+    found_groups = groups(rows, "table_id", "schema_version", "encoding", "deleted")
+    plain = _plain(known, {(g.database, g.table) for g in found_groups})
+    for group in found_groups:
+        told = group.told
+        found = _schema_of(schemas[group.database, group.table, told["schema_version"]], told["table_id"])
+        if found is not None:
+            table_name = f"{group.database}.{group.table}"
+            # In the order in which Go writes the keys of an object.
+            in_order = sorted(found, key=lambda c: str(c["name"]))
+            each = [_told(c, told["encoding"], columns.get(f"{table_name}.{c['name']}")) for c in in_order]
+            required = set() if told["deleted"] else plain.get((group.database, group.table), set())
+            layouts.append(Layout(group, each, frozenset(c.name for c in each) - required))
+    return observed(rows, _entries(), layouts)
 
 
-def _schema_of(schemas: Column, table_id: Column) -> Column:
-    """The schema of a row out of the `schemas` of its table's name and version; null when it is not known.
+def _entries() -> Column:
+    """With the JSON type of a value, or the branch of Avro's union that it came in."""
+    branches = F.from_json("wire_types", "MAP<STRING, STRING>")
+    image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>")
+    both = F.map_zip_with(image, branches, lambda _, value, branch: F.struct(value.alias("v"), branch.alias("b")))
+    of_avro = F.transform(F.map_entries(both), lambda e: entry(e["key"], e["value"]["v"], e["value"]["b"]))
+    return F.when(F.col("wire_types").isNull(), variant_entries()).otherwise(of_avro)
+
+
+def _plain(known: Known, names: set[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
+    """The columns of these tables of which statements tell that they are not generated.
+
+    Those that are generated and virtual stand in a schema like others, and in no row.
+    """
+    plain: dict[tuple[str, str], set[str]] = defaultdict(set)
+    generated: dict[tuple[str, str], set[str]] = defaultdict(set)
+    tables: Mapping[tuple[str, str], TableSchema] = {}
+    told = [s for s in known if s["ddl_statement"] is not None and (s["database"], s["table"]) in names]
+    for s in sorted(told, key=lambda s: s["commit_ts"]):
+        tables = apply_ddl(tables, s["ddl_statement"], s["default_database"] or "").tables
+        for name in names & tables.keys():
+            for column in tables[name].columns:
+                (generated if column.generated else plain)[name].add(column.name)
+    return {name: columns - generated[name] for name, columns in plain.items()}
+
+
+def _schema_of(schemas: Mapping[int, _Columns], table_id: int) -> _Columns | None:
+    """The schema of a row out of those of its table's name and version; None when it is not known.
 
     As `gate.layouts` does it.
     """
-    shapes = F.array_distinct(F.map_values(schemas))
-    return F.coalesce(F.try_element_at(schemas, table_id), F.when(F.size(shapes) == 1, F.get(shapes, F.lit(0))))
+    if table_id in schemas:
+        return schemas[table_id]
+    different = list(schemas.values())
+    return different[0] if different and all(each == different[0] for each in different) else None
 
 
-def limits_of(column: Mapping[str, Any]) -> _Limits:
-    """The limits of a column of a table schema."""
-    plain = _Limits(column["name"], column["type"], column["nullable"] is not False)
-    mysql_type = parsed(column["type"])
+def _told(column: Mapping[str, Any], encoding: str, given: str | None) -> Told:
+    nullable = column["nullable"] is not False
+    named = parsed(column["type"])
+    limits = limits_in(parsed(given) if given else named, encoding)._replace(null=None if nullable else Class.NOT_NULL)
+    own = {"nullable": nullable, "encoding": encoding, "kind": _kind(named)}
+    return Told(column["name"], column["type"], own, limits)
+
+
+def limits_in(mysql_type: MySQLType | None, encoding: str) -> Limits:
+    """The limits of a type in an encoding."""
+    limits = limits_of(mysql_type, binary=Form.BASE64)
+    wires = WIRE_TYPES[encoding].get(_kind(mysql_type) or "")
+    limits = limits._replace(wires=wires)
+    if (
+        encoding == "avro"
+        and limits.ranges
+        and limits.ranges[3] >= 1 << 63
+        and mysql_type
+        and mysql_type.base != "bigint"
+    ):
+        # Avro has no unsigned numbers: what is above a long's largest is sent as two's complement.
+        return limits._replace(ranges=(-(1 << 63), limits.ranges[1], -(1 << 63), limits.ranges[3]))
+    return limits
+
+
+def _kind(mysql_type: MySQLType | None) -> str | None:
+    """A type as the table of wire types tells types apart."""
     if mysql_type is None:
-        return plain
-    family = TYPES[mysql_type.base].family
-    if (limits := _integers(mysql_type)) is not None:
-        return plain._replace(low=str(limits[0]), high=str(limits[1]))
-    if family in {Family.TEXT, Family.BINARY}:
-        # MySQL counts a text's bytes in a character set of its own, in which a character has one at least.
-        longest = mysql_type.length or largest_length(mysql_type)
-        return plain._replace(characters=longest) if family is Family.TEXT else plain._replace(bytes=longest)
-    return plain
+        return None
+    return "bigint unsigned" if mysql_type.base == "bigint" and mysql_type.unsigned else mysql_type.base
 
 
-def _integers(mysql_type: MySQLType) -> tuple[int, int] | None:
-    """The smallest and largest number that a value is on the wire; None for other than numbers."""
-    family, labels = TYPES[mysql_type.base].family, len(mysql_type.labels or ())
-    if family is Family.ENUM:
-        return (0, labels) if labels else None
-    if family in {Family.SET, Family.BIT}:
-        width = labels if family is Family.SET else mysql_type.length
-        high = (1 << (width or 64)) - 1
-        return (-(1 << 63) if high >= 1 << 63 else 0, high)  # Avro has no unsigned numbers
-    if family is Family.YEAR:
-        return (0, 2155)
-    limits = value_range(mysql_type)
-    return (limits.low, limits.high) if limits else None
+_WIRES = table(
+    {
+        (encoding, kind, wire)
+        for encoding, kinds in WIRE_TYPES.items()
+        for kind, wires in kinds.items()
+        for wire in wires
+    }
+)
 
 
-def _class() -> Column:
-    """The `value_class` of the column `text`, by its limits `c`."""
-    text, column = F.col("text"), F.col("c")
-    limits = F.when(column["low"].isNotNull(), F.array(F.array(column["low"], column["high"])))
-    padding = F.length(text) - F.length(F.rtrim(text, F.lit("=")))
-    in_base64 = F.length(text) / 4 * 3 - padding
-    too_long = F.coalesce((F.length(text) > column["characters"]) | (in_base64 > column["bytes"]), F.lit(False))
-    # A column that the schema does not have is another rule's.
-    return value_class(text, limits, too_long, nullable=F.coalesce(column["nullable"], F.lit(True)))
+# An unsigned BIGINT comes as a long up to where that ends, says the document, and as a string from there on.
+_BRANCHES = table({("long", LOWER), ("string", UPPER), ("UnsignedBigint", f"0..{(1 << 64) - 1}")})
 
 
-def value_schema() -> pa.DataFrameSchema:
-    """Every column is one of its schema, NULL only where it may be, and every value as its type prescribes."""
-    known = pa.Check(
-        lambda frame: frame["mysql_type"].notna(), name="column_known", error="not a column of its schema version"
-    )
-    null = pa.Check(lambda frame: frame["value_class"] != NOT_NULL, name="nullable", error="NULL in a NOT NULL column")
-    fits = pa.Check(
-        lambda frame: ~frame["value_class"].isin([OUTSIDE, TOO_LONG]),
-        name="value_fits_type",
-        error="outside the range, or the length, of the type",
-    )
-    wire = pa.Check(
-        lambda frame: pd.Series(
-            [_wire_fits(t, w) for t, w in zip(frame["mysql_type"], frame["wire_type"], strict=True)], index=frame.index
-        ),
-        name="wire_type_fits",
-        error="not the JSON type or Avro branch of the type",
-    )
-    return pa.DataFrameSchema({}, checks=[known, null, fits, wire])
+class WireTypes(ValuesFit):
+    """Every value is on the wire as its type prescribes."""
 
+    encoding: object = pa.Field(nullable=True)
+    kind: object = pa.Field(nullable=True)
+    wire_type: object = pa.Field(nullable=True)
 
-def _allowed(text: str | None) -> tuple[str, ...]:
-    mysql_type = parsed(text)
-    if mysql_type is None:
-        return ()
-    unsigned = f"{mysql_type.base} unsigned" if mysql_type.unsigned else mysql_type.base
-    return WIRE_TYPES.get(unsigned) or WIRE_TYPES.get(mysql_type.base, ())
+    @pa.dataframe_check(name="wire_type_fits", error="not the JSON type or Avro branch of the type")
+    def wire_type_fits(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Of a type that is known, and a value that is not NULL."""
+        return among(frame, ["encoding", "kind", "wire_type"], _WIRES)
 
-
-def _wire_fits(text: str | None, wire_type: str) -> bool:
-    """A type that is not known has no wire type: that is another check's."""
-    return wire_type == NULL or not _allowed(text) or wire_type in _allowed(text)
+    @pa.dataframe_check(name="branch_fits_value", error="not the Avro branch of the value")
+    def branch_fits_value(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Of an unsigned BIGINT whose value is one."""
+        asked = (frame["encoding"] == "avro") & (frame["kind"] == "bigint unsigned")
+        asked &= ~frame["value_class"].isin(list(Class)) & frame["wire_type"].isin(
+            WIRE_TYPES["avro"]["bigint unsigned"]
+        )
+        return among(frame, ["wire_type", "value_class"], _BRANCHES) | ~asked
 
 
 def _expected(row: Mapping[str, Any]) -> str:
-    mysql_type = parsed(row["mysql_type"])
-    limits = mysql_type and _integers(mysql_type)
-    longest = mysql_type and (mysql_type.length or largest_length(mysql_type))
-    size = f"at most {longest} long" if longest and not limits else None
-    told = [" or ".join(_allowed(row["mysql_type"])), range_name(*limits) if limits else size]
+    named = parsed(row["mysql_type"])
+    if named is None:
+        return "no such type" if row["mysql_type"] else "no such column"
+    limits = limits_in(named, row["encoding"])
+    size = f"at most {limits.length} long" if limits.length and limits.form is not Form.DECIMAL else None
+    told = [" or ".join(limits.wires or ()), range_name(*limits.ranges[:2]) if limits.ranges else size]
     return ", ".join(t for t in told if t)

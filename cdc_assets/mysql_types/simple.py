@@ -53,16 +53,17 @@ def largest_length(mysql_type: MySQLType) -> int | None:
     return _LARGEST[size] if kind in {"text", "blob"} and size in _LARGEST else None
 
 
-# What a value that is not NULL is on the wire: in JSON a string, in Avro a branch of the union of values. The document's
-# section "mysqlType reference table"; UnsignedBigint, Timestamp and JSON's object are what TiCDC's encoder, as recorded,
-# sends instead.
-_LONG, _TEXT, _BYTES = ("string", "long"), ("string",), ("string", "bytes")
-WIRE_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    dict.fromkeys([*INTEGERS, "year", "enum", "set", "bit"], _LONG)
-    | {"bigint unsigned": ("string", "long", "UnsignedBigint")}
-    | {"float": ("string", "float"), "double": ("string", "double")}
-    | dict.fromkeys(["decimal", "varchar", "char", "tinytext", "text", "mediumtext", "longtext"], _TEXT)
-    | dict.fromkeys(["date", "datetime", "time", "json"], _TEXT)
-    | {"timestamp": ("string", "object", "Timestamp")}
-    | dict.fromkeys(["varbinary", "binary", "tinyblob", "blob", "mediumblob", "longblob"], _BYTES)
+# What a value that is not NULL is on the wire, by encoding: the usual first. In JSON a string; in Avro a branch of the union
+# of values, by the document's section "mysqlType reference table". UnsignedBigint, Timestamp and JSON's object are what
+# TiCDC's encoder, as recorded, sends instead of what the document has.
+_KINDS: Mapping[str, tuple[str, ...]] = (
+    dict.fromkeys([*INTEGERS, "year", "enum", "set", "bit"], ("long",))
+    | {"bigint unsigned": ("UnsignedBigint", "long", "string"), "float": ("float",), "double": ("double",)}
+    | dict.fromkeys(["decimal", "varchar", "char", "tinytext", "text", "mediumtext", "longtext"], ("string",))
+    | dict.fromkeys(["date", "datetime", "time", "json"], ("string",))
+    | {"timestamp": ("Timestamp", "string")}
+    | dict.fromkeys(["varbinary", "binary", "tinyblob", "blob", "mediumblob", "longblob"], ("bytes",))
+)
+WIRE_TYPES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"avro": _KINDS, "json": dict.fromkeys(_KINDS, ("string",)) | {"timestamp": ("object", "string")}}
 )

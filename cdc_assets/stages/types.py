@@ -6,9 +6,11 @@ It refuses no feed: it tells from where on the events of a table break a mapping
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -21,9 +23,6 @@ from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.table import LakeTable
 from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Doubted, Refused, TypesCursor
-
-if TYPE_CHECKING:
-    from cdc_assets.checks.observations import Rules
 
 Observation = dict[str, Any]  # the columns of the table
 Name = tuple[str, str]  # database, table
@@ -85,9 +84,9 @@ class Types:
             return _report(feed, cursor.batch, cursor, standing, [])
         files, known = _files(lake, feed, span), lake.schema_rows()
         # A batch may hold watermarks alone.
-        found = judged(_events(lake, feed, files, span), known, protocol_of(feed).type_rules(feed)) if files else []
-        new = [_accepted(o, feed) | {"batch": decoded.batch} for o in found if feed.tables.takes(*_name(o))]
-        refused = _refused(cursor, span, [o for o in new if _blocks(feed, o)])
+        found = judged(_events(lake, feed, files, span), known, feed) if files else []
+        new = [o | {"batch": decoded.batch} for o in found if feed.tables.takes(*_name(o))]
+        refused = _timed(lake, files, _refused(cursor, span, [o for o in new if _blocks(feed, o)]))
         learnt = lake.table_schemas.cursor()
         advanced = TypesCursor(
             sequence=cursor.sequence + 1,
@@ -108,29 +107,37 @@ class Types:
         return _report(feed, cursor.batch, advanced, kept, new)
 
 
-def judged(events: DataFrame, known: Sequence[dict[str, Any]], rules: "Rules") -> list[Observation]:
+def judged(events: DataFrame, known: Sequence[Mapping[str, Any]], feed: Feed) -> list[Observation]:
     """Hold events against the rules of their protocol.
 
     Args:
         events: rows of change_events.
         known: rows of table_schemas.
-        rules: the protocol's.
+        feed: whose events they are.
 
     Returns:
         The columns of type_observations but `batch`.
     """
     # pandera, which a run without events does not need, is slow to import.
-    from cdc_assets.checks.observations import SEEN, broken_rules, mysql_type_schema  # noqa: PLC0415
+    from cdc_assets.checks.observations import SEEN, MySQLTypes  # noqa: PLC0415
+    from cdc_assets.checks.validation import broken_rules  # noqa: PLC0415
+    from cdc_assets.checks.values import Class  # noqa: PLC0415
 
-    observed = rules.observe(events, known)
-    verdicts = [broken_rules(observed, rules.what, schema) for schema in (mysql_type_schema(), rules.codes)]
+    rules, columns = protocol_of(feed).type_rules(feed), feed.columns
+    found = rules.observe(events, known, columns)
+    verdicts = [broken_rules(found, model) for model in (MySQLTypes, rules.model)]
     own = [name for name in rules.what if name not in _IDENTITY]
-    kept = ("database", "table", "column", "mysql_type", *SEEN)
+
+    def accepted(row: Observation, verdict: str) -> str:
+        """What the feeds file gives counts more than what messages say; but it, too, has to hold the value."""
+        given = ".".join(row[name] for name in ("database", "table", "column")) in columns
+        return _ACCEPTED if given and verdict != _OK and row["value_class"] not in set(Class) else verdict
+
     return [
-        {name: row[name] for name in kept}
-        | {"told": json.dumps({name: row[name] for name in own}), "expected": rules.expected(row)}
-        | dict(zip(_VERDICTS, told, strict=True))
-        for row, *told in zip(observed, *verdicts, strict=True)
+        {name: row[name] for name in ("database", "table", "column", "mysql_type", *SEEN)}
+        | {"told": json.dumps({name: row.get(name) for name in own}), "expected": rules.expected(row)}
+        | {name: accepted(row, verdict) for name, verdict in zip(_VERDICTS, told, strict=True)}
+        for row, *told in zip(found, *verdicts, strict=True)
     ]
 
 
@@ -262,15 +269,8 @@ def _rows_before(table: LakeTable[TypesCursor]) -> list[Observation]:
     found = []
     for row in rows:
         place = {"commit_ts": None} | {name: row.pop(name) for name in _PLACE_BEFORE}
-        found.append(row | {"first_batch": row["batch"], "first": place | {"record_ms": None}, "last": place})
+        found.append(row | {"first_batch": row["batch"], "first": place, "last": place})
     return found
-
-
-def _accepted(observation: Observation, feed: Feed) -> Observation:
-    """A verdict on a column whose type the feeds file gives is not held against it."""
-    if ".".join(observation[name] for name in ("database", "table", "column")) not in feed.columns:
-        return observation
-    return observation | {name: _ACCEPTED for name in _VERDICTS if observation[name] != _OK}
 
 
 def breaks(observation: Observation, verdict: str) -> bool:
@@ -301,6 +301,26 @@ def _refused(cursor: TypesCursor, span: _Span, wrong: Iterable[Observation]) -> 
     return sorted(found.values(), key=lambda r: (r.database, r.table))
 
 
+def _timed(lake: Lakehouse, files: list[DataFile], refused: list[Refused]) -> list[Refused]:
+    """The refused with Kafka's time of their first records, which is looked up where it is not known."""
+    wanted = {_record(r.first) for r in refused if "record_ms" not in r.first}
+    if not wanted:
+        return refused
+    rows = lake.change_events.fetch(files, "topic", "partition", "offset", "record_timestamp")
+    there = rows.filter(pc.is_in(rows["offset"], pa.array([offset for *_, offset in wanted], pa.int64()))).to_pylist()
+    times = {_record(r): r["record_timestamp"] for r in there}
+
+    def timed(first: dict[str, Any]) -> dict[str, Any]:
+        time = times.get(_record(first))
+        return {"record_ms": None if time is None else round(time.timestamp() * 1000)} | first
+
+    return [replace(r, first=timed(r.first)) for r in refused]
+
+
+def _record(place: Mapping[str, Any]) -> tuple[str, int, int]:
+    return place["topic"], place["partition"], place["offset"]
+
+
 def _position(refused: Refused) -> tuple[Any, ...]:
     """So that of two that begin at one commit_ts it is the same however the stream is cut into runs."""
     return refused.commit_ts, *(refused.first[name] for name in ("topic", "partition", "offset", "column"))
@@ -321,15 +341,15 @@ def _together(rows: Iterable[Observation], cursor: TypesCursor) -> list[Observat
     found: dict[tuple[Any, ...], Observation] = {}
     for row in rows:
         key = (*identity(row), row["batch"] > after.get(_name(row), cursor.batch))
-        found[key] = _joined(found[key], row) if key in found else row
+        # As the newer has it.
+        found[key] = max(found[key], row, key=lambda o: o["batch"]) | joined(found[key], row) if key in found else row
     return list(found.values())
 
 
-def _joined(one: Observation, other: Observation) -> Observation:
-    """Two rows of one observation, as the newer has it."""
-    newer = max(one, other, key=lambda o: o["batch"])
+def joined(one: Observation, other: Observation) -> Observation:
+    """Where and how often the events of both were seen: `events`, `first_batch`, `first`, `last`, `sample_value`."""
     first = min(one, other, key=lambda o: _order(o["first"]))
-    return newer | {
+    return {
         "events": one["events"] + other["events"],
         "first_batch": min(one["first_batch"], other["first_batch"]),
         "first": first["first"],

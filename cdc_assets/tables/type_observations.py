@@ -75,6 +75,8 @@ class TypesCursor(Cursor):
         return values | {"batch": min([values.get("batch", 0), *(b for b in since if b is not None)])}
 
 
+_PLACE = struct(commit_ts=BIGINT, topic=STRING, partition=INT, offset=BIGINT)
+
 TYPE_OBSERVATIONS = Definition(
     columns=StructType(
         [
@@ -91,16 +93,8 @@ TYPE_OBSERVATIONS = Definition(
             ),
             column("first_batch", BIGINT, "The lowest raw batch of one of them."),
             column("batch", BIGINT, "The newest raw batch of the run that saw them."),
-            column(
-                "first",
-                struct(commit_ts=BIGINT, topic=STRING, partition=INT, offset=BIGINT, record_ms=BIGINT),
-                "The one with the lowest commit_ts.",
-            ),
-            column(
-                "last",
-                struct(commit_ts=BIGINT, topic=STRING, partition=INT, offset=BIGINT),
-                "The one with the highest commit_ts.",
-            ),
+            column("first", _PLACE, "The one with the lowest commit_ts."),
+            column("last", _PLACE, "The one with the highest commit_ts."),
             column("sample_value", STRING, "The column's value in the first, where the value matters."),
         ]
     ),

@@ -22,7 +22,7 @@ class Verdicts(NamedTuple):
 
 def check_types(events: DataFrame, feed: Feed, known: Sequence[Mapping[str, Any]] = ()) -> Verdicts:
     """Check rows of change_events; `known` are rows of table_schemas."""
-    protocol = protocol_of(feed)
-    found = judged(events, [dict(row) for row in known], protocol.type_rules(feed))
-    report = report_of(found, protocol.codes_called)
+    # Read back, as the stage reads them: its plan does not hold the decoder's.
+    found = judged(events.localCheckpoint(), known, feed)
+    report = report_of(found, protocol_of(feed).codes_called)
     return Verdicts(len(found), types.mysql_types(report), types.codes(report))

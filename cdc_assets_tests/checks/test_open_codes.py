@@ -80,7 +80,7 @@ def test_a_violation_is_shown_with_what_was_expected_and_where(spark: SparkSessi
     (shown,) = verdict.violations
     assert shown == {
         "database": "test", "table": "t1", "column": "c1", "mysql_type": "tinyint unsigned", "type_code": 1, "flags": 128,
-        "json_type": "number", "value_class": "outside every range", "expected": "JSON number, 0..255",
+        "wire_type": "number", "value_class": "outside the range of the type", "expected": "JSON number, 0..255",
         "verdict": "outside the range of the type", "events": 1, "events_in_this_run": 0,
         "topic": "t", "partition": 0, "offset": 1, "commit_ts": 1, "sample_value": "300",
         "last_topic": "t", "last_partition": 0, "last_offset": 1, "last_commit_ts": 1,

@@ -1,14 +1,17 @@
 """The type checks of Simple: what the recorded encoder sends passes, and each rule is broken by what breaks it alone."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.simple_types import limits_of
+from cdc_assets.checks.simple_types import limits_in
+from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import DECODE, INGEST, SCHEMAS
+from cdc_assets.tables.change_events import CHANGE_EVENTS
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS
 from cdc_assets_tests.checks.judging import Verdicts, check_types
@@ -37,17 +40,19 @@ FINE = {
     "e": "2",
     "s": "3",
     "ts": "2024-01-02 03:04:05",
+    "odd": None,
 }
 # column and value -> what is wrong with them
 BROKEN: dict[str, tuple[str, Any, str]] = {
-    "a column of another version": ("w", "7", "not a column of its schema version"),
     "NULL in a key": ("id", None, "NULL in a NOT NULL column"),
-    "a text too long": ("v", "four", "outside the range, or the length, of the type"),
-    "too many bytes": ("b", "AAECAwQ=", "outside the range, or the length, of the type"),
-    "below zero": ("n", "-1", "outside the range, or the length, of the type"),
-    "no number": ("m", "1.5", "outside the range, or the length, of the type"),
-    "no such label": ("e", "3", "outside the range, or the length, of the type"),
-    "no such labels": ("s", "4", "outside the range, or the length, of the type"),
+    "a text too long": ("v", "four", "too long for the type"),
+    "too many bytes": ("b", "AAECAwQ=", "too long for the type"),
+    "no bytes": ("b", "?", "no value of the type"),
+    "below zero": ("n", "-1", "outside the range of the type"),
+    "no number": ("m", "1.5", "outside the range of the type"),
+    "no such label": ("e", "3", "outside the range of the type"),
+    "no such labels": ("s", "4", "outside the range of the type"),
+    "no instant": ("ts", "2024-01-02", "no value of the type"),
     "a number of JSON": ("n", 7, "not the JSON type or Avro branch of the type"),
     "an object": ("v", {}, "not the JSON type or Avro branch of the type"),
 }
@@ -72,20 +77,78 @@ def test_the_recorded_encoder_keeps_the_rules(encoding: str, chain: Callable[...
     # `types` has every type that there is.
     assert {c["name"] for c in read_lines(RECORDED / "ticdc/truth/types.tables")[0]["columns"]} <= seen
     classes = {o["value_class"] for o in found.codes.metadata["observations"] if o["column"] == "c_bigint_u"}
-    assert classes == {"null", "0..18446744073709551615"}
+    assert classes == {"0..18446744073709551615"}
 
 
 def test_each_rule_is_broken_alone(chain: Callable[..., Chain]) -> None:
     rows = [FINE, *[FINE | {name: value} for name, value, _ in BROKEN.values()]]
     values = [TABLE.bootstrap(), *[TABLE.row("INSERT", n + 1, data=row) for n, row in enumerate(rows)]]
+    # That no column is generated, which rows do not have, the statement says.
+    create = TABLE.ddl("CREATE", "CREATE TABLE `simple`.`user` (`id` INT NOT NULL, `m` MEDIUMINT)", 1)
+    lacking = {name: value for name, value in FINE.items() if name != "m"}
+    values += [
+        TABLE.row("INSERT", 90, data=FINE | {"w": "7"}),
+        TABLE.row("INSERT", 91, data=lacking),
+        TABLE.row("DELETE", 92, old={"id": "1"}),  # its key alone
+        create,
+    ]
     # A row whose schema nobody has brought is not judged: it waits.
     values.append(TABLE.under(9).row("INSERT", 99, data={"what": 1}))
     found = checked(chain, [bytes_of(record(v)) for v in values])
     assert not found.codes.passed
     told = {(v["column"], v["offset"]): v["verdict"] for v in found.codes.violations}
     # The bootstrap has offset 0, the row that is fine 1.
-    assert told == {(name, n + 2): verdict for n, (name, _, verdict) in enumerate(BROKEN.values())}
-    assert found.mysql_types.passed, "nobody has used the column of an unknown type"
+    expected = {(name, n + 2): verdict for n, (name, _, verdict) in enumerate(BROKEN.values())}
+    assert told == expected | {("m", len(BROKEN) + 3): "not in the row"}
+    types = {(v["column"], v["offset"]): v["verdict"] for v in found.mysql_types.violations}
+    untyped = "in the row, and not among the columns that have a type"
+    assert types == {("odd", 1): "not a MySQL type", ("w", len(BROKEN) + 2): untyped}
+
+
+# What a value came as in Avro -> whether the document's table, or the recorded encoder, has it beside the type.
+BRANCHES: list[tuple[str, str, str, bool]] = [
+    ("m", "long", "-1", True),
+    ("m", "string", "-1", False),
+    ("m", "UnsignedBigint", "1", False),
+    ("v", "bytes", "YQ==", False),
+    ("b", "bytes", "AAECAw==", True),
+    ("b", "string", "AAECAw==", False),
+    ("ts", "string", "2024-01-02 03:04:05", True),
+    ("ts", "Timestamp", '{"location":"UTC","value":"2024-01-02 03:04:05"}', True),
+    # [0, 9223372036854775807] long, [9223372036854775808, 18446744073709551615] string
+    ("u", "long", "9223372036854775807", True),
+    ("u", "string", "9223372036854775807", False),
+    ("u", "string", "9223372036854775808", True),
+    ("u", "UnsignedBigint", "18446744073709551615", True),
+    ("u", "long", "-1", False),
+    ("f", "float", "1.5", True),
+    ("f", "double", "1.5", False),
+    ("s64", "long", "-1", True),  # two's complement
+    ("year", "long", "2156", False),
+]
+AVRO_TYPES = {
+    "m": "mediumint", "v": "varchar(3)", "b": "varbinary(4)", "ts": "timestamp", "u": "bigint unsigned", "f": "float",
+    "s64": "bit(64)", "year": "year",
+}  # fmt: skip
+
+
+def test_branches_of_avro(spark: SparkSession) -> None:
+    feed = make_feed(RECORDED, protocol="simple", encoding="avro")
+    empty, rows = dict.fromkeys(CHANGE_EVENTS.columns.names), []
+    for n, (name, branch, value, _) in enumerate(BRANCHES):
+        place = {"topic": "t", "partition": 0, "offset": n, "commit_ts": n, "batch": 1, "kind": "row", "op": "insert"}
+        named = {"database": "d", "table": "t", "schema_version": 1, "table_id": 1}
+        images = {"after": json.dumps({name: value}), "wire_types": json.dumps({name: branch})}
+        rows.append(tuple((empty | place | named | {"table": name} | images).values()))
+    columns = {n: [{"name": n, "type": t, "nullable": True}] for n, t in AVRO_TYPES.items()}
+    known = [
+        dict.fromkeys(TABLE_SCHEMAS.columns.names)
+        | {"database": "d", "table": n, "table_id": 1, "schema_version": 1, "columns": c}
+        for n, c in columns.items()
+    ]
+    found = check_types(spark.createDataFrame(rows, CHANGE_EVENTS.columns), feed, known)
+    wrong = {v["offset"] for v in found.codes.violations}
+    assert [n not in wrong for n in range(len(BRANCHES))] == [fine for *_, fine in BRANCHES]
 
 
 def test_an_unknown_type_is_the_other_checks(chain: Callable[..., Chain]) -> None:
@@ -112,25 +175,25 @@ def test_schemas_learnt_before_count(spark: SparkSession) -> None:
     }
     known = [dict.fromkeys(TABLE_SCHEMAS.columns.names) | learnt]
     found = check_types(events, feed, known)
-    assert [v["column"] for v in found.codes.violations] == ["w"]
+    assert [v["column"] for v in found.mysql_types.violations] == ["w"]
 
 
 @pytest.mark.parametrize(
-    ("mysql_type", "limits"),
+    ("mysql_type", "encoding", "ranges", "length"),
     [
-        ("bigint unsigned", ("0", str(2**64 - 1), None, None)),
-        ("mediumint(9)", (str(-(2**23)), str(2**23 - 1), None, None)),
-        ("bit(10)", ("0", "1023", None, None)),
-        ("bit(64)", (str(-(2**63)), str(2**64 - 1), None, None)),  # two's complement in Avro
-        ("enum('a','b')", ("0", "2", None, None)),  # 0: MySQL's empty error value
-        ("year", ("0", "2155", None, None)),
-        ("char(3)", (None, None, 3, None)),
-        ("tinytext", (None, None, 255, None)),
-        ("binary(3)", (None, None, None, 3)),
-        ("mediumblob", (None, None, None, 2**24 - 1)),
-        ("date", (None, None, None, None)),
+        ("bigint unsigned", "json", (0, 2**64 - 1), None),
+        ("mediumint(9)", "json", (-(2**23), 2**23 - 1), None),
+        ("bit(10)", "json", (0, 1023), None),
+        ("bit(64)", "json", (0, 2**64 - 1), None),
+        ("bit(64)", "avro", (-(2**63), 2**64 - 1), None),  # two's complement
+        ("enum('a','b')", "json", (0, 2), None),  # 0: MySQL's empty error value
+        ("char(3)", "json", None, 3),
+        ("tinytext", "json", None, 255),
+        ("binary(3)", "json", None, 3),
+        ("mediumblob", "json", None, 2**24 - 1),
+        ("date", "json", None, None),
     ],
 )
-def test_limits(mysql_type: str, limits: tuple[Any, ...]) -> None:
-    found = limits_of({"name": "c", "type": mysql_type, "nullable": True})
-    assert (found.low, found.high, found.characters, found.bytes) == limits
+def test_limits(mysql_type: str, encoding: str, ranges: tuple[int, int] | None, length: int | None) -> None:
+    found = limits_in(parse_type(mysql_type), encoding)
+    assert (found.ranges and found.ranges[:2], found.length) == (ranges, length)

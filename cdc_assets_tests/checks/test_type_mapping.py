@@ -12,19 +12,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdc_assets.checks import types
-from cdc_assets.checks.jdbc_codes import rules
 from cdc_assets.checks.verdict import Verdict
-from cdc_assets.mysql_types.reference import Source
-from cdc_assets.stages import DECODE, INGEST, TYPES
-from cdc_assets.stages.types import judged, report_of
+from cdc_assets.stages import DECODE, INGEST, SCHEMAS, TYPES
 from cdc_assets.tables.change_events import CHANGE_EVENTS
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.schema import BIGINT, INT, STRING, column
 from cdc_assets.tables.table import LakeTable
 from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Refused, TypesCursor
-from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, make_feed, read_lines, tso
-
-SPEC: frozenset[Source] = frozenset({"spec"})
+from cdc_assets_tests.checks.judging import check_types
+from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, make_feed, read_lines, tso
 
 # The document, "SQL Type": type -> code.
 BY_TYPE = {
@@ -69,6 +65,15 @@ BY_VALUE = {
     "bigint unsigned": (9223372036854775807, -5, 18446744073709551615, 3),
 }
 CODES = sorted({*BY_TYPE.values()})
+# Values that are no numbers, as the document's examples and FINDINGS-ticdc.md have them; of other types `1` is one.
+VALUES = {
+    "date": "2020-02-29",
+    "datetime": "2020-02-20 02:20:20",
+    "timestamp": "2020-02-20 02:20:20.123456",
+    "time": "-838:59:59",
+    "year": "2020",
+    "json": '{"key1": "value1"}',
+}
 
 Case = tuple[str, str | None, int | None]  # type, value, code (None: not in the message)
 
@@ -93,26 +98,24 @@ def event(offset: int, case: Case, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def checked(
-    spark: SparkSession, events: list[dict[str, Any]], sources: frozenset[Source] = SPEC
-) -> tuple[Verdict, Verdict]:
+def checked(spark: SparkSession, events: list[dict[str, Any]], **settings: Any) -> tuple[Verdict, Verdict]:
     """The mysqlType check's verdict, and the JDBC check's."""
     columns = CHANGE_EVENTS.columns
     rows = [tuple(e.get(name) for name in columns.names) for e in events]
-    report = report_of(judged(spark.createDataFrame(rows, columns), [], rules(sources)), "JDBC type")
-    return types.mysql_types(report), types.codes(report)
+    found = check_types(spark.createDataFrame(rows, columns), make_feed(RECORDED, **settings))
+    return found.mysql_types, found.codes
 
 
-def broken(spark: SparkSession, cases: list[Case]) -> list[tuple[bool, bool]]:
+def broken(spark: SparkSession, cases: list[Case], **settings: Any) -> list[tuple[bool, bool]]:
     """For each case whether the mysqlType check, and whether the JDBC check, is broken at its record."""
-    verdicts = checked(spark, [event(n, case) for n, case in enumerate(cases)])
+    verdicts = checked(spark, [event(n, case) for n, case in enumerate(cases)], **settings)
     # The metadata shows all observations; the violations are cut.
     wrong = [{o["offset"] for o in v.metadata["observations"] if o["verdict"] != "ok"} for v in verdicts]
     return [(n in wrong[0], n in wrong[1]) for n in range(len(cases))]
 
 
 def test_each_type_passes_with_its_code_and_with_no_other(spark: SparkSession) -> None:
-    cases: list[Case] = [(text, "1", code) for text in BY_TYPE for code in CODES]
+    cases: list[Case] = [(text, VALUES.get(text, "1"), code) for text in BY_TYPE for code in CODES]
     expected = [(False, code != BY_TYPE[text]) for text, _, code in cases]
     # 500 observations are shown, so in two halves.
     half = len(cases) // 2
@@ -168,9 +171,132 @@ def test_the_one_wrong_record_among_many_right_ones_is_shown_with_its_value(spar
     (row,) = jdbc.violations
     shown = ("topic", "partition", "offset", "column", "mysql_type", "jdbc_code", "sample_value", "events")
     assert tuple(row[name] for name in shown) == ("other", 2, 20, "c", "int unsigned", 4, "3000000000", 1)
-    assert row["expected"] == "-5"
+    assert row["expected"] == "-5 for 2147483648..4294967295, 4 for 0..2147483647"
     assert "1 of 2 observations" in jdbc.description
     assert "in 1 events" in jdbc.description
+
+
+# One column `c` with these, in a table of its own -> what is wrong with it: of each rule of values one that breaks it.
+UNTYPED, NOT_OF_ROW = "in the row, and not among the columns that have a type", "not in the row"
+VALUE_CASES: list[tuple[Case, str]] = [
+    (("tinyint", "300", -6), "outside the range of the type"),
+    (("tinyint", "-129", -6), "outside the range of the type"),
+    (("smallint", "32768", 5), "outside the range of the type"),
+    (("mediumint", "8388608", 4), "outside the range of the type"),
+    (("mediumint unsigned", "-1", 4), "outside the range of the type"),
+    (("int", "2147483648", 4), "outside the range of the type"),
+    (("bigint", "9223372036854775808", -5), "outside the range of the type"),
+    (("bigint", " 1", -5), "outside the range of the type"),
+    (("decimal(4,2)", "100.00", 3), "outside the range of the type"),
+    (("decimal(4,2)", "1.001", 3), "outside the range of the type"),
+    (("decimal", "1e3", 3), "no value of the type"),
+    (("decimal", "9" * 39, 3), "outside the range of the type"),
+    (("decimal unsigned", "-1.5", 3), "outside the range of the type"),
+    (("float", "1e39", 7), "outside the range of the type"),
+    (("double unsigned", "-0.5", 8), "outside the range of the type"),
+    (("double", "NaN", 8), "no value of the type"),
+    (("char(2)", "abc", 1), "too long for the type"),
+    (("tinytext", "x" * 256, 2005), "too long for the type"),
+    (("varbinary(2)", "abc", 2004), "too long for the type"),
+    (("blob", "\u0100", 2004), "no value of the type"),
+    (("date", "2020-13-01", 91), "no value of the type"),
+    (("datetime", "2020-01-01 25:00:00", 93), "no value of the type"),
+    (("timestamp", "2039-01-01 00:00:00", 93), "outside the range of the type"),
+    (("time", "839:00:00", 92), "no value of the type"),
+    (("year", "1900", 12), "outside the range of the type"),
+    (("enum('a','b')", "3", 4), "outside the range of the type"),
+    (("set('a','b')", "4", -7), "outside the range of the type"),
+    (("bit(3)", "8", -7), "outside the range of the type"),
+    (("json", "{}", 4), "not a code of this type"),
+    (("varchar", "x", None), "no jdbc_code"),
+]
+FINE_CASES: list[Case] = [
+    ("decimal(4,2)", "-0099.9900", 3),
+    ("decimal", "-" + "9" * 38, 3),
+    ("float", "3.4028234663852886e38", 7),
+    ("double", "4.9e-324", 8),
+    ("char(2)", "é😀", 1),
+    ("varbinary(2)", "\u00ff\u0000", 2004),
+    ("date", "0000-00-00", 91),
+    ("date", "2023-02-31", 91),  # with ALLOW_INVALID_DATES: history tells it as a zero date
+    ("timestamp", "0000-00-00 00:00:00.000", 93),
+    ("year", "0", 12),
+    ("enum('a','b')", "0", 4),
+    ("enum('a','b')", "b", 4),
+    ("bit(64)", "18446744073709551615", -7),
+    ("tinyint", None, -6),
+]
+
+
+def test_each_rule_of_values_is_broken_by_something(spark: SparkSession) -> None:
+    cases = [*(case for case, _ in VALUE_CASES), *FINE_CASES]
+    _, jdbc = checked(spark, [event(n, case) for n, case in enumerate(cases)])
+    found = {o["offset"]: o["verdict"] for o in jdbc.violations}
+    assert found == {n: told for n, (_, told) in enumerate(VALUE_CASES)}
+    samples = {o["offset"]: o["sample_value"] for o in jdbc.violations}
+    assert samples == {n: case[1] and case[1][:200] for n, (case, told) in enumerate(VALUE_CASES)} | {
+        n: None for n, (_, told) in enumerate(VALUE_CASES) if told in {"not a code of this type", "no jdbc_code"}
+    }
+
+
+def test_columns_of_types_codes_and_values_are_the_same(spark: SparkSession) -> None:
+    case = ("int", "1", 4)
+    events = [
+        event(1, case, after=json.dumps({"c": "1", "d": "2"})),
+        event(2, case, after=json.dumps({"d": "2"})),
+        event(3, case, jdbc_types=json.dumps({"c": 4, "d": 4})),
+        event(4, case, layout=json.dumps({"key": [], "types": {"c": "int", "d": "int"}})),
+    ]
+    mysql, jdbc = checked(spark, events)
+    assert {(v["offset"], v["column"]): v["verdict"] for v in mysql.violations} == {
+        (1, "d"): UNTYPED,
+        (2, "d"): UNTYPED,
+    }
+    told = {(v["offset"], v["column"]): v["verdict"] for v in jdbc.violations}
+    assert told == {
+        (1, "d"): "no jdbc_code",
+        (2, "d"): "no jdbc_code",
+        (2, "c"): NOT_OF_ROW,
+        (3, "d"): NOT_OF_ROW,
+        (4, "d"): f"{NOT_OF_ROW}; no jdbc_code",
+    }
+
+
+def test_null_where_a_statement_says_not_null(chain: Callable[..., Chain]) -> None:
+    made, sent = chain(partitions=2), Stream(2)
+    types_of = {"id": "bigint", "v": "varchar"}
+    row = Rows(types=types_of).insert(tso(5), 1, None) | RIGHT_CODES
+    made.add([sent.send(row, 1)])
+    assert not made.run().types.refused
+    create = "CREATE TABLE `shop`.`orders` (`id` BIGINT, `v` VARCHAR(9) NOT NULL)"
+    made.add([sent.send(ddl(create, tso(1))), sent.send(Rows(types=types_of).insert(tso(6), 2, None) | RIGHT_CODES, 1)])
+    (refused,) = made.run().types.refused
+    assert (refused.commit_ts, refused.first["told"]) == (tso(6), "NULL in a NOT NULL column")
+    # A statement that comes late, and says that it may be NULL since before, lets it go on.
+    made.add([sent.send(ddl("ALTER TABLE `shop`.`orders` MODIFY `v` VARCHAR(9) NULL", tso(2), ddl_type="ALTER"))])
+    assert made.run().types.refused == []
+
+
+def test_a_type_that_the_feeds_file_gives_has_to_hold_the_value(spark: SparkSession) -> None:
+    given = {"db.t1.c": "smallint", "db.t2.c": "tinyint", "db.t3.c": "int"}
+    events = [event(1, ("tinyint", "300", -6)), event(2, ("tinyint", "300", -6)), event(3, ("intt", "7", 99))]
+    mysql, jdbc = checked(spark, events, columns=given)
+    assert [(v["offset"], v["verdict"]) for v in jdbc.violations] == [(2, "outside the range of the type")]
+    assert mysql.passed
+
+
+def test_layouts_of_other_forms_stop_nothing(spark: SparkSession) -> None:
+    """They are quarantined while decoding; but what an older version has decoded is still there."""
+    fine = event(9, ("int", "x", 4))
+    odd = [
+        event(1, ("int", "1", 4), layout=json.dumps({"key": [], "types": {"c": ["int"]}})),
+        event(2, ("int", "1", 4), jdbc_types=json.dumps(4)),
+        event(3, ("int", "1", 4), jdbc_types=json.dumps({"c": ""})),
+        event(4, ("int", "1", 4), jdbc_types="{"),
+    ]
+    mysql, jdbc = checked(spark, [fine, *odd])
+    assert {v["offset"] for v in jdbc.violations} >= {2, 3, 4, 9}
+    assert {v["offset"] for v in mysql.violations} == {1}
 
 
 def test_an_updates_code_goes_by_the_new_value_and_a_deletes_by_the_old(spark: SparkSession) -> None:
@@ -222,7 +348,7 @@ def test_what_canal_really_sends_passes(spark: SparkSession, tmp_path: Path, sce
 def assert_passes(spark: SparkSession, folder: Path, recording: Path, **settings: Any) -> None:
     made = Chain(spark, folder, **settings)
     made.add(read_lines(recording))
-    for stage in (INGEST, DECODE):
+    for stage in (INGEST, DECODE, SCHEMAS):
         stage.run(made.lake, made.feed)
     report = TYPES.run(made.lake, made.feed)
     assert report.observations
@@ -252,7 +378,7 @@ def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[...,
     first = made.run().types
     assert [(o["column"], o["first"]["offset"]) for o in first.wrong] == [("v", 1)]
     told = {"topic": "shop_changes", "partition": 0, "offset": 1, "record_ms": 1_700_000_000_001}
-    why = {"column": "v", "told": "not the code of this type and value"}
+    why = {"column": "v", "told": "not a code of this type"}
     (refused,) = first.refused
     assert refused == Refused("shop", "orders", tso(2), 2, told | why)
     # Neither a run without news nor one with good news changes that.
@@ -347,7 +473,7 @@ def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Ch
         assert [o["column"] for o in verdict.metadata["new"]] == new
         (row,) = verdict.violations
         shown = ("column", "jdbc_code", "expected", "verdict", "offset", "commit_ts", "events", "events_in_this_run")
-        wrong = ("v", 4, "12", "not the code of this type and value", 1, tso(2), 1, len(new))
+        wrong = ("v", 4, "12", "not a code of this type", 1, tso(2), 1, len(new))
         assert tuple(row[name] for name in shown) == wrong
         # What is wrong is the first of all.
         assert [o["verdict"] == "ok" for o in verdict.metadata["observations"]] == [False, True, True]

@@ -67,8 +67,30 @@ def tso(milliseconds: int, logical: int = 0) -> int:
     return (1_700_000_000_000 + milliseconds) << 18 | logical
 
 
-# The document's java.sql.Types codes of the types that most tests use.
-CODES = {"bigint": -5, "int": 4, "varchar": 12, "date": 91}
+# The document's java.sql.Types codes: of types by their name; of unsigned integers the largest value of the first code,
+# which is NULL's, too, and both codes.
+CODES = {
+    "boolean": -6, "float": 7, "double": 8, "decimal": 3, "char": 1, "varchar": 12, "binary": 2004, "varbinary": 2004,
+    "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005, "tinyblob": 2004, "blob": 2004,
+    "mediumblob": 2004, "longblob": 2004, "date": 91, "datetime": 93, "timestamp": 93, "time": 92, "year": 12, "enum": 4,
+    "set": -7, "bit": -7, "json": 12, "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5,
+}  # fmt: skip
+UNSIGNED_CODES = {
+    "tinyint": (127, -6, 5),
+    "smallint": (32767, 5, 4),
+    "int": (2147483647, 4, -5),
+    "bigint": (9223372036854775807, -5, 3),
+}
+
+
+def code_of(type_text: str, value: Any) -> int:
+    """The code that TiCDC writes beside a type and a value; 12 beside a type that is none."""
+    name = type_text.partition("(")[0].partition(" ")[0].lower()
+    if " unsigned" in type_text and name in UNSIGNED_CODES:
+        largest, small, large = UNSIGNED_CODES[name]
+        return large if value is not None and int(value) > largest else small
+    return CODES.get(name, 12)
+
 
 # --- Canal-JSON messages, in the order of fields that TiCDC writes
 
@@ -84,10 +106,10 @@ def dml(
     database: str = "shop",
     table: str = "orders",
 ) -> Message:
-    """A DML event of one row; the types that have no code in `CODES` get 12, which only the type checks look at."""
+    """A DML event of one row."""
     return _message(database, table, op, commit_ts) | {
         "pkNames": list(key),
-        "sqlType": {column: CODES.get(types[column], 12) for column in row},
+        "sqlType": {column: code_of(types[column], row[column]) for column in row},
         "mysqlType": {column: types[column] for column in row},
         "old": [old] if old is not None else None,
         "data": [row],

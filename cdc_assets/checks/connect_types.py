@@ -64,8 +64,9 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
     """
     told = F.coalesce("layout", "table_schemas")
     kinds = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
-    every = shaped(events.where(kinds & told.isNotNull()), told=told)
-    found = groups(every, "told")
+    # TiCDC tells no place in a binlog; and its rows have no virtual generated columns, as its schemas do.
+    every = shaped(events.where(kinds & told.isNotNull()), told=told, of_ticdc=F.col("source").isNull())
+    found = groups(every, "told", "of_ticdc")
     described = [_described(g) for g in found if g.kind == Kind.DDL]
     stated = declared([*known, *(row for rows, _ in described for row in rows)])
     layouts = []
@@ -81,7 +82,8 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
             )
             for field in layout(group.told["told"])
         ]
-        layouts.append(Layout(group, each))
+        may_lack = (c.name for c in each if group.told["of_ticdc"] and c.limits.null is None)
+        layouts.append(Layout(group, each, frozenset(may_lack)))
     of_statements = [o for _, observations in described for o in observations]
     return of_statements + observed(row_events(every), variant_entries(), layouts)
 

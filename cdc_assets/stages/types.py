@@ -176,7 +176,7 @@ def _cursor(lake: Lakehouse) -> TypesCursor:
 
 def _settings(feed: Feed) -> str:
     told = feed.model_dump_json(include={"type_mapping", "tidb_extension", "columns", "tables"})
-    return json.dumps([_RULES_VERSION, json.loads(told)], sort_keys=True)
+    return json.dumps([_RULES_VERSION, json.loads(told)])
 
 
 @dataclass(frozen=True)

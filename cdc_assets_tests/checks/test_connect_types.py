@@ -39,9 +39,12 @@ def described(
     return {"source": at, "databaseName": "inventory", "ddl": statement, "tableChanges": [change]}
 
 
-def inserted(field: dict[str, Any], *, seconds: int = 0, table: str = "customers") -> dict[str, Any]:
-    """An insert into a table of that column."""
-    return with_schema(envelope("c", None, {"c": None}, source(seconds=seconds, table=table)), [field])
+def inserted(
+    field: dict[str, Any], *, seconds: int = 0, table: str = "customers", row: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """An insert into a table of that column, NULL if no row is told."""
+    image = {"c": None} if row is None else row
+    return with_schema(envelope("c", None, image, source(seconds=seconds, table=table)), [field])
 
 
 def checked(
@@ -104,6 +107,50 @@ def test_what_connectors_send_is_fine(spark: SparkSession, tmp_path: Path) -> No
     assert found.observations == 2 * len(FINE)
     assert found.mysql_types.passed, found.mysql_types.violations
     assert found.codes.passed, found.codes.violations
+
+
+TIME, YEAR = "io.debezium.time", "io.debezium.time.Year"
+OUTSIDE, UNREADABLE, JSON = (
+    "outside the range of the type",
+    "no value of the type",
+    "not the JSON type of this Connect type",
+)
+# A field, what the schema-change record says, a row -> what is wrong with it.
+ROWS: list[tuple[dict[str, Any], Described, dict[str, Any], str | None]] = [
+    (column("int16"), ("TINYINT UNSIGNED", 5, 3), {"c": 300}, OUTSIDE),
+    (column("int16"), ("TINYINT UNSIGNED", 5, 3), {"c": 255}, None),
+    (column("int16"), None, {"c": 40000}, OUTSIDE),
+    (column("int64"), ("BIGINT UNSIGNED", -5, 20), {"c": -1}, None),  # has wrapped
+    (column("int64"), ("INT UNSIGNED", 4, 10), {"c": -1}, OUTSIDE),
+    (column("int32"), None, {"c": "7"}, JSON),
+    (column("string"), None, {"c": 7}, JSON),
+    (column("boolean"), None, {"c": 1}, JSON),
+    (column("boolean"), None, {"c": True}, None),
+    (column("string"), ("VARCHAR", 12, 2), {"c": "abc"}, "too long for the type"),
+    (column("string"), ("DECIMAL", 3, 4, 2), {"c": "100.00"}, OUTSIDE),
+    (column("bytes"), ("VARBINARY", -3, 2), {"c": "AAEC"}, "too long for the type"),
+    (column("bytes"), None, {"c": "?"}, UNREADABLE),
+    (column("bytes", DECIMAL, parameters={"scale": "2"}), ("DECIMAL", 3, 4, 2), {"c": "J1Q="}, None),  # 100.68
+    (column("bytes", DECIMAL, parameters={"scale": "2"}), None, {"c": {}}, f"{JSON}; {UNREADABLE}"),
+    (column("int32", f"{TIME}.Date"), None, {"c": 2_932_897}, OUTSIDE),  # after 9999
+    (column("int64", f"{TIME}.Timestamp"), None, {"c": 253_402_300_800_000}, OUTSIDE),
+    (column("int64", f"{TIME}.MicroTime"), None, {"c": 3_020_399_000_001}, OUTSIDE),  # 838:59:59
+    (column("int64", f"{TIME}.MicroTime"), None, {"c": -3_020_399_000_000}, None),
+    (column("string", f"{TIME}.ZonedTimestamp"), None, {"c": "2024-01-01 00:00:00"}, UNREADABLE),
+    (column("string", f"{TIME}.ZonedTimestamp"), None, {"c": "2024-01-01T00:00:00.5Z"}, None),
+    (column("int32", YEAR), None, {"c": 2156}, OUTSIDE),
+    (column("int32") | {"optional": False}, None, {"c": None}, "NULL in a NOT NULL column"),
+    (column("int32"), None, {}, "not in the row"),
+]
+
+
+def test_each_rule_of_values_is_broken_by_something(spark: SparkSession, tmp_path: Path) -> None:
+    sent = []
+    for n, (field, told, row, _) in enumerate(ROWS):
+        sent += [described(*told, table=f"t{n}")] if told else []
+        sent.append(inserted(field, table=f"t{n}", row=row, seconds=1))
+    found = {v["table"]: v["verdict"] for v in checked(spark, tmp_path, *sent).codes.violations}
+    assert found == {f"t{n}": wrong for n, (*_, wrong) in enumerate(ROWS) if wrong}
 
 
 def test_a_type_that_mysql_does_not_have(spark: SparkSession, tmp_path: Path) -> None:

@@ -306,8 +306,8 @@ def test_names_of_all_kinds(chain: Callable[..., Chain]) -> None:
 
 
 def test_a_value_that_is_an_object_is_a_bad_value(chain: Callable[..., Chain]) -> None:
-    """Its column is NULL in the history, its text in quarantine; the row's other columns are there."""
-    it = chain()
+    """Where the feeds file lets it pass its column is NULL in the history, its text in quarantine; the others are there."""
+    it = chain(type_mapping="warn")
     stream = Stream()
     types = {"id": "bigint", "n": "int", "v": "varchar"}
     stream.send(dml("INSERT", tso(1), {"id": "1", "n": {"deep": [1, 2]}, "v": "x"}, types))

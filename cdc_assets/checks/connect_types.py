@@ -107,7 +107,8 @@ def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:
 
 def _optional(text: str) -> dict[str, Any]:
     """Whether a field may be null, by its name, as far as the message's schema says it."""
-    return {e["field"]: e.get("optional") for e in json.loads(text) if isinstance(e, dict) and "field" in e}
+    fields = (e for e in json.loads(text) if isinstance(e, dict) and isinstance(e.get("field"), str))
+    return {e["field"]: e.get("optional") for e in fields}
 
 
 def _told(field: Field, types: list[MySQLType], given: str | None, *, nullable: bool) -> Told:
@@ -160,7 +161,8 @@ def _form(field: Field, mysql_type: MySQLType | None) -> Limits:
     if semantic in {"float", "double"}:
         return Limits(Form.ANY if mysql_type and mysql_type.base == "decimal" else Form.DOUBLE)
     if semantic in {BITS, DECIMAL, "bytes"}:
-        return Limits(Form.BASE64, length=_bytes(semantic, mysql_type))
+        form = Form.UNSCALED if semantic == DECIMAL else Form.BASE64
+        return Limits(form, length=_bytes(semantic, mysql_type))
     labels = mysql_type.labels if mysql_type and semantic in _OF_LABELS else None
     # Of labels with commas the message does not tell whether one is part of a label.
     if labels and not any("," in label for label in labels):

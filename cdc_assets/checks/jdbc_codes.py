@@ -90,7 +90,7 @@ def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
 
 
 def _code(value: Any) -> int | None:  # noqa: ANN401
-    return value if isinstance(value, int) and abs(value) < 1 << 31 else None
+    return value if type(value) is int and abs(value) < 1 << 31 else None
 
 
 def _entries() -> Column:

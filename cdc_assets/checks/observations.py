@@ -5,7 +5,7 @@ pass, which gives back only what is not as usual.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -223,7 +223,7 @@ def observed(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> lis
         found[key] = what | (joined(found[key], seen) if key in found else seen)
 
     odd: dict[tuple[int, str], int] = defaultdict(int)
-    for r in _remarks(rows, entries, layouts):
+    for r in (r for some in _slices(layouts) for r in _remarks(rows, entries, some)):
         layout = by_shape[r["shape"]]
         told = next((c for c in layout.columns if c.name == r["name"]), None) or Told(r["name"], None)
         odd[r["shape"], r["name"]] += r["events"]
@@ -237,6 +237,23 @@ def observed(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> lis
             if usual > 0:
                 add(layout, told, told.usual, (told.limits.wires or (None,))[0], layout.group.seen | {"events": usual})
     return list(found.values())
+
+
+# The limits of so many columns at most are a literal of one plan: a hostile stream may have as many layouts as messages.
+_MOST_COLUMNS = 20_000
+
+
+def _slices(layouts: Sequence[Layout]) -> Iterator[list[Layout]]:
+    """The layouts, so many at a time as one plan holds."""
+    some: list[Layout] = []
+    size = 0
+    for layout in layouts:
+        size += len(layout.columns)
+        if some and size > _MOST_COLUMNS:
+            yield some
+            some, size = [], len(layout.columns)
+        some.append(layout)
+    yield some
 
 
 def _remarks(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> list[Row]:

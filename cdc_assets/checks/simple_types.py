@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
     WHERE,
+    Group,
     Known,
     Layout,
     Observed,
@@ -32,9 +33,10 @@ from cdc_assets.checks.values import LOWER, UPPER, Class, Form, Limits, entry, l
 from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.tables.change_events import Op
+from cdc_assets.tables.change_events import CORRUPTED, Op
 
 _WHAT = (*WHERE, "mysql_type", "nullable", "encoding", "wire_type", "value_class")
+_ALL_COLUMNS = "*"
 _Columns = list[Mapping[str, Any]]
 
 
@@ -57,13 +59,14 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
         schema_version=F.col("schema_version"),
         encoding=encoding,
         deleted=F.col("op") == str(Op.DELETE),
+        corrupted=F.coalesce(F.col("detail") == CORRUPTED, F.lit(False)),
     )
     schemas: dict[tuple[str, str, int], dict[int, _Columns]] = defaultdict(dict)
     for s in known:
         if s["schema_version"] is not None:
             schemas[s["database"], s["table"], s["schema_version"]][s["table_id"]] = s["columns"]
     layouts = []
-    found_groups = groups(rows, "table_id", "schema_version", "encoding", "deleted")
+    found_groups = groups(rows, "table_id", "schema_version", "encoding", "deleted", "corrupted")
     plain = _plain(known, {(g.database, g.table) for g in found_groups})
     for group in found_groups:
         told = group.told
@@ -75,7 +78,13 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
             each = [_told(c, told["encoding"], columns.get(f"{table_name}.{c['name']}")) for c in in_order]
             required = set() if told["deleted"] else plain.get((group.database, group.table), set())
             layouts.append(Layout(group, each, frozenset(c.name for c in each) - required))
-    return observed(rows, _entries(), layouts)
+    return observed(rows, _entries(), layouts) + [_corrupted(g) for g in found_groups if g.told["corrupted"]]
+
+
+def _corrupted(group: Group) -> Observed:
+    """What rows are whose checksum does not hold, whichever of their columns is wrong."""
+    place = {"database": group.database, "table": group.table, "column": _ALL_COLUMNS, "mysql_type": None}
+    return place | {"encoding": group.told["encoding"], "value_class": Class.CORRUPTED} | group.seen
 
 
 def _entries() -> Column:
@@ -185,6 +194,8 @@ class WireTypes(ValuesFit):
 
 def _expected(row: Mapping[str, Any]) -> str:
     named = parsed(row["mysql_type"])
+    if row["column"] == _ALL_COLUMNS:
+        return "a checksum that holds"
     if named is None:
         return "no such type" if row["mysql_type"] else "no such column"
     limits = limits_in(named, row["encoding"])

@@ -38,6 +38,7 @@ class Form(IntEnum):
     YEAR = 13
     LABEL = 14  # of an enum, or its number
     LABELS = 15  # of a set, and none
+    UNSCALED = 16  # the bytes of a decimal in base64, or the number itself
 
 
 class Class(StrEnum):
@@ -49,6 +50,7 @@ class Class(StrEnum):
     TOO_LONG = "too long for the type"
     UNREADABLE = "no value of the type"
     MISSING = "not in the row"
+    CORRUPTED = "corrupted, as TiCDC's checksum of the row says"
     UNTYPED = "in the row, and not among the columns that have a type"
 
 
@@ -276,6 +278,10 @@ def _wrong(text: Column, limits: Column, wire: Column) -> Column:
             F.length(t) > m["length"], _told(Class.TOO_LONG)
         ),
         Form.BASE64: _wrong_base64,
+        # In base64 there is no point.
+        Form.UNSCALED: lambda t, m: F.when(
+            t.contains(".") | F.coalesce(wire == "number", F.lit(False)), _unless(t.rlike(_FLOAT))
+        ).otherwise(_wrong_base64(t, m)),
         Form.DATE: lambda t, _: _unless(t.rlike(rf"^{_DATE}\z")),
         Form.ZONED: lambda t, _: _unless(t.rlike(rf"^{_DATE}T{_CLOCK}Z\z")),
         Form.TIME: lambda t, _: _unless(t.rlike(_TIME)),
@@ -291,9 +297,7 @@ def _wrong(text: Column, limits: Column, wire: Column) -> Column:
             _told(Class.UNREADABLE),
         ),
     }
-    # A number that a connector writes instead of its bytes.
-    as_number = (form == int(Form.BASE64)) & F.coalesce(wire == "number", F.lit(False))
-    found = F.when(text.isNull(), limits["null"]).when((form == int(Form.ANY)) | as_number, F.lit(None).cast("string"))
+    found = F.when(text.isNull(), limits["null"]).when(form == int(Form.ANY), F.lit(None).cast("string"))
     for each, rule in forms.items():
         found = found.when(form == int(each), rule(text, limits))
     return found

@@ -24,7 +24,7 @@ from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
-from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _FIELDS = {
     "schemaVersion": "BIGINT",
     "claimCheckLocation": "STRING",
     "handleKeyOnly": "BOOLEAN",
+    "checksum": "STRUCT<corrupted: BOOLEAN>",
     # Row images: in JSON, objects under STRING come out as their own text.
     "data": "STRING",
     "old": "STRING",
@@ -170,6 +171,7 @@ def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
         # The schema that it names is the layout of a row.
         "layout_id": F.when(row, F.xxhash64("database", "table", "tableID", "schemaVersion")),
         "wire_types": F.when(row, F.col("branches")),
+        "detail": F.when(row & F.col("checksum.corrupted"), F.lit(CORRUPTED)),
         "ddl_type": F.when(ddl, F.col("type")),
         "ddl_statement": F.when(ddl, F.col("sql")),
         "schema_version": F.when(row, F.col("schemaVersion")).otherwise(named["version"]),

@@ -146,6 +146,7 @@ def fields(parsed: Column) -> dict[str, Column]:
         "preTableSchema": ddl["preTableSchema"],
         **row,
         **large,
+        "checksum": F.struct(dml["checksum"]["corrupted"].alias("corrupted")),
         "data": _image(dml["data"]),
         "old": _image(dml["old"]),
         "branches": F.to_json(F.transform_values(F.coalesce(dml["data"], dml["old"]), lambda _, v: _branch(v))),

@@ -35,6 +35,10 @@ class Op(StrEnum):
     SNAPSHOT = "snapshot"
 
 
+# The `detail` of a row event whose checksum TiCDC found wrong.
+CORRUPTED = "corrupted"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventsCursor(Cursor):
     """Up to which raw batch the records are decoded.
@@ -117,7 +121,12 @@ CHANGE_EVENTS = Definition(
                 "many events there are in each table (JSON, as it came).",
             ),
             column("reason", STRING, "Why it could not be decoded: a code of the quarantine."),
-            column("detail", STRING, "What is to be said of this one, such as the byte where it breaks."),
+            column(
+                "detail",
+                STRING,
+                f"What is to be said of this one, such as the byte where it breaks; of a row `{CORRUPTED}`, as its checksum "
+                "(Simple) says.",
+            ),
         ]
     ),
     cursor=EventsCursor,

@@ -131,6 +131,10 @@ ROWS: list[tuple[dict[str, Any], Described, dict[str, Any], str | None]] = [
     (column("bytes"), ("VARBINARY", -3, 2), {"c": "AAEC"}, "too long for the type"),
     (column("bytes"), None, {"c": "?"}, UNREADABLE),
     (column("bytes", DECIMAL, parameters={"scale": "2"}), ("DECIMAL", 3, 4, 2), {"c": "J1Q="}, None),  # 100.68
+    # as numbers, by a setting of the converter
+    (column("bytes", DECIMAL, parameters={"scale": "2"}), ("DECIMAL", 3, 12, 2), {"c": 12345.11}, None),
+    (column("bytes", DECIMAL, parameters={"scale": "0"}), None, {"c": 1.2345678987654322e32}, None),
+    (column("bytes", DECIMAL, parameters={"scale": "0"}), None, {"c": 7}, None),
     (column("bytes", DECIMAL, parameters={"scale": "2"}), None, {"c": {}}, f"{JSON}; {UNREADABLE}"),
     (column("int32", f"{TIME}.Date"), None, {"c": 2_932_897}, OUTSIDE),  # after 9999
     (column("int64", f"{TIME}.Timestamp"), None, {"c": 253_402_300_800_000}, OUTSIDE),

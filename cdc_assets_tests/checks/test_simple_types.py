@@ -105,6 +105,17 @@ def test_each_rule_is_broken_alone(chain: Callable[..., Chain]) -> None:
     assert types == {("odd", 1): "not a MySQL type", ("w", len(BROKEN) + 2): untyped}
 
 
+def test_a_row_that_its_checksum_calls_corrupted(chain: Callable[..., Chain]) -> None:
+    """FINDINGS-ticdc.md, "Simple": `"checksum":{"version":2,"corrupted":false,"current":..,"previous":..}`."""
+    values: list[Any] = [TABLE.bootstrap()]
+    for n, corrupted in enumerate((False, True)):
+        checksum = {"version": 2, "corrupted": corrupted, "current": 2188591092, "previous": 0}
+        values.append(TABLE.row("INSERT", n + 1, data=FINE) | {"checksum": checksum})
+    (row,) = checked(chain, [bytes_of(record(v)) for v in values]).codes.violations
+    assert (row["offset"], row["column"], row["events"]) == (2, "*", 1)
+    assert row["verdict"] == "corrupted, as TiCDC's checksum of the row says"
+
+
 # What a value came as in Avro -> whether the document's table, or the recorded encoder, has it beside the type.
 BRANCHES: list[tuple[str, str, str, bool]] = [
     ("m", "long", "-1", True),

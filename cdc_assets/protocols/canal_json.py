@@ -18,7 +18,7 @@ from cdc_assets.expressions import built_once
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -34,8 +34,10 @@ _MESSAGE = (
 )
 
 _TEXTS = ["parsed.m.database", "parsed.m.table", "parsed.m.sql"]
-_STRINGS = [r'"(?:mysqlType|sqlType)"\s*+:\s*+"', r'"(?:data|old)"\s*+:\s*+\[\s*+"', r'\}\s*+,\s*+"\{',
-            r'"pkNames"\s*+:\s*+\[(?:[^\]]*,)?\s*+[^"\s\]]']  # fmt: skip
+_STRINGS = [
+    r'"mysqlType"\s*+:\s*+"', r'"sqlType"\s*+:\s*+"', r'"data"\s*+:\s*+\[\s*+"', r'"old"\s*+:\s*+\[\s*+"'
+]  # fmt: skip
+_FURTHER_STRINGS = r'\}\s*+,\s*+"\{'
 _TYPES = {"$.database": "STRING", "$.table": "STRING", "$.sql": "STRING", "$.mysqlType": "OBJECT", "$.sqlType": "OBJECT",
           "$.data": "ARRAY<OBJECT", "$.old": "ARRAY<OBJECT", "$.pkNames": "ARRAY<STRING"}  # fmt: skip
 
@@ -205,7 +207,7 @@ def _reason(*, extended: bool) -> Column:
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(unparsed("parsed"), why_unparsed(text))
-        .when(misread(text, _TEXTS, _STRINGS, _TYPES), str(Reason.WRONG_TYPE))
+        .when(misread(text, _doubts(text), _TYPES), str(Reason.WRONG_TYPE))
         .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
@@ -221,6 +223,16 @@ def _reason(*, extended: bool) -> Column:
         .when(_ill_typed("parsed.m.mysqlType", _NO_TEXT, "string"), str(Reason.WRONG_TYPE))
         .when(_ill_typed("parsed.m.sqlType", _NO_CODE, "int"), str(Reason.WRONG_TYPE))
     )
+
+
+def _doubts(text: Column) -> list[Column]:
+    several = F.size("parsed.m.data") > 1
+    return [
+        *[maybe_no_text(F.col(name)) for name in _TEXTS],
+        *[text.rlike(pattern) for pattern in _STRINGS],
+        several & text.rlike(_FURTHER_STRINGS),
+        F.exists("parsed.m.pkNames", maybe_no_text),
+    ]
 
 
 # What follows a name where the value is no text, or no code; within a name or a label it may stand as well.

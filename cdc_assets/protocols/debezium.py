@@ -32,7 +32,7 @@ from cdc_assets.mysql_types.debezium import (
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -59,8 +59,9 @@ _KEY = "STRUCT<payload: STRING>"
 
 _TEXTS = ["e.source.db", "e.source.table", "e.source.file", "e.source.connector", "e.databaseName", "e.ddl"]
 _STRINGS = [
-    r'"(?:before|after)"\s*+:\s*+"\{', r'"(?:fields|tableChanges|data_collections)"\s*+:\s*+"'
-]  # fmt: skip
+    *[rf'"{name}"\s*+:\s*+"\{{' for name in ("before", "after")],
+    *[rf'"{name}"\s*+:\s*+"' for name in ("fields", "tableChanges", "data_collections")],
+]
 _TYPES = {
     f"{around}.{path}": kind
     for around in ("$", "$.payload")
@@ -353,12 +354,13 @@ def _reason() -> Column:
     position = F.coalesce(source["commit_ts"], _milliseconds())
     # TiCDC tells no position.
     placed = _from_ticdc() | (source["file"].isNotNull() & source["pos"].isNotNull())
+    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], *[text.rlike(pattern) for pattern in _STRINGS]]
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(unparsed("v"), why_unparsed(text))
-        .when(misread(text, _TEXTS, _STRINGS, _TYPES), str(Reason.WRONG_TYPE))
+        .when(misread(text, doubts, _TYPES), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
         .when(~kind.isin(str(Kind.ROW), str(Kind.DDL), str(Kind.WATERMARK)), F.lit(None))
         .when(position.isNull(), str(Reason.MISSING_FIELD))

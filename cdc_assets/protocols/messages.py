@@ -38,7 +38,7 @@ _NO_TEXT = r"^(?:true|false|-?[0-9][0-9.eE+-]*|[\[{].*)\z"
 _HIDDEN = r'\\u00[0-9a-fA-F]{2}\w*+"\s*+:'
 
 
-def misread(text: Column, texts: Sequence[str], strings: Sequence[str], wanted: Mapping[str, str]) -> Column:
+def misread(text: Column, doubts: Sequence[Column], wanted: Mapping[str, str]) -> Column:
     """Whether a field came as another JSON type than it was read as. BOOLEAN, never NULL.
 
     Into STRING, `from_json` reads a value of any type without a word: a number as a text, and a text as what an object was
@@ -46,15 +46,17 @@ def misread(text: Column, texts: Sequence[str], strings: Sequence[str], wanted: 
 
     Args:
         text: of the message.
-        texts: columns with fields that were to be texts.
-        strings: patterns of what stands in a message where a field that is no text came as one.
+        doubts: whether a field may have come as another type. A pattern in the message is looked for by itself, and begins
+            with a text: Java finds that without trying every place.
         wanted: JSON path -> a pattern of how the type begins as `schema_of_variant` writes it.
     """
-    looks = [F.col(name).rlike(_NO_TEXT) for name in texts]
-    open_ = reduce(
-        or_, (F.coalesce(each, F.lit(False)) for each in [*looks, text.rlike("|".join([*strings, _HIDDEN]))])
-    )
-    return open_ & ~once(F.try_parse_json(text), lambda message: _typed(message, wanted))
+    doubtful = reduce(or_, (F.coalesce(each, F.lit(False)) for each in [*doubts, text.rlike(_HIDDEN)]))
+    return doubtful & ~once(F.try_parse_json(text), lambda message: _typed(message, wanted))
+
+
+def maybe_no_text(value: Column) -> Column:
+    """Whether what was read as a STRING may have been something else. BOOLEAN, NULL for NULL."""
+    return value.rlike(_NO_TEXT)
 
 
 def _typed(message: Column, wanted: Mapping[str, str]) -> Column:

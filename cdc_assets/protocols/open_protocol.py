@@ -19,7 +19,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -36,6 +36,7 @@ _EVENT_KEY = "STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN,
 _IMAGE = "MAP<STRING, STRUCT<t: INT, h: BOOLEAN, f: INT, v: VARIANT>>"
 _EVENT_VALUE = f"STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STRING>"
 _ROW, _DDL, _RESOLVED = 1, 2, 3
+_NAMES = ("scm", "tbl")
 
 
 # The key begins with the protocol's version.
@@ -290,7 +291,10 @@ def _reason() -> Column:
         F.when(F.col("error").isNotNull(), str(Reason.BAD_FRAMING))
         .when(~F.is_valid_utf8(key), str(Reason.INVALID_UTF8))
         .when(unparsed("k"), why_unparsed(key))
-        .when(misread(key, ["k.m.scm", "k.m.tbl"], [], {"$.scm": "STRING", "$.tbl": "STRING"}), str(Reason.WRONG_TYPE))
+        .when(
+            misread(key, [maybe_no_text(F.col(f"k.m.{n}")) for n in _NAMES], {f"$.{n}": "STRING" for n in _NAMES}),
+            str(Reason.WRONG_TYPE),
+        )
         .when(t.isNull() | F.col("k.m.ts").isNull(), str(Reason.MISSING_FIELD))
         .when(~t.isin(_ROW, _DDL, _RESOLVED), str(Reason.UNKNOWN_TYPE))
         .when((F.col("k.m.ts") < 0) | name_too_long(F.col("k.m.scm"), F.col("k.m.tbl")), str(Reason.WRONG_TYPE))
@@ -301,7 +305,7 @@ def _reason() -> Column:
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(value), str(Reason.INVALID_UTF8))
         .when(unparsed("v"), why_unparsed(value))
-        .when(misread(value, ["v.m.q"], [], {"$.q": "STRING"}), str(Reason.WRONG_TYPE))
+        .when(misread(value, [maybe_no_text(message["q"])], {"$.q": "STRING"}), str(Reason.WRONG_TYPE))
         .when(t == _DDL, F.when(F.coalesce(F.length(message["q"]), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(row & both, str(Reason.WRONG_TYPE))
         .when(~filled, str(Reason.MISSING_FIELD))

@@ -22,7 +22,7 @@ from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -189,7 +189,8 @@ def _of_json(raw: DataFrame) -> DataFrame:
     """The fields of JSON messages. Out: `_PLACE`, `_FIELDS`, `broken` STRING (the reason, else null), `branches` (null)."""
     text = F.col("value").cast("string")
     parsed = raw.select(*_PLACE, parse(text, _MESSAGE).alias("parsed"))
-    wrong = misread(text, _TEXTS, _STRINGS, _TYPES) | _misread_schema(text)
+    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], *[text.rlike(pattern) for pattern in _STRINGS]]
+    wrong = misread(text, doubts, _TYPES) | _misread_schema(text)
     broken = (
         F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(unparsed("parsed"), why_unparsed(text))
@@ -199,7 +200,7 @@ def _of_json(raw: DataFrame) -> DataFrame:
 
 
 _TEXTS = ["parsed.m.database", "parsed.m.table", "parsed.m.sql"]
-_STRINGS = [r'"(?:data|old)"\s*+:\s*+"\{']
+_STRINGS = [r'"data"\s*+:\s*+"\{', r'"old"\s*+:\s*+"\{']
 _TYPES = {"$.database": "STRING", "$.table": "STRING", "$.sql": "STRING", "$.data": "OBJECT", "$.old": "OBJECT"}
 
 

@@ -57,7 +57,7 @@ class WatermarkGate(Gate):
             and cursor.pending
             and starts
             and f.high["commit_ts"] >= min(starts)
-            and f.low["commit_ts"] < max(self.marks.values())
+            and f.low["commit_ts"] < max(self.marks.values(), default=0)
         ]
         return [*old, *self.news.new_rows]
 

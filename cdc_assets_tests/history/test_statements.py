@@ -39,19 +39,6 @@ def lives(it: Chain, table: str = "orders") -> list[tuple[Any, ...]]:
     return [tuple(v[c] for c in columns) for v in it.versions(table)]
 
 
-def test_a_statement_that_cannot_be_read_fails_its_check_and_no_more(chain: Callable[..., Chain]) -> None:
-    it, stream = chain(), Stream()
-    run(it, stream, statement(1, CREATE), insert(2, 1), upto=3)
-    report = run(it, stream, statement(4, "ALTER TABLE `orders` ADD ((("), insert(5, 2), upto=6)["orders"]
-    verdict = ddl_applied(report)
-    assert not verdict.passed
-    ((told),) = verdict.violations
-    assert (told["commit_ts"], told["statement"]) == (tso(4), "ALTER TABLE `orders` ADD (((")
-    assert told["why"] == "the statement could not be read"
-    assert reload_required(report).passed
-    assert lives(it) == [(1, tso(2), None, "insert", None), (2, tso(5), None, "insert", None)]
-
-
 @pytest.mark.parametrize(
     ("sql", "column", "why"),
     [

@@ -30,7 +30,7 @@ FULL = [
         rebuilding=True,
     ),
     EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7),
-    SchemasCursor(sequence=1, batch=4),
+    SchemasCursor(sequence=1, batch=4, decisions=2),
     TypesCursor(
         sequence=2,
         batch=4,
@@ -49,6 +49,7 @@ FULL = [
         oldest_pending=7,
         holds=[Hold("d", "t", 3, HoldReason.SCHEMA, 4, {"topic": "t", "partition": 0, "offset": 1, "record_ms": 2})],
         schemas=2,
+        settings="x",
         highest=2**61,
         newest=5,
         totals={"rows": 6},

@@ -119,7 +119,8 @@ def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
         {"version": 1, "type": "WATERMARK", "commitTs": messages[rows[-1]]["commitTs"] + 1, "buildTs": 0},
     ]
     for start in range(len(stream)):
-        made.add(renamed(record(m, 0, 100 + n), f"from_{start}") for n, m in enumerate(late))
+        at_the_end = {"timestamp": stream[-1]["timestamp"]}
+        made.add(renamed(record(m, 0, 100 + n) | at_the_end, f"from_{start}") for n, m in enumerate(late))
     second = made.run().release
     counts = conserved(made.lake, made.feed)
     assert (second.holds, second.pending, counts.pending, counts.late) == ([], 0, 0, 0)

@@ -99,8 +99,8 @@ def _events(run: str | None) -> list[DagsterEvent]:
     return [event for event in logged if event is not None]
 
 
-def _failed_checks(run: str | None) -> list[str]:
-    """The checks of a run that failed and are no mere warnings, a line each."""
+def _failed_checks(run: str | None, *, blocking: bool = False) -> list[str]:
+    """The checks of a run that failed and are no mere warnings, a line each; `blocking`: only those that stop it."""
     found = [
         event.asset_check_evaluation_data
         for event in _events(run)
@@ -109,13 +109,13 @@ def _failed_checks(run: str | None) -> list[str]:
     return [
         f"{each.asset_key.to_user_string()}: {each.check_name}: {each.description}"
         for each in found
-        if not each.passed and each.severity == AssetCheckSeverity.ERROR
+        if not each.passed and each.severity == AssetCheckSeverity.ERROR and (each.blocking or not blocking)
     ]
 
 
 def _reasons(run: str | None) -> list[str]:
-    """Why a run failed, a line a reason: the checks that failed, and what its steps raised."""
-    reasons = _failed_checks(run)
+    """Why a run failed, a line a reason: the checks that stopped it, and what its steps raised."""
+    reasons = _failed_checks(run, blocking=True)
     for event in _events(run):
         if event.event_type == DagsterEventType.STEP_FAILURE:
             error = event.step_failure_data.error

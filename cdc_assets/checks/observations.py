@@ -210,6 +210,8 @@ def observed(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> lis
     Of a column's events those whose values are as usual are one observation, with the layout's first and last event as its
     own; what is not as usual is another, with its own.
     """
+    # A message may name a column twice.
+    layouts = [replace(each, columns=list({c.name: c for c in each.columns}.values())) for each in layouts]
     by_shape = {layout.group.shape: layout for layout in layouts}
     if not by_shape:
         return []

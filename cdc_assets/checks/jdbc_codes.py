@@ -30,6 +30,7 @@ from cdc_assets.checks.observations import (
 )
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import Class, Form, Limits, entry, limits_of
+from cdc_assets.expressions import built_once
 from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows
 from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
 
@@ -93,6 +94,7 @@ def _code(value: Any) -> int | None:  # noqa: ANN401
     return value if type(value) is int and abs(value) < 1 << 31 else None
 
 
+@built_once
 def _entries() -> Column:
     image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>")
     return F.transform(F.map_entries(image), lambda e: entry(e["key"], e["value"]))

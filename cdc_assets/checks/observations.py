@@ -27,6 +27,7 @@ from cdc_assets.checks.values import (
     json_type,
     remarks,
 )
+from cdc_assets.expressions import built_once
 from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.stages.types import joined
 from cdc_assets.tables.change_events import Kind
@@ -274,9 +275,8 @@ def _remarks(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> lis
         _LAYOUT,
     )
     joined_rows = rows.join(F.broadcast(known), on="shape")
-    looked = joined_rows.select(
-        *_PLACE, "shape", F.inline(remarks(entries, F.col("names"), F.col("limits"), F.col("required")))
-    )
+    forms = frozenset(c.limits.form for layout in layouts for c in layout.columns)
+    looked = joined_rows.withColumn("entries", entries).select(*_PLACE, "shape", F.inline(remarks(forms)))
     by = ["shape", "name", "wire", "class", "topic", "partition"]
     return looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample")).collect()
 
@@ -316,6 +316,7 @@ def exact(mysql_type: MySQLType | None, others: Sequence[MySQLType]) -> MySQLTyp
 # --- what all events say of a value's JSON type
 
 
+@built_once
 def variant_entries() -> Column:
     """The values of the new row, else of the deleted one, with their JSON types."""
     image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>")

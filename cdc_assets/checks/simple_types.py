@@ -30,6 +30,7 @@ from cdc_assets.checks.observations import (
 )
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import LOWER, UPPER, Class, Form, Limits, entry, limits_of
+from cdc_assets.expressions import built_once
 from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
@@ -87,6 +88,7 @@ def _corrupted(group: Group) -> Observed:
     return place | {"encoding": group.told["encoding"], "value_class": Class.CORRUPTED} | group.seen
 
 
+@built_once
 def _entries() -> Column:
     """With the JSON type of a value, or the branch of Avro's union that it came in."""
     branches = F.from_json("wire_types", "MAP<STRING, STRING>")

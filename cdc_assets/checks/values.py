@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, IntegerType
 
-from cdc_assets.expressions import once
+from cdc_assets.expressions import built_once, once
 from cdc_assets.mysql_types.reference import TYPES, Family, Range, value_range
 from cdc_assets.mysql_types.simple import largest_length
 from cdc_assets.mysql_types.types import MySQLType
@@ -190,20 +190,34 @@ def entry(name: Column, text: Column, wire: Column | None = None) -> Column:
     return F.struct(name.alias("name"), text.alias("text"), told.alias("wire"))
 
 
-def remarks(entries: Column, names: Column, limits: Column, required: Column) -> Column:
+@built_once
+def remarks(forms: frozenset[Form]) -> Column:
     """What is not as usual in a row: ARRAY<STRUCT<name, wire, class, text>>, of most rows empty.
 
-    Args:
+    Made of four columns of the row:
         entries: ARRAY of `entry`.
-        names: ARRAY<STRING>, the columns that have a type.
+        names: ARRAY<STRING>, the columns that have a type, each once.
         limits: ARRAY of `LIMITS`, theirs, in that order.
         required: ARRAY<STRING>, those of them that a row has to have.
+
+    Args:
+        forms: all that the limits may have: a plan of what is there only takes a part of the time to make.
     """
+    names, limits, required = F.col("names"), F.col("limits"), F.col("required")
 
-    def both(found: Column, allowed: Column) -> Column:
-        return F.filter(F.zip_with(found, allowed, _remark), lambda r: r["class"].isNotNull() | r["wire"].isNotNull())
+    def looked_at(found: Column) -> Column:
+        return once(F.transform(found, lambda e: e["name"]), lambda there: by_names(found, there))
 
-    def apart(found: Column, there: Column) -> Column:
+    def by_names(found: Column, there: Column) -> Column:
+        # Most messages have their columns in one order, or in another; few have other ones.
+        as_listed, as_sorted = there == names, F.sort_array(there) == F.sort_array(names)
+        ordered = F.when(as_listed | ~as_sorted, found).otherwise(F.array_sort(found))
+        each = F.transform(found, lambda e: F.get(limits, F.array_position(names, e["name"]).cast("int") - 1))
+        allowed = F.when(as_listed, limits).when(as_sorted, F.array_sort(limits)).otherwise(each)
+        remarked = F.filter(
+            F.zip_with(ordered, allowed, lambda e, limit: _remark(e, limit, forms)),
+            lambda r: r["class"].isNotNull() | r["wire"].isNotNull(),
+        )
         nothing = F.lit(None).cast("string")
         missing = F.transform(
             F.array_except(names, there),
@@ -211,26 +225,9 @@ def remarks(entries: Column, names: Column, limits: Column, required: Column) ->
                 n, nothing, F.when(F.array_contains(required, n), str(Class.MISSING)).otherwise(ABSENT), nothing
             ),
         )
-        untyped = F.transform(
-            F.filter(found, lambda e: ~F.array_contains(names, e["name"])),
-            lambda e: _made(e["name"], e["wire"], F.lit(str(Class.UNTYPED)), e["text"]),
-        )
-        typed = F.array_sort(F.filter(found, lambda e: F.array_contains(names, e["name"])))
-        allowed = F.array_sort(F.filter(limits, lambda each: F.array_contains(there, each["name"])))
-        return F.concat(both(typed, allowed), missing, untyped)
+        return F.concat(remarked, missing)
 
-    def looked_at(found: Column) -> Column:
-        def by_names(there: Column) -> Column:
-            # Most messages have their columns in one order.
-            return (
-                F.when(there == names, both(found, limits))
-                .when(F.sort_array(there) == F.sort_array(names), both(F.array_sort(found), F.array_sort(limits)))
-                .otherwise(apart(found, there))
-            )
-
-        return once(F.transform(found, lambda e: e["name"]), by_names)
-
-    return once(entries, looked_at)
+    return once(F.col("entries"), looked_at)
 
 
 def _made(name: Column, wire: Column, what: Column, text: Column) -> Column:
@@ -239,15 +236,20 @@ def _made(name: Column, wire: Column, what: Column, text: Column) -> Column:
     )
 
 
-def _remark(found: Column, limits: Column) -> Column:
-    """Of a value: its class where that is wrong, and its wire type where that is not the usual one; else NULL."""
-    usual = limits["wires"].isNull() | (found["wire"] == F.get(limits["wires"], F.lit(0)))
+def _remark(found: Column, limits: Column, forms: frozenset[Form]) -> Column:
+    """Of a value: its class where that is wrong, and its wire type where that is not the usual one; else NULL.
+
+    Without limits the column has no type.
+    """
+    typed = limits.isNotNull()
+    usual = typed & (limits["wires"].isNull() | (found["wire"] == F.get(limits["wires"], F.lit(0))))
     wire = F.when(found["wire"].isNotNull() & ~usual, found["wire"])
-    wrong = _wrong(found["text"], limits, found["wire"])
-    above = F.get(limits["ranges"], F.lit(1)) > F.lit(_BIGINT.high)
-    half = F.when(found["text"].try_cast("bigint").isNotNull(), LOWER).otherwise(UPPER)
-    of_wire = F.when(wire.isNotNull() & above & (limits["form"] == int(Form.WHOLE)), half)
-    return _made(found["name"], wire, F.coalesce(wrong, of_wire), found["text"])
+    wrong = [F.when(~typed, str(Class.UNTYPED)), _wrong(found["text"], limits, found["wire"], forms)]
+    if Form.WHOLE in forms:
+        above = F.get(limits["ranges"], F.lit(1)) > F.lit(_BIGINT.high)
+        half = F.when(found["text"].try_cast("bigint").isNotNull(), LOWER).otherwise(UPPER)
+        wrong.append(F.when(wire.isNotNull() & above & (limits["form"] == int(Form.WHOLE)), half))
+    return _made(found["name"], wire, F.coalesce(*wrong), found["text"])
 
 
 _WHOLE = r"^-?[0-9]+\z"
@@ -263,10 +265,10 @@ _YEARS = (1901, 2155)  # and 0
 _FIRST_DAY, _LAST_DAY = "1969-12-31", "2038-01-20"
 
 
-def _wrong(text: Column, limits: Column, wire: Column) -> Column:
+def _wrong(text: Column, limits: Column, wire: Column, forms: frozenset[Form]) -> Column:
     """What is wrong with a value, STRING: a `Class`, or NULL."""
     form = limits["form"]
-    forms: dict[Form, Callable[[Column, Column], Column]] = {
+    rules: dict[Form, Callable[[Column, Column], Column]] = {
         Form.WHOLE: _wrong_whole,
         Form.TEXT: lambda t, m: F.when((F.length(t) > m["length"]) & ~t.contains("\ufffd"), _told(Class.TOO_LONG)),
         Form.DECIMAL: _wrong_decimal,
@@ -298,8 +300,8 @@ def _wrong(text: Column, limits: Column, wire: Column) -> Column:
         ),
     }
     found = F.when(text.isNull(), limits["null"]).when(form == int(Form.ANY), F.lit(None).cast("string"))
-    for each, rule in forms.items():
-        found = found.when(form == int(each), rule(text, limits))
+    for each in sorted(forms & rules.keys(), key=list(rules).index):
+        found = found.when(form == int(each), rules[each](text, limits))
     return found
 
 

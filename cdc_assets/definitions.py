@@ -2,9 +2,18 @@
 
 import sys
 
-from dagster import AssetSelection, Definitions, ScheduleDefinition, define_asset_job, in_process_executor
+from dagster import (
+    AssetsDefinition,
+    AssetSelection,
+    AssetSpec,
+    Definitions,
+    ScheduleDefinition,
+    define_asset_job,
+    in_process_executor,
+)
 
-from cdc_assets.assets import audit, feed_assets, new_records, operations
+from cdc_assets.assets import audit, history, new_records, operations
+from cdc_assets.assets import feed as feed_assets
 from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
 from cdc_assets.resources import build_resources
 from cdc_assets.tables.lakehouse import history_tables, lakehouse_root
@@ -14,23 +23,26 @@ _PIPELINE = "cdc_pipeline"
 
 def build_definitions(feeds_file: FeedsFile) -> Definitions:
     """Everything that Dagster shows and runs, for the feeds of one file."""
-    assets, audits, sensors = [], [], []
+    assets: list[AssetsDefinition | AssetSpec] = []
+    audits, sensors, audited = [], [], []
     for name, feed in feeds_file.feeds.items():
         tables = history_tables(lakehouse_root(), name)
-        chain = feed_assets(name, feed, tables)
-        assets += chain
+        chain = feed_assets.build(name, feed)
+        assets += [chain, *history.table_specs(name, feed, tables)]
         if feed.source.kafka is not None:
-            keys = [key for each in chain for key in each.keys]
-            sensors.append(new_records.build(name, feed.source.kafka, _PIPELINE, keys))
-        audits.append(audit.build(name, feed, tables))
-    audited = AssetSelection.checks(*audits)
+            sensors.append(new_records.build(name, feed.source.kafka, _PIPELINE, sorted(chain.keys)))
+        if tables:
+            audits.append(audit.tables_audit(name, feed, tables))
+        audited += audit.audited(name, tables)
     pipeline = define_asset_job(
         _PIPELINE,
-        selection=AssetSelection.all() - audited,
+        selection=AssetSelection.all().without_checks(),
         description="Everything once, in order: take in what is new, decode it, release what is complete, write history.",
     )
     audit_job = define_asset_job(
-        "audit", selection=audited, description="Check every promise over everything that the tables hold."
+        "audit",
+        selection=AssetSelection.checks(*audited),
+        description="Check every promise over everything that the tables hold.",
     )
     hourly = ScheduleDefinition(
         name="cdc_pipeline_hourly",

@@ -20,6 +20,7 @@ from dagster import (
     TableMetadataValue,
 )
 
+from cdc_assets.assets.feed import BlockingCheckFailed
 from cdc_assets.feeds import Feed, FeedsError, load_feeds
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
@@ -46,10 +47,12 @@ def main() -> int:
         for reason in _reasons(newest if newest != known else None):
             _say(reason)
         return code
-    commits = _commits(root) - before
+    commits, this_run = _commits(root) - before, _newest_run()
     with DagsterInstance.get() as instance:
+        with_news = {name: _last_run_with_news(instance, name) for name in feeds}
         for name, feed in feeds.items():
-            _say(f"\nFeed {name} ({feed.protocol})")
+            idle = "" if with_news[name] == this_run else ": nothing new; the last run with news told"
+            _say(f"\nFeed {name} ({feed.protocol}){idle}")
             for label, value in _counts(instance, name, feed).items():
                 _say(f"  {label:<22}{value}")
             _say("  history")
@@ -57,8 +60,9 @@ def main() -> int:
                 told = _metadata(instance, name, "history", database, table)
                 rows = f"{_number(told, 'dagster/row_count')} versions, {_number(told, 'current_rows')} current rows"
                 _say(f"    {database}.{table:<20}{rows}")
-    for line in _failed_checks(_newest_run()):
-        _say(f"\nFailing: {line}")
+    for run in dict.fromkeys(with_news.values()):
+        for line in _failed_checks(run):
+            _say(f"\nFailing: {line}")
     if commits:
         _say(
             f"\n{commits} commits to Delta tables below {os.path.relpath(root)}. "
@@ -93,6 +97,12 @@ def _newest_run() -> str | None:
         return next((run.run_id for run in instance.get_runs(limit=1)), None)
 
 
+def _last_run_with_news(instance: DagsterInstance, name: str) -> str | None:
+    """The run that told of the feed's last asset, as each run with news does."""
+    event = instance.get_latest_materialization_event(AssetKey([name, "quarantine"]))
+    return event.run_id if event else None
+
+
 def _events(run: str | None) -> list[DagsterEvent]:
     with DagsterInstance.get() as instance:
         logged = [e.dagster_event for e in instance.all_logs(run)] if run else []
@@ -121,7 +131,7 @@ def _reasons(run: str | None) -> list[str]:
             error = event.step_failure_data.error
             if error and error.cls_name == "DagsterExecutionStepExecutionError":
                 error = error.cause
-            if error and error.cls_name != "DagsterAssetCheckFailedError":
+            if error and error.cls_name != BlockingCheckFailed.__name__:
                 # The first line: after it Spark's messages go on with the JVM's stack.
                 reasons.append(f"{event.step_key}: {error.message.strip().splitlines()[0]}")
     # It did not even begin.

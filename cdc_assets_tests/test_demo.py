@@ -1,36 +1,36 @@
 """What `make demo` reads out of Dagster: why a run failed, and the counts of a feed. (The demo itself: test_as_a_user.)"""
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dagster import (
     AssetCheckResult,
     AssetCheckSeverity,
-    AssetCheckSpec,
+    AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
     DagsterInstance,
-    MaterializeResult,
     asset,
     materialize,
 )
 
 from cdc_assets import demo
+from cdc_assets.assets.common import evaluation
+from cdc_assets.assets.feed import BlockingCheckFailed
 from cdc_assets_tests.support import make_feed
 
 BAD = ("blocking", "mild", "remark")
 
 
-@asset(
-    key=["shop", "one"], check_specs=[AssetCheckSpec(n, asset=["shop", "one"], blocking=n == "blocking") for n in BAD]
-)
-def one() -> Iterator[MaterializeResult | AssetCheckResult]:
-    yield MaterializeResult()
+@asset(key=["shop", "one"])
+def one(context: AssetExecutionContext) -> None:
+    key = AssetKey(["shop", "one"])
     for name in BAD:
         severity = AssetCheckSeverity.WARN if name == "remark" else AssetCheckSeverity.ERROR
-        yield AssetCheckResult(check_name=name, passed=False, severity=severity, description=f"{name} broke")
+        result = AssetCheckResult(check_name=name, passed=False, severity=severity, description=f"{name} broke")
+        context.log_event(evaluation(key, result, blocking=name == "blocking"))
+    raise BlockingCheckFailed("shop/one: blocking: blocking broke", allow_retries=False)
 
 
 @asset(key=["shop", "two"], deps=[one])

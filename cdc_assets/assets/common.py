@@ -1,16 +1,17 @@
 """What the assets share: how they are described, and how counts and verdicts become Dagster's metadata."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypedDict
 
 from dagster import (
+    AssetCheckEvaluation,
     AssetCheckResult,
     AssetCheckSeverity,
     AssetKey,
     DataVersion,
-    MaterializeResult,
     MetadataValue,
     TableColumn,
     TableRecord,
@@ -54,10 +55,36 @@ class Stopwatch:
         return round(time.monotonic() - self._start, 2)
 
 
-def materialized(key: AssetKey, table: LakeTable[Any], more: Mapping[str, Any]) -> MaterializeResult[None]:
-    """What an asset tells of its table as it stands now, and `more`."""
+@dataclass(frozen=True)
+class Told:
+    """What a stage tells Dagster of its asset after a run.
+
+    Attributes:
+        table: the asset's, or the one that its data version is.
+        metadata: of the asset.
+        checks: the verdicts on what the run did.
+        of_time: the verdicts that change though nothing else does.
+        worked: whether the stage did something that its table's version does not show.
+        error: what went wrong while everything else was done.
+    """
+
+    table: LakeTable[Any]
+    metadata: Mapping[str, Any]
+    checks: Sequence[AssetCheckResult] = ()
+    of_time: Sequence[AssetCheckResult] = ()
+    worked: bool = False
+    error: Exception | None = None
+
+
+def told_of(
+    table: LakeTable[Any],
+    metadata: Mapping[str, Any],
+    checks: Sequence[AssetCheckResult] = (),
+    of_time: Sequence[AssetCheckResult] = (),
+) -> Told:
+    """What there is to tell of a table as it stands now, and `metadata`."""
     now = table.pinned()
-    return MaterializeResult(asset_key=key, data_version=data_version(now), metadata=table_metadata(now) | dict(more))
+    return Told(now, table_metadata(now) | dict(metadata), checks, of_time)
 
 
 def table_metadata(table: LakeTable[Any], rows: int | None = None) -> dict[str, Any]:
@@ -130,4 +157,17 @@ def check_result(
         severity=severity,
         description=verdict.description,
         metadata=metadata,
+    )
+
+
+def evaluation(key: AssetKey, result: AssetCheckResult, *, blocking: bool = False) -> AssetCheckEvaluation:
+    """A result as Dagster's log takes it: of a check that its run was not started for."""
+    return AssetCheckEvaluation(
+        asset_key=key,
+        check_name=str(result.check_name),
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+        blocking=blocking,
     )

@@ -1,25 +1,22 @@
-"""history/<feed>/<database>/<table>: one SCD2 table, and one asset, for each source table.
+"""history/<feed>/<database>/<table>: SCD type 2 histories; and history/<feed>, the list of those that a run touched.
 
-Tables appear by themselves, and Dagster's graph is fixed when the definitions are loaded. So the step knows two kinds of
-tables: those of the graph, and those it meets for the first time, whose materialisation and checks it logs under the key
-that they have in the graph from the next load on. The asset `<feed>/history` is the feed's list of them.
+The feed's step writes all of them. A table's asset is one that Dagster is told about, not one that it plans: a run tells of
+the tables that it touched, however many there are, and a table that it did not touch neither looks stale nor has checks
+that were skipped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dagster import (
-    AssetCheckEvaluation,
     AssetCheckResult,
+    AssetCheckSpec,
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
     AssetObservation,
-    AssetOut,
-    AssetsDefinition,
-    MaterializeResult,
+    AssetSpec,
     MetadataValue,
-    multi_asset,
 )
 
 from cdc_assets.assets import released_changes as upstream
@@ -27,13 +24,15 @@ from cdc_assets.assets import table_schemas
 from cdc_assets.assets.common import (
     CODE_VERSION,
     Stopwatch,
+    Told,
     check_result,
     data_version,
     described,
+    evaluation,
     rows_metadata,
     table_metadata,
 )
-from cdc_assets.assets.names import CheckSpec, asset_key, output_name
+from cdc_assets.assets.names import CheckSpec, asset_key
 from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.gate import instant_text
 from cdc_assets.checks.history import (
@@ -48,141 +47,114 @@ from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.history.verify import UNREFLECTED
 from cdc_assets.history.writer import TableReport
-from cdc_assets.resources import LakehouseResource
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
-from cdc_assets.tables.table import LakeTable
 
-_CONSERVATION, _INTERVALS = "conservation", "history_intervals"
+_CONSERVATION, INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
 _TYPE_MAPPING = "type_mapping"
 
 
-def key_of(name: str, database: str, table: str) -> AssetKey:
-    """The key of one history table."""
-    return asset_key(name, HISTORY.name, database, table)
-
-
-def list_key(name: str) -> AssetKey:
+def key_of(name: str) -> AssetKey:
     """The key of the feed's list of history tables."""
     return asset_key(name, HISTORY.name)
 
 
-def _check_specs(key: AssetKey) -> list[CheckSpec]:
-    return [
-        CheckSpec(
-            _CONSERVATION,
-            asset=key,
-            description="After its last released change a key has one open version, or none if that change was a delete.",
-        ),
-        CheckSpec(
-            _INTERVALS,
-            asset=key,
-            description="Per key: no overlap, no gap that a delete does not explain, at most one open version.",
-        ),
-        CheckSpec(
-            _DDL_APPLIED,
-            asset=key,
-            description="What the source's DDL does to columns and open rows was done here, too; else what is left open.",
-        ),
-        CheckSpec(
-            _RELOAD,
-            asset=key,
-            description="No statement (TRUNCATE PARTITION and the like) moved rows without a row event.",
-        ),
-        CheckSpec(
-            _TYPE_MAPPING,
-            asset=key,
-            description="The table waits at no event whose types are not as the protocol's mappings prescribe.",
-        ),
-    ]
+def table_key(name: str, database: str, table: str) -> AssetKey:
+    """The key of one history table."""
+    return asset_key(name, HISTORY.name, database, table)
 
 
-def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetsDefinition:
-    """The history of one feed; `tables` are the (database, table) pairs that have one already."""
-    keys = [key_of(name, database, table) for database, table in tables]
-    outs = {
-        output_name(key): AssetOut(
-            key=key,
-            is_required=False,
-            kinds={"deltalake"},
-            description=f"The history of `{database}`.`{table}`: one row a version, SCD type 2.",
-            **described(name, feed),
-        )
-        for key, (database, table) in zip(keys, tables, strict=True)
-    }
-    outs[output_name(list_key(name))] = AssetOut(
-        key=list_key(name),
-        is_required=False,
-        kinds={"deltalake"},
+def spec(name: str, feed: Feed) -> AssetSpec:
+    """The list of one feed's history tables."""
+    return AssetSpec(
+        key_of(name),
+        deps=[upstream.key_of(name), table_schemas.key_of(name)],
+        skippable=True,
+        kinds={"pyspark", "deltalake"},
         description="The history tables that a run brought up to date, those it met for the first time included.",
         **described(name, feed),
     )
 
-    @multi_asset(
-        name=f"{name}__history",
-        outs=outs,
-        deps=[upstream.key_of(name), table_schemas.key_of(name)],
-        check_specs=[spec for key in keys for spec in _check_specs(key)],
-        can_subset=True,
-    )
-    def history(
-        context: AssetExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
-        lake, watch = lakehouse.feed(name), Stopwatch()
-        unselected = set(keys) - context.selected_asset_keys
 
-        def told(report: TableReport, number: int, of: int) -> None:
-            lines = [*(f"applied {s['statement']}" for s in report.statements), *report.told]
-            for line in lines:
-                context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
-            context.log.info(
-                f"history/{name} {report.database}.{report.table} ({number} of {of}): {report.changes} changes, "
-                f"{report.opened} versions opened, {report.closed} closed, {report.current} rows current, {watch.seconds} s"
-            )
+def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
+    """The list has none: its tables have."""
+    return []
 
-        run = HISTORY.run(lake, feed, only=lambda table: key_of(name, *table) not in unselected, told=told)
-        holds, failed = _waiting(lake), {(f.database, f.table) for f in run.failures}
-        for report in run.tables:
-            in_graph = key_of(name, report.database, report.table) in keys
-            yield from _results(
-                context, lake, run, report, holds.get((report.database, report.table)), in_graph=in_graph
-            )
-        for failure in run.failures:
-            context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
-            yield from _failed(context, name, failure, in_graph=key_of(name, failure.database, failure.table) in keys)
-        reported = failed | {(report.database, report.table) for report in run.tables}
-        for table in sorted(({*run.unchanged, *holds}) - reported):
-            key = key_of(name, *table)
-            if key not in unselected:
-                results = _waits(name, key, holds.get(table), nothing_waits())
-                yield from _told(context, key, results, in_graph=key in keys)
-        if list_key(name) in context.selected_asset_keys:
-            yield _listed(context, lake, run, watch)
-        if run.failures:
-            # When all others are done.
-            raise run.failures[0].error
 
-    return history
+def table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetSpec]:
+    """The assets of history tables, (database, table) pairs."""
+    return [
+        AssetSpec(
+            table_key(name, database, table),
+            deps=[key_of(name)],
+            kinds={"deltalake"},
+            description=f"The history of `{database}`.`{table}`: one row a version, SCD type 2.",
+            **described(name, feed),
+        )
+        for database, table in tables
+    ]
+
+
+def table_check_specs(name: str, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
+    """The checks of history tables."""
+    told = {
+        _CONSERVATION: "After its last released change a key has one open version, or none if that change was a delete.",
+        INTERVALS: "Per key: no overlap, no gap that a delete does not explain, at most one open version.",
+        _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too; else what is left open.",
+        _RELOAD: "No statement (TRUNCATE PARTITION and the like) moved rows without a row event.",
+        _TYPE_MAPPING: "The table waits at no event whose types are not as the protocol's mappings prescribe.",
+    }
+    return [
+        CheckSpec(check, asset=table_key(name, *table), description=description)
+        for table in tables
+        for check, description in told.items()
+    ]
+
+
+def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
+    """Run the stage, and tell of each table that it touched."""
+    name, watch = lake.feed, Stopwatch()
+
+    def told(report: TableReport, number: int, of: int) -> None:
+        lines = [*(f"applied {s['statement']}" for s in report.statements), *report.told]
+        for line in lines:
+            context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
+        context.log.info(
+            f"history/{name} {report.database}.{report.table} ({number} of {of}): {report.changes} changes, "
+            f"{report.opened} versions opened, {report.closed} closed, {report.current} rows current, {watch.seconds} s"
+        )
+
+    done = HISTORY.run(lake, feed, told=told)
+    holds, failed = _waiting(lake), {(f.database, f.table) for f in done.failures}
+    for report in done.tables:
+        _tell_table(context, lake, done, report, holds.get((report.database, report.table)))
+    for failure in done.failures:
+        context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
+        key = table_key(name, failure.database, failure.table)
+        context.log_event(evaluation(key, _failed(key, failure)))
+    reported = failed | {(report.database, report.table) for report in done.tables}
+    for table in sorted(({*done.unchanged, *holds}) - reported):
+        key = table_key(name, *table)
+        for result in _waits(name, key, holds.get(table), nothing_waits()):
+            context.log_event(evaluation(key, result))
+    return _listed(context, lake, done, watch)
 
 
 # What the feed's list of history tables tells of each that a run touched.
 _LISTED = ("database", "table", "created", "changes", "opened", "closed", "quarantined", "versions", "current")
 
 
-def _listed(
-    context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, watch: Stopwatch
-) -> MaterializeResult[None]:
+def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, watch: Stopwatch) -> Told:
     if timeline := _timeline(run.tables):
         # Where people look for DDL, though its own step cannot know what came of it.
         metadata = {"ddl_applied": rows_metadata(timeline)}
         context.log_event(AssetObservation(table_schemas.key_of(lake.feed), metadata=metadata))
-    return MaterializeResult(
-        asset_key=list_key(lake.feed),
-        data_version=data_version(lake.released_changes),
-        metadata={
+    return Told(
+        lake.released_changes.pinned(),
+        {
             "tables_touched": len(run.tables),
             "tables_new": sum(report.created for report in run.tables),
             "tables": rows_metadata({c: getattr(report, c) for c in _LISTED} for report in run.tables),
@@ -190,6 +162,9 @@ def _listed(
             "tables_failed": len(run.failures),
             "seconds": watch.seconds,
         },
+        worked=bool(run.tables or run.failures),
+        # When all others are done.
+        error=run.failures[0].error if run.failures else None,
     )
 
 
@@ -203,24 +178,11 @@ def _timeline(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["commit_ts"], line["database"], line["table"]))
 
 
-def _upstream(lake: Lakehouse) -> dict[AssetKey, LakeTable[Any]]:
-    return {
-        upstream.key_of(lake.feed): lake.released_changes,
-        table_schemas.key_of(lake.feed): lake.table_schemas,
-    }
-
-
-def _results(
-    context: AssetExecutionContext,
-    lake: Lakehouse,
-    run: HistoryReport,
-    report: TableReport,
-    hold: Hold | None,
-    *,
-    in_graph: bool,
-) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
+def _tell_table(
+    context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, report: TableReport, hold: Hold | None
+) -> None:
     table = lake.history(report.database, report.table).pinned()
-    key = key_of(lake.feed, report.database, report.table)
+    key = table_key(lake.feed, report.database, report.table)
     broken = run.broken.get((report.database, report.table), [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
     metadata: dict[str, Any] = table_metadata(table, report.versions) | {
@@ -232,23 +194,15 @@ def _results(
         "ddl_applied": rows_metadata(report.statements),
         "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
     }
-    results = [
+    tags = {"dagster/data_version": data_version(table).value, "dagster/code_version": CODE_VERSION}
+    context.log_event(AssetMaterialization(key, metadata=metadata, tags=tags))
+    for result in (
         check_result(_CONSERVATION, key, changes_reflected(report, unreflected)),
-        check_result(_INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        check_result(INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
         *_waits(lake.feed, key, hold, ddl_applied(report)),
         check_result(_RELOAD, key, reload_required(report)),
-    ]
-    if in_graph:
-        yield MaterializeResult(asset_key=key, data_version=data_version(table), metadata=metadata)
-        yield from results
-        return
-    # What Dagster itself writes beside an asset of the graph: without it the new table would look out of date.
-    tags = {"dagster/data_version": data_version(table).value, "dagster/code_version": CODE_VERSION}
-    for upstream_key, source in _upstream(lake).items():
-        tags[f"dagster/input_data_version/{upstream_key.to_user_string()}"] = data_version(source).value
-        tags[f"dagster/input_event_pointer/{upstream_key.to_user_string()}"] = "NULL"
-    context.log_event(AssetMaterialization(key, metadata=metadata, tags=tags))
-    yield from _told(context, key, results, in_graph=False)
+    ):
+        context.log_event(evaluation(key, result))
 
 
 def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:
@@ -267,34 +221,8 @@ def _waits(name: str, key: AssetKey, hold: Hold | None, applied: Verdict) -> lis
     ]
 
 
-def _told(
-    context: AssetExecutionContext, key: AssetKey, results: list[AssetCheckResult], *, in_graph: bool
-) -> Iterator[AssetCheckResult]:
-    """Results of checks: Dagster takes those of assets of the graph from the step, and others from its log."""
-    if in_graph:
-        yield from results
-    else:
-        for result in results:
-            context.log_event(_evaluation(key, result))
-
-
-def _failed(
-    context: AssetExecutionContext, name: str, failure: Failure, *, in_graph: bool
-) -> Iterator[AssetCheckResult]:
+def _failed(key: AssetKey, failure: Failure) -> AssetCheckResult:
     """The failing check of a table that could not be written."""
-    key = key_of(name, failure.database, failure.table)
     first_line = str(failure.error).strip().split("\n", 1)[0]
     told = f"The table was not written, and the next run takes it up where it stands: {first_line}"
-    result = check_result(_CONSERVATION, key, Verdict(passed=False, description=told))
-    yield from _told(context, key, [result], in_graph=in_graph)
-
-
-def _evaluation(key: AssetKey, result: AssetCheckResult) -> AssetCheckEvaluation:
-    return AssetCheckEvaluation(
-        asset_key=key,
-        check_name=str(result.check_name),
-        passed=result.passed,
-        metadata=result.metadata,
-        severity=result.severity,
-        description=result.description,
-    )
+    return check_result(_CONSERVATION, key, Verdict(passed=False, description=told))

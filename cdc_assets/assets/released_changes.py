@@ -1,28 +1,12 @@
 """released_changes/<feed>: the gate."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from dagster import (
-    AssetCheckResult,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    AssetExecutionContext,
-    AssetKey,
-    AssetsDefinition,
-    MaterializeResult,
-    asset,
-)
+from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas, type_observations
-from cdc_assets.assets.common import (
-    Stopwatch,
-    check_result,
-    described,
-    materialized,
-    rows_metadata,
-)
+from cdc_assets.assets.common import Stopwatch, Told, check_result, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.gate import (
@@ -36,8 +20,8 @@ from cdc_assets.checks.gate import (
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.choose import may_have_watermarks
 from cdc_assets.protocols import protocol_of
-from cdc_assets.resources import LakehouseResource
 from cdc_assets.stages import RELEASE
+from cdc_assets.tables.lakehouse import Lakehouse
 
 
 def key_of(name: str) -> AssetKey:
@@ -45,15 +29,28 @@ def key_of(name: str) -> AssetKey:
     return asset_key(name, RELEASE.name)
 
 
-def build(name: str, feed: Feed) -> AssetsDefinition:
+def spec(name: str, feed: Feed) -> AssetSpec:
     """The asset of one feed."""
+    return AssetSpec(
+        key_of(name),
+        deps=[upstream.key_of(name), table_schemas.key_of(name), type_observations.key_of(name)],
+        skippable=True,
+        kinds={"pyspark", "deltalake"},
+        description="The changes below the watermark: each once, one a key and commit_ts.",
+        **described(name, feed),
+    )
+
+
+def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
+    """Its checks, those that its protocol and settings have."""
     key = key_of(name)
     checks = [
         AssetCheckSpec(
             "conservation",
             asset=key,
             blocking=True,
-            description="Every row event is exactly one of released, duplicate, late, pending or excluded.",
+            description="Every row event is exactly one of released, duplicate, late, pending or excluded; each change "
+            "stands once.",
         ),
         AssetCheckSpec(
             "late_events_seen_before",
@@ -61,85 +58,56 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
             description="An event below the released watermark is a repeat of one that was released.",
         ),
     ]
-
     if may_have_watermarks(feed):
-        checks.append(
-            AssetCheckSpec(
-                "watermark_progress",
-                asset=key,
-                description="Every partition shows a watermark, and the released one moves when events come.",
-            )
-        )
-
+        told = "Every partition shows a watermark, and the released one moves when events come."
+        checks.append(AssetCheckSpec("watermark_progress", asset=key, description=told))
     if feed.freshness_minutes is not None:
-        checks.append(
-            AssetCheckSpec(
-                "watermark_freshness",
-                asset=key,
-                description=f"No topic's released watermark is older than {feed.freshness_minutes} minutes.",
-            )
-        )
-
+        told = f"No topic's released watermark is older than {feed.freshness_minutes} minutes."
+        checks.append(AssetCheckSpec("watermark_freshness", asset=key, description=told))
     if protocol_of(feed).numbers_schemas:
-        checks.append(
-            AssetCheckSpec(
-                "schema_known",
-                asset=key,
-                description="No event waits for its table's schema; one may, until the next BOOTSTRAP brings it.",
-            )
-        )
+        told = "No event waits for its table's schema; one may, until the next BOOTSTRAP brings it."
+        checks.append(AssetCheckSpec("schema_known", asset=key, description=told))
+    return checks
 
-    @asset(
-        key=key,
-        deps=[upstream.key_of(name), table_schemas.key_of(name), type_observations.key_of(name)],
-        kinds={"pyspark", "deltalake"},
-        check_specs=checks,
-        description="The changes below the watermark: each once, one a key and commit_ts.",
-        **described(name, feed),
+
+def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
+    """Run the stage."""
+    key, watch = key_of(lake.feed), Stopwatch()
+    report = RELEASE.run(lake, feed)
+    context.log.info(
+        f"released_changes/{lake.feed}: {report.released} released, {report.duplicate} duplicate, "
+        f"{report.late_repeated + report.late_unseen} late, {report.pending} pending, {report.ddl} DDL, "
+        f"{watch.seconds} s"
     )
-    def released_changes(
-        context: AssetExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[MaterializeResult[None] | AssetCheckResult]:
-        lake, watch = lakehouse.feed(name), Stopwatch()
-        report = RELEASE.run(lake, feed)
-        context.log.info(
-            f"released_changes/{name}: {report.released} released, {report.duplicate} duplicate, "
-            f"{report.late_repeated + report.late_unseen} late, {report.pending} pending, {report.ddl} DDL, "
-            f"{watch.seconds} s"
-        )
-        watermarks = [
-            {"topic": topic, "watermark": mark, "time": instant_text(mark)}
-            for topic, mark in sorted(report.watermarks.items())
-        ]
-        yield materialized(
-            key,
-            lake.released_changes,
-            {
-                "watermarks": rows_metadata(watermarks),
-                "partition_watermarks": rows_metadata(partition_table(report)),
-                "released": report.released,
-                "duplicate": report.duplicate,
-                "late_repeated": report.late_repeated,
-                "late_unseen": report.late_unseen,
-                "excluded": report.excluded,
-                "pending": report.pending,
-                "ddl_statements": report.ddl,
-                "held_tables": rows_metadata(h.row() for h in report.holds),
-                "since_the_feed_began": report.total,
-                "seconds": watch.seconds,
-            },
-        )
-        yield check_result("conservation", key, events_placed(report))
-        if may_have_watermarks(feed):
-            progress = watermark_progress(report, feed.source.partitions)
-            yield check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN)
-        if feed.freshness_minutes is not None:
-            fresh = watermark_freshness(report, feed.freshness_minutes, datetime.now(UTC))
-            yield check_result("watermark_freshness", key, fresh)
-        if protocol_of(feed).numbers_schemas:
-            known, overdue = schema_known(report, feed.bootstrap_interval)
-            severity = AssetCheckSeverity.ERROR if overdue else AssetCheckSeverity.WARN
-            yield check_result("schema_known", key, known, severity)
-        yield check_result("late_events_seen_before", key, late_events_seen_before(report))
-
-    return released_changes
+    watermarks = [
+        {"topic": topic, "watermark": mark, "time": instant_text(mark)}
+        for topic, mark in sorted(report.watermarks.items())
+    ]
+    metadata = {
+        "watermarks": rows_metadata(watermarks),
+        "partition_watermarks": rows_metadata(partition_table(report)),
+        "released": report.released,
+        "duplicate": report.duplicate,
+        "late_repeated": report.late_repeated,
+        "late_unseen": report.late_unseen,
+        "excluded": report.excluded,
+        "pending": report.pending,
+        "ddl_statements": report.ddl,
+        "held_tables": rows_metadata(h.row() for h in report.holds),
+        "since_the_feed_began": report.total,
+        "seconds": watch.seconds,
+    }
+    checks = [check_result("conservation", key, events_placed(report))]
+    if may_have_watermarks(feed):
+        progress = watermark_progress(report, feed.source.partitions)
+        checks.append(check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN))
+    if protocol_of(feed).numbers_schemas:
+        known, overdue = schema_known(report, feed.bootstrap_interval)
+        severity = AssetCheckSeverity.ERROR if overdue else AssetCheckSeverity.WARN
+        checks.append(check_result("schema_known", key, known, severity))
+    checks.append(check_result("late_events_seen_before", key, late_events_seen_before(report)))
+    of_time = []
+    if feed.freshness_minutes is not None:
+        fresh = watermark_freshness(report, feed.freshness_minutes, datetime.now(UTC))
+        of_time.append(check_result("watermark_freshness", key, fresh))
+    return told_of(lake.released_changes, metadata, checks, of_time)

@@ -1,13 +1,13 @@
 """table_schemas/<feed>: what the DDL says of each source table."""
 
-from dagster import AssetExecutionContext, AssetKey, AssetsDefinition, MaterializeResult, asset
+from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets.common import Stopwatch, described, materialized, rows_metadata
+from cdc_assets.assets.common import Stopwatch, Told, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
 from cdc_assets.feeds import Feed
-from cdc_assets.resources import LakehouseResource
 from cdc_assets.stages import SCHEMAS
+from cdc_assets.tables.lakehouse import Lakehouse
 
 
 def key_of(name: str) -> AssetKey:
@@ -15,39 +15,41 @@ def key_of(name: str) -> AssetKey:
     return asset_key(name, SCHEMAS.name)
 
 
-def build(name: str, feed: Feed) -> AssetsDefinition:
+def spec(name: str, feed: Feed) -> AssetSpec:
     """The asset of one feed."""
-    key = key_of(name)
-
-    @asset(
-        key=key,
+    return AssetSpec(
+        key_of(name),
         deps=[upstream.key_of(name)],
+        skippable=True,
         kinds={"sql", "deltalake"},
         description="The DDL statements that went by, the shape of each source table after them, and schemas by number.",
         **described(name, feed),
     )
-    def table_schemas(context: AssetExecutionContext, lakehouse: LakehouseResource) -> MaterializeResult[None]:
-        lake, watch = lakehouse.feed(name), Stopwatch()
-        report = SCHEMAS.run(lake, feed)
-        context.log.info(
-            f"table_schemas/{name}: {report.statements} new DDL statements, "
-            f"{report.schemas} new numbered schemas, {watch.seconds} s"
-        )
-        for error in report.errors:
-            context.log.warning(f"table_schemas/{name}: {error['error']}")
-        shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
-        statements = [r for r in lake.schema_rows() if r["ddl_statement"] is not None]
-        latest = sorted(statements, key=lambda r: r["commit_ts"], reverse=True)[:20]
-        return materialized(
-            key,
-            lake.table_schemas,
-            {
-                "new_statements": report.statements,
-                "new_numbered_schemas": report.schemas,
-                "unreadable_statements": rows_metadata(report.errors),
-                "latest_statements": rows_metadata({c: r[c] for c in shown} for r in latest),
-                "seconds": watch.seconds,
-            },
-        )
 
-    return table_schemas
+
+def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
+    """It has none of its own: what statements did is the history tables' to tell."""
+    return []
+
+
+def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
+    """Run the stage."""
+    watch = Stopwatch()
+    report = SCHEMAS.run(lake, feed)
+    context.log.info(
+        f"table_schemas/{lake.feed}: {report.statements} new DDL statements, "
+        f"{report.schemas} new numbered schemas, {watch.seconds} s"
+    )
+    for error in report.errors:
+        context.log.warning(f"table_schemas/{lake.feed}: {error['error']}")
+    shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
+    statements = [r for r in lake.schema_rows() if r["ddl_statement"] is not None]
+    latest = sorted(statements, key=lambda r: r["commit_ts"], reverse=True)[:20]
+    metadata = {
+        "new_statements": report.statements,
+        "new_numbered_schemas": report.schemas,
+        "unreadable_statements": rows_metadata(report.errors),
+        "latest_statements": rows_metadata({c: r[c] for c in shown} for r in latest),
+        "seconds": watch.seconds,
+    }
+    return told_of(lake.table_schemas, metadata)

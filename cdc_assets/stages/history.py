@@ -70,7 +70,6 @@ class History:
         self,
         lake: Lakehouse,
         feed: Feed,
-        only: Callable[[Name], bool] = lambda _: True,
         told: Callable[[TableReport, int, int], None] = lambda *_: None,
     ) -> HistoryReport:
         """Bring them up to date, each in one commit, as many at once as there are cores.
@@ -80,19 +79,17 @@ class History:
         Args:
             lake: the feed's tables.
             feed: the feed.
-            only: which of the tables.
             told: is called for each table as it is done; with how many of how many are done then.
         """
         due, released = self.tables(lake), lake.released_changes.cursor()
         if not due or released is None:
             return HistoryReport()
-        chosen = {name for name in due if only(name)}
         report = HistoryReport()
 
         def failed(name: Name, error: Exception) -> None:
             report.failures.append(Failure(*name, error))
 
-        todo = works(lake, feed, chosen, released.sequence, failed)
+        todo = works(lake, feed, due, released.sequence, failed)
         working = {part.name for unit in todo for part in unit}
         total, done = len(working), 0
         for outcomes in _outcomes(lake, feed, todo):
@@ -103,9 +100,9 @@ class History:
                     told(outcome, done, total)
                 else:
                     report.failures.append(outcome)
-        behind = (due - chosen) | {(f.database, f.table) for f in report.failures}
+        behind = {(f.database, f.table) for f in report.failures}
         write_progress(lake, Progress(released.sequence, frozenset(behind)))
-        left = chosen - working - {(f.database, f.table) for f in report.failures}
+        left = due - working - behind
         report.unchanged.extend(sorted(name for name in left if lake.history(*name).exists()))
         report.tables.sort(key=lambda t: (t.database, t.table))
         report.broken.update(broken_by_table(lake, report.tables))

@@ -1,0 +1,121 @@
+"""One step a feed: it runs the stages in their order, and tells of each asset that has news.
+
+A run without news materialises nothing: the page of an asset goes on showing what the last run that did something told, and
+each check its last verdict. So that none is planned and then shown as skipped, the job `cdc_pipeline` has no checks: the
+step tells their verdicts by itself. The same checks run alone (the job `audit`, or by hand) look over everything
+that the tables hold.
+"""
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetExecutionContext,
+    AssetKey,
+    AssetsDefinition,
+    AssetSpec,
+    DagsterInstance,
+    Failure,
+    MaterializeResult,
+    multi_asset,
+)
+
+from cdc_assets.assets import (
+    audit,
+    change_events,
+    history,
+    quarantine,
+    raw_records,
+    released_changes,
+    table_schemas,
+    type_observations,
+)
+from cdc_assets.assets.common import CODE_VERSION, Stopwatch, Told, data_version, evaluation
+from cdc_assets.feeds import Feed
+from cdc_assets.resources import LakehouseResource
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.upgrade import upgrade
+
+# In the order in which they run.
+_STAGES: tuple[ModuleType, ...] = (
+    raw_records,
+    change_events,
+    table_schemas,
+    type_observations,
+    released_changes,
+    history,
+    quarantine,
+)
+
+
+class BlockingCheckFailed(Failure):
+    """What the stages after it would build on is not right: the feed stops here, and the other feeds go on."""
+
+
+def build(name: str, feed: Feed) -> AssetsDefinition:
+    """The assets of one feed's stages."""
+    specs: list[AssetSpec] = [stage.spec(name, feed) for stage in _STAGES]
+
+    @multi_asset(
+        name=f"{name}__pipeline",
+        description=f"Take in what is new of {name}, decode it, release what is complete, write history.",
+        specs=specs,
+        check_specs=[check for stage in _STAGES for check in stage.check_specs(name, feed)],
+        can_subset=True,
+    )
+    def pipeline(
+        context: AssetExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
+        lake = lakehouse.feed(name)
+        if context.selected_asset_keys:
+            yield from _run(context, lake, feed)
+        else:
+            yield from audit.results(context, lake, feed)
+
+    return pipeline
+
+
+def _run(
+    context: AssetExecutionContext, lake: Lakehouse, feed: Feed
+) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
+    watch = Stopwatch()
+    for table in upgrade(lake, feed):
+        context.log.info(f"{table}: brought to the shape of this version, {watch.seconds} s")
+    news, error = False, None
+    for stage in _STAGES:
+        key = stage.key_of(lake.feed)
+        if key not in context.selected_asset_keys:
+            continue
+        told: Told = stage.run(context, lake, feed)
+        # What lies below an asset with news looks out of date until it is told of, too.
+        news = news or told.worked or _is_news(context.instance, key, told)
+        if news:
+            yield MaterializeResult(asset_key=key, data_version=data_version(told.table), metadata=told.metadata)
+        blocking = {spec.name for spec in stage.check_specs(lake.feed, feed) if spec.blocking}
+        for result in [*told.checks, *told.of_time]:
+            # As the result of a check that the run was started for, else as an event of its log.
+            if AssetCheckKey(key, str(result.check_name)) in context.selected_asset_check_keys:
+                yield result
+            elif news or result in told.of_time:
+                yield evaluation(key, result, blocking=result.check_name in blocking)
+            if not result.passed and result.check_name in blocking:
+                raise BlockingCheckFailed(
+                    f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
+                )
+        error = error or told.error
+    if error:
+        raise error
+
+
+def _is_news(instance: DagsterInstance, key: AssetKey, told: Told) -> bool:
+    """Whether Dagster has been told of another state of the asset, by other code, or of none."""
+    event = instance.get_latest_materialization_event(key)
+    newest = event.asset_materialization if event else None
+    known = (newest.tags or {}) if newest else {}
+    return (known.get("dagster/data_version"), known.get("dagster/code_version")) != (
+        data_version(told.table).value,
+        CODE_VERSION,
+    )

@@ -24,15 +24,22 @@ _PIPELINE = "cdc_pipeline"
 def build_definitions(feeds_file: FeedsFile) -> Definitions:
     """Everything that Dagster shows and runs, for the feeds of one file."""
     assets: list[AssetsDefinition | AssetSpec] = []
-    audits, sensors, audited = [], [], []
+    audits, jobs, sensors, audited = [], [], [], []
     for name, feed in feeds_file.feeds.items():
         tables = history_tables(lakehouse_root(), name)
         chain = feed_assets.build(name, feed)
         assets += [chain, *history.table_specs(name, feed, tables)]
         if feed.source.kafka is not None:
-            sensors.append(new_records.build(name, feed.source.kafka, _PIPELINE, sorted(chain.keys)))
+            sensors.append(new_records.build(name, feed.source.kafka, job=f"{_PIPELINE}_{name}", of_all=_PIPELINE))
         if tables:
             audits.append(audit.tables_audit(name, feed, tables))
+        jobs.append(
+            define_asset_job(
+                f"{_PIPELINE}_{name}",
+                selection=AssetSelection.assets(*chain.keys).without_checks(),
+                description=f"The pipeline of the feed {name} alone.",
+            )
+        )
         audited += audit.audited(name, tables)
     pipeline = define_asset_job(
         _PIPELINE,
@@ -53,7 +60,7 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
     return Definitions(
         assets=assets,
         asset_checks=audits,
-        jobs=[pipeline, audit_job, *operations.build(feeds_file.feeds)],
+        jobs=[pipeline, *jobs, audit_job, *operations.build(feeds_file.feeds)],
         schedules=[hourly],
         sensors=sensors,
         resources=build_resources(feeds_file.spark),

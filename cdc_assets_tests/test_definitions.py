@@ -161,6 +161,9 @@ def test_the_pipeline_plans_each_stage_and_no_check_the_audit_what_can_look_over
     assert set(pipeline.selected_asset_keys) == stages("shop") | stages("crm")
     assert set(pipeline.asset_graph.asset_check_keys) == set()
     assert {node.name for node in loaded.resolve_job_def("cdc_pipeline").nodes} == {"shop__pipeline", "crm__pipeline"}
+    alone = loaded.resolve_job_def("cdc_pipeline_shop").asset_layer
+    assert set(alone.selected_asset_keys) == stages("shop")
+    assert set(alone.asset_graph.asset_check_keys) == set()
     audit = loaded.resolve_job_def("audit").asset_layer
     assert set(audit.selected_asset_keys) == set()
     of_stages = {AssetCheckKey(AssetKey([feed, name]), check) for feed in ("shop", "crm") for name, check in AUDITED}
@@ -193,7 +196,7 @@ feeds:
 
 def test_a_feed_of_a_broker_has_a_sensor_that_is_stopped_until_somebody_starts_it(load: Load) -> None:
     (sensor,) = load(TWO_FEEDS + LIVE.removeprefix("\nfeeds:\n")).sensors or []
-    assert (sensor.name, sensor.job_name) == ("live_new_records", "cdc_pipeline")
+    assert (sensor.name, sensor.job_name) == ("live_new_records", "cdc_pipeline_live")
     assert sensor.default_status == DefaultSensorStatus.STOPPED
 
 

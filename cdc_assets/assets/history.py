@@ -91,7 +91,8 @@ def table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> lis
             table_key(name, database, table),
             deps=[key_of(name)],
             kinds={"deltalake"},
-            description=f"The history of `{database}`.`{table}`: one row a version, SCD type 2.",
+            description=f"The history of `{database}`.`{table}`: one row a version, SCD type 2; written by the step of "
+            f"`{name}/history`.",
             **described(name, feed),
         )
         for database, table in tables

@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 
 from dagster import (
-    AssetKey,
     DagsterRunStatus,
     RunRequest,
     RunsFilter,
@@ -23,7 +21,6 @@ from cdc_assets.stages.ingest import following_offsets
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.tables.raw_records import RawCursor
 
-FEED_TAG = "cdc/feed"
 _UNDER_WAY = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.NOT_STARTED,
@@ -33,25 +30,21 @@ _UNDER_WAY = [
 ]
 
 
-def build(name: str, kafka: Kafka, pipeline: str, assets: Sequence[AssetKey]) -> SensorDefinition:
-    """The sensor of one feed: it launches the job `pipeline` for the feed's `assets`.
+def build(name: str, kafka: Kafka, job: str, of_all: str) -> SensorDefinition:
+    """The sensor of one feed: it launches the feed's `job`, unless that or `of_all`, the job of all feeds, is under way.
 
     It asks the broker, and the table's log for what is held: no Spark.
     """
 
     @sensor(
         name=f"{name}_new_records",
-        job_name=pipeline,
+        job_name=job,
         minimum_interval_seconds=60,
         description=f"Starts the pipeline for the feed {name} when its topics have new records. Stopped until you start it.",
     )
     def new_records(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        under_way = RunsFilter(job_name=pipeline, statuses=_UNDER_WAY)
-        busy = [
-            run.run_id
-            for run in context.instance.get_runs(under_way)
-            if run.tags.get(FEED_TAG, name) == name  # without the tag: a run of all feeds
-        ]
+        under_way = context.instance.get_runs(RunsFilter(statuses=_UNDER_WAY))
+        busy = [run.run_id for run in under_way if run.job_name in {job, of_all}]
         if busy:
             return SkipReason(f"A run of the feed is under way: {busy[0]}.")
         lake = Lakehouse(spark_session, lakehouse_root(), name)
@@ -69,8 +62,7 @@ def build(name: str, kafka: Kafka, pipeline: str, assets: Sequence[AssetKey]) ->
         # One run for one state of the topics and of what is held: a run that fails is not started again and again.
         return RunRequest(
             run_key=f"{name}-{hashlib.sha256(ends.encode()).hexdigest()[:16]}",
-            asset_selection=list(assets),
-            tags={FEED_TAG: name},
+            tags={"cdc/reason": f"{sum(waiting.values())} offsets of {len(there)} topics are new"},
         )
 
     return new_records

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 from dagster import (
-    AssetKey,
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
@@ -18,8 +17,6 @@ from cdc_assets.stages import INGEST
 from cdc_assets_tests.broker import Client
 from cdc_assets_tests.support import Chain, record
 
-KEY = AssetKey(["f", "raw_records"])
-
 
 def test_it_starts_the_pipeline_once_for_what_is_new(
     client: Client, feeding: Callable[..., Chain], topic: str, monkeypatch: pytest.MonkeyPatch
@@ -29,7 +26,7 @@ def test_it_starts_the_pipeline_once_for_what_is_new(
     monkeypatch.setenv("CDC_LAKEHOUSE", it.lake.root)
     kafka = it.feed.source.kafka
     assert kafka is not None
-    sensor = new_records.build("f", kafka, "cdc_pipeline", [KEY])
+    sensor = new_records.build("f", kafka, job="cdc_pipeline_f", of_all="cdc_pipeline")
     with DagsterInstance.ephemeral() as instance:
 
         def asked() -> RunRequest | SkipReason:
@@ -41,7 +38,7 @@ def test_it_starts_the_pipeline_once_for_what_is_new(
         client.send([record(b"%d" % n, n % 2) for n in range(3)], topic=topic)
         first = asked()
         assert isinstance(first, RunRequest)
-        assert (first.asset_selection, first.tags["cdc/feed"]) == ([KEY], "f")
+        assert first.tags["cdc/reason"] == "3 offsets of 1 topics are new"
         again = asked()
         assert isinstance(again, RunRequest)
         assert again.run_key == first.run_key  # Dagster starts a key once
@@ -54,11 +51,11 @@ def test_it_starts_the_pipeline_once_for_what_is_new(
         assert isinstance(asked(), SkipReason)
 
         client.send([record(b"new")], topic=topic)
-        run = instance.add_run(DagsterRun(job_name="cdc_pipeline", status=DagsterRunStatus.STARTED))
-        busy = asked()
-        assert isinstance(busy, SkipReason)
-        assert run.run_id in (busy.skip_message or "")
-        instance.delete_run(run.run_id)
-        other = {"cdc/feed": "another"}
-        instance.add_run(DagsterRun(job_name="cdc_pipeline", status=DagsterRunStatus.STARTED, tags=other))
+        for job in ("cdc_pipeline", "cdc_pipeline_f"):
+            run = instance.add_run(DagsterRun(job_name=job, status=DagsterRunStatus.STARTED))
+            busy = asked()
+            assert isinstance(busy, SkipReason)
+            assert run.run_id in (busy.skip_message or "")
+            instance.delete_run(run.run_id)
+        instance.add_run(DagsterRun(job_name="cdc_pipeline_another", status=DagsterRunStatus.STARTED))
         assert isinstance(asked(), RunRequest)

@@ -12,7 +12,7 @@ from dagster import (
     in_process_executor,
 )
 
-from cdc_assets.assets import audit, history, new_records, operations
+from cdc_assets.assets import alerts, audit, history, new_records, operations
 from cdc_assets.assets import feed as feed_assets
 from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
 from cdc_assets.resources import build_resources
@@ -24,7 +24,8 @@ _PIPELINE = "cdc_pipeline"
 def build_definitions(feeds_file: FeedsFile) -> Definitions:
     """Everything that Dagster shows and runs, for the feeds of one file."""
     assets: list[AssetsDefinition | AssetSpec] = []
-    audits, jobs, sensors, audited = [], [], [], []
+    sensors = alerts.build(str(feeds_file.alerts.webhook)) if feeds_file.alerts else []
+    audits, jobs, audited = [], [], []
     for name, feed in feeds_file.feeds.items():
         tables = history_tables(lakehouse_root(), name)
         chain = feed_assets.build(name, feed)

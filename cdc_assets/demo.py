@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dagster import (
-    AssetCheckSeverity,
     AssetKey,
-    DagsterEvent,
-    DagsterEventType,
     DagsterInstance,
     MetadataValue,
     TableMetadataValue,
 )
 
-from cdc_assets.assets.feed import BlockingCheckFailed
+from cdc_assets.assets.verdicts import failed_checks, reasons
 from cdc_assets.feeds import Feed, FeedsError, load_feeds
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
@@ -44,7 +41,7 @@ def main() -> int:
     if code:
         _say(f"\nThe job failed (exit code {code}); its whole log is in {_LOG}.")
         newest = _newest_run()
-        for reason in _reasons(newest if newest != known else None):
+        for reason in _why(newest if newest != known else None):
             _say(reason)
         return code
     commits, this_run = _commits(root) - before, _newest_run()
@@ -60,9 +57,9 @@ def main() -> int:
                 told = _metadata(instance, name, "history", database, table)
                 rows = f"{_number(told, 'dagster/row_count')} versions, {_number(told, 'current_rows')} current rows"
                 _say(f"    {database}.{table:<20}{rows}")
-    for run in dict.fromkeys(with_news.values()):
-        for line in _failed_checks(run):
-            _say(f"\nFailing: {line}")
+        for run in filter(None, dict.fromkeys(with_news.values())):
+            for line in failed_checks(instance, run):
+                _say(f"\nFailing: {line}")
     if commits:
         _say(
             f"\n{commits} commits to Delta tables below {os.path.relpath(root)}. "
@@ -103,39 +100,12 @@ def _last_run_with_news(instance: DagsterInstance, name: str) -> str | None:
     return event.run_id if event else None
 
 
-def _events(run: str | None) -> list[DagsterEvent]:
+def _why(run: str | None) -> list[str]:
+    """Why the job failed, a line a reason."""
     with DagsterInstance.get() as instance:
-        logged = [e.dagster_event for e in instance.all_logs(run)] if run else []
-    return [event for event in logged if event is not None]
-
-
-def _failed_checks(run: str | None, *, blocking: bool = False) -> list[str]:
-    """The checks of a run that failed and are no mere warnings, a line each; `blocking`: only those that stop it."""
-    found = [
-        event.asset_check_evaluation_data
-        for event in _events(run)
-        if event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION
-    ]
-    return [
-        f"{each.asset_key.to_user_string()}: {each.check_name}: {each.description}"
-        for each in found
-        if not each.passed and each.severity == AssetCheckSeverity.ERROR and (each.blocking or not blocking)
-    ]
-
-
-def _reasons(run: str | None) -> list[str]:
-    """Why a run failed, a line a reason: the checks that stopped it, and what its steps raised."""
-    reasons = _failed_checks(run, blocking=True)
-    for event in _events(run):
-        if event.event_type == DagsterEventType.STEP_FAILURE:
-            error = event.step_failure_data.error
-            if error and error.cls_name == "DagsterExecutionStepExecutionError":
-                error = error.cause
-            if error and error.cls_name != BlockingCheckFailed.__name__:
-                # The first line: after it Spark's messages go on with the JVM's stack.
-                reasons.append(f"{event.step_key}: {error.message.strip().splitlines()[0]}")
+        found = reasons(instance, run) if run else []
     # It did not even begin.
-    return reasons or _LOG.read_text().splitlines()[-1:]
+    return found or _LOG.read_text().splitlines()[-1:]
 
 
 def _counts(instance: DagsterInstance, name: str, feed: Feed) -> dict[str, Any]:

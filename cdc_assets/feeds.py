@@ -22,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    HttpUrl,
     PlainValidator,
     SecretStr,
     StringConstraints,
@@ -415,11 +416,18 @@ class Feed(_Model):
         return _chosen(self.schema_changes, database, table, "evolve") == "stop"
 
 
+class Alerts(_Model):
+    """Who is told of failed runs and checks."""
+
+    webhook: HttpUrl = Field(repr=False, description="an http or https URL, which takes JSON with a text")
+
+
 class FeedsFile(_Model):
     """The whole file: the feeds by name, and Spark settings (not in repr: a storage key may be among them)."""
 
     feeds: dict[_FeedName, Feed] = Field(min_length=1, description="a mapping of feed names to feeds, at least one")
     spark: dict[_SparkKey, _Setting] = Field({}, repr=False, description="a mapping of spark.* settings to values")
+    alerts: Alerts | None = None
 
 
 def load_feeds(path: Path | None = None) -> FeedsFile:
@@ -589,6 +597,8 @@ def _model_at(where: _Loc) -> type[BaseModel] | None:
             return Kafka
         case ("feeds", _, "tables"):
             return Tables
+        case ("alerts",):
+            return Alerts
     return None
 
 

@@ -200,6 +200,14 @@ def test_a_feed_of_a_broker_has_a_sensor_that_is_stopped_until_somebody_starts_i
     assert sensor.default_status == DefaultSensorStatus.STOPPED
 
 
+def test_alerts_are_sensors_that_run_from_the_start_where_there_is_a_webhook(load: Load) -> None:
+    assert load().sensors == []
+    sensors = load(TWO_FEEDS + 'alerts: {webhook: "https://chat.example/x"}').sensors or []
+    assert {sensor.name: sensor.default_status for sensor in sensors} == dict.fromkeys(
+        ("alert_on_failed_runs", "alert_on_failed_checks"), DefaultSensorStatus.RUNNING
+    )
+
+
 def test_freshness_is_checked_where_the_feeds_file_says_how_much(load: Load) -> None:
     found = graph(load(LIVE))
     spec = found.get_check_spec(AssetCheckKey(AssetKey(["live", "released_changes"]), "watermark_freshness"))

@@ -59,7 +59,7 @@ def test_the_reasons_are_the_blocking_check_and_what_a_step_raised(instance: Dag
     done = materialize([one, two, three], instance=instance, raise_on_error=False)
     assert not done.success
     assert demo._newest_run() == done.run_id
-    assert sorted(demo._reasons(done.run_id)) == [
+    assert sorted(demo._why(done.run_id)) == [
         "shop/one: blocking: blocking broke",
         "shop__three: RuntimeError: Could not read: do this.",
     ]
@@ -71,7 +71,7 @@ def test_a_job_that_did_not_begin_is_told_by_its_last_line(
     (tmp_path / "demo.log").write_text("a notice\nthe reason\n")
     monkeypatch.setattr(demo, "_LOG", tmp_path / "demo.log")
     assert demo._newest_run() is None
-    assert demo._reasons(None) == ["the reason"]
+    assert demo._why(None) == ["the reason"]
 
 
 def test_counts_before_anything_has_been_seen(instance: DagsterInstance) -> None:

@@ -107,8 +107,12 @@ def test_every_field_of_the_contract_is_read(load, monkeypatch):
           old:
             protocol: debezium
             source: {kafka: {bootstrap_servers: a:9092, topic_pattern: 'db\\..*'}}
+        alerts: {webhook: "https://chat.example/hooks/${PASSWORD}"}
         """
     )
+    assert file.alerts is not None
+    assert str(file.alerts.webhook) == f"https://chat.example/hooks/{SECRET}"
+    assert SECRET not in repr(file)
     assert file.spark == {
         "spark.master": "local[2]",
         "spark.sql.shuffle.partitions": 4,
@@ -573,6 +577,10 @@ def test_wrong_fields_of_a_broker(problems, fields, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "feeds: {shop: {protocol: simple, source: {recorded: x}}}\nalerts: {webhook: chat}",
+            'alerts.webhook: found "chat"; allowed: an http or https URL, which takes JSON with a text',
+        ),
         ("feeds: {shop: {source: {recorded: x}}}", "feeds.shop.protocol: missing; allowed: canal-json, open-protocol"),
         (
             "feeds: {shop: {protocol: simple}}",

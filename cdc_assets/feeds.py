@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NoReturn, cast, get_args
 
 import yaml
@@ -585,21 +586,22 @@ def _unknown_key(where: _Loc) -> str:
     return "; ".join(filter(None, ["unknown key", _did_you_mean(str(where[-1]), known), f"known: {', '.join(known)}"]))
 
 
+# The mappings whose keys are fields, by where they stand; `*` is the name of a feed.
+_MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
+    {
+        (): FeedsFile,
+        ("alerts",): Alerts,
+        ("feeds", "*"): Feed,
+        ("feeds", "*", "source"): Source,
+        ("feeds", "*", "source", "kafka"): Kafka,
+        ("feeds", "*", "tables"): Tables,
+    }
+)
+
+
 def _model_at(where: _Loc) -> type[BaseModel] | None:
-    match where:
-        case ():
-            return FeedsFile
-        case ("feeds", _):
-            return Feed
-        case ("feeds", _, "source"):
-            return Source
-        case ("feeds", _, "source", "kafka"):
-            return Kafka
-        case ("feeds", _, "tables"):
-            return Tables
-        case ("alerts",):
-            return Alerts
-    return None
+    in_a_feed = len(where) > 1 and where[0] == "feeds"
+    return _MODELS.get(("feeds", "*", *where[2:]) if in_a_feed else where)
 
 
 def _keys_of(model: type[BaseModel]) -> str:

@@ -60,7 +60,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
     specs: list[AssetSpec] = [stage.spec(name, feed) for stage in _STAGES]
 
     @multi_asset(
-        name=f"{name}__pipeline",
+        name=f"{name}__raw_to_history",
         description=f"Take in what is new of {name}, decode it, release what is complete, write history.",
         specs=specs,
         check_specs=[check for stage in _STAGES for check in stage.check_specs(name, feed)],

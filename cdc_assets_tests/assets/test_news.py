@@ -146,7 +146,7 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(job: Job, monkeypatch:
     monkeypatch.setattr(raw_records, "records_taken", of_shop)
     done = job.run()
     assert not done.success
-    assert {e.step_key for e in done.all_events if e.event_type_value == "STEP_FAILURE"} == {"shop__pipeline"}
+    assert {e.step_key for e in done.all_events if e.event_type_value == "STEP_FAILURE"} == {"shop__raw_to_history"}
     assert [path for path in materialised(done) if path[0] == "shop"] == [("shop", "raw_records")]
     assert [key for key in evaluated(done) if key[0] == "shop"] == [("shop", "raw_records", "conservation")]
     assert [path[1] for path in materialised(done) if path[0] == "crm"][-1] == "quarantine"

@@ -232,7 +232,7 @@ def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
 
     def assert_only_items_failed(done: ExecuteInProcessResult) -> None:
         assert not done.success
-        assert failed_steps(done) == ["shop__pipeline"]
+        assert failed_steps(done) == ["shop__raw_to_history"]
         written = {("shop", "history", "shop", "orders"), ("shop", "history"), ("crm", "history", "shop", "orders")}
         assert written <= materialised(done)
         assert ("shop", "history", "shop", "items") not in materialised(done)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import requests
 from dagster import (
     DagsterRunStatus,
     DefaultSensorStatus,
@@ -49,6 +48,9 @@ def build(webhook: str) -> list[SensorDefinition]:
 
 
 def _tell(webhook: str, headline: str, lines: Sequence[str]) -> None:
+    # Which a process that has nothing to tell need not load.
+    import requests  # noqa: PLC0415
+
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     try:
         answer = requests.post(webhook, json={"text": "\n".join([headline, *lines[:_SHOWN], *more])}, timeout=_SECONDS)

@@ -4,13 +4,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from dagster import (
     AssetCheckEvaluation,
     AssetCheckResult,
     AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetExecutionContext,
     AssetKey,
+    AssetSpec,
     DataVersion,
     MetadataValue,
     TableColumn,
@@ -21,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import Offsets
 from cdc_assets.tables.table import LakeTable
 
@@ -60,16 +64,18 @@ class Told:
     """What a stage tells Dagster of its asset after a run.
 
     Attributes:
-        table: the asset's, or the one that its data version is.
+        version: the asset's contents, by name.
         metadata: of the asset.
+        table: whose rows and columns the asset shows, too.
         checks: the verdicts on what the run did.
         of_time: the verdicts that change though nothing else does.
         worked: whether the stage did something that its table's version does not show.
         error: what went wrong while everything else was done.
     """
 
-    table: LakeTable[Any]
+    version: DataVersion
     metadata: Mapping[str, Any]
+    table: LakeTable[Any] | None = None
     checks: Sequence[AssetCheckResult] = ()
     of_time: Sequence[AssetCheckResult] = ()
     worked: bool = False
@@ -84,7 +90,23 @@ def told_of(
 ) -> Told:
     """What there is to tell of a table as it stands now, and `metadata`."""
     now = table.pinned()
-    return Told(now, table_metadata(now) | dict(metadata), checks, of_time)
+    return Told(data_version(now), metadata, now, checks, of_time)
+
+
+class StageAsset(Protocol):
+    """What the module of a stage's asset has."""
+
+    def key_of(self, name: str) -> AssetKey:
+        """The asset's key."""
+
+    def spec(self, name: str, feed: Feed) -> AssetSpec:
+        """The asset of one feed."""
+
+    def check_specs(self, name: str, feed: Feed) -> list[AssetCheckSpec]:
+        """Its checks."""
+
+    def run(self, context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
+        """Run the stage."""
 
 
 def table_metadata(table: LakeTable[Any], rows: int | None = None) -> dict[str, Any]:

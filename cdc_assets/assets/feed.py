@@ -7,7 +7,6 @@ that the tables hold.
 """
 
 from collections.abc import Iterator
-from types import ModuleType
 
 from dagster import (
     AssetCheckEvaluation,
@@ -16,9 +15,7 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetsDefinition,
-    AssetSpec,
     DagsterInstance,
-    Failure,
     MaterializeResult,
     multi_asset,
 )
@@ -33,14 +30,15 @@ from cdc_assets.assets import (
     table_schemas,
     type_observations,
 )
-from cdc_assets.assets.common import CODE_VERSION, Stopwatch, Told, data_version, evaluation
+from cdc_assets.assets.common import CODE_VERSION, StageAsset, Stopwatch, Told, evaluation, table_metadata
+from cdc_assets.assets.verdicts import BlockingCheckFailed
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.upgrade import upgrade
 
 # In the order in which they run.
-_STAGES: tuple[ModuleType, ...] = (
+_STAGES: tuple[StageAsset, ...] = (
     raw_records,
     change_events,
     table_schemas,
@@ -51,18 +49,13 @@ _STAGES: tuple[ModuleType, ...] = (
 )
 
 
-class BlockingCheckFailed(Failure):
-    """What the stages after it would build on is not right: the feed stops here, and the other feeds go on."""
-
-
 def build(name: str, feed: Feed) -> AssetsDefinition:
     """The assets of one feed's stages."""
-    specs: list[AssetSpec] = [stage.spec(name, feed) for stage in _STAGES]
 
     @multi_asset(
         name=f"{name}__raw_to_history",
         description=f"Take in what is new of {name}, decode it, release what is complete, write history.",
-        specs=specs,
+        specs=[stage.spec(name, feed) for stage in _STAGES],
         check_specs=[check for stage in _STAGES for check in stage.check_specs(name, feed)],
         can_subset=True,
     )
@@ -89,11 +82,12 @@ def _run(
         key = stage.key_of(lake.feed)
         if key not in context.selected_asset_keys:
             continue
-        told: Told = stage.run(context, lake, feed)
+        told = stage.run(context, lake, feed)
         # What lies below an asset with news looks out of date until it is told of, too.
         news = news or told.worked or _is_news(context.instance, key, told)
         if news:
-            yield MaterializeResult(asset_key=key, data_version=data_version(told.table), metadata=told.metadata)
+            of_table = table_metadata(told.table) if told.table else {}
+            yield MaterializeResult(asset_key=key, data_version=told.version, metadata=of_table | dict(told.metadata))
         blocking = {spec.name for spec in stage.check_specs(lake.feed, feed) if spec.blocking}
         for result in [*told.checks, *told.of_time]:
             # As the result of a check that the run was started for, else as an event of its log.
@@ -115,7 +109,4 @@ def _is_news(instance: DagsterInstance, key: AssetKey, told: Told) -> bool:
     event = instance.get_latest_materialization_event(key)
     newest = event.asset_materialization if event else None
     known = (newest.tags or {}) if newest else {}
-    return (known.get("dagster/data_version"), known.get("dagster/code_version")) != (
-        data_version(told.table).value,
-        CODE_VERSION,
-    )
+    return (known.get("dagster/data_version"), known.get("dagster/code_version")) != (told.version.value, CODE_VERSION)

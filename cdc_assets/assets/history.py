@@ -154,7 +154,7 @@ def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport,
         metadata = {"ddl_applied": rows_metadata(timeline)}
         context.log_event(AssetObservation(table_schemas.key_of(lake.feed), metadata=metadata))
     return Told(
-        lake.released_changes.pinned(),
+        data_version(lake.released_changes),
         {
             "tables_touched": len(run.tables),
             "tables_new": sum(report.created for report in run.tables),

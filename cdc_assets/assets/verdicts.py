@@ -1,8 +1,10 @@
 """What a run said that somebody has to look at, out of Dagster's log of it."""
 
-from dagster import AssetCheckSeverity, DagsterEvent, DagsterEventType, DagsterInstance
+from dagster import AssetCheckSeverity, DagsterEvent, DagsterEventType, DagsterInstance, Failure
 
-from cdc_assets.assets.feed import BlockingCheckFailed
+
+class BlockingCheckFailed(Failure):
+    """What the stages after it would build on is not right: the feed stops here, and the other feeds go on."""
 
 
 def failed_checks(instance: DagsterInstance, run: str, *, blocking: bool = False) -> list[str]:

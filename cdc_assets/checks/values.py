@@ -219,8 +219,9 @@ def remarks(forms: frozenset[Form]) -> Column:
             lambda r: r["class"].isNotNull() | r["wire"].isNotNull(),
         )
         nothing = F.lit(None).cast("string")
+        absent = F.when(as_listed | as_sorted, F.array().cast("array<string>")).otherwise(F.array_except(names, there))
         missing = F.transform(
-            F.array_except(names, there),
+            absent,
             lambda n: _made(
                 n, nothing, F.when(F.array_contains(required, n), str(Class.MISSING)).otherwise(ABSENT), nothing
             ),
@@ -300,8 +301,9 @@ def _wrong(text: Column, limits: Column, wire: Column, forms: frozenset[Form]) -
         ),
     }
     found = F.when(text.isNull(), limits["null"]).when(form == int(Form.ANY), F.lit(None).cast("string"))
-    for each in sorted(forms & rules.keys(), key=list(rules).index):
-        found = found.when(form == int(each), rules[each](text, limits))
+    for each, rule in rules.items():
+        if each in forms:
+            found = found.when(form == int(each), rule(text, limits))
     return found
 
 

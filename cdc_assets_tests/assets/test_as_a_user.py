@@ -321,7 +321,7 @@ def test_after_the_fix_the_run_goes_on_and_nothing_is_lost(story: Story, spark: 
     ]
 
 
-def test_a_run_launched_in_the_web_server_materialises_every_asset(
+def test_a_run_launched_in_the_web_server_materialises_what_has_news_and_nothing_is_stale(
     story: Story, node: Callable[..., dict[str, Any]]
 ) -> None:
     names = ["raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "history"]

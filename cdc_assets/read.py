@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc_assets.operations.finality import Final
 from cdc_assets.operations.finality import final as final_of
 from cdc_assets.session import spark_session
-from cdc_assets.tables.history import COPY, HISTORY, RESERVED
+from cdc_assets.tables.history import COPY, HISTORY, covers, source_columns
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables, lakehouse_root
 from cdc_assets.tables.query import Arrow, Engine, Spark
 from cdc_assets.tso import Position, position_of
@@ -131,7 +131,7 @@ def table(feed: str, name: str, *, root: str | None = None, spark: SparkSession 
     Raises:
         NoTableError: there is no such table.
     """
-    lake = Lakehouse(spark_session if spark is None else lambda: spark, root or lakehouse_root(), feed)
+    lake = Lakehouse(spark_session if spark is None else lambda: spark, lakehouse_root(root), feed)
     return Table(lake, *existing(lake, name), Arrow() if spark is None else Spark(spark))
 
 
@@ -147,13 +147,3 @@ def existing(lake: Lakehouse, name: str) -> tuple[str, str]:
             return found
     known = ", ".join(map(".".join, there)) or "none"
     raise NoTableError(f"{name}: the feed {lake.feed} has no such history table; it has {known}")
-
-
-def covers(position: int) -> str:
-    """That a version is there at a position, in SQL."""
-    return f"_cdc_from_ts <= {position} AND (_cdc_to_ts IS NULL OR _cdc_to_ts > {position})"
-
-
-def source_columns(columns: Sequence[str]) -> list[str]:
-    """Of a history table's columns those of the source's table."""
-    return [c for c in columns if not c.startswith(RESERVED)]

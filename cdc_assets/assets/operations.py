@@ -1,21 +1,25 @@
-"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay, acknowledge."""
+"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay, acknowledge, why."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from dagster import Config, Failure, JobDefinition, OpExecutionContext, job, op
+from dagster import AssetObservation, Config, Failure, JobDefinition, MetadataValue, OpExecutionContext, job, op
 from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
+from cdc_assets.assets.history import table_key
 from cdc_assets.feeds import Feed
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
+from cdc_assets.operations.explain import ExplainError, explain
+from cdc_assets.operations.explained import as_markdown, as_text
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.tables.decisions import Verdict
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.upgrade import upgrade
+from cdc_assets.tso import position_of
 
 
 class MaintenanceConfig(Config):
@@ -55,6 +59,14 @@ class AcknowledgeConfig(FeedConfig):
     statement_id: str = Field(description="Which statement: the failing check ddl_applied tells.")
     verdict: Verdict = Field(description="apply: do as it says; ignore: do nothing; as: do as read_as says.")
     read_as: str | None = Field(None, description="The statement in whose place it stands; only with as.")
+
+
+class WhyConfig(FeedConfig):
+    """Which row it is about."""
+
+    table: str = Field(description="The source's table, as database.table.")
+    key: list[str] = Field(description="The key's values, in the order of its columns; as `cdc-assets why` takes them.")
+    at: str | None = Field(None, description="Only what happened up to then: a commit_ts, or a time in ISO 8601.")
 
 
 def _chosen(feeds: Mapping[str, Feed], names: list[str]) -> list[str]:
@@ -107,7 +119,7 @@ def _upgraded(context: OpExecutionContext, lake: Lakehouse, feed: Feed) -> Lakeh
 
 
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
-    """The jobs `maintenance`, `rebuild`, `replay_quarantine` and `acknowledge` over these feeds."""
+    """The jobs `maintenance`, `rebuild`, `replay_quarantine`, `acknowledge` and `why` over these feeds."""
 
     @op
     def maintain(context: OpExecutionContext, config: MaintenanceConfig, lakehouse: LakehouseResource) -> None:
@@ -155,7 +167,7 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     def replay_job() -> None:
         try_again()
 
-    return [maintenance_job, rebuild_job, replay_job, _acknowledge_job(feeds)]
+    return [maintenance_job, rebuild_job, replay_job, _acknowledge_job(feeds), _why_job(feeds)]
 
 
 def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
@@ -179,3 +191,27 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         decide()
 
     return acknowledge_job
+
+
+def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
+    @op
+    def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: LakehouseResource) -> None:
+        (name,) = _chosen(feeds, [config.feed])
+        try:
+            at = None if config.at is None else position_of(config.at)
+            told = explain(lakehouse.feed(name), feeds[name], config.table, config.key, at)
+        except (ExplainError, ValueError) as error:
+            raise Failure(str(error), allow_retries=False) from None
+        context.log.info(as_text(told))
+        key = table_key(name, told.database, told.table)
+        context.log_event(AssetObservation(key, metadata={"why": MetadataValue.md(as_markdown(told))}))
+
+    @job(
+        name="why",
+        description="Tell why a row of a history table looks so, or is not there: its versions, what changed, the records "
+        "and runs that they came by, and what was not taken, and why. The answer is on the table's asset.",
+    )
+    def why_job() -> None:
+        tell_why()
+
+    return why_job

@@ -1,5 +1,6 @@
 """history: the SCD type 2 table of one source table, one row a version."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,3 +78,13 @@ HISTORY = Definition(
 def history_name(column_name: str) -> str:
     """The name of a source column in the history table: its own, unless it would hide one of ours."""
     return f"_source{column_name}" if column_name.lower().startswith(RESERVED) else column_name
+
+
+def source_columns(columns: Iterable[str]) -> list[str]:
+    """Of a history table's columns those of the source's table."""
+    return [c for c in columns if not c.startswith(RESERVED)]
+
+
+def covers(position: int) -> str:
+    """That a version is there at a position, in SQL."""
+    return f"_cdc_from_ts <= {position} AND (_cdc_to_ts IS NULL OR _cdc_to_ts > {position})"

@@ -26,9 +26,9 @@ from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, TypesCursor
 DEFAULT_ROOT = "data/lakehouse"
 
 
-def lakehouse_root() -> str:
-    """The root of all tables: `CDC_LAKEHOUSE`, else `data/lakehouse`, made absolute where it is a local folder."""
-    root = os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT
+def lakehouse_root(given: str | None = None) -> str:
+    """The root of all tables: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`; absolute, if a local folder."""
+    root = given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT
     return root if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", root) else os.path.abspath(root)  # noqa: PTH100
 
 

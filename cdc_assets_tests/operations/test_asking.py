@@ -1,18 +1,32 @@
 """What a feed is asked: its tables as of a position, what changed, why a row looks so. One small feed, run once."""
 
 import json
+import re
+import shlex
+import shutil
+from dataclasses import replace
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from dagster import AssetKey
 from pyspark.sql import SparkSession
 
-from cdc_assets import read
+from cdc_assets import cli, read
+from cdc_assets.definitions import build_definitions
+from cdc_assets.feeds import load_feeds
+from cdc_assets.operations.diff import Sample, Side, diff
+from cdc_assets.operations.explain import Change, ExplainError, Explanation, Statement, explain
+from cdc_assets.operations.explained import as_markdown, as_text
+from cdc_assets.operations.fates import Fate
+from cdc_assets.operations.keys import Near
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.query import WidenedError
 from cdc_assets.tso import position_of
-from cdc_assets_tests.operations.lived import HELD, RELEASED, Lived, live
-from cdc_assets_tests.support import comparable, rows_of, tso
+from cdc_assets_tests.operations.lived import BYTES, EXCLUDED, FEED, HELD, ODD_TEXT, RELEASED, Lived, live
+from cdc_assets_tests.support import change, comparable, remove, rows_of, tso
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +36,7 @@ def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Live
 
 
 def table(lived: Lived, name: str = "orders") -> read.Table[Any]:
-    return read.table("f", f"shop.{name}", root=lived.it.lake.root)
+    return read.table(FEED, f"shop.{name}", root=lived.it.lake.root)
 
 
 # --- reading
@@ -61,12 +75,12 @@ def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
     for start in (0, 2, 5, 7, 11):
         for end in (end for end in (2, 5, 6, 8, 12) if end >= start):
             rows = [json.dumps(r, default=str, sort_keys=True) for r in held_at(tso(start))]
-            for change in orders.changes_between(tso(start), tso(end)).to_pylist():
-                assert tso(start) < change["commit_ts"] <= tso(end)
-                if change["before"] is not None:
-                    rows.remove(json.dumps(change["before"], default=str, sort_keys=True))
-                if change["after"] is not None:
-                    rows.append(json.dumps(change["after"], default=str, sort_keys=True))
+            for made in orders.changes_between(tso(start), tso(end)).to_pylist():
+                assert tso(start) < made["commit_ts"] <= tso(end)
+                if made["before"] is not None:
+                    rows.remove(json.dumps(made["before"], default=str, sort_keys=True))
+                if made["after"] is not None:
+                    rows.append(json.dumps(made["after"], default=str, sort_keys=True))
             assert sorted(rows) == sorted(json.dumps(r, default=str, sort_keys=True) for r in held_at(tso(end)))
     told = [(c["commit_ts"], c["op"], c["key"]) for c in orders.changes_between(tso(0)).to_pylist()]
     assert told == [
@@ -102,7 +116,7 @@ def test_how_far_a_table_is_final(lived: Lived) -> None:
 
 def test_both_engines_read_the_same(lived: Lived, spark: SparkSession) -> None:
     for name in ("orders", "odd.keys", "logs"):
-        arrow, frames = table(lived, name), read.table("f", f"shop.{name}", root=lived.it.lake.root, spark=spark)
+        arrow, frames = table(lived, name), read.table(FEED, f"shop.{name}", root=lived.it.lake.root, spark=spark)
         assert comparable(arrow.versions().to_pylist()) == rows_of(frames.versions())
         assert comparable(arrow.as_of(tso(8)).to_pylist()) == rows_of(frames.as_of(tso(8)))
         assert comparable(arrow.changes_between(tso(2)).to_pylist()) == rows_of(frames.changes_between(tso(2)))
@@ -110,14 +124,293 @@ def test_both_engines_read_the_same(lived: Lived, spark: SparkSession) -> None:
 
 
 def test_a_widened_table_needs_spark(lived: Lived, spark: SparkSession) -> None:
-    with pytest.raises(WidenedError, match="history/f/shop/wide: types of its columns were widened, and so only Spark"):
+    with pytest.raises(
+        WidenedError, match="history/shop/shop/wide: types of its columns were widened, and so only Spark"
+    ):
         table(lived, "wide").current()
-    wide = read.table("f", "shop.wide", root=lived.it.lake.root, spark=spark)
+    wide = read.table(FEED, "shop.wide", root=lived.it.lake.root, spark=spark)
     assert [(r.id, r.n) for r in wide.current().collect()] == [(1, 5_000_000_000)]
 
 
 def test_a_table_that_is_not_there(lived: Lived) -> None:
     with pytest.raises(
-        read.NoTableError, match=r"shop.order: the feed f has no such history table; it has shop.ledger,"
+        read.NoTableError, match=r"shop.order: the feed shop has no such history table; it has shop.ended,"
     ):
         table(lived, "order")
+
+
+# --- why
+
+
+def life(lived: Lived, *key: str, of: str = "orders", at: int | None = None, records: bool = False) -> Explanation:
+    """Told without a JVM."""
+    return explain(without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
+
+
+def without_spark(lived: Lived) -> Lakehouse:
+    def session() -> SparkSession:
+        raise AssertionError("a JVM is asked for")
+
+    return replace(lived.it.lake, session=session)
+
+
+def told(explanation: Explanation) -> list[tuple[int, str, str, tuple[int, int] | None]]:
+    """Each step: commit_ts, fate, op, and partition and offset."""
+    return [
+        (s.commit_ts, str(s.fate), s.op, (s.record.partition, s.record.offset) if s.record else None)
+        for s in explanation.steps
+    ]
+
+
+def at(lived: Lived, name: str) -> tuple[int, int]:
+    record = lived.records[name]
+    return record["partition"], record["offset"]
+
+
+def test_a_life_newest_first(lived: Lived) -> None:
+    found = life(lived, "2")
+    assert told(found) == [
+        (tso(11), "end", "delete", at(lived, "delete 2")),
+        (tso(5), "repeat", "update", at(lived, "late repeat")),
+        (tso(5), "version", "update", at(lived, "update 2")),
+        (tso(3), "version", "insert", at(lived, "insert 2")),
+    ]
+    assert found.verdict == f"the row is not there: delete at {tso(11)} (2023-11-14 22:13:20.011 UTC)"
+    end, repeat, update, insert = found.steps
+    assert repeat.why == f"the same as shop_changes partition 1 offset {at(lived, 'update 2')[1]}, which was released"
+    assert (update.until, update.closed_by, update.changes) == (tso(11), "delete", [Change("v", "two", "two again")])
+    assert (insert.until, insert.closed_by, insert.changes) == (tso(5), "update", [])
+    assert insert.row == {"id": 2, "v": "two", "d": None, "w": None}
+    assert insert.quarantined == [{"column": "d", "reason": "zero_date", "value": "0000-00-00"}]
+    assert insert.types == {"id": "bigint", "v": "varchar(20)", "d": "date"}
+    assert insert.statement is not None
+    assert (insert.statement.commit_ts, insert.statement.text[:21]) == (tso(1), "CREATE TABLE `orders`")
+    # Its Kafka time, of the recorded record.
+    assert insert.record is not None
+    kafka_time = datetime.fromtimestamp(lived.records["insert 2"]["timestamp"] / 1000, tz=UTC)
+    assert (insert.record.kafka_time, insert.record.batch) == (kafka_time, 1)
+    assert [(s.release.number, s.release.watermark) for s in (end, update) if s.release] == [
+        (2, tso(RELEASED)),
+        (1, tso(10)),
+    ]
+
+
+def test_what_it_was_at_a_position(lived: Lived) -> None:
+    found = life(lived, "2", at=tso(7))
+    assert [(t[0], t[1]) for t in told(found)] == [(tso(5), "repeat"), (tso(5), "version"), (tso(3), "version")]
+    assert found.verdict.startswith(f"the row is there as of {tso(7)}")
+    assert found.steps[1].until is None
+
+
+def test_what_changed_nothing_and_what_could_not_be_read(lived: Lived) -> None:
+    found = life(lived, "3")
+    assert told(found) == [
+        (tso(9), "nothing", "update", at(lived, "nothing")),
+        (tso(8), "version", "update", at(lived, "update 3")),
+        (tso(6), "version", "insert", at(lived, "insert 3")),
+    ]
+    assert found.steps[1].changes == [Change("w", None, 7)]
+    assert found.steps[1].statement is not None
+    assert found.steps[1].statement.text == "ALTER TABLE `orders` ADD COLUMN `w` INT"
+    assert found.steps[1].types["w"] == "int"
+    assert [(u["reason"], u["partition"], u["offset"]) for u in found.undecoded] == [
+        ("malformed_json", *at(lived, "cut"))
+    ]
+    assert life(lived, "2").undecoded == []
+
+
+def test_what_was_not_taken_and_why(lived: Lived) -> None:
+    late = life(lived, "9")
+    assert told(late) == [(tso(5), "late", "insert", at(lived, "late"))]
+    assert f"below the watermark that had been released already, {tso(10)} " in str(late.steps[0].why)
+    waits = life(lived, "40")
+    assert told(waits) == [
+        (tso(14), "pending", "update", at(lived, "pending")),
+        (tso(12), "version", "insert", at(lived, "insert 40")),
+    ]
+    assert str(waits.steps[0].why).endswith(f": partition 1 has shown {tso(13)} (2023-11-14 22:13:20.013 UTC)")
+    assert waits.verdict.endswith("; 1 later events are not in it yet: pending")
+    assert told(life(lived, "50")) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
+    held = life(lived, "1", of="ledger")
+    assert [t[1] for t in told(held)] == ["held", "version"]
+    (hold,) = lived.it.lake.released_changes.cursor().holds
+    assert "ADD COLUMN `w` FANCYTYPE" in str(held.steps[0].why)
+    assert f"cdc-assets acknowledge shop {hold.first['statement_id']}" in str(held.steps[0].why)
+    assert [t[1:] for t in told(life(lived, "1", of="secrets"))] == [("excluded", "insert", at(lived, "excluded"))]
+    repeat = life(lived, "1").steps[1]
+    assert (str(repeat.fate), repeat.record and repeat.record.offset) == ("repeat", at(lived, "repeat of insert 1")[1])
+
+
+def test_delete_and_insert_at_one_time_are_one_update(lived: Lived) -> None:
+    half, update, insert = life(lived, "1", of="pairs").steps
+    assert (update.fate, update.op, update.changes) == (Fate.VERSION, "update", [Change("v", "a", "b")])
+    assert (half.fate, half.record and half.record.offset) == (Fate.HALF, at(lived, "delete of a pair")[1])
+    assert (insert.fate, insert.until) == (Fate.VERSION, tso(5))
+
+
+def test_a_row_that_a_statement_ended(lived: Lived) -> None:
+    end, _ = life(lived, "1", of="ended").steps
+    assert (end.op, end.record, end.statement) == ("truncate", None, Statement(tso(9), "TRUNCATE TABLE `ended`"))
+
+
+def test_a_key_that_was_never_seen(lived: Lived) -> None:
+    found = life(lived, "35")
+    assert (found.verdict, found.steps) == ("no event of this key has come", [])
+    assert found.near == Near(below="3", above="40", lowest="1", highest="40", alike=[])
+    alike = life(lived, json.dumps({"id": "1", "v": "Twice"}), of="logs").near
+    assert alike is not None
+    assert alike.alike == ['{"id":"1","v":"twice"}']
+
+
+def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
+    """As JSON; as values, bytes in hexadecimal digits; and whole rows."""
+    hexadecimal = "0x" + bytes(range(256)).hex()
+    for key in ([json.dumps([ODD_TEXT, BYTES])], [ODD_TEXT, hexadecimal]):
+        (only,) = life(lived, *key, of="odd.keys").steps
+        assert only.row == {"a": ODD_TEXT, "b": bytes(range(256)), "n": 1}
+    (empty,) = life(lived, "", "", of="odd.keys").steps
+    assert empty.row == {"a": "", "b": b"", "n": 2}
+    steps = life(lived, '{"v": "twice", "id": 1}', of="logs").steps
+    assert [(str(s.fate), s.op, s.copy) for s in steps] == [
+        ("end", "delete", 2),
+        ("version", "insert", 2),
+        ("version", "insert", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "message"),
+    [
+        ("orders", ("1", "2"), r"shop.orders: has the key \(id\): 1 values are needed, 2 given"),
+        ("logs", ("1",), "shop.logs: has no key: give the row as one JSON object"),
+        ("order", ("1",), "shop.order: no event of such a table has come; tables with a history: shop.ended, "),
+    ],
+)
+def test_what_cannot_be_told(lived: Lived, of: str, key: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ExplainError, match=message):
+        life(lived, *key, of=of)
+
+
+def test_a_widened_history_is_told_by_spark(lived: Lived) -> None:
+    found = explain(lived.it.lake, lived.it.feed, "shop.wide", ["1"])
+    assert [s.changes for s in found.steps] == [[Change("n", 1, 5_000_000_000)], []]
+    assert found.steps[0].types == {"id": "bigint", "n": "bigint"}
+
+
+def test_for_people(lived: Lived) -> None:
+    """As text and as markdown, in which no value makes a cell of its own."""
+    lines = as_text(life(lived, "3")).splitlines()
+    assert lines[0].startswith('shop.orders ["3"] of feed shop: the row is there, as it has been since ')
+    assert "    w: NULL -> 7" in lines
+    rows = [
+        r for r in as_markdown(life(lived, json.dumps([ODD_TEXT, BYTES]), of="odd.keys")).splitlines() if r[:1] == "|"
+    ]
+    assert [len(re.findall(r"(?<!\\)\|", r)) for r in rows] == [6, 6, 6]
+
+
+# --- diff
+
+
+def side(lived: Lived, position: int, of: str = "orders", root: str | None = None) -> Side:
+    lake = without_spark(lived)
+    return Side(replace(lake, root=root) if root else lake, "shop", of, position)
+
+
+def test_between_two_positions(lived: Lived) -> None:
+    found = diff(side(lived, tso(6)), side(lived, tso(12)))
+    assert (found.inserted, found.deleted, found.updated, found.columns) == (1, 1, 1, {"w": 1})
+    new, gone = (
+        {"id": 40, "v": "forty", "d": date(2024, 2, 29), "w": 1},
+        {"id": 2, "v": "two again", "d": None, "w": None},
+    )
+    assert found.samples == [
+        Sample("insert", '["40"]', None, new),
+        Sample("delete", '["2"]', gone, None),
+        Sample("update", '["3"]', {"w": None}, {"w": 7}),
+    ]
+    assert found.unsettled == []
+    assert diff(side(lived, tso(8)), side(lived, tso(10))).equal
+    assert diff(side(lived, tso(12)), side(lived, tso(14))).unsettled[0].startswith(f"{tso(14)} is not final yet: ")
+    equal_rows = diff(side(lived, tso(4), "logs"), side(lived, tso(8), "logs"))
+    assert (equal_rows.inserted, equal_rows.deleted, equal_rows.updated) == (0, 1, 0)
+
+
+def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
+    """One in which a row was changed by hand, one deleted, and a column is missing."""
+    shutil.copytree(lived.it.lake.root, tmp_path / "other")
+    other = str(tmp_path / "other")
+    assert diff(side(lived, tso(12)), side(lived, tso(12), root=other)).equal
+    table = replace(lived.it.lake, root=other).history("shop", "orders")
+    change(table, "id = 40", v="'another'")
+    remove(table, "id = 3")
+    found = diff(side(lived, tso(12)), side(lived, tso(12), root=other))
+    assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 1, 1, {"v": 1})
+    assert [s.key for s in found.samples] == ['["3"]', '["40"]']
+
+
+# --- as users ask
+
+
+@pytest.fixture
+def at_home(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feeds file and the lakehouse, where a user's commands find them."""
+    source = f"{{recorded: '{lived.it.snapshots}', partitions: 2}}"
+    entry = f"{{protocol: canal-json, tidb_extension: true, tables: {{exclude: {EXCLUDED}}}, source: {source}}}"
+    (tmp_path / "feeds.yaml").write_text(f"feeds: {{{FEED}: {entry}}}")
+    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+    monkeypatch.setenv("CDC_LAKEHOUSE", lived.it.lake.root)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*command: str, code: int = 0) -> str:
+        assert cli.main(command) == code
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    why = json.loads(said("why", FEED, "shop.orders", "2", "--at", str(tso(3)), "--records", "--json"))
+    (step,) = why["steps"]
+    assert step["event"]["after"] == {"id": "2", "v": "two", "d": "0000-00-00"}
+    assert (step["fate"], step["row"]["v"]) == ("version", "two")
+    assert said("why", FEED, "shop.orders", "2").startswith('shop.orders ["2"] of feed shop: the row is not there: ')
+    assert json.loads(said("diff", FEED, "shop.orders", str(tso(8)), "final", "--json"))["deleted"] == 1
+    assert ": rows 1 inserted, 1 deleted, 0 updated\n" in said("diff", FEED, "shop.orders", str(tso(8)), "final")
+    root = lived.it.lake.root + "/"
+    assert "rows 0 inserted, 0 deleted, 0 updated" in said(
+        "diff", FEED, "shop.orders", "final", "final", "--other", root, "--samples", "1"
+    )
+    assert said("why", FEED, "shop.orders", "1", "2", code=1).count("\n") == 1
+    assert said("diff", FEED, "shop.order", "0", "final", code=1).startswith("shop.order: the feed shop has no such ")
+    with pytest.raises(SystemExit):
+        cli.main(["why", FEED, "shop.orders", "2", "--at", "yesterday"])
+    assert "argument --at: yesterday: no position; allowed: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("at_home")
+def test_the_job_puts_the_answer_on_the_asset() -> None:
+    job = build_definitions(load_feeds()).resolve_job_def("why")
+    config = {"feed": FEED, "table": "shop.orders", "key": ["3"], "at": "2023-11-14T22:13:20.008Z"}
+    run = {"ops": {"tell_why": {"config": config}}}
+    done = job.execute_in_process(run_config=run)
+    (observed,) = [e for e in done.all_events if e.event_type_value == "ASSET_OBSERVATION"]
+    assert observed.asset_key == AssetKey([FEED, "history", "shop", "orders"])
+    markdown = observed.asset_observation_data.asset_observation.metadata["why"].value
+    assert "| w: NULL -> 7 |" in markdown
+
+
+@pytest.mark.usefixtures("at_home")
+def test_the_examples_of_the_readme_run(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/lakehouse").symlink_to(lived.it.lake.root)
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    section = text.split("\n## Ask the tables\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```(\w*)\n(.*?)```", section, re.DOTALL)
+    assert {language for language, _ in blocks} == {"python", "bash"}
+    for language, code in blocks:
+        if language == "python":
+            exec(compile(code, "README.md", "exec"), {})
+            continue
+        for line in code.splitlines():
+            command, *arguments = shlex.split(line, comments=True)
+            assert (command, cli.main(arguments)) == ("cdc-assets", 0)

@@ -148,7 +148,9 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     compare.add_argument(
         "--samples", type=int, default=diff.SAMPLES, help="how many of each kind; default: %(default)s"
     )
-    compare.add_argument("--json", action="store_true", help="as JSON")
+    form = compare.add_mutually_exclusive_group()
+    form.add_argument("--json", dest="form", action="store_const", const=as_json, help="as JSON")
+    form.add_argument("--html", dest="form", action="store_const", const=diff.as_html, help="as a page of HTML")
     compare.set_defaults(run=_diff)
 
 
@@ -200,7 +202,7 @@ def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
         return diff.Side(lake, *name, final(lake, *name).position if position is None else position)
 
     told = diff.diff(side(None, given.before), side(given.other, given.after), given.samples)
-    return as_json(told) if given.json else diff.as_text(told)
+    return str((given.form or diff.as_text)(told))
 
 
 def _broker_of(feeds: Mapping[str, Feed], name: str) -> Kafka:

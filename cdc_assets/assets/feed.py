@@ -34,6 +34,7 @@ from cdc_assets.assets.common import CODE_VERSION, StageAsset, Stopwatch, Told, 
 from cdc_assets.assets.verdicts import BlockingCheckFailed
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.tables.cursor import running
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.upgrade import upgrade
 
@@ -82,7 +83,8 @@ def _run(
         key = stage.key_of(lake.feed)
         if key not in context.selected_asset_keys:
             continue
-        told = stage.run(context, lake, feed)
+        with running(context.run_id):
+            told = stage.run(context, lake, feed)
         # What lies below an asset with news looks out of date until it is told of, too.
         news = news or told.worked or _is_news(context.instance, key, told)
         if news:

@@ -3,8 +3,9 @@
 Between two positions of one history only the versions are looked at that are there at one of them and not at the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from cdc_assets.operations.finality import final
@@ -174,15 +175,31 @@ def _unsettled(side: Side) -> list[str]:
 
 def as_text(told: Difference) -> str:
     """A difference as lines of text."""
+    return "\n".join([*_head(told), *(f"  {' '.join(cells)}" for cells in _lines(told))])
+
+
+def as_html(told: Difference) -> str:
+    """A difference as a page of HTML."""
+    head = "".join(f"<p>{escape(line)}</p>" for line in _head(told))
+    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in _lines(told))
+    style = "<style>body {font-family: sans-serif} td {padding: 0.2em 1em; border-bottom: 1px solid #ccc}</style>"
+    return f"<!DOCTYPE html><meta charset=utf-8><title>{escape(told.table)}</title>{style}{head}<table>{rows}</table>"
+
+
+def _head(told: Difference) -> list[str]:
     before, after = (f"{p} ({time_text(p)})" for p in (told.before, told.after))
     counts = f"{told.inserted} inserted, {told.deleted} deleted, {told.updated} updated"
-    lines = [f"{told.table} from {before} to {after}: rows {counts}", *told.unsettled]
-    lines += [f"  {column}: differs in {count}" for column, count in told.columns.items()]
-    lines += [f"  {c}: only before" for c in told.only_before] + [f"  {c}: only after" for c in told.only_after]
+    return [f"{told.table} from {before} to {after}: rows {counts}", *told.unsettled]
+
+
+def _lines(told: Difference) -> Iterator[tuple[str, str, str]]:
+    """What differs: the kind, in what, and how."""
+    yield from (("column", column, f"differs in {count} rows") for column, count in told.columns.items())
+    yield from (("column", column, "only before") for column in told.only_before)
+    yield from (("column", column, "only after") for column in told.only_after)
     for s in told.samples:
-        if s.op == "update":
-            changes = (f"{c}: {value_text(v)} -> {value_text((s.after or {})[c])}" for c, v in (s.before or {}).items())
-            lines.append(f"  update {s.key}: {', '.join(changes)}")
+        if s.before and s.after:
+            changes = (f"{c}: {value_text(old)} -> {value_text(s.after[c])}" for c, old in s.before.items())
+            yield s.op, s.key, ", ".join(changes)
         else:
-            lines.append(f"  {s.op} {s.key}: {row_text(s.after or s.before or {})}")
-    return "\n".join(lines)
+            yield s.op, s.key, row_text(s.after or s.before or {})

@@ -5,6 +5,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,7 @@ _PLACE = ("topic", "partition", "offset", "index")
 _EVENT = (*_PLACE, "batch", "record_timestamp", "op", "commit_ts", "key", "key_before", "key_columns")
 _IMAGES = ("before", "after")
 _CHANGE = (*_PLACE, "release", "commit_ts", "op", "events", "layout_id")
+_GOES_ON = ("update", "ddl")  # what closes a version so that the next may be the same row
 _LAST = (1 << 63) - 1
 _ARROW = Arrow()
 
@@ -116,6 +118,7 @@ class Explanation:
         feed: the feed.
         database: of the source's table.
         table: its name.
+        key_columns: the columns of its key, in order; empty: it has none; None: not known.
         key: the key's values as a JSON array; the whole row, a JSON object, where the table has no key.
         at: the position as of which it is asked; None: now.
         verdict: in a sentence, whether the row is there, or why not.
@@ -128,6 +131,7 @@ class Explanation:
     feed: str
     database: str
     table: str
+    key_columns: list[str] | None
     key: str
     at: int | None
     verdict: str
@@ -196,6 +200,11 @@ class _Life:
         self.until = _LAST if at is None else at
         self.judge = Judge(lake, feed, *name, self.changes, self.events)
 
+    @cached_property
+    def key_columns(self) -> list[str] | None:
+        """The columns of the table's key."""
+        return key_columns(self.lake, self.database, self.table)
+
     @property
     def seen(self) -> bool:
         """Whether there is anything."""
@@ -209,7 +218,7 @@ class _Life:
         engine = engine_for(self.lake.session, self.history)
         where = f"_cdc_key = {engine.text(self.key)} AND _cdc_from_ts <= {self.until}"
         found: list[Row] = engine.fetch(f"SELECT * FROM h WHERE {where}", {"h": self.history}).to_pylist()
-        return sorted(found, key=lambda v: (v["_cdc_from_ts"], _end(v)))
+        return sorted(found, key=lambda v: (v["_cdc_from_ts"], _end(v), v["_cdc_offset"] or 0))
 
     @cached_property
     def changes(self) -> list[Row]:
@@ -241,8 +250,7 @@ class _Life:
         images = [" AND ".join(f"{image} LIKE {text}" for text in texts) or "true" for image in ("after", "before")]
         may_be = " OR ".join(f"({image})" for image in images)
         found = self._selected([*_EVENT, *_IMAGES], f"{where} AND ({may_be})", self.lake.change_events)
-        known = key_columns(self.lake, self.database, self.table) or []
-        return [e | self._keys(e, e["key_columns"] or known) for e in found]
+        return [e | self._keys(e, e["key_columns"] or self.key_columns or []) for e in found]
 
     def _keys(self, event: Row, columns: Sequence[str]) -> Row:
         """The keys of an event, out of its images."""
@@ -306,6 +314,7 @@ class _Life:
             self.lake.feed,
             self.database,
             self.table,
+            self.key_columns,
             self.key,
             self.at,
             self._verdict(steps),
@@ -352,19 +361,33 @@ class _Life:
                 event=self._message(change),
             )
 
-    def _ended(self) -> Iterator[Step]:
-        """The ends of versions that no other follows."""
+    @cached_property
+    def _ends(self) -> list[tuple[Row, Row | None]]:
+        """The versions that no other goes on from, each with the released delete that ended it; None: a statement did."""
         opened = {(v.get(COPY.name), v["_cdc_from_ts"]) for v in self.versions}
+        deletes = [c for c in self.changes if c["op"] == Op.DELETE]
+        found: list[tuple[Row, Row | None]] = []
         for v in self.versions:
-            ts, copy = v["_cdc_to_ts"], v.get(COPY.name)
-            if ts is None or ts > self.until or (copy, ts) in opened:
+            ts, closed_by = v["_cdc_to_ts"], v["_cdc_closed_by"]
+            goes_on = (v.get(COPY.name), ts) in opened and closed_by in _GOES_ON
+            if ts is None or ts > self.until or goes_on:
                 continue
-            change = next((c for c in self.changes if c["commit_ts"] == ts and c["op"] == Op.DELETE), None)
+            # Of several at one time each ends one, in order.
+            change = next((c for c in deletes if c["commit_ts"] == ts and closed_by == str(Op.DELETE)), None)
+            if change is not None:
+                deletes.remove(change)
+            found.append((v, change))
+        return found
+
+    def _ended(self) -> Iterator[Step]:
+        """The ends of versions."""
+        for v, change in self._ends:
+            ts = v["_cdc_to_ts"]
             yield Step(
                 ts,
                 Fate.END,
                 v["_cdc_closed_by"],
-                copy=copy,
+                copy=v.get(COPY.name),
                 record=self._record(*_coordinates(change)) if change else None,
                 release=self.judge.release(change["release"], change["topic"]) if change else None,
                 statement=None if change else self._statement(ts),
@@ -374,7 +397,7 @@ class _Life:
     def _others(self) -> Iterator[Step]:
         """What opened no version, and ended none."""
         told = {(_opener(v), v["_cdc_from_ts"]) for v in self.versions}
-        ends = {v["_cdc_to_ts"] for v in self.versions}
+        ends = {place_of(change) for _, change in self._ends if change}
         for e in self.events:
             ts, change = e["commit_ts"], self.judge.change(e)
             record, event = self._record(*_coordinates(e)), self._message(e)
@@ -383,7 +406,7 @@ class _Life:
                 yield Step(ts, fate, e["op"], why, record=record, event=event)
                 continue
             ts = change["commit_ts"]
-            if (_coordinates(e), ts) not in told and not (change["op"] == Op.DELETE and ts in ends):
+            if (_coordinates(e), ts) not in told and place_of(e) not in ends:
                 fate, why = self._without_version(change)
                 release = self.judge.release(change["release"], change["topic"])
                 yield Step(ts, fate, e["op"], why, record=record, release=release, event=event)
@@ -448,8 +471,9 @@ class _Life:
     def _verdict(self, steps: Sequence[Step]) -> str:
         """Whether the row is there, or why not."""
         as_of = "" if self.at is None else f" as of {_at(self.at)}"
-        waiting = [s.fate for s in steps if s.fate in {Fate.PENDING, Fate.HELD, Fate.UNAPPLIED}]
-        more = f"; {len(waiting)} later events are not in it yet: {', '.join(sorted(set(waiting)))}" if waiting else ""
+        waiting = Counter(s.fate for s in steps if s.fate in {Fate.PENDING, Fate.HELD, Fate.UNAPPLIED})
+        listed = ", ".join(f"{count} {fate}" for fate, count in sorted(waiting.items()))
+        more = f"; not in it yet: {listed}" if waiting else ""
         there = [s for s in steps if s.fate is Fate.VERSION and s.until is None]
         if there:
             return f"the row is there{as_of}, as it has been since {_at(there[0].commit_ts)}{more}"

@@ -31,9 +31,10 @@ def as_markdown(told: Explanation) -> str:
 
 
 def _head(told: Explanation) -> list[str]:
+    columns = f" ({', '.join(told.key_columns)})" if told.key_columns else ""
     until = f"{told.final.position} ({time_text(told.final.position)})" if told.final.position >= 0 else "no position"
     lines = [
-        f"{told.database}.{told.table} {told.key} of feed {told.feed}: {told.verdict}",
+        f"{told.database}.{told.table}{columns} {told.key} of feed {told.feed}: {told.verdict}",
         f"final up to {until}: {told.final.reason}",
     ]
     if told.near is not None:
@@ -89,9 +90,10 @@ def _whence(step: Step) -> Iterator[str]:
         mark = (
             f", up to the watermark {release.watermark} ({time_text(release.watermark)})" if release.watermark else ""
         )
-        yield f"release {release.number}{when}{mark}"
+        run = f", run {release.run}" if release.run else ""
+        yield f"release {release.number}{when}{run}{mark}"
     if step.statement is not None:
-        yield f"statement {step.statement.commit_ts}: {step.statement.text}"
+        yield f"statement {step.statement.commit_ts}: {' '.join(step.statement.text.split())}"
     if step.types:
         yield "types: " + ", ".join(f"{column} {kind}" for column, kind in step.types.items())
     if step.event is not None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from cdc_assets.feeds import Feed
 from cdc_assets.operations.finality import has_shown, hold_of
 from cdc_assets.tables.change_events import Op
-from cdc_assets.tables.cursor import notes
+from cdc_assets.tables.cursor import RUN, notes
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.tso import time_text
@@ -43,12 +43,22 @@ class Release:
     Attributes:
         number: of its commit to released_changes.
         committed_at: when that was; None: the log has it no longer.
+        run: Dagster's id of the run; None: there was none, or as before.
         watermark: of the record's topic, that it released up to; None: there is none, or as before.
     """
 
     number: int
     committed_at: datetime | None = None
+    run: str | None = None
     watermark: int | None = None
+
+
+class _Committed(NamedTuple):
+    """A release: when it was, its cursor, and the run."""
+
+    time: datetime
+    cursor: ReleaseCursor
+    run: str | None
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
@@ -169,33 +179,33 @@ class Judge:
         committed = self._releases.get(number)
         if committed is None:
             return Release(number)
-        time, cursor = committed
-        return Release(number, time, cursor.watermarks.get(topic))
+        time, cursor, run = committed
+        return Release(number, time, run, cursor.watermarks.get(topic))
 
     @cached_property
-    def _releases(self) -> dict[int, tuple[datetime, ReleaseCursor]]:
-        """Those of the changes, and all since, as far as the log has them: when, and their cursors."""
+    def _releases(self) -> dict[int, _Committed]:
+        """Those of the changes, and all since, as far as the log has them."""
         oldest = min((c["release"] for c in self.changes), default=self._cursor.sequence)
-        found: dict[int, tuple[datetime, ReleaseCursor]] = {}
-        for time, cursor in self._commits():
-            found[cursor.sequence] = time, cursor
-            if cursor.sequence <= oldest:
+        found: dict[int, _Committed] = {}
+        for commit in self._commits():
+            found[commit.cursor.sequence] = commit
+            if commit.cursor.sequence < oldest:
                 break
         return found
 
-    def _commits(self) -> Iterator[tuple[datetime, ReleaseCursor]]:
-        """The releases that the log still has, newest first; of several commits with one cursor the last, its own."""
+    def _commits(self) -> Iterator[_Committed]:
+        """The releases that the log still has, newest first; of several commits with one cursor its own comes last."""
         log = self.lake.released_changes.log()
         for commit in log.commits() if log else ():
             values = notes(commit.note)
             if values is not None:
-                yield commit.time, ReleaseCursor.of(values)
+                yield _Committed(commit.time, ReleaseCursor.of(values), values.get(RUN))
 
     def _watermark_before(self, batch: int, topic: str) -> int | None:
         """The watermark that was released when a batch came."""
-        for _, cursor in self._commits():
-            if cursor.batch < batch:
-                return cursor.watermarks.get(topic)
+        for commit in self._commits():
+            if commit.cursor.batch < batch:
+                return commit.cursor.watermarks.get(topic)
         return None
 
     def undecoded(self, texts: Sequence[str]) -> list[Row]:

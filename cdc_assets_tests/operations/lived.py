@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from cdc_assets.tables.cursor import running
 from cdc_assets_tests.support import Chain, Record, Rows, Stream, ddl, dml, tso, watermark
 
 TYPES = {"id": "bigint", "v": "varchar", "d": "date", "w": "int"}
@@ -19,7 +20,7 @@ DAY, ZERO = "2024-02-29", "0000-00-00"
 # Every byte of a binary key, as Canal-JSON has it: as Latin-1 characters.
 BYTES = bytes(range(256)).decode("latin-1")
 ODD_TEXT = 'é"\\\n\t\x01/€'
-FEED = "shop"
+FEED, RUN = "shop", "the second run"
 EXCLUDED = ["shop.secret*"]
 
 
@@ -122,5 +123,6 @@ def live(spark: SparkSession, folder: Path) -> Lived:
     it.run()
     _second(stream, known)
     it.add(stream.records[half:])
-    it.run()
+    with running(RUN):
+        it.run()
     return Lived(it, known)

@@ -1,4 +1,4 @@
-"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff."""
+"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff, views."""
 
 import argparse
 import sys
@@ -14,6 +14,7 @@ from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, dec
 from cdc_assets.operations.explain import ExplainError, explain
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.plain import as_json
+from cdc_assets.operations.views import register
 from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of
 from cdc_assets.sources.offsets import Place, Range
@@ -152,6 +153,15 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="as JSON")
     form.add_argument("--html", dest="form", action="store_const", const=diff.as_html, help="as a page of HTML")
     compare.set_defaults(run=_diff)
+    views = commands.add_parser(
+        "views",
+        help="register the histories in Spark's catalog",
+        description="Register each history of a feed in the schema of its setting `views` in Spark's catalog, with a view "
+        "of its current rows, TABLE__current, and a function of its rows as of a position, TABLE__as_of(commit_ts). To be "
+        "run again when tables, or columns of them, have come.",
+    )
+    views.add_argument("feed", help=_ANY_FEED)
+    views.set_defaults(run=_views)
 
 
 def _position(text: str) -> int:
@@ -203,6 +213,14 @@ def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
 
     told = diff.diff(side(None, given.before), side(given.other, given.after), given.samples)
     return str((given.form or diff.as_text)(told))
+
+
+def _views(file: FeedsFile, given: argparse.Namespace) -> str:
+    lake = _lakehouse(file, given.feed)
+    schema = file.feeds[given.feed].views
+    if schema is None:
+        raise FeedsError(f"{given.feed}: the feeds file has no views for it: name a schema of Spark's catalog there")
+    return "\n".join(register(lake, schema)) or "no history is there yet"
 
 
 def _broker_of(feeds: Mapping[str, Feed], name: str) -> Kafka:

@@ -49,6 +49,8 @@ _Loc = tuple[str | int, ...]
 _Yaml = dict[str, Any] | list[Any] | Setting | None  # as _Loader reads it
 
 _FEED_NAME = re.compile(r"[A-Za-z0-9_]+")
+_SCHEMA_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SCHEMA = "a schema of Spark's catalog, of letters a-z, digits and _"
 _OFFSET = re.compile(r"[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00)")  # as far as MySQL's own time zones go
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes for an address
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
@@ -71,6 +73,12 @@ def _did_you_mean(text: str, known: Iterable[str]) -> str:
 def _feed_name(name: str) -> str:
     if not _FEED_NAME.fullmatch(name):
         _reject("a feed name of letters A-Z a-z, digits and _ only (it names folders, asset keys and an asset group)")
+    return name
+
+
+def _schema_name(name: str) -> str:
+    if not _SCHEMA_NAME.fullmatch(name):
+        _reject(_SCHEMA)
     return name
 
 
@@ -257,6 +265,7 @@ _Option = Annotated[SecretStr, BeforeValidator(_as_text)]
 _TablePattern = Annotated[str, AfterValidator(_table_pattern)]
 _ColumnPath = Annotated[str, AfterValidator(_column_path)]
 _TypeText = Annotated[str, AfterValidator(_mysql_type)]
+_SchemaName = Annotated[str, AfterValidator(_schema_name)]
 _Owner = Annotated[str, AfterValidator(_owner)]
 # Of patterns of tables the first that matches counts.
 _TypeMapping = Annotated[TypeMapping | dict[str, TypeMapping], PlainValidator(_by_table(*get_args(TypeMapping)))]
@@ -367,6 +376,8 @@ class Feed(_Model):
     max_watermark_lead: _Duration = Field(timedelta(days=1), description=_DURATION)
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
     claim_check: _Text | None = Field(None, description="a folder relative to the feeds file, or a URI")
+    # Where `cdc-assets views` registers the histories.
+    views: _SchemaName | None = Field(None, description=_SCHEMA)
 
     @field_validator("claim_check")
     @classmethod

@@ -85,6 +85,6 @@ def source_columns(columns: Iterable[str]) -> list[str]:
     return [c for c in columns if not c.startswith(RESERVED)]
 
 
-def covers(position: int) -> str:
-    """That a version is there at a position, in SQL."""
+def covers(position: int | str) -> str:
+    """That a version is there at a position, a number or what stands for one in SQL; in SQL."""
     return f"_cdc_from_ts <= {position} AND (_cdc_to_ts IS NULL OR _cdc_to_ts > {position})"

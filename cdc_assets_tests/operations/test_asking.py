@@ -26,6 +26,7 @@ from cdc_assets.operations.explained import as_markdown, as_text
 from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.keys import Near, row_key
+from cdc_assets.operations.views import catalog_name
 from cdc_assets.tables.cursor import RUN as RUN_NOTED
 from cdc_assets.tables.cursor import notes
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -446,8 +447,8 @@ def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
 def at_home(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The feeds file and the lakehouse, where a user's commands find them."""
     source = f"{{recorded: '{lived.it.snapshots}', partitions: 2}}"
-    entry = f"{{protocol: canal-json, tidb_extension: true, tables: {{exclude: {EXCLUDED}}}, source: {source}}}"
-    (tmp_path / "feeds.yaml").write_text(f"feeds: {{{FEED}: {entry}}}")
+    entry = f"tidb_extension: true, views: cdc_shop, tables: {{exclude: {EXCLUDED}}}, source: {source}"
+    (tmp_path / "feeds.yaml").write_text(f"feeds: {{{FEED}: {{protocol: canal-json, {entry}}}}}")
     monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
     monkeypatch.setenv("CDC_LAKEHOUSE", lived.it.lake.root)
 
@@ -479,6 +480,44 @@ def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["why", FEED, "shop.orders", "2", "--at", "yesterday"])
     assert "argument --at: yesterday: no position; allowed: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("at_home")
+def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the session's own catalog."""
+    assert cli.main(["views", FEED]) == 0
+    assert cli.main(["views", FEED]) == 0, "again, as after a change of columns"
+    names = capsys.readouterr().out.splitlines()
+    (odd,) = {name for name in names if re.fullmatch(r"cdc_shop\.shop__odd_keys__[0-9a-f]{8}", name)}
+    assert "cdc_shop.shop__orders" in names
+    assert spark.table("cdc_shop.shop__orders").count() == 6
+    assert rows_of(spark.table("cdc_shop.shop__orders__current")) == held_at(tso(RELEASED))
+    assert spark.table(f"{odd}__current").columns == ["a", "b", "n"]
+    session = spark.newSession()
+    session.sql("USE cdc_shop")
+    assert rows_of(session.sql(f"SELECT * FROM shop__orders__as_of({tso(8)})")) == held_at(tso(8))
+    comments = {c.name: c.description for c in spark.catalog.listColumns("cdc_shop.shop__orders__current")}
+    told = {f.name: f.metadata["comment"] for f in lived.it.lake.history("shop", "orders").schema()}
+    assert comments == {name: told[name] for name in ("id", "v", "d", "w")}
+    spark.sql("DROP SCHEMA cdc_shop CASCADE")
+    assert table(lived).current().num_rows == 2, "what is dropped in the catalog stays in the lakehouse"
+
+
+def test_names_in_the_catalog() -> None:
+    assert catalog_name("shop", "order_items") == "shop__order_items"
+    tricky = [
+        ("a", "b__c"),
+        ("a__b", "c"),
+        ("a", "B"),
+        ("a", "b"),
+        ("a", "b."),
+        ("a", "b_"),
+        ("注", "文"),
+        ("注", "门"),
+    ]
+    names = [catalog_name(*each) for each in tricky]
+    assert len({name.lower() for name in names}) == len(tricky)
+    assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
 
 
 @pytest.mark.usefixtures("at_home")

@@ -25,6 +25,7 @@ from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.query import Arrow, engine_for
 from cdc_assets.tables.released_changes import ReleasedKind
 from cdc_assets.tables.table import LakeTable
+from cdc_assets.tables.upgrade import outdated
 from cdc_assets.tso import time_text
 
 _PLACE = ("topic", "partition", "offset", "index")
@@ -156,8 +157,14 @@ def explain(
         records: whether the decoded messages are wanted.
 
     Raises:
-        ExplainError: there is no such table, or its key has other columns.
+        ExplainError: there is no such table, or its key has other columns; or no run of this version has been yet.
     """
+    if not lake.change_events.exists():
+        raise ExplainError(f"{lake.feed}: nothing was taken in yet: run its pipeline first")
+    if outdated(lake):
+        raise ExplainError(
+            f"{lake.feed}: a version before this one wrote its tables: run its pipeline, which updates them"
+        )
     database, table = _table(lake, name)
     columns = key_columns(lake, database, table)
     try:
@@ -176,8 +183,6 @@ def _table(lake: Lakehouse, name: str) -> tuple[str, str]:
     for found in there:
         if ".".join(found) == name:
             return found
-    if not lake.change_events.exists():
-        raise ExplainError(f"{lake.feed}: nothing was taken in yet: run its pipeline first")
     sql = (
         f"SELECT database, {_ARROW.name('table')} AS t FROM e WHERE kind IN ('{Kind.ROW}', '{Kind.DDL}') "
         f"AND database || '.' || {_ARROW.name('table')} = {_ARROW.text(name)} LIMIT 1"

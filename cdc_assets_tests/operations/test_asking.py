@@ -34,7 +34,20 @@ from cdc_assets.tables.query import WidenedError
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tso import position_of
 from cdc_assets_tests.operations.lived import BYTES, EXCLUDED, FEED, HELD, ODD_TEXT, RELEASED, RUN, Lived, live
-from cdc_assets_tests.support import Chain, Rows, Stream, change, comparable, remove, rows_of, tso
+from cdc_assets_tests.support import (
+    RECORDED,
+    Chain,
+    Rows,
+    Stream,
+    bytes_of,
+    change,
+    comparable,
+    read_lines,
+    remove,
+    rows_of,
+    tso,
+)
+from cdc_assets_tests.tables.test_upgrade import unpacked
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +171,12 @@ def life(lived: Lived, *key: str, of: str = "orders", at: int | None = None, rec
     return explain(without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
 
 
-def without_spark(lived: Lived) -> Lakehouse:
-    def session() -> SparkSession:
-        raise AssertionError("a JVM is asked for")
+def no_session() -> SparkSession:
+    raise AssertionError("a JVM is asked for")
 
-    return replace(lived.it.lake, session=session)
+
+def without_spark(lived: Lived) -> Lakehouse:
+    return replace(lived.it.lake, session=no_session)
 
 
 def told(explanation: Explanation) -> list[tuple[int, str, str, tuple[int, int] | None]]:
@@ -320,6 +334,16 @@ def test_what_cannot_be_told(lived: Lived, of: str, key: tuple[str, ...], messag
         life(lived, *key, of=of)
 
 
+def test_before_the_first_run(lived: Lived, tmp_path: Path) -> None:
+    """Of the feed, and of this version."""
+    lake = Lakehouse(no_session, str(tmp_path / "nothing"), FEED)
+    with pytest.raises(ExplainError, match="shop: nothing was taken in yet: run its pipeline first"):
+        explain(lake, lived.it.feed, "shop.orders", ["1"])
+    old = unpacked(lived.it.lake.spark, "canal_json", tmp_path)
+    with pytest.raises(ExplainError, match="f: a version before this one wrote its tables: run its pipeline"):
+        explain(replace(old.lake, session=no_session), old.feed, "shop.orders", ["1"])
+
+
 @pytest.fixture
 def behind(lived: Lived, tmp_path: Path) -> Lakehouse:
     """The tables as a run leaves them whose history stage failed at one: without a JVM."""
@@ -375,6 +399,31 @@ def test_for_people(lived: Lived) -> None:
         r for r in as_markdown(life(lived, json.dumps([ODD_TEXT, BYTES]), of="odd.keys")).splitlines() if r[:1] == "|"
     ]
     assert [len(re.findall(r"(?<!\\)\|", r)) for r in rows] == [6, 6, 6]
+
+
+def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
+    """The changefeed restarted, and the producer sent again: every record of a real encoder has its place."""
+    it = recorded("orders")
+    lake = replace(it.lake, session=no_session)
+    head, *lines = read_lines(RECORDED / "ticdc/truth/orders.history")
+    (columns,) = {tuple(line["key_cols"]) for line in lines if line["kind"] == "version"}
+    versions, pending, seen = Counter[Any](), Counter[Any](), set[tuple[str, ...]]()
+    for line in lines:
+        if line["kind"] == "version":
+            key = tuple(line["key"][c] for c in columns)
+            versions[key, line["valid_from"], line["valid_to"], line["closed_by"]] += 1
+        else:
+            key = tuple(line["event"]["key"][c] for c in columns)
+            pending[key, line["event"]["commit_ts"]] += 1
+        seen.add(key)
+    steps = [(k, s) for k in seen for s in explain(lake, it.feed, "shop.orders", [json.dumps(k)]).steps]
+    assert Counter((k, s.commit_ts, s.until, s.closed_by) for k, s in steps if s.fate is Fate.VERSION) == versions
+    assert {(k, s.commit_ts) for k, s in steps if s.fate is Fate.PENDING} == set(pending)
+    assert {s.fate for _, s in steps} == {Fate.VERSION, Fate.END, Fate.REPEAT, Fate.PENDING}
+    messages = [json.loads(bytes_of(line)) for line in read_lines(RECORDED / "ticdc/canal-json_ext/orders")]
+    rows = [m for m in messages if m["type"] in {"INSERT", "UPDATE", "DELETE"}]
+    assert sum(s.record is not None for _, s in steps) == len(rows)
+    assert all(s.commit_ts < head["watermark_ts"] for _, s in steps if s.fate is not Fate.PENDING)
 
 
 def test_without_watermarks(chain: Callable[..., Chain]) -> None:

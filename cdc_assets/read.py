@@ -43,19 +43,27 @@ class Table(Generic[T]):
         return final_of(self.lake, self.database, self.table)
 
     def current(self, columns: Sequence[str] | None = None) -> T:
-        """The rows that the source's table holds, as far as they were released: its columns, or some of them."""
+        """The rows that the source's table holds, as far as they were released: its columns, or some of them.
+
+        Raises:
+            ValueError: a column is not there.
+        """
         return self._rows("_cdc_is_current", columns)
 
     def as_of(self, position: Position, columns: Sequence[str] | None = None) -> T:
         """The rows that it held at a position: its columns, or some of them; one that came later is NULL.
 
         Raises:
-            ValueError: the position is none.
+            ValueError: the position is none, or a column is not there.
         """
         return self._rows(covers(position_of(position)), columns)
 
     def versions(self, columns: Sequence[str] | None = None) -> T:
-        """Every version of every row: all columns of the history table, or some of them."""
+        """Every version of every row: all columns of the history table, or some of them.
+
+        Raises:
+            ValueError: a column is not there.
+        """
         return self._rows("true", columns or self._columns())
 
     def changes_between(self, after: Position, through: Position | None = None) -> T:
@@ -96,6 +104,9 @@ class Table(Generic[T]):
         )
 
     def _rows(self, where: str, columns: Sequence[str] | None) -> T:
+        unknown = [c for c in columns or () if c not in self._columns()]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)}: no such column; allowed: {', '.join(self._columns())}")
         chosen = ", ".join(map(self.engine.name, columns or self._own()))
         return self._run(f"SELECT {chosen} FROM h WHERE {where}")
 

@@ -49,6 +49,8 @@ from cdc_assets_tests.support import (
 )
 from cdc_assets_tests.tables.test_upgrade import unpacked
 
+PROJECT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lived:
@@ -76,6 +78,11 @@ def test_as_of_every_position(lived: Lived) -> None:
         assert comparable(orders.as_of(position).to_pylist()) == held_at(position)
     assert comparable(orders.current().to_pylist()) == held_at(tso(RELEASED))
     assert comparable(orders.as_of(tso(8), ["w", "id"]).to_pylist()) == [{"w": None, "id": 2}, {"w": 7, "id": 3}]
+
+
+def test_a_column_that_is_not_there(lived: Lived) -> None:
+    with pytest.raises(ValueError, match=r"x: no such column; allowed: _cdc_key, .*, id, v, d, w$"):
+        table(lived).current(["id", "x"])
 
 
 def test_a_time_is_a_position(lived: Lived) -> None:
@@ -581,12 +588,18 @@ def test_the_job_puts_the_answer_on_the_asset() -> None:
     assert "| w: NULL -> 7 |" in markdown
 
 
-@pytest.mark.usefixtures("at_home")
-def test_the_examples_of_the_readme_run(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/lakehouse").symlink_to(lived.it.lake.root)
+def test_the_examples_of_the_readme_run(
+    recorded: Callable[[str], Chain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `make demo`, whose feed shop has these records."""
+    for made in Path(recorded("orders").lake.root).glob("*/f"):
+        there = tmp_path / "data/lakehouse" / made.parent.name
+        there.mkdir(parents=True)
+        (there / "shop").symlink_to(made)
+    monkeypatch.setenv("CDC_FEEDS", str(PROJECT / "data/feeds.yaml"))
+    monkeypatch.delenv("CDC_LAKEHOUSE", raising=False)
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    text = (PROJECT / "README.md").read_text("utf-8")
     section = text.split("\n## Ask the tables\n")[1].split("\n## ")[0]
     blocks = re.findall(r"```(\w*)\n(.*?)```", section, re.DOTALL)
     assert {language for language, _ in blocks} == {"python", "bash"}

@@ -1,4 +1,4 @@
-"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff, views."""
+"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff, report, views."""
 
 import argparse
 import sys
@@ -153,6 +153,16 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="as JSON")
     form.add_argument("--html", dest="form", action="store_const", const=diff.as_html, help="as a page of HTML")
     compare.set_defaults(run=_diff)
+    page = commands.add_parser(
+        "report",
+        help="write one page about a feed: state, tables, volumes, types, DDL, quarantine",
+        description="Write one static page of HTML about a feed: what needs somebody, its tables and partitions, what its "
+        "releases did, the types of its columns, its DDL, and its quarantine with samples. It asks for nothing else: no "
+        "server, no network.",
+    )
+    page.add_argument("feed", help=_ANY_FEED)
+    page.add_argument("file", type=Path, nargs="?", help="the file to write; default: FEED.html")
+    page.set_defaults(run=_report)
     views = commands.add_parser(
         "views",
         help="register the histories in Spark's catalog",
@@ -213,6 +223,15 @@ def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
 
     told = diff.diff(side(None, given.before), side(given.other, given.after), given.samples)
     return str((given.form or diff.as_text)(told))
+
+
+def _report(file: FeedsFile, given: argparse.Namespace) -> str:
+    # Only this command needs the libraries that draw.
+    from cdc_assets.operations import report  # noqa: PLC0415
+
+    path = given.file or Path(f"{given.feed}.html")
+    path.write_text(report.as_html(report.gather(_lakehouse(file, given.feed), file.feeds[given.feed])), "utf-8")
+    return f"{path} written"
 
 
 def _views(file: FeedsFile, given: argparse.Namespace) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ from cdc_assets.operations.explained import as_markdown, as_text
 from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.keys import Near, row_key
+from cdc_assets.operations.report import as_html, gather
 from cdc_assets.operations.views import catalog_name
 from cdc_assets.tables.cursor import RUN as RUN_NOTED
 from cdc_assets.tables.cursor import notes
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.query import WidenedError
 from cdc_assets.tables.released_changes import Hold, HoldReason
-from cdc_assets.tso import position_of
+from cdc_assets.tso import position_of, time_of
 from cdc_assets_tests.operations.lived import BYTES, EXCLUDED, FEED, HELD, ODD_TEXT, RELEASED, RUN, Lived, live
 from cdc_assets_tests.support import (
     RECORDED,
@@ -586,6 +588,86 @@ def test_the_job_puts_the_answer_on_the_asset() -> None:
     assert observed.asset_key == AssetKey([FEED, "history", "shop", "orders"])
     markdown = observed.asset_observation_data.asset_observation.metadata["why"].value
     assert "| w: NULL -> 7 |" in markdown
+
+
+# --- the page
+
+
+def asked_for(page: str) -> list[str]:
+    """What a browser would fetch for a page."""
+    found: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            named = ("src", "href", "xlink:href", "srcset", "action", "data", "poster")
+            found.extend(str(value) for name, value in attributes if name in named)
+            found.extend([tag] if tag in {"link", "iframe", "object", "embed", "base"} else [])
+
+    Reader().feed(page)
+    return found + re.findall(r"@import|url\(", page)
+
+
+def test_the_page_tells_what_needs_somebody(lived: Lived) -> None:
+    told = gather(lived.it.lake, lived.it.feed)
+    records = [line for path in sorted(lived.it.snapshots.iterdir()) for line in path.read_text().splitlines()]
+    assert told.counts["records"] == len(records)
+    assert (told.counts["late, never seen"], told.counts["late, repeats"], told.counts["excluded"]) == (1, 1, 1)
+    assert told.counts["pending"] == len(["held", "pending", "pending 50"])
+    ledger, late, *quarantined = told.attention
+    assert ledger.startswith("shop.ledger waits: the table is held from commit_ts ")
+    assert late == "1 row events came after their time, and are in no history"
+    assert quarantined == ["1 rows are in quarantine: malformed_json"]
+    (cut,) = [q.samples for q in told.quarantine if q.reason == "malformed_json"]
+    assert [(s["offset"], s["value"]) for s in cut] == [
+        (lived.records["cut"]["offset"], bytes_of(lived.records["cut"]).decode())
+    ]
+    assert {q.reason: q.rows for q in told.quarantine}["zero_date"] == len(["insert 2", "update 2"])
+
+
+def test_the_page_has_every_table_partition_and_statement(lived: Lived) -> None:
+    told = gather(lived.it.lake, lived.it.feed)
+    rows = {t.table: (t.current, t.final.position) for t in told.tables}
+    assert rows["orders"] == (len(HELD[max(HELD)]), tso(RELEASED) - 1)
+    assert rows["ended"][0] == 0
+    (ledger,) = [t for t in told.tables if t.table == "ledger"]
+    assert ledger.final.position == tso(11, 1) - 1
+    # Each partition's largest watermark, and the lower of both, which is released.
+    assert [(p.watermark, p.released) for p in told.partitions] == [
+        (time_of(tso(20)), time_of(tso(RELEASED))),
+        (time_of(tso(RELEASED)), time_of(tso(RELEASED))),
+    ]
+    assert [s["commit_ts"] for s in told.statements] == [tso(11, 1), tso(11), tso(9), tso(7), tso(2), tso(1)]
+    assert {r["mysql_type"] for r in told.types if (r["table"], r["column"]) == ("wide", "n")} == {"int", "bigint"}
+    first, second = told.releases
+    assert (first.number, first.late, second.late) == (1, 0, 2)
+    assert second.pending == told.counts["pending"]
+    newest = max(r["timestamp"] for r in lived.records.values())
+    assert second.lag_seconds == pytest.approx(max(0, newest + 1 - (tso(RELEASED) >> 18)) / 1000, abs=0.01)
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(lived: Lived) -> None:
+    told = gather(lived.it.lake, lived.it.feed)
+    hostile = "<script>alert('&')</script>"
+    page = as_html(replace(told, statements=[told.statements[0] | {"ddl_statement": hostile, "table": "<b>"}]))
+    assert asked_for(page) == []
+    assert hostile not in page
+    assert "&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;" in page
+    assert page.count("<svg") == 3
+    assert as_html(replace(told, releases=told.releases[:1])).count("<svg") == 0
+
+
+def test_the_page_of_a_feed_without_anything(chain: Callable[..., Chain]) -> None:
+    made = chain()
+    told = gather(made.lake, made.feed)
+    assert told.attention == []
+    assert "Nothing waits for anybody." in as_html(told)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", FEED, str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'page.html'} written\n"
+    assert "shop.ledger waits" in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_the_examples_of_the_readme_run(

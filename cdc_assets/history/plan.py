@@ -40,6 +40,7 @@ from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import WireColumn
+from cdc_assets.protocols.loaded import columns_in, reader_of
 from cdc_assets.tables.decisions import Decision, statement_id
 from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -156,6 +157,7 @@ class _News:
         files: with row events.
         known: rows of table_schemas.
         decided: what people have decided about statements, by id.
+        loaded: the tables that were loaded, and the positions at which they were.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -164,6 +166,7 @@ class _News:
     files: list[DataFile]
     known: list[dict[str, Any]]
     decided: Mapping[str, Decision]
+    loaded: Mapping[Name, int]
 
     @cached_property
     def ddls(self) -> dict[str, tuple[int, Ddl]]:
@@ -229,7 +232,14 @@ def _news(lake: Lakehouse, cursors: Mapping[Name, HistoryCursor]) -> _News:
     statements = lake.released_changes.fetch(of(ReleasedKind.DDL), *_STATEMENT).to_pylist()
     decided = lake.decided()
     known = lake.schema_rows() if statements else _with_linked(lake, set(cursors), decided)
-    return _News(layouts, statements, _counts(lake, after), of(ReleasedKind.ROW), known, decided)
+    rows = [*of(ReleasedKind.ROW), *of(ReleasedKind.LOADED)]
+    return _News(layouts, statements, _counts(lake, after), rows, known, decided, _loaded(lake))
+
+
+def _loaded(lake: Lakehouse) -> dict[Name, int]:
+    """The tables that were loaded, and the positions at which they were."""
+    released = lake.released_changes.cursor()
+    return {(each.database, each.table): each.position for each in released.loads} if released else {}
 
 
 def _with_linked(lake: Lakehouse, names: set[Name], decided: Mapping[str, Decision]) -> list[dict[str, Any]]:
@@ -346,8 +356,13 @@ class _Table:
 
     @cached_property
     def new(self) -> list[Ddl]:
-        """The statements of releases that the history has not seen."""
-        return [d for release, d in self.news.ddls.values() if self._new(release) and d.touches(self.name)]
+        """The statements of releases that the history has not seen; none of which a load has the outcome."""
+        loaded = self.news.loaded.get(self.name, -1)
+        return [
+            d
+            for release, d in self.news.ddls.values()
+            if self._new(release) and d.touches(self.name) and d.spot.commit_ts > loaded
+        ]
 
     @cached_property
     def applied(self) -> list[Ddl]:
@@ -392,7 +407,8 @@ class _Table:
         found = [Seen(last, [(source, types.get(column)) for source, column in rest])]
         protocol = protocol_of(self.feed)
         for r in self.layouts:
-            columns = [(c.name, protocol.resolve(c, None, None)) for c in protocol.columns(r["layout"])]
+            told = columns_in(protocol, r["layout"])
+            columns = [(c.name, reader_of(protocol, c).resolve(c, None, None)) for c in told]
             found.append(Seen(None if self.placed else r["commit_ts"], columns))
         return found
 
@@ -475,7 +491,8 @@ class _Table:
         if self.replay is not None:
             files = [
                 f
-                for f in self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
+                for kind in (ReleasedKind.ROW, ReleasedKind.LOADED)
+                for f in self.lake.released_changes.files(kind=str(kind))
                 if f.high["commit_ts"] >= self.replay
             ]
         return Work(
@@ -566,7 +583,7 @@ def _layouts(
         spans[r["layout_id"]] = min(first, r["commit_ts"]), max(last, r["last_ts"])
     layouts = []
     for layout_id, (first, last) in sorted(spans.items(), key=lambda span: span[1][1]):
-        columns = tuple(protocol.columns(texts[layout_id]))
+        columns = tuple(columns_in(protocol, texts[layout_id]))
         low, high = among or evolution.between(first, last)
         layouts += [
             Layout(layout_id, since, columns, types, era, _slots(evolution, era, columns))

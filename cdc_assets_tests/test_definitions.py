@@ -114,7 +114,7 @@ def test_history_tables_that_exist_are_assets_of_their_own_under_their_own_names
     tables = {AssetKey(["shop", "history", *name]) for name in HISTORIES.values()}
     assert found.get_all_asset_keys() == stages("shop") | stages("crm") | tables
     assert all(found.get(key).parent_keys == {AssetKey(["shop", "history"])} for key in tables)
-    checks = {"conservation", "history_intervals", "ddl_applied", "reload_required", "type_mapping"}
+    checks = {"conservation", "history_intervals", "ddl_applied", "reload_required", "type_mapping", "history_complete"}
     for key in tables:
         assert {check.name for check in found.asset_check_keys if check.asset_key == key} == checks
 

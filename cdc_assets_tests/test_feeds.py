@@ -470,7 +470,7 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
                 ),
                 (
                     {"tables": {"a.b": {"at": 1}}},
-                    'feeds.shop.initial_load.tables["a.b"].at: unknown key; did you mean path?; known: path, format, position',
+                    'feeds.shop.initial_load.tables["a.b"].at: unknown key; did you mean path?; known: path, format',
                 ),
             )
         ],

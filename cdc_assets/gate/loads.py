@@ -22,7 +22,7 @@ from cdc_assets.protocols.loaded import loaded_layout
 from cdc_assets.session import gathered, session_for
 from cdc_assets.sources.dump_rows import Columns, read_rows
 from cdc_assets.sources.dumps import DumpError, DumpFile
-from cdc_assets.tables.change_events import Op
+from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, Loaded, ReleaseCursor, ReleasedKind
@@ -52,19 +52,12 @@ def release_loads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Lo
     done = []
     for row in lake.load_rows()[len(cursor.loads) :]:
         number, name = cursor.sequence + 1, (row["database"], row["table"])
-        schema = _schema_of(row)
-        columns = _columns_of(protocol_of(feed), schema)
-        staged = (
-            _kept(lake, name, number) if _is_kept(lake, name) else _dumped(lake, feed, row, columns, schema, number)
-        )
+        columns, key = _columns_of(protocol_of(feed), _schema_of(row))
+        staged = _kept(lake, name, number) if _is_kept(lake, name) else _dumped(lake, feed, row, columns, key, number)
         loaded = Loaded(*name, row["position"], staged.rows)
         cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
         layout = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
-        layout |= {
-            "layout_id": _layout_id(columns),
-            "layout": _layout(columns),
-            "key_columns": list(schema.key_columns),
-        }
+        layout |= {"layout_id": _layout_id(columns), "layout": _layout(columns), "key_columns": key}
         layout |= {"commit_ts": row["position"], "last_ts": row["position"]}
         lake.released_changes.commit(staged + lake.released_changes.stage_rows([layout]), cursor)
         done.append(loaded)
@@ -86,7 +79,7 @@ def _kept(lake: Lakehouse, name: Name, number: int) -> Staged:
 
 
 def _dumped(
-    lake: Lakehouse, feed: Feed, row: Mapping[str, Any], columns: Columns, schema: TableSchema, number: int
+    lake: Lakehouse, feed: Feed, row: Mapping[str, Any], columns: Columns, key: list[str], number: int
 ) -> Staged:
     """The rows of a dump, in files of released_changes."""
     files = [DumpFile(f["path"], f["size"]) for f in row["files"]]
@@ -109,8 +102,8 @@ def _dumped(
         F.monotonically_increasing_id().alias("offset"),
         F.lit(0).alias("index"),
         F.lit(1).alias("ordinal"),
-        _key(protocol, schema, columns).alias("key"),
-        F.array(*map(F.lit, schema.key_columns)).cast("array<string>").alias("key_columns"),
+        _key(protocol, key, columns).alias("key"),
+        F.array(*map(F.lit, key)).cast("array<string>").alias("key_columns"),
         F.lit(0).alias("events"),
         F.lit(0).alias("repeats"),
         F.to_json("values", {"ignoreNullFields": "false"}).alias("after"),
@@ -128,7 +121,7 @@ def _dumped(
     return staged
 
 
-def _key(protocol: Protocol, schema: TableSchema, columns: Columns) -> Column:
+def _key(protocol: Protocol, key: list[str], columns: Columns) -> Column:
     """The key as messages have it; of a table without one, the whole row."""
     types = {name.lower(): (name, mysql_type) for name, mysql_type in columns}
 
@@ -137,8 +130,8 @@ def _key(protocol: Protocol, schema: TableSchema, columns: Columns) -> Column:
         found = protocol.dumped_key(F.col("values").getField(own), mysql_type)
         return F.lit(None).cast("string") if found is None else found
 
-    if schema.key_columns:
-        return F.to_json(F.array(*[value(name) for name in schema.key_columns]))
+    if key:
+        return F.to_json(F.array(*[value(name) for name in key]))
     return whole_row(F.to_json(F.struct(*[value(name).alias(name) for name, _ in columns])))
 
 
@@ -177,6 +170,12 @@ def check_position(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
     called = f"{'.'.join(name)}: the dump at {row['path']} was taken at {position} ({tso.time_text(position)})"
     _ = lake.spark  # which no expression can be built without
     _columns_of(protocol_of(feed), _schema_of(row))
+    if (expired := _expired(lake, position)) is not None:
+        topic, partition, begins, oldest = expired
+        raise DumpError(
+            f"{called}; {topic} {partition} begins at offset {begins}, with {oldest} ({tso.time_text(oldest)}): changes "
+            "between the two may have expired. Take a dump now."
+        )
     cursor = lake.released_changes.cursor()
     if cursor is None:
         return
@@ -190,6 +189,29 @@ def check_position(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
         )
 
 
+def _expired(lake: Lakehouse, position: int) -> tuple[str, int, int, int] | None:
+    """A partition that has lost its first records, and of which nothing that is kept lies at or below a position.
+
+    Returns:
+        topic, partition, its lowest offset, and the lowest commit_ts of what it has; None: there is no such partition.
+    """
+    raw = lake.raw_records.cursor()
+    begins = {
+        (t, int(n)): low for t, each in (raw.offsets if raw else {}).items() for n, (low, _) in each.items() if low
+    }
+    oldest: dict[tuple[str, int], int] = {}
+    for kind in (Kind.WATERMARK, Kind.ROW):  # of rows there are many, and few partitions need them
+        if not begins:
+            return None
+        found = lake.change_events.fetch(lake.change_events.files(kind=str(kind)), "topic", "partition", "commit_ts")
+        lowest = found.group_by(["topic", "partition"]).aggregate([("commit_ts", "min")]).to_pylist()
+        for r in lowest:
+            place = r["topic"], r["partition"]
+            oldest[place] = min(r["commit_ts_min"], oldest.get(place, r["commit_ts_min"]))
+        begins = {place: low for place, low in begins.items() if oldest.get(place, position + 1) > position}
+    return min(((*place, low, oldest[place]) for place, low in begins.items() if place in oldest), default=None)
+
+
 def _schema_of(row: Mapping[str, Any]) -> TableSchema:
     name = row["database"], row["table"]
     effect = apply_ddl({}, row["statement"], row["database"])
@@ -198,11 +220,11 @@ def _schema_of(row: Mapping[str, Any]) -> TableSchema:
     return effect.tables[name]
 
 
-def _columns_of(protocol: Protocol, schema: TableSchema) -> Columns:
-    """The columns that a dump has: generated ones are left out.
+def _columns_of(protocol: Protocol, schema: TableSchema) -> tuple[Columns, list[str]]:
+    """The columns that a dump has, without generated ones; and those of them that make the key, in messages' order.
 
     Raises:
-        DumpError: a type is unknown, or a column of the key cannot be told as messages have it.
+        DumpError: a type is unknown, or the key, or a column of it, cannot be told as messages have it.
     """
     called = f"{schema.database}.{schema.table}"
     found: list[tuple[str, MySQLType]] = []
@@ -213,12 +235,19 @@ def _columns_of(protocol: Protocol, schema: TableSchema) -> Columns:
             raise DumpError(f"{called}: the type of {column.name} is unknown: {error}") from None
         if not column.generated:
             found.append((column.name, mysql_type))
-    types = {name.lower(): t for name, t in found}
-    for name in schema.key_columns or [n for n, _ in found]:
+    required = {c.name.lower() for c in schema.columns if not c.nullable}
+    unique = [key for key in schema.unique_keys if required.issuperset(name.lower() for name in key)]
+    if not schema.primary_key and len(unique) > 1:
+        raise DumpError(
+            f"{called}: has no primary key, and several unique ones, of which the changefeed takes one: leave the "
+            "table out of the dump."
+        )
+    types, own_key = {name.lower(): t for name, t in found}, protocol.dumped_key_columns(schema)
+    for name in own_key or [n for n, _ in found]:
         key_type = types.get(name.lower())
         if key_type is None or protocol.dumped_key(F.lit(""), key_type) is None:
             raise DumpError(
                 f"{called}: {name}, {key_type or 'a generated column'}, tells its rows apart, and how the changefeed's "
                 "messages have its values cannot be told from a dump: leave the table out of the dump."
             )
-    return found
+    return found, own_key

@@ -72,6 +72,7 @@ class Work:
         replay: a commit_ts from which on everything is applied anew, as something came late; None: nothing did.
         rewinds: whether the table is to be brought back to that first.
         statements: ids of those that the table has been through when the part is applied, in order.
+        loaded: the position at which the table was loaded; None: it was not.
         planned_naming: ids of columns -> their names in the history table before the first part.
     """
 
@@ -92,6 +93,7 @@ class Work:
     replay: int | None
     rewinds: bool
     statements: list[str]
+    loaded: int | None
     planned_naming: Mapping[str, str]
 
     @cached_property
@@ -287,14 +289,14 @@ def _unit(
     # Of what one clock tick has, what is applied came first.
     ordered = sorted([*applied.values(), *new.values()], key=lambda d: (d.spot.commit_ts, d.id in new, d.spot.order))
     overridden = _overrides(feed)
-    before = evolve([d for d in ordered if d.id in applied], {}, overridden)
+    before = evolve([d for d in ordered if d.id in applied], {}, overridden, news.loaded)
     for table in tables:
         table.before = before.get(table.name, Evolution(table.name))
-    after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden)
+    after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded)
     if _replay(tables, after):
         placed = {d.id: d for d in ddls(_all_of(lake, ReleasedKind.DDL, _STATEMENT), news.known, news.decided)}
         ordered = sorted((placed.get(d.id, d) for d in ordered), key=lambda d: d.spot.order)
-        after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden)
+        after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded)
     parts = [part for t in tables for part in t.parts(after.get(t.name, Evolution(t.name)), ordered)]
     return sorted(parts, key=_turn)
 
@@ -521,6 +523,7 @@ class _Table:
             replay=self.replay,
             statements=every if whole else [*(d.id for d in self.applied), *(s.ddl.id for s in evolution.steps[:end])],
             rewinds=first and self.replay is not None and cursor.partly is None,
+            loaded=self.news.loaded.get(self.name),
             planned_naming=self.naming,
         )
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
@@ -77,6 +78,10 @@ class OpenProtocol(Protocol):
         """The columns of a layout, `{column: {"t": code, "f": flags}}`; one that is always NULL has no type."""
         told = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
         return [WireColumn(name, text) for name, text in told.items() if text is not None]
+
+    def dumped_key_columns(self, schema: TableSchema) -> list[str]:
+        """By name: the columns of an event are in no order."""
+        return sorted(schema.key_columns)
 
     def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:
         """Bytes and long texts are escaped in ways of their own."""

@@ -14,11 +14,33 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.checks.audit import all_events_placed
 from cdc_assets.checks.conservation import events_placed
+from cdc_assets.checks.history import history_complete
+from cdc_assets.history.evolution import evolve
+from cdc_assets.history.statements import ddls
+from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.protocols.open_protocol import OpenProtocol
+from cdc_assets.protocols.simple import Simple
 from cdc_assets.sources.dumps import DumpError, dumped_at
-from cdc_assets.stages import LOAD, STAGES
+from cdc_assets.stages import DECODE, INGEST, LOAD, STAGES
 from cdc_assets.tables.initial_load import LOAD_TOPIC
-from cdc_assets_tests.support import TOPIC, Chain, Reports, Rows, Stream, ddl, dml, histories, tso
+from cdc_assets_tests.laws.test_as_of import expected_versions, instant, truth
+from cdc_assets_tests.support import (
+    RECORDED,
+    TOPIC,
+    Chain,
+    Reports,
+    Rows,
+    Stream,
+    ddl,
+    dml,
+    histories,
+    read_lines,
+    record,
+    tso,
+    watermark,
+)
 
 P = tso(1_000, 7)  # where the dump was taken
 AFTER = 1 << 18  # a millisecond
@@ -245,6 +267,13 @@ def test_what_the_dump_has_is_counted_and_nothing_is_lost(loaded: Loaded) -> Non
     assert not loaded.chain.lake.history("shop", "secret").exists()
 
 
+def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:
+    (orders,) = [r for r in loaded.reports.history if r.table == "orders"]
+    verdict = history_complete(orders)
+    assert verdict.passed
+    assert verdict.description == f"The history is complete from {P} (2023-11-14 22:13:21.000 UTC) on."
+
+
 def test_a_feed_that_is_loaded_pays_nothing_for_it(loaded: Loaded) -> None:
     assert [stage.name for stage in STAGES if stage.due(loaded.chain.lake, loaded.chain.feed)] == []
 
@@ -272,6 +301,9 @@ def test_a_rebuild_takes_over_what_was_loaded(loaded: Loaded, tmp_path: Path) ->
     assert histories(chain.lake) == before
     assert all_events_placed(chain.lake, chain.feed).passed
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
+
+
+TWO_KEYS = "CREATE TABLE `orders` (`a` int NOT NULL, `b` int NOT NULL, UNIQUE KEY `a` (`a`), UNIQUE KEY `b` (`b`));\n"
 
 
 def parquet_of_goods(place: Path) -> None:
@@ -317,6 +349,7 @@ def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Pat
         ({"metadata": METADATA, "shop.orders.000000000.csv.zst": b""}, "packed as .zst"),
         ({"metadata": METADATA, "shop.orders-schema.sql": "SELECT 1;\n"}, "holds no CREATE TABLE"),
         ({"metadata": METADATA, "shop.orders-schema.sql": ORDERS.replace("bigint(20)", "double")}, "id, double, tells"),
+        ({"metadata": METADATA, "shop.orders-schema.sql": TWO_KEYS}, "has no primary key, and several unique ones"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_loaded_is_refused_and_says_why(
@@ -333,3 +366,112 @@ def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -
     # As Dumpling's own test of a TiDB server has it.
     text = "SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 420633273211289601\n\tGTID:\n\n"
     assert dumped_at(str(write(tmp_path, {"metadata": text}))) == 420633273211289601
+
+
+def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:
+    place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, "metadata": METADATA})
+    chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(place), "format": "dumpling-csv"})
+    of_before, later = P - AFTER, P + AFTER
+    kept = [  # of partition 0 a change of before the dump is there, of partition 1 only one of after it
+        record(Rows().insert(of_before, 1, "a"), 0, 100),
+        record(watermark(later), 0, 101),
+        record(watermark(later), 1, 200),
+    ]
+    chain.add(kept)
+    INGEST.run(chain.lake, chain.feed)
+    DECODE.run(chain.lake, chain.feed)
+    told = (
+        f"was taken at {P} [(].*[)]; {TOPIC} 1 begins at offset 200, with {later} [(].*[)]: changes between the two may"
+    )
+    with pytest.raises(DumpError, match=told):
+        LOAD.run(chain.lake, chain.feed)
+    # With its first record kept, the topic has all there ever was.
+    chain.add([record(watermark(of_before), 1, 0)])
+    INGEST.run(chain.lake, chain.feed)
+    DECODE.run(chain.lake, chain.feed)
+    (found,) = LOAD.run(chain.lake, chain.feed).found
+    assert (found["table"], found["position"]) == ("orders", P)
+
+
+def test_a_key_has_its_columns_in_the_order_of_the_messages() -> None:
+    # As recorded: `pkNames` is in the order of the columns, Open Protocol's columns are in none, Simple has the index.
+    text = "CREATE TABLE t (c INT NOT NULL, b INT NOT NULL, a INT NOT NULL, PRIMARY KEY (b, a, c))"
+    schema = apply_ddl({}, text, "shop").tables["shop", "t"]
+    found = {p.name: p.dumped_key_columns(schema) for p in (CanalJson(), OpenProtocol(), Simple())}
+    assert found == {"canal-json": ["c", "b", "a"], "open-protocol": ["a", "b", "c"], "simple": ["b", "a", "c"]}
+
+
+def test_what_was_renamed_into_a_table_before_its_dump_was_taken_does_not_come_in() -> None:
+    told = {"commit_ts": 10, "database": "shop", "table": "a", "topic": "t", "partition": 0, "offset": 0}
+    renamed = ddls([told | {"ddl_statement": "RENAME TABLE a TO b"}], [], {})
+
+    def done(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:
+        tables = evolve(renamed, {}, loaded=loaded)
+        return {name: [type(op).__name__ for step in t.steps for op in step.ops] for (_, name), t in tables.items()}
+
+    assert done({}) == {"a": ["Close"], "b": ["Arrive"]}
+    assert done({("shop", "b"): 9}) == {"a": ["Close"], "b": ["Arrive"]}
+    assert done({("shop", "b"): 10}) == {"a": ["Close"], "b": []}
+
+
+def in_csv(text: str | None, mysql_type: str) -> str:
+    """A value as Dumpling writes it into CSV: numbers as they are, all else in quotes."""
+    if text is None:
+        return r"\N"
+    if mysql_type.startswith(("bigint", "int", "decimal")):
+        return text
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\0": "\\0"}
+    return '"' + "".join(escapes.get(c, c) for c in text) + '"'
+
+
+@pytest.mark.parametrize(
+    ("recording", "settings"),
+    [
+        ("canal-json_ext", {"protocol": "canal-json", "tidb_extension": True}),
+        ("open-protocol", {"protocol": "open-protocol"}),
+        ("simple-json", {"protocol": "simple"}),
+    ],
+)
+def test_from_a_dump_in_its_middle_on_a_recorded_stream_gives_the_recorded_truth(
+    spark: SparkSession, tmp_path: Path, recording: str, settings: dict[str, Any]
+) -> None:
+    (shape,) = truth("orders", "tables")
+    (created,) = [e["sql"] for e in truth("orders", "events") if e.get("ddl_type") == "create_table"]
+    versions = expected_versions("orders")["orders"]
+    changed = sorted({v["_cdc_from_ts"] for v in versions.values()})
+    at = changed[len(changed) // 2]  # of a change that the dump has
+    there = [
+        line["values"]
+        for line in truth("orders", "history")
+        if line["kind"] == "version"
+        and line["valid_from"] <= at
+        and (line["valid_to"] is None or at < line["valid_to"])
+    ]
+    columns = {c["name"]: c["type"] for c in shape["columns"]}
+    lines = [",".join(in_csv(row[c], t) for c, t in columns.items()) for row in there]
+    names = ",".join(f'"{c}"' for c in columns)
+    # Files of 2 rows each: a dump has as many as it likes.
+    files = {f"shop.orders.{n:09}.csv": "\r\n".join([names, *lines[n : n + 2], ""]) for n in range(0, len(lines), 2)}
+    place = write(tmp_path / "dump", files | {"shop.orders-schema.sql": created + ";\n"})
+    chain = Chain(
+        spark, tmp_path / "f", initial_load={"path": str(place), "format": "dumpling-csv", "position": at}, **settings
+    )
+    chain.add(read_lines(RECORDED / "ticdc" / recording / "orders"))
+    report = chain.run()
+    assert [each.rows for each in report.release.loaded] == [len(there)]
+    assert report.release.covered
+    keys = shape["key"]
+    wanted = {}
+    for version in versions.values():
+        if version["_cdc_to_ts"] is None or version["_cdc_to_ts"] > at:
+            begin = max(version["_cdc_from_ts"], at)
+            wanted[*[version[c] for c in keys], begin] = version | {
+                "_cdc_from_ts": begin,
+                "_cdc_valid_from": instant(begin),
+            }
+    found = {(*[r[c] for c in keys], r["_cdc_from_ts"]): r for r in chain.history("orders")}
+    assert found.keys() == wanted.keys()
+    wrong = {k: {c: (found[k][c], v) for c, v in row.items() if found[k][c] != v} for k, row in wanted.items()}
+    assert {k: differences for k, differences in wrong.items() if differences} == {}
+    (written,) = report.history
+    assert history_complete(written).passed

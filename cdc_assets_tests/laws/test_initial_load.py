@@ -18,6 +18,8 @@ from cdc_assets.checks.history import history_complete
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.mysql_types.ddl import apply_ddl
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.fates import Fate
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
@@ -265,6 +267,17 @@ def test_what_the_dump_has_is_counted_and_nothing_is_lost(loaded: Loaded) -> Non
     assert verdict.passed, verdict
     assert verdict.metadata["loaded"] == 10
     assert not loaded.chain.lake.history("shop", "secret").exists()
+
+
+def test_a_row_of_a_dump_can_be_asked_about(loaded: Loaded) -> None:
+    told = explain(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
+    assert [(s.fate, s.op, s.commit_ts - P) for s in told.steps] == [
+        (Fate.VERSION, "update", 1),
+        (Fate.COVERED, "update", 0),
+        (Fate.VERSION, "snapshot", 0),
+    ]
+    assert told.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
+    assert "as of" in str(told.steps[1].why)
 
 
 def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:

@@ -17,6 +17,7 @@ from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, place_
 from cdc_assets.operations.finality import Final, applied_release, final
 from cdc_assets.operations.keys import Near, key_columns, key_of_image, nearest, same_values, sought, texts_of
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.loaded import columns_in, reader_of
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.history import COPY, source_columns
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables
@@ -228,7 +229,7 @@ class _Life:
     @cached_property
     def changes(self) -> list[Row]:
         """The released changes, oldest first."""
-        where = f"kind = '{ReleasedKind.ROW}' AND key = {_ARROW.text(self.key)}"
+        where = f"kind IN ('{ReleasedKind.ROW}', '{ReleasedKind.LOADED}') AND key = {_ARROW.text(self.key)}"
         return self._selected(_CHANGE, where, self.lake.released_changes)
 
     @cached_property
@@ -453,8 +454,10 @@ class _Life:
         protocol, lower = protocol_of(self.feed), {c.lower(): kind for c, kind in declared.items()}
         path = f"{self.database}.{self.table}"
         resolved = {
-            c.name: protocol.resolve(c, lower.get(c.name.lower()), self.feed.columns.get(f"{path}.{c.name}"))
-            for c in protocol.columns(layout)
+            c.name: reader_of(protocol, c).resolve(
+                c, lower.get(c.name.lower()), self.feed.columns.get(f"{path}.{c.name}")
+            )
+            for c in columns_in(protocol, layout)
         }
         return {name: "unknown" if kind is None else str(kind) for name, kind in resolved.items()}
 

@@ -33,6 +33,7 @@ class Fate(StrEnum):
     HELD = "held"
     UNAPPLIED = "unapplied"  # released, and not yet in the history
     EXCLUDED = "excluded"
+    COVERED = "covered"  # by the dump that the table was loaded from
     UNKNOWN = "unknown"  # maintenance has deleted what would tell
 
 
@@ -102,6 +103,11 @@ class Judge:
         if waits is not None:
             return waits
         ts, gated = event["commit_ts"], self._gated(event)
+        mine = [each for each in self._cursor.loads if (each.database, each.table) == (self.database, self.table)]
+        for load in mine:
+            if ts <= load.position:
+                at = f"{load.position} ({time_text(load.position)})"
+                return Fate.COVERED, f"the dump that the table was loaded from, as of {at}, has its outcome"
         same = [c for c in self.changes if c["commit_ts"] == ts]
         if gated and same:
             return self._beside(event, same[0])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from cdc_assets.history.progress import read_progress
+from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.query import engine_for
 from cdc_assets.tables.released_changes import Hold, ReleaseCursor, ReleasedKind
@@ -61,7 +62,7 @@ def _by_watermark(lake: Lakehouse, released: ReleaseCursor, database: str, table
     if len(topics) > 1:
         history = lake.history(database, table)
         found = engine_for(lake.session, history).fetch("SELECT DISTINCT _cdc_topic FROM h", {"h": history})
-        topics = found["_cdc_topic"].to_pylist() or topics
+        topics = [t for t in found["_cdc_topic"].to_pylist() if t != LOAD_TOPIC] or topics
     mark, topic = min((released.watermarks.get(t, 0), t) for t in topics)
     said = f"{mark} ({time_text(mark)})" if mark else "not there yet"
     return mark - 1, f"the watermark of topic {topic} is {said}"

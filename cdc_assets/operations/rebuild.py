@@ -25,9 +25,11 @@ from cdc_assets.stages import history as history_stage
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DecisionsCursor
 from cdc_assets.tables.history import HistoryCursor
+from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor, standing
+from cdc_assets.tables.released_changes import ReleaseCursor
 from cdc_assets.tables.schema import quoted
 from cdc_assets.tables.table import LakeTable
 
@@ -43,7 +45,7 @@ class RebuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Beside(Lakehouse):
-    """The tables that are built, reading the raw records of the feed itself, and what people have decided."""
+    """The tables that are built, reading the raw records of the feed itself, its loads, and what people have decided."""
 
     of: Lakehouse
 
@@ -56,6 +58,16 @@ class _Beside(Lakehouse):
     def decisions(self) -> LakeTable[DecisionsCursor]:
         """The feed's own."""
         return self.of.decisions
+
+    @cached_property
+    def loads(self) -> LakeTable[LoadsCursor]:
+        """The feed's own."""
+        return self.of.loads
+
+    @property
+    def loaded_before(self) -> LakeTable[ReleaseCursor]:
+        """The feed's own."""
+        return self.of.released_changes
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ class HistoryCursor(Cursor):
             commit_ts on everything is applied anew (-1: it is not).
         naming: while columns are being renamed: ids of columns -> their names now.
         reload: statements after which rows are wrong until the table is loaded anew: commit_ts, statement, why.
+        complete: the commit_ts from which on the history is complete (-1: nothing tells).
+        met: how many rows were met first by an UPDATE or a DELETE since.
     """
 
     release: int = 0
@@ -38,6 +40,8 @@ class HistoryCursor(Cursor):
     partly: tuple[int, int, int] | None = None
     naming: dict[str, str] | None = None
     reload: list[dict[str, Any]] = field(default_factory=list)
+    complete: int = -1
+    met: int = 0
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:

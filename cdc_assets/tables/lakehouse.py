@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
 from cdc_assets.tables.history import HISTORY, HistoryCursor
+from cdc_assets.tables.initial_load import INITIAL_LOAD, LoadsCursor
 from cdc_assets.tables.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
@@ -112,6 +113,21 @@ class Lakehouse:
         found = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
         rows = sorted(found.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
         return {r["statement_id"]: Decision(Verdict(r["verdict"]), r["read_as"]) for r in rows}
+
+    @cached_property
+    def loads(self) -> LakeTable[LoadsCursor]:
+        """Which dumped tables the histories begin with."""
+        return LakeTable(self.place("initial_load", self.feed), f"initial_load/{self.feed}", INITIAL_LOAD)
+
+    def load_rows(self) -> list[dict[str, Any]]:
+        """The rows of initial_load by their number, without Spark."""
+        found: list[dict[str, Any]] = self.loads.fetch(self.loads.files(), *INITIAL_LOAD.columns.names).to_pylist()
+        return sorted(found, key=lambda r: r["number"])
+
+    @property
+    def loaded_before(self) -> LakeTable[ReleaseCursor]:
+        """Where rows are that were loaded once: the dump need not be there any more."""
+        return self.released_changes
 
     @cached_property
     def type_observations(self) -> LakeTable[TypesCursor]:

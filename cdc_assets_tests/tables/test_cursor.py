@@ -8,6 +8,7 @@ import pytest
 from cdc_assets.tables.change_events import EventsCursor
 from cdc_assets.tables.cursor import Cursor, CursorError, notes
 from cdc_assets.tables.history import HistoryCursor
+from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor
 from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor, Transactions
@@ -30,7 +31,8 @@ FULL = [
         rebuilding=True,
     ),
     EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7),
-    SchemasCursor(sequence=1, batch=4, decisions=2),
+    SchemasCursor(sequence=1, batch=4, decisions=2, loads=3),
+    LoadsCursor(sequence=2, settings="{}", tables=3),
     TypesCursor(
         sequence=2,
         batch=4,
@@ -68,6 +70,8 @@ FULL = [
         partly=(11, 2, -1),
         naming={"1": "k"},
         reload=[{"commit_ts": 7, "statement": "ALTER TABLE t TRUNCATE PARTITION p0", "why": "rows went"}],
+        complete=2**61,
+        met=4,
     ),
 ]
 

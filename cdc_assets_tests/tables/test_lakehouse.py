@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from cdc_assets.stages import STAGES, Stage
+from cdc_assets.stages import LOAD, STAGES, Stage
 from cdc_assets.tables.lakehouse import lakehouse_root, path_segment
 from cdc_assets.tables.schema import frame_of
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable
@@ -86,7 +86,7 @@ def test_of_two_runs_from_one_cursor_the_second_writes_nothing(
     stream.watermark(tso(3))
     it.add(stream.records)
     original = LakeTable.commit
-    for stage in STAGES:
+    for stage in (each for each in STAGES if each is not LOAD):  # of a dump, which this feed has not
 
         def run(stage: Stage = stage) -> None:
             report = stage.run(it.lake, it.feed)

@@ -30,6 +30,7 @@ from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.stages.schemas import SchemasReport
 from cdc_assets.stages.types import TypesReport
+from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import LakeTable
 
@@ -266,15 +267,17 @@ def make_feed(folder: Path, partitions: int | None = None, **settings: Any) -> F
 
 
 class Chain:
-    """One feed, its folder of snapshots, and its lakehouse, all below one folder."""
+    """One feed, its folder of snapshots, and its lakehouse, all below one folder, unless the lakehouse has another root."""
 
-    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, *, root: str | None = None, store: Store = LOCAL, **settings: Any
+    ) -> None:
         self.folder = folder
         self.snapshots = folder / "snapshots"
         self.snapshots.mkdir(parents=True, exist_ok=True)
         self.settings = settings
         self.feed = make_feed(self.snapshots, **settings)
-        self.lake = Lakehouse(lambda: spark, str(folder / "lake"), "f")
+        self.lake = Lakehouse(lambda: spark, root or str(folder / "lake"), "f", store)
 
     def add(self, records: Iterable[Record], name: str | None = None) -> Path:
         """Add a snapshot file, packed if its name ends in `.gz`."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from dagster import Config, Failure, JobDefinition, OpExecutionContext, job, op
+from dagster import Config, Failure, JobDefinition, OpExecutionContext, ResourceParam, job, op
 from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
@@ -110,21 +110,25 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     """The jobs `maintenance`, `rebuild`, `replay_quarantine` and `acknowledge` over these feeds."""
 
     @op
-    def maintain(context: OpExecutionContext, config: MaintenanceConfig, lakehouse: LakehouseResource) -> None:
+    def maintain(
+        context: OpExecutionContext, config: MaintenanceConfig, lakehouse: ResourceParam[LakehouseResource]
+    ) -> None:
         for name in _chosen(feeds, config.feeds):
             watch = Stopwatch()
             for line in _maintain(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name], config):
                 context.log.info(f"{name}: {line}, {watch.seconds} s")
 
     @op
-    def derive_again(context: OpExecutionContext, config: FeedConfig, lakehouse: LakehouseResource) -> None:
+    def derive_again(
+        context: OpExecutionContext, config: FeedConfig, lakehouse: ResourceParam[LakehouseResource]
+    ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         watch = Stopwatch()
         for done in rebuild(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name]):
             context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
 
     @op
-    def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: LakehouseResource) -> None:
+    def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
         (name,) = _chosen(feeds, [config.feed])
         report = replay_quarantine(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name])
         context.log.info(
@@ -160,7 +164,9 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
 
 def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
-    def decide(context: OpExecutionContext, config: AcknowledgeConfig, lakehouse: LakehouseResource) -> None:
+    def decide(
+        context: OpExecutionContext, config: AcknowledgeConfig, lakehouse: ResourceParam[LakehouseResource]
+    ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
             decision = decision_of(config.verdict, config.read_as)

@@ -7,11 +7,10 @@ a rebuild that died is repeated from its beginning by the next.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pyarrow.fs import FileSystem
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -42,7 +41,7 @@ class RebuildError(RuntimeError):
 class _Beside(Lakehouse):
     """The tables that are built, reading the raw records of the feed itself, and what people have decided."""
 
-    of: Lakehouse
+    of: Lakehouse = field(kw_only=True)
 
     @cached_property
     def raw_records(self) -> LakeTable[RawCursor]:
@@ -82,14 +81,15 @@ def rebuild(lake: Lakehouse, feed: Feed) -> Iterator[Replaced]:
         )
     marked = replace(cursor, sequence=cursor.sequence + 1, rebuilding=True)
     raw.commit(raw.stage_rows([]), marked)
-    beside = _Beside(lake.session, lake.place("rebuilding", lake.feed, str(marked.sequence)), lake.feed, lake)
+    place = lake.place("rebuilding", lake.feed, str(marked.sequence))
+    beside = _Beside(lake.session, place, lake.feed, lake.store, of=lake)
     for stage in (DECODE, SCHEMAS, TYPES, RELEASE):
         stage.run(beside, feed)
     for failure in HISTORY.run(beside, feed).failures:
         raise failure.error
     yield from _replace(lake, beside)
     raw.commit(raw.stage_rows([]), replace(marked, sequence=marked.sequence + 1, rebuilding=False))
-    files, path = FileSystem.from_uri(beside.root)
+    files, path = lake.store.files(beside.root)
     files.delete_dir(path)
 
 
@@ -117,11 +117,11 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
 
 
 def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iterator[Replaced]:
-    made = history_tables(beside.root, lake.feed)
+    made = history_tables(beside.root, lake.feed, lake.store)
     for name in made:
         old, new = lake.history(*name), beside.history(*name)
         yield _overwrite_history(old, new.read(lake.spark.newSession()), replace(_next(old, new), release=release), new)
-    for name in sorted(set(history_tables(lake.root, lake.feed)) - set(made)):
+    for name in sorted(set(history_tables(lake.root, lake.feed, lake.store)) - set(made)):
         old = lake.history(*name)
         empty = HistoryCursor(sequence=_next(old, old).sequence, release=release)
         yield _overwrite_history(old, old.read(lake.spark.newSession()).limit(0), empty, old)

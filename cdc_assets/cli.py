@@ -1,4 +1,4 @@
-"""The commands of `cdc-assets`: record, replay, holds, acknowledge."""
+"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff, report, views."""
 
 import argparse
 import sys
@@ -7,8 +7,14 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from cdc_assets import read
 from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Kafka, load_feeds
+from cdc_assets.operations import diff, explained
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
+from cdc_assets.operations.explain import ExplainError, explain
+from cdc_assets.operations.finality import final
+from cdc_assets.operations.plain import as_json
+from cdc_assets.operations.views import register
 from cdc_assets.places import PlaceError, canonical
 from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of
@@ -18,8 +24,23 @@ from cdc_assets.storage import Store
 from cdc_assets.tables.decisions import Verdict
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.tables.table import ConcurrentRunError
+from cdc_assets.tso import position_of
 
 _ANY_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml)"
+_TABLE = "the source's table, as database.table"
+_POSITION = "a commit_ts, or a time in ISO 8601"
+_FINAL = "final"
+_ERRORS = (
+    AcknowledgeError,
+    BrokerError,
+    ConcurrentRunError,
+    ExplainError,
+    FeedsError,
+    FileNotFoundError,
+    PlaceError,
+    SnapshotError,
+    read.NoTableError,
+)
 _FEED = f"{_ANY_FEED} with source.kafka: its broker and options are used"
 
 
@@ -28,15 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         print(given.run(load_feeds(), given), flush=True)
-    except (
-        AcknowledgeError,
-        BrokerError,
-        ConcurrentRunError,
-        FeedsError,
-        FileNotFoundError,
-        PlaceError,
-        SnapshotError,
-    ) as error:
+    except _ERRORS as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -98,7 +111,81 @@ def _parser() -> argparse.ArgumentParser:
     verdict.add_argument("--ignore", action="store_true", help="do nothing")
     verdict.add_argument("--as", dest="read_as", metavar="STATEMENT", help="do as this other statement says")
     decide.set_defaults(run=_acknowledge)
+    _ask(commands)
     return parser
+
+
+def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The commands that ask."""
+    why = commands.add_parser(
+        "why",
+        help="tell why a row looks so, or is not there",
+        description="Tell the life of a row, newest first: its versions, what changed, the records and the runs that they "
+        "came by; and what was not taken, and why.",
+    )
+    why.add_argument("feed", help=_ANY_FEED)
+    why.add_argument("table", help=_TABLE)
+    why.add_argument(
+        "key",
+        nargs="+",
+        help="the key's values in the order of its columns, bytes as 0x...; or all as one JSON array; of a table without a "
+        "key the row, as one JSON object",
+    )
+    why.add_argument("--at", type=_position, metavar="POSITION", help=f"only what happened up to then: {_POSITION}")
+    why.add_argument("--records", action="store_true", help="show the decoded messages, too")
+    why.add_argument("--json", action="store_true", help="as JSON")
+    why.set_defaults(run=_why)
+    compare = commands.add_parser(
+        "diff",
+        help="tell how the rows of a table differ between two positions, or two lakehouses",
+        description="Tell how the rows of a table differ between two positions, by column, with samples.",
+    )
+    compare.add_argument("feed", help=_ANY_FEED)
+    compare.add_argument("table", help=_TABLE)
+    for name in ("before", "after"):
+        compare.add_argument(
+            name, type=_position_or_final, help=f"{_POSITION}; or {_FINAL}, the last that changes no more"
+        )
+    compare.add_argument(
+        "--other", metavar="ROOT", help="the lakehouse that the second position is of; default: the same"
+    )
+    compare.add_argument(
+        "--samples", type=int, default=diff.SAMPLES, help="how many of each kind; default: %(default)s"
+    )
+    form = compare.add_mutually_exclusive_group()
+    form.add_argument("--json", dest="form", action="store_const", const=as_json, help="as JSON")
+    form.add_argument("--html", dest="form", action="store_const", const=diff.as_html, help="as a page of HTML")
+    compare.set_defaults(run=_diff)
+    page = commands.add_parser(
+        "report",
+        help="write one page about a feed: state, tables, volumes, types, DDL, quarantine",
+        description="Write one static page of HTML about a feed: what needs somebody, its tables and partitions, what its "
+        "releases did, the types of its columns, its DDL, and its quarantine with samples. It asks for nothing else: no "
+        "server, no network.",
+    )
+    page.add_argument("feed", help=_ANY_FEED)
+    page.add_argument("file", type=Path, nargs="?", help="the file to write; default: FEED.html")
+    page.set_defaults(run=_report)
+    views = commands.add_parser(
+        "views",
+        help="register the histories in Spark's catalog",
+        description="Register each history of a feed in the schema of its setting `views` in Spark's catalog, with a view "
+        "of its current rows, TABLE__current, and a function of its rows as of a position, TABLE__as_of(commit_ts). To be "
+        "run again when tables, or columns of them, have come.",
+    )
+    views.add_argument("feed", help=_ANY_FEED)
+    views.set_defaults(run=_views)
+
+
+def _position(text: str) -> int:
+    try:
+        return position_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _position_or_final(text: str) -> int | None:
+    return None if text == _FINAL else _position(text)
 
 
 def _instant(text: str) -> datetime:
@@ -106,12 +193,12 @@ def _instant(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _lakehouse(file: FeedsFile, name: str) -> Lakehouse:
+def _lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lakehouse:
     if name not in file.feeds:
         raise FeedsError(f"{name}: no such feed in the feeds file; its feeds: {', '.join(file.feeds)}")
-    root = lakehouse_root()
-    store = Store.of(file, root)
-    return Lakehouse(partial(spark_session, file.spark, store), root, name, store)
+    place = lakehouse_root(root)
+    store = Store.of(file, place)
+    return Lakehouse(partial(spark_session, file.spark, store), place, name, store)
 
 
 def _holds(file: FeedsFile, given: argparse.Namespace) -> str:
@@ -125,6 +212,39 @@ def _acknowledge(file: FeedsFile, given: argparse.Namespace) -> str:
     held = acknowledge(_lakehouse(file, given.feed), given.statement_id, decision_of(verdict, given.read_as))
     tables = ", ".join(".".join(name) for name in held.tables)
     return f"{tables}: the pipeline's next run goes on from {held.statement}"
+
+
+def _why(file: FeedsFile, given: argparse.Namespace) -> str:
+    lake = _lakehouse(file, given.feed)
+    told = explain(lake, file.feeds[given.feed], given.table, given.key, given.at, records=given.records)
+    return as_json(told) if given.json else explained.as_text(told)
+
+
+def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
+    def side(root: str | None, position: int | None) -> diff.Side:
+        lake = _lakehouse(file, given.feed, root)
+        name = read.existing(lake, given.table)
+        return diff.Side(lake, *name, final(lake, *name).position if position is None else position)
+
+    told = diff.diff(side(None, given.before), side(given.other, given.after), given.samples)
+    return str((given.form or diff.as_text)(told))
+
+
+def _report(file: FeedsFile, given: argparse.Namespace) -> str:
+    # Only this command needs the libraries that draw.
+    from cdc_assets.operations import report  # noqa: PLC0415
+
+    path = given.file or Path(f"{given.feed}.html")
+    path.write_text(report.as_html(report.gather(_lakehouse(file, given.feed), file.feeds[given.feed])), "utf-8")
+    return f"{path} written"
+
+
+def _views(file: FeedsFile, given: argparse.Namespace) -> str:
+    lake = _lakehouse(file, given.feed)
+    schema = file.feeds[given.feed].views
+    if schema is None:
+        raise FeedsError(f"{given.feed}: the feeds file has no views for it: name a schema of Spark's catalog there")
+    return "\n".join(register(lake, schema)) or "no history is there yet"
 
 
 def _broker_of(feeds: Mapping[str, Feed], name: str) -> Kafka:

@@ -42,6 +42,7 @@ GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 OnDataLoss = Literal["fail", "skip"]
+DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 # Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
 StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
 Setting = str | int | float | bool
@@ -50,6 +51,8 @@ _Loc = tuple[str | int, ...]
 _Yaml = dict[str, Any] | list[Any] | Setting | None  # as _Loader reads it
 
 _FEED_NAME = re.compile(r"[A-Za-z0-9_]+")
+_SCHEMA_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SCHEMA = "a schema of Spark's catalog, of letters a-z, digits and _"
 _OFFSET = re.compile(r"[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00)")  # as far as MySQL's own time zones go
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes for an address
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
@@ -72,6 +75,12 @@ def _did_you_mean(text: str, known: Iterable[str]) -> str:
 def _feed_name(name: str) -> str:
     if not _FEED_NAME.fullmatch(name):
         _reject("a feed name of letters A-Z a-z, digits and _ only (it names folders, asset keys and an asset group)")
+    return name
+
+
+def _schema_name(name: str) -> str:
+    if not _SCHEMA_NAME.fullmatch(name):
+        _reject(_SCHEMA)
     return name
 
 
@@ -225,6 +234,12 @@ def _mysql_type(text: str) -> str:
     _reject("a MySQL type such as decimal(12,2)", problem)
 
 
+def _table_path(path: str) -> str:
+    if not all(split_pattern(path)):
+        _reject("keys database.table")
+    return path
+
+
 def _owner(owner: str) -> str:
     if not _EMAIL.fullmatch(owner) and not re.fullmatch(r"team:.+", owner):
         _reject("email addresses and team:name")
@@ -295,7 +310,10 @@ _Duration = Annotated[timedelta, PlainValidator(_duration)]
 _Option = Annotated[SecretStr, BeforeValidator(_as_text)]
 _TablePattern = Annotated[str, AfterValidator(_table_pattern)]
 _ColumnPath = Annotated[str, AfterValidator(_column_path)]
+_TablePath = Annotated[str, AfterValidator(_table_path)]
+_Position = Annotated[int, BeforeValidator(_not_bool)]
 _TypeText = Annotated[str, AfterValidator(_mysql_type)]
+_SchemaName = Annotated[str, AfterValidator(_schema_name)]
 _Owner = Annotated[str, AfterValidator(_owner)]
 # Of patterns of tables the first that matches counts.
 _TypeMapping = Annotated[TypeMapping | dict[str, TypeMapping], PlainValidator(_by_table(*get_args(TypeMapping)))]
@@ -376,6 +394,41 @@ class Tables(_Model):
         return included and not any(_matches(pattern, database, table) for pattern in self.exclude)
 
 
+_FORMATS = ", ".join(get_args(DumpFormat))
+_TSO = "a TSO, a whole number, 1 or more"
+
+
+class TableLoad(_Model):
+    """What is different in the initial load of one table."""
+
+    path: _Text | None = Field(None, description=_FOLDER)
+    format: DumpFormat | None = Field(None, description=_FORMATS)
+    position: _Position | None = Field(None, ge=1, description=_TSO)
+
+    _absolute = field_validator("path")(_place)
+
+
+class InitialLoad(_Model):
+    """A dump of the source that the histories of its tables begin with.
+
+    `position` is the TSO that the dump was taken at; without it, the dump's own `metadata` file tells it. `tables` has what
+    is different for single tables, by "database.table". TIMESTAMP values are printed in `time_zone`.
+    """
+
+    path: _Text = Field(description=_FOLDER)
+    format: DumpFormat = Field(description=_FORMATS)
+    position: _Position | None = Field(None, ge=1, description=_TSO)
+    time_zone: str = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
+    tables: dict[_TablePath, TableLoad] = Field({}, description="a mapping of database.table to path, format, position")
+
+    _absolute = field_validator("path")(_place)
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        return _time_zone(value)
+
+
 class Feed(_Model):
     """One changefeed or connector. `columns` maps "database.table.column" to the text of a MySQL type."""
 
@@ -398,11 +451,21 @@ class Feed(_Model):
     max_watermark_lead: _Duration = Field(timedelta(days=1), description=_DURATION)
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
     claim_check: _Text | None = Field(None, description=_FOLDER)
+    initial_load: InitialLoad | None = None
+    # Where `cdc-assets views` registers the histories.
+    views: _SchemaName | None = Field(None, description=_SCHEMA)
 
-    @field_validator("claim_check")
+    _absolute = field_validator("claim_check")(_place)
+
+    @field_validator("initial_load")
     @classmethod
-    def _absolute_or_uri(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return _place(value, info)
+    def _of_feeds_with_tsos(cls, value: InitialLoad | None, info: ValidationInfo) -> InitialLoad | None:
+        protocol = info.data.get("protocol")
+        if value is not None and protocol == "canal-json" and not info.data.get("tidb_extension"):
+            _reject("initial_load only where events tell their TSO; canal-json does with tidb_extension: true")
+        if value is not None and protocol == "debezium":
+            _reject("initial_load only with canal-json, open-protocol, simple: a connector takes its own snapshot")
+        return value
 
     @field_validator("tidb_extension")
     @classmethod
@@ -629,7 +692,7 @@ def _unknown_key(where: _Loc) -> str:
     return "; ".join(filter(None, ["unknown key", _did_you_mean(str(where[-1]), known), f"known: {', '.join(known)}"]))
 
 
-# The mappings whose keys are fields, by where they stand; `*` is the name of a feed.
+# The mappings whose keys are fields, by where they stand; `*` is the name of a feed, or of a table.
 _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
     {
         (): FeedsFile,
@@ -639,13 +702,18 @@ _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
         ("feeds", "*", "source"): Source,
         ("feeds", "*", "source", "kafka"): Kafka,
         ("feeds", "*", "tables"): Tables,
+        ("feeds", "*", "initial_load"): InitialLoad,
+        ("feeds", "*", "initial_load", "tables", "*"): TableLoad,
     }
 )
 
 
 def _model_at(where: _Loc) -> type[BaseModel] | None:
-    in_a_feed = len(where) > 1 and where[0] == "feeds"
-    return _MODELS.get(("feeds", "*", *where[2:]) if in_a_feed else where)
+    if len(where) > 1 and where[0] == "feeds":
+        where = ("feeds", "*", *where[2:])
+    if where[2:4] == ("initial_load", "tables") and len(where) > 4:
+        where = (*where[:4], "*", *where[5:])
+    return _MODELS.get(where)
 
 
 def _keys_of(model: type[BaseModel]) -> str:

@@ -42,8 +42,10 @@ class Store:
     @classmethod
     def of(cls, file: FeedsFile, root: str) -> "Store":
         """The store of a feeds file, and of the lakehouse below `root`."""
-        others = (p for f in file.feeds.values() for p in (f.source.recorded, f.claim_check) if p)
-        return cls(file.storage, (root, *others))
+        others = [p for f in file.feeds.values() for p in (f.source.recorded, f.claim_check)]
+        loads = [f.initial_load for f in file.feeds.values() if f.initial_load is not None]
+        others += [p for load in loads for p in (load.path, *(table.path for table in load.tables.values()))]
+        return cls(file.storage, (root, *(p for p in others if p)))
 
     # --- without a JVM
 

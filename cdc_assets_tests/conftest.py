@@ -10,9 +10,11 @@ from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets_tests.broker import Client, TestBroker
+from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.s3 import S3Server
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
@@ -88,6 +90,16 @@ def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
     """Make feeds, each with an empty snapshot folder and an empty lakehouse; the arguments are the feed's settings."""
     numbers = itertools.count()
     return lambda **settings: Chain(spark, tmp_path / f"chain{next(numbers)}", **settings)
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """The definitions over the feeds shop and crm, which have nothing yet."""
+    (tmp_path / "feeds.yaml").write_text(FEEDS)
+    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+    monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
+    monkeypatch.setattr(LakehouseResource, "_session", lambda _: spark)
+    return Job(tmp_path, spark, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from cdc_assets.feeds import Feed, FeedsFile
 from cdc_assets.history.writer import TableReport
 from cdc_assets.operations import maintenance
-from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, TYPES
+from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, RELEASE, SCHEMAS, TYPES
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
@@ -251,6 +251,7 @@ class Reports:
 def run_core(lake: Lakehouse, feed: Feed) -> Reports:
     """Run all stages once, in the pipeline's order; a table's failure is raised when all other tables are done."""
     taken, decoded = INGEST.run(lake, feed), DECODE.run(lake, feed)
+    LOAD.run(lake, feed)
     learnt, judged = SCHEMAS.run(lake, feed), TYPES.run(lake, feed)
     released, written = RELEASE.run(lake, feed), HISTORY.run(lake, feed)
     for failure in written.failures:

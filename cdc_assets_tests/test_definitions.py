@@ -114,9 +114,16 @@ def test_history_tables_that_exist_are_assets_of_their_own_under_their_own_names
     tables = {AssetKey(["shop", "history", *name]) for name in HISTORIES.values()}
     assert found.get_all_asset_keys() == stages("shop") | stages("crm") | tables
     assert all(found.get(key).parent_keys == {AssetKey(["shop", "history"])} for key in tables)
-    checks = {"conservation", "history_intervals", "ddl_applied", "reload_required", "type_mapping"}
+    checks = {"conservation", "history_intervals", "ddl_applied", "reload_required", "type_mapping", "history_complete"}
     for key in tables:
         assert {check.name for check in found.asset_check_keys if check.asset_key == key} == checks
+
+
+def test_a_feed_that_begins_with_a_dump_lists_its_tables(load: Load) -> None:
+    own = "source: {recorded: shop}"
+    dumped = TWO_FEEDS.replace(own, own + "\n    initial_load: {path: dump, format: dumpling-csv}")
+    found = graph(load(dumped)).get_all_asset_keys()
+    assert found == stages("shop") | stages("crm") | {AssetKey(["shop", "initial_load"])}
 
 
 def test_a_folder_without_a_delta_log_is_no_table(load: Load, tmp_path: Path) -> None:

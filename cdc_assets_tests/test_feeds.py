@@ -439,6 +439,41 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
             'feeds.shop.tables.include: found "shop.*"; allowed: a list of patterns database.table, at least one',
         ),
         ({"tables": {"include": []}}, "feeds.shop.tables.include: found an empty list; allowed: a list of patterns"),
+        (
+            {"initial_load": {"path": "dump", "format": "dumpling-csv"}},
+            "feeds.shop.initial_load: found a mapping; allowed: initial_load only where events tell their TSO",
+        ),
+        (
+            {"protocol": "debezium", "initial_load": {"path": "dump", "format": "dumpling-csv"}},
+            "feeds.shop.initial_load: found a mapping; allowed: initial_load only with canal-json, open-protocol, simple",
+        ),
+        *[
+            ({"protocol": "simple", "initial_load": {"path": "dump", "format": "parquet"} | wrong}, told)
+            for wrong, told in (
+                (
+                    {"format": "csv"},
+                    'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, parquet',
+                ),
+                (
+                    {"position": 0},
+                    "feeds.shop.initial_load.position: found 0; allowed: a TSO, a whole number, 1 or more",
+                ),
+                (
+                    {"position": True},
+                    "feeds.shop.initial_load.position: found true; allowed: a whole number, 1 or more",
+                ),
+                ({"time_zone": "Mars"}, 'feeds.shop.initial_load.time_zone: found "Mars"; allowed: a time zone name'),
+                ({"pth": "x"}, "feeds.shop.initial_load.pth: unknown key; did you mean path?"),
+                (
+                    {"tables": {"orders": {}}},
+                    'feeds.shop.initial_load.tables.orders: found "orders"; allowed: keys database.table',
+                ),
+                (
+                    {"tables": {"a.b": {"at": 1}}},
+                    'feeds.shop.initial_load.tables["a.b"].at: unknown key; did you mean path?; known: path, format',
+                ),
+            )
+        ],
         *[
             (
                 {"tables": {"exclude": ["a.b", wrong]}},
@@ -674,3 +709,12 @@ def test_a_file_in_another_encoding(tmp_path):
 def test_a_byte_order_mark_does_no_harm(tmp_path):
     (tmp_path / "feeds.yaml").write_text(feed(), encoding="utf-8-sig")
     assert isinstance(load_feeds(tmp_path / "feeds.yaml").feeds["shop"], Feed)
+
+
+def test_the_folders_of_an_initial_load_are_relative_to_the_file_unless_they_are_uris(load, tmp_path):
+    tables = {"shop.orders": {"path": "s3://dumps/orders", "position": 7}}
+    text = feed(protocol="simple", initial_load={"path": "dump", "format": "parquet", "tables": tables})
+    found = load(text).feeds["shop"].initial_load
+    assert (found.path, found.position, found.time_zone) == (str(tmp_path / "dump"), None, "UTC")
+    own = found.tables["shop.orders"]
+    assert (own.path, own.format, own.position) == ("s3://dumps/orders", None, 7)

@@ -25,6 +25,7 @@ from cdc_assets.assets import (
     audit,
     change_events,
     history,
+    initial_load,
     quarantine,
     raw_records,
     released_changes,
@@ -35,6 +36,7 @@ from cdc_assets.assets.common import CODE_VERSION, StageAsset, Stopwatch, Told, 
 from cdc_assets.assets.verdicts import BlockingCheckFailed
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
+from cdc_assets.tables.cursor import running
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.upgrade import upgrade
 
@@ -42,6 +44,7 @@ from cdc_assets.tables.upgrade import upgrade
 _STAGES: tuple[StageAsset, ...] = (
     raw_records,
     change_events,
+    initial_load,
     table_schemas,
     type_observations,
     released_changes,
@@ -50,14 +53,19 @@ _STAGES: tuple[StageAsset, ...] = (
 )
 
 
+def _stages_of(feed: Feed) -> list[StageAsset]:
+    """The assets that a feed has."""
+    return [stage for stage in _STAGES if stage is not initial_load or feed.initial_load is not None]
+
+
 def build(name: str, feed: Feed) -> AssetsDefinition:
     """The assets of one feed's stages."""
 
     @multi_asset(
         name=f"{name}__raw_to_history",
         description=f"Take in what is new of {name}, decode it, release what is complete, write history.",
-        specs=[stage.spec(name, feed) for stage in _STAGES],
-        check_specs=[check for stage in _STAGES for check in stage.check_specs(name, feed)],
+        specs=[stage.spec(name, feed) for stage in _stages_of(feed)],
+        check_specs=[check for stage in _stages_of(feed) for check in stage.check_specs(name, feed)],
         can_subset=True,
     )
     def pipeline(
@@ -79,11 +87,12 @@ def _run(
     for table in upgrade(lake, feed):
         context.log.info(f"{table}: brought to the shape of this version, {watch.seconds} s")
     news, error = False, None
-    for stage in _STAGES:
+    for stage in _stages_of(feed):
         key = stage.key_of(lake.feed)
         if key not in context.selected_asset_keys:
             continue
-        told = stage.run(context, lake, feed)
+        with running(context.run_id):
+            told = stage.run(context, lake, feed)
         # What lies below an asset with news looks out of date until it is told of, too.
         news = news or told.worked or _is_news(context.instance, key, told)
         if news:

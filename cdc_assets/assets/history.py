@@ -10,6 +10,7 @@ from typing import Any
 
 from dagster import (
     AssetCheckResult,
+    AssetCheckSeverity,
     AssetCheckSpec,
     AssetExecutionContext,
     AssetKey,
@@ -37,6 +38,7 @@ from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.gate import instant_text
 from cdc_assets.checks.history import (
     ddl_applied,
+    history_complete,
     intervals,
     nothing_waits,
     reload_required,
@@ -54,7 +56,7 @@ from cdc_assets.tables.released_changes import Hold, HoldReason
 
 _CONSERVATION, INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
-_TYPE_MAPPING = "type_mapping"
+_TYPE_MAPPING, _COMPLETE = "type_mapping", "history_complete"
 
 
 def key_of(name: str) -> AssetKey:
@@ -106,6 +108,7 @@ def table_check_specs(name: str, tables: Sequence[tuple[str, str]]) -> list[Chec
         INTERVALS: "Per key: no overlap, no gap that a delete does not explain, at most one open version.",
         _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too; else what is left open.",
         _RELOAD: "No statement (TRUNCATE PARTITION and the like) moved rows without a row event.",
+        _COMPLETE: "From some position on the history has every row: a load, a CREATE TABLE or a TRUNCATE was seen.",
         _TYPE_MAPPING: "The table waits at no event whose types are not as the protocol's mappings prescribe.",
     }
     return [
@@ -202,6 +205,7 @@ def _tell_table(
         check_result(INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
         *_waits(lake.feed, key, hold, ddl_applied(report)),
         check_result(_RELOAD, key, reload_required(report)),
+        check_result(_COMPLETE, key, history_complete(report), AssetCheckSeverity.WARN),
     ):
         context.log_event(evaluation(key, result))
 

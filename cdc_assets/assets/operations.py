@@ -1,21 +1,37 @@
-"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay, acknowledge."""
+"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay, acknowledge, why."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from dagster import Config, Failure, JobDefinition, OpExecutionContext, ResourceParam, job, op
+from dagster import (
+    AssetObservation,
+    Config,
+    Failure,
+    JobDefinition,
+    MetadataValue,
+    OpExecutionContext,
+    ResourceParam,
+    job,
+    op,
+)
 from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
+from cdc_assets.assets.history import table_key
 from cdc_assets.feeds import Feed
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.diff import Difference
+from cdc_assets.operations.diff import as_text as difference_text
+from cdc_assets.operations.explain import ExplainError, explain
+from cdc_assets.operations.explained import as_markdown, as_text
+from cdc_assets.operations.rebuild import check, rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.tables.decisions import Verdict
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.upgrade import upgrade
+from cdc_assets.tso import position_of
 
 
 class MaintenanceConfig(Config):
@@ -55,6 +71,20 @@ class AcknowledgeConfig(FeedConfig):
     statement_id: str = Field(description="Which statement: the failing check ddl_applied tells.")
     verdict: Verdict = Field(description="apply: do as it says; ignore: do nothing; as: do as read_as says.")
     read_as: str | None = Field(None, description="The statement in whose place it stands; only with as.")
+
+
+class RebuildConfig(FeedConfig):
+    """Which feed is rebuilt, or only compared with what a rebuild would make of it."""
+
+    check: bool = Field(default=False, description="Only tell what would change: the run fails if anything would.")
+
+
+class WhyConfig(FeedConfig):
+    """Which row it is about."""
+
+    table: str = Field(description="The source's table, as database.table.")
+    key: list[str] = Field(description="The key's values, in the order of its columns; as `cdc-assets why` takes them.")
+    at: str | None = Field(None, description="Only what happened up to then: a commit_ts, or a time in ISO 8601.")
 
 
 def _chosen(feeds: Mapping[str, Feed], names: list[str]) -> list[str]:
@@ -99,6 +129,15 @@ def _warn_of_passed(context: OpExecutionContext, report: ReplayReport) -> None:
         )
 
 
+def _fail_if_changed(context: OpExecutionContext, compared: Iterable[tuple[str, Difference | None]]) -> None:
+    changed = []
+    for name, found in compared:
+        context.log.info(difference_text(found) if found else f"{name}: is there only before, or only after")
+        changed += [] if found and found.equal else [name]
+    if changed:
+        raise Failure(f"a rebuild would change {', '.join(changed)}: the log has how", allow_retries=False)
+
+
 def _upgraded(context: OpExecutionContext, lake: Lakehouse, feed: Feed) -> Lakehouse:
     """The feed's tables, in the shape of this version."""
     for table in upgrade(lake, feed):
@@ -107,7 +146,7 @@ def _upgraded(context: OpExecutionContext, lake: Lakehouse, feed: Feed) -> Lakeh
 
 
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
-    """The jobs `maintenance`, `rebuild`, `replay_quarantine` and `acknowledge` over these feeds."""
+    """The jobs `maintenance`, `rebuild`, `replay_quarantine`, `acknowledge` and `why` over these feeds."""
 
     @op
     def maintain(
@@ -117,15 +156,6 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
             watch = Stopwatch()
             for line in _maintain(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name], config):
                 context.log.info(f"{name}: {line}, {watch.seconds} s")
-
-    @op
-    def derive_again(
-        context: OpExecutionContext, config: FeedConfig, lakehouse: ResourceParam[LakehouseResource]
-    ) -> None:
-        (name,) = _chosen(feeds, [config.feed])
-        watch = Stopwatch()
-        for done in rebuild(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name]):
-            context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
 
     @op
     def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
@@ -144,14 +174,6 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
         maintain()
 
     @job(
-        name="rebuild",
-        description="Derive change_events, released_changes and the history of one feed again from raw_records, and put "
-        "them in the place of what is there. The pipeline of that feed refuses to run meanwhile.",
-    )
-    def rebuild_job() -> None:
-        derive_again()
-
-    @job(
         name="replay_quarantine",
         description="Try again the records of one feed that could not be decoded; the pipeline's next run takes those that "
         "now can, unless their table has moved past them.",
@@ -159,7 +181,29 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     def replay_job() -> None:
         try_again()
 
-    return [maintenance_job, rebuild_job, replay_job, _acknowledge_job(feeds)]
+    return [maintenance_job, _rebuild_job(feeds), replay_job, _acknowledge_job(feeds), _why_job(feeds)]
+
+
+def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
+    @op
+    def derive_again(context: OpExecutionContext, config: RebuildConfig, lakehouse: LakehouseResource) -> None:
+        (name,) = _chosen(feeds, [config.feed])
+        watch, lake = Stopwatch(), _upgraded(context, lakehouse.feed(name), feeds[name])
+        if config.check:
+            _fail_if_changed(context, check(lake, feeds[name]))
+            return
+        for done in rebuild(lake, feeds[name]):
+            context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
+
+    @job(
+        name="rebuild",
+        description="Derive change_events, released_changes and the history of one feed again from raw_records, and put "
+        "them in the place of what is there. The pipeline of that feed refuses to run meanwhile.",
+    )
+    def rebuild_job() -> None:
+        derive_again()
+
+    return rebuild_job
 
 
 def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
@@ -185,3 +229,27 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         decide()
 
     return acknowledge_job
+
+
+def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
+    @op
+    def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: LakehouseResource) -> None:
+        (name,) = _chosen(feeds, [config.feed])
+        try:
+            at = None if config.at is None else position_of(config.at)
+            told = explain(lakehouse.feed(name), feeds[name], config.table, config.key, at)
+        except (ExplainError, ValueError) as error:
+            raise Failure(str(error), allow_retries=False) from None
+        context.log.info(as_text(told))
+        key = table_key(name, told.database, told.table)
+        context.log_event(AssetObservation(key, metadata={"why": MetadataValue.md(as_markdown(told))}))
+
+    @job(
+        name="why",
+        description="Tell why a row of a history table looks so, or is not there: its versions, what changed, the records "
+        "and runs that they came by, and what was not taken, and why. The answer is on the table's asset.",
+    )
+    def why_job() -> None:
+        tell_why()
+
+    return why_job

@@ -1,5 +1,6 @@
 """released_changes/<feed>: the gate."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
@@ -49,8 +50,8 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
             "conservation",
             asset=key,
             blocking=True,
-            description="Every row event is exactly one of released, duplicate, late, pending or excluded; each change "
-            "stands once.",
+            description="Every row event is exactly one of released, duplicate, late, pending, covered by a load or "
+            "excluded; each change stands once.",
         ),
         AssetCheckSpec(
             "late_events_seen_before",
@@ -79,6 +80,11 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         f"{report.late_repeated + report.late_unseen} late, {report.pending} pending, {report.ddl} DDL, "
         f"{watch.seconds} s"
     )
+    for each in report.loaded:
+        context.log.info(
+            f"released_changes/{lake.feed}: {each.rows} rows of {each.database}.{each.table} loaded, as of {each.position} "
+            f"({instant_text(each.position)})"
+        )
     watermarks = [
         {"topic": topic, "watermark": mark, "time": instant_text(mark)}
         for topic, mark in sorted(report.watermarks.items())
@@ -91,6 +97,8 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         "late_repeated": report.late_repeated,
         "late_unseen": report.late_unseen,
         "excluded": report.excluded,
+        "covered_by_a_load": report.covered,
+        "loaded_tables": rows_metadata(asdict(each) for each in report.loaded),
         "pending": report.pending,
         "ddl_statements": report.ddl,
         "held_tables": rows_metadata(h.row() for h in report.holds),

@@ -21,6 +21,7 @@ from cdc_assets.stages.types import judged, report_of
 from cdc_assets.tables.change_events import EventsCursor, Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import RawCursor
+from cdc_assets.tables.released_changes import ReleasedKind
 from cdc_assets.tables.table import LakeTable
 
 
@@ -65,7 +66,7 @@ def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
 
 
 def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
-    """All row events of change_events are released, duplicate, late, excluded or pending; released ones stand once."""
+    """All row events of change_events are accounted for, and so are the rows of loads; released ones stand once."""
     cursor = lake.released_changes.cursor()
     if cursor is None:
         return Verdict(passed=True, description="Nothing has been released yet.")
@@ -87,11 +88,14 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     shown = [r.asDict() for r in twice.select("database", "table", "key", "commit_ts", "count").limit(SHOWN).collect()]
     totals = cursor.totals
     late = totals.get("late_repeated", 0) + totals.get("late_unseen", 0)
-    excluded = totals.get("excluded", 0)
+    excluded, covered = totals.get("excluded", 0), totals.get("covered", 0)
+    loads = sum(each.rows for each in cursor.loads)
+    held = lake.released_changes.files(kind=str(ReleasedKind.LOADED))
     verdict = balance(
         f"{rows} row events: {released[0]} released, {released[1]} duplicate, {late} late, "
-        f"{excluded} excluded, {counted[1]} pending.",
-        row_events=(rows, sum(released) + late + excluded + counted[1]),
+        f"{excluded} excluded, {covered} covered by a load, {counted[1]} pending.",
+        row_events=(rows, sum(released) + late + excluded + covered + counted[1]),
+        loaded=(loads, sum(f.rows for f in held)),
         rows_seen=(totals.get("rows", 0), rows),
         released_twice=(0, len(shown)),
     )

@@ -35,12 +35,16 @@ def records_decoded(report: DecodeReport) -> Verdict:
 
 
 def events_placed(report: ReleaseReport) -> Verdict:
-    """Every row event is exactly one of released, duplicate, late, pending, or of a table that the feed leaves out."""
+    """Every row event is exactly one of released, duplicate, late, pending, covered by a load, or of a table left out."""
     late = report.late_repeated + report.late_unseen
     return balance(
         f"{report.rows} new and {report.pending_before} pending row events: {report.released} released, "
-        f"{report.duplicate} duplicate, {late} late, {report.excluded} excluded, {report.pending} pending.",
-        row_events=(report.rows + report.pending_before, report.window + report.excluded + late + report.pending),
+        f"{report.duplicate} duplicate, {late} late, {report.excluded} excluded, {report.covered} covered by a load, "
+        f"{report.pending} pending.",
+        row_events=(
+            report.rows + report.pending_before,
+            report.window + report.excluded + report.covered + late + report.pending,
+        ),
         window=(report.window, report.released + report.duplicate),
     )
 

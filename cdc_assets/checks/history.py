@@ -3,7 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
+from cdc_assets.checks.gate import instant_text
 from cdc_assets.checks.verdict import Verdict
+from cdc_assets.history.completeness import NEVER
 from cdc_assets.history.writer import TableReport
 from cdc_assets.tables.released_changes import Hold, HoldReason
 
@@ -67,3 +69,24 @@ def reload_required(report: TableReport) -> Verdict:
             "Begin the table anew: a feed of its own that is read from its beginning, or from a snapshot of the source."
         )
     return Verdict(not report.reload, told, report.reload)
+
+
+def history_complete(report: TableReport) -> Verdict:
+    """Whether it is known from where on the history has every row that the source had."""
+    told = {"complete_from": "never", "met_first_by_update_or_delete": report.met}
+    met = f"{report.met} rows were met first by an UPDATE or a DELETE"
+    remedy = "Begin the table with a dump: initial_load in the feeds file."
+    if report.complete == NEVER:
+        said = (
+            f"No load, CREATE TABLE or TRUNCATE tells from where on the history is complete; {met}. Rows that have not"
+        )
+        return Verdict(
+            passed=False, description=f"{said} been touched since the feed began are missing. {remedy}", metadata=told
+        )
+    told |= {"complete_from": f"{report.complete} ({instant_text(report.complete)})"}
+    said = f"The history is complete from {told['complete_from']} on"
+    if report.met:
+        return Verdict(
+            passed=False, description=f"{said}, but {met} since: others may be missing. {remedy}", metadata=told
+        )
+    return Verdict(passed=True, description=f"{said}.", metadata=told)

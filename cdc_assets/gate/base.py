@@ -28,6 +28,7 @@ class Part(StrEnum):
     PENDING = "pending"  # behind it
     LATE = "late"  # new, and before it
     SETTLED = "settled"  # looked at by a release before
+    COVERED = "covered"  # inside, or late, and at or below the position at which its table was loaded
 
 
 @dataclass(frozen=True)

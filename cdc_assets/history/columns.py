@@ -16,7 +16,8 @@ from cdc_assets.expressions import built_once, first_true, once
 from cdc_assets.history.evolution import Slot
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.base import Protocol, WireColumn
+from cdc_assets.protocols.base import Reader, WireColumn
+from cdc_assets.protocols.loaded import reader_of
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import quoted
 
@@ -73,7 +74,7 @@ class SourceColumn:
 
 
 def readings_of(
-    protocol: Protocol, layouts: Sequence[Layout], overrides: Mapping[str, str]
+    protocol: Reader, layouts: Sequence[Layout], overrides: Mapping[str, str]
 ) -> dict[Slot, tuple[Reading, ...]]:
     """Each column's readings, in the order of the newest layout's columns; then those that only older ones have.
 
@@ -87,7 +88,8 @@ def readings_of(
         for column in layout.columns:
             # To MySQL, k1 and K1 are one column.
             lower = column.name.lower()
-            mysql_type = protocol.resolve(column, layout.declared.get(lower), overrides.get(column.name))
+            reader = reader_of(protocol, column)
+            mysql_type = reader.resolve(column, layout.declared.get(lower), overrides.get(column.name))
             each = found.setdefault(layout.slots[lower], {})
             numbers = each.pop((column, mysql_type), [])
             each[column, mysql_type] = [*numbers, number]
@@ -161,7 +163,7 @@ class Typing:
     """How the rows of one table become typed rows."""
 
     def __init__(
-        self, protocol: Protocol, time_zone: str, layouts: Sequence[Layout], columns: Sequence[SourceColumn]
+        self, protocol: Reader, time_zone: str, layouts: Sequence[Layout], columns: Sequence[SourceColumn]
     ) -> None:
         self._protocol, self._time_zone, self._layouts, self.columns = protocol, time_zone, layouts, columns
         self.schema = StructType([StructField(c.column, c.target) for c in columns])
@@ -233,7 +235,8 @@ class Typing:
         return [c for c, any_lost in zip(self.columns, found, strict=True) if any_lost and c.readings]
 
     def _problem(self, value: Column, typed: Column, reading: Reading, mysql_type: MySQLType) -> Column:
-        return once(self._protocol.text(value, reading.column, mysql_type), lambda t: problem(t, typed, mysql_type))
+        reader = reader_of(self._protocol, reading.column)
+        return once(reader.text(value, reading.column, mysql_type), lambda t: problem(t, typed, mysql_type))
 
     def _number(self) -> Column:
         """Which layout a row has: the last of those that it may have."""
@@ -304,7 +307,7 @@ class Typing:
 
 
 def _read(
-    protocol: Protocol,
+    protocol: Reader,
     time_zone: str,
     value: Column,
     column: WireColumn,
@@ -314,22 +317,23 @@ def _read(
     """A typed value."""
     if mysql_type is None:
         return F.lit(None).cast(target)
-    text = protocol.text(value, column, mysql_type)
+    reader = reader_of(protocol, column)
+    text = reader.text(value, column, mysql_type)
     if text is value:
-        return decode(value, mysql_type, protocol.dialect, time_zone, target)
+        return decode(value, mysql_type, reader.dialect, time_zone, target)
     # Within each other, two expressions that use their argument several times take minutes to plan.
-    return once(text, lambda t: decode(t, mysql_type, protocol.dialect, time_zone, target))
+    return once(text, lambda t: decode(t, mysql_type, reader.dialect, time_zone, target))
 
 
 def _decoded_array(
-    protocol: Protocol, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
+    protocol: Reader, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
 ) -> Column:
     # Its name matters only to what is said of a column with no schema.
-    return _likely(protocol, time_zone, number, WireColumn("", column.said), mysql_type, target)
+    return _likely(protocol, time_zone, number, WireColumn("", column.said, loaded=column.loaded), mysql_type, target)
 
 
 @built_once
 def _likely(
-    protocol: Protocol, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
+    protocol: Reader, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
 ) -> Column:
     return F.transform(f"_t{number}", lambda value: _read(protocol, time_zone, value, column, mysql_type, target))

@@ -224,6 +224,7 @@ def evolve(
     ddls: Sequence[Ddl],
     seen: Mapping[Name, Sequence[Seen]],
     overridden: Callable[[Name, str], bool] = lambda *_: False,
+    loaded: Mapping[Name, int] = MappingProxyType({}),
 ) -> dict[Name, Evolution]:
     """The evolution of each table that statements or rows name.
 
@@ -231,8 +232,10 @@ def evolve(
         ddls: the statements, in order.
         seen: what is seen of each table.
         overridden: whether the feeds file says what type a column has.
+        loaded: the tables that were loaded, and the positions at which they were: what was renamed into one before is in
+            its dump.
     """
-    walk = _Walk(overridden)
+    walk = _Walk(overridden, loaded)
     end = (1 << 63) - 1
     waiting = {name: sorted(each, key=lambda s: end if s.since is None else s.since) for name, each in seen.items()}
 
@@ -251,13 +254,13 @@ def evolve(
 class _Walk:
     """The tables as they are after some of the statements."""
 
-    def __init__(self, overridden: Callable[[Name, str], bool]) -> None:
+    def __init__(self, overridden: Callable[[Name, str], bool], loaded: Mapping[Name, int]) -> None:
         self.tables: dict[Name, Evolution] = {}
         self._now: dict[Name, dict[str, Slot]] = {}
         self._kept: dict[Name, list[Slot]] = {}  # what the table of this name had, and only its history still has
         self._dropped: dict[Name, tuple[int, dict[str, Slot]]] = {}
         self._keys: dict[Name, tuple[Slot, ...]] = {}
-        self._overridden = overridden
+        self._overridden, self._loaded = overridden, loaded
 
     def show(self, name: Name, columns: Iterable[tuple[str, MySQLType | None]]) -> None:
         """The table has these columns, whatever statements say."""
@@ -283,7 +286,8 @@ class _Walk:
             ops = self._leave(name, ddl)
             if ops is not None:
                 self._step(name, ddl, ops)
-            if (origin := ddl.moved.get(name)) is not None:
+            origin = ddl.moved.get(name)
+            if origin is not None and ddl.spot.commit_ts > self._loaded.get(name, -1):
                 taken = self._arrive(name, before.get(origin, {}), kept.get(origin, []), ddl)
                 self._step(name, ddl, [Arrive(origin, taken, self._left_before(origin, ddl))])
         if ddl.kind is None and not ddl.shapes and ddl.told is not None:

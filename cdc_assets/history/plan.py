@@ -40,6 +40,7 @@ from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import WireColumn
+from cdc_assets.protocols.loaded import columns_in, reader_of
 from cdc_assets.tables.decisions import Decision, statement_id
 from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -71,6 +72,7 @@ class Work:
         replay: a commit_ts from which on everything is applied anew, as something came late; None: nothing did.
         rewinds: whether the table is to be brought back to that first.
         statements: ids of those that the table has been through when the part is applied, in order.
+        loaded: the position at which the table was loaded; None: it was not.
         planned_naming: ids of columns -> their names in the history table before the first part.
     """
 
@@ -91,6 +93,7 @@ class Work:
     replay: int | None
     rewinds: bool
     statements: list[str]
+    loaded: int | None
     planned_naming: Mapping[str, str]
 
     @cached_property
@@ -156,6 +159,7 @@ class _News:
         files: with row events.
         known: rows of table_schemas.
         decided: what people have decided about statements, by id.
+        loaded: the tables that were loaded, and the positions at which they were.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -164,6 +168,7 @@ class _News:
     files: list[DataFile]
     known: list[dict[str, Any]]
     decided: Mapping[str, Decision]
+    loaded: Mapping[Name, int]
 
     @cached_property
     def ddls(self) -> dict[str, tuple[int, Ddl]]:
@@ -229,7 +234,14 @@ def _news(lake: Lakehouse, cursors: Mapping[Name, HistoryCursor]) -> _News:
     statements = lake.released_changes.fetch(of(ReleasedKind.DDL), *_STATEMENT).to_pylist()
     decided = lake.decided()
     known = lake.schema_rows() if statements else _with_linked(lake, set(cursors), decided)
-    return _News(layouts, statements, _counts(lake, after), of(ReleasedKind.ROW), known, decided)
+    rows = [*of(ReleasedKind.ROW), *of(ReleasedKind.LOADED)]
+    return _News(layouts, statements, _counts(lake, after), rows, known, decided, _loaded(lake))
+
+
+def _loaded(lake: Lakehouse) -> dict[Name, int]:
+    """The tables that were loaded, and the positions at which they were."""
+    released = lake.released_changes.cursor()
+    return {(each.database, each.table): each.position for each in released.loads} if released else {}
 
 
 def _with_linked(lake: Lakehouse, names: set[Name], decided: Mapping[str, Decision]) -> list[dict[str, Any]]:
@@ -277,14 +289,14 @@ def _unit(
     # Of what one clock tick has, what is applied came first.
     ordered = sorted([*applied.values(), *new.values()], key=lambda d: (d.spot.commit_ts, d.id in new, d.spot.order))
     overridden = _overrides(feed)
-    before = evolve([d for d in ordered if d.id in applied], {}, overridden)
+    before = evolve([d for d in ordered if d.id in applied], {}, overridden, news.loaded)
     for table in tables:
         table.before = before.get(table.name, Evolution(table.name))
-    after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden)
+    after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded)
     if _replay(tables, after):
         placed = {d.id: d for d in ddls(_all_of(lake, ReleasedKind.DDL, _STATEMENT), news.known, news.decided)}
         ordered = sorted((placed.get(d.id, d) for d in ordered), key=lambda d: d.spot.order)
-        after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden)
+        after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded)
     parts = [part for t in tables for part in t.parts(after.get(t.name, Evolution(t.name)), ordered)]
     return sorted(parts, key=_turn)
 
@@ -346,8 +358,13 @@ class _Table:
 
     @cached_property
     def new(self) -> list[Ddl]:
-        """The statements of releases that the history has not seen."""
-        return [d for release, d in self.news.ddls.values() if self._new(release) and d.touches(self.name)]
+        """The statements of releases that the history has not seen; none of which a load has the outcome."""
+        loaded = self.news.loaded.get(self.name, -1)
+        return [
+            d
+            for release, d in self.news.ddls.values()
+            if self._new(release) and d.touches(self.name) and d.spot.commit_ts > loaded
+        ]
 
     @cached_property
     def applied(self) -> list[Ddl]:
@@ -392,7 +409,8 @@ class _Table:
         found = [Seen(last, [(source, types.get(column)) for source, column in rest])]
         protocol = protocol_of(self.feed)
         for r in self.layouts:
-            columns = [(c.name, protocol.resolve(c, None, None)) for c in protocol.columns(r["layout"])]
+            told = columns_in(protocol, r["layout"])
+            columns = [(c.name, reader_of(protocol, c).resolve(c, None, None)) for c in told]
             found.append(Seen(None if self.placed else r["commit_ts"], columns))
         return found
 
@@ -475,7 +493,8 @@ class _Table:
         if self.replay is not None:
             files = [
                 f
-                for f in self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
+                for kind in (ReleasedKind.ROW, ReleasedKind.LOADED)
+                for f in self.lake.released_changes.files(kind=str(kind))
                 if f.high["commit_ts"] >= self.replay
             ]
         return Work(
@@ -504,6 +523,7 @@ class _Table:
             replay=self.replay,
             statements=every if whole else [*(d.id for d in self.applied), *(s.ddl.id for s in evolution.steps[:end])],
             rewinds=first and self.replay is not None and cursor.partly is None,
+            loaded=self.news.loaded.get(self.name),
             planned_naming=self.naming,
         )
 
@@ -566,7 +586,7 @@ def _layouts(
         spans[r["layout_id"]] = min(first, r["commit_ts"]), max(last, r["last_ts"])
     layouts = []
     for layout_id, (first, last) in sorted(spans.items(), key=lambda span: span[1][1]):
-        columns = tuple(protocol.columns(texts[layout_id]))
+        columns = tuple(columns_in(protocol, texts[layout_id]))
         low, high = among or evolution.between(first, last)
         layouts += [
             Layout(layout_id, since, columns, types, era, _slots(evolution, era, columns))

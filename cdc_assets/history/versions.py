@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Observation, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from cdc_assets.expressions import first_true
@@ -128,10 +128,19 @@ def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | 
     return line.unionByName(standing.select(*columns, "standing", "rest"), allowMissingColumns=True)
 
 
-def boundaries(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
+def boundaries(
+    line: DataFrame, effects: Effects = NO_EFFECTS, watch: Observation | None = None, since: int = -1
+) -> DataFrame:
     """Leave out what changes nothing: updates to an equal row, deletes of what is not there. In and out: `timeline`.
 
     An insert where there is a row is an update: Open Protocol may not tell the two apart, and sources repeat themselves.
+
+    Args:
+        line: see above.
+        effects: what statements do to rows.
+        watch: is told how many rows after `since` an UPDATE or a DELETE is the first to tell of (`met`), and the highest
+            commit_ts of a row that a snapshot has read (`read`).
+        since: a commit_ts.
     """
     by_key, era = _chain(), F.col("era")
     exists = F.col("standing") | (F.col("op") != _DELETE)
@@ -140,6 +149,11 @@ def boundaries(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     existed = F.coalesce(before["exists"], F.lit(False))
     if effects.endings:
         existed &= effects.life(before["era"]) == effects.life(era)
+    if watch is not None:
+        op, standing = F.col("op"), F.col("standing")
+        met = ~standing & ~existed & op.isin(_DELETE, str(Op.UPDATE)) & (F.col("commit_ts") > since)
+        read = F.when(~standing & (op == str(Op.SNAPSHOT)), F.col("commit_ts"))
+        line = line.observe(watch, F.count_if(met).alias("met"), F.max(read).alias("read"))
     same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
     opens = F.col("standing") | (F.col("op") == DDL)
     changes = F.when(opens, F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)

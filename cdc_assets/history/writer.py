@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
+from cdc_assets.history.completeness import NEVER, Completeness
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
 from cdc_assets.history.evolution import Arrive, Recover, Rekey
 from cdc_assets.history.outcomes import outcomes
@@ -57,6 +58,8 @@ class TableReport:
     statements: list[dict[str, Any]] = field(default_factory=list)  # of DDL that were applied, as `outcomes` has them
     unapplied: list[Unapplied] = field(default_factory=list)  # of these those of which not everything could be done
     reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
+    complete: int = NEVER  # as `HistoryCursor.complete`
+    met: int = 0  # as `HistoryCursor.met`
 
 
 def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
@@ -126,12 +129,15 @@ def apply(
     standing = _open_versions(session, work, shape, typing.schema, changes, few=few)
     arrived = _arrived(lake, session, feed, work, columns)
     line = timeline(_numbered(work, watched, standing.rows, arrived, effects), standing.rows, arrived)
-    chained = versions(boundaries(gathered(line) if few else line, effects), effects)
+    completeness, first = Completeness(lake, work), Observation()
+    bounds = boundaries(gathered(line) if few else line, effects, first, completeness.since)
+    chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
     staged = table.stage(_rows(chained, shape, columns, all_open=standing.all), by=_PART)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, feed.time_zone) if report.versions else []
+    complete, met = completeness.after(first.get["met"], first.get["read"])
     report = replace(
         report,
         columns=shape.columns,
@@ -139,6 +145,8 @@ def apply(
         statements=outcomes(work, staged),
         unapplied=open_ones,
         reload=[*work.cursor.reload, *(asdict(each) for each in open_ones if each.reload)],
+        complete=complete,
+        met=met,
     )
     return _committed(session, work, shape, standing, staged, report)
 
@@ -399,6 +407,8 @@ def _committed(
         partly=None if work.whole else (work.through, work.eras[1], -1 if work.replay is None else work.replay),
         naming=None if work.whole else dict(shape.naming),
         reload=report.reload,
+        complete=report.complete,
+        met=report.met,
     )
     if shape.properties:
         table.create_by_spark(session)

@@ -93,8 +93,8 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
     Args:
         value: STRING, the text on the wire, or NULL.
         mysql_type: the type that the source column had when the value was written.
-        wire: the dialect: `canal-json`, `open-protocol`, `simple`, `debezium` (for what `debezium.mysql_text` gives), or
-            `ddl` for the text of a default (`ddl.Column.default`).
+        wire: the dialect: `canal-json`, `open-protocol`, `simple`, `debezium` (for what `debezium.mysql_text` gives),
+            `dump` for dumped values (`protocols.loaded`), or `ddl` for the text of a default (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
             local time that occurs twice is the earlier instant; one that a clock change leaves out moves forward.
         target: `spark_type(mysql_type)`, or a type that `widen` gave for it; any other has what it holds unchanged.
@@ -262,6 +262,10 @@ def _base64_or_quoted_bytes(value: Column, wish: _Wish) -> Column:
 
 def _base64_bytes(value: Column, wish: _Wish) -> Column:
     return _padded(F.try_to_binary(value, F.lit("base64")), wish)
+
+
+def _hex_bytes(value: Column, wish: _Wish) -> Column:
+    return _padded(F.unhex(value), wish)
 
 
 def _hex_or_base64_bytes(value: Column, wish: _Wish) -> Column:
@@ -461,6 +465,15 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
         | {
             Family.BINARY: _hex_or_base64_bytes,
             Family.SPATIAL: _hex_or_base64_bytes,
+            Family.ENUM: _enum_label_or_empty,
+            Family.SET: _set_labels,
+            Family.TIMESTAMP: _timestamp_in_utc,
+        },
+        # The text of dumped values, as cdc_assets.protocols.loaded has it.
+        "dump": _CANAL_JSON
+        | {
+            Family.BINARY: _hex_bytes,
+            Family.SPATIAL: _hex_bytes,
             Family.ENUM: _enum_label_or_empty,
             Family.SET: _set_labels,
             Family.TIMESTAMP: _timestamp_in_utc,

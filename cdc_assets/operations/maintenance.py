@@ -12,6 +12,7 @@ from cdc_assets import tso
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.choose import has_watermarks
 from cdc_assets.gate.pending import is_pending
+from cdc_assets.protocols.loaded import is_loaded
 from cdc_assets.stages import HISTORY, SCHEMAS
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.cursor import Cursor
@@ -144,7 +145,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     """Delete old released changes, a release whole or not at all: the oldest releases, up to one that is still needed.
 
     Needed is a release with a change whose commit_ts is not before the instant, and one that a history has not applied; a
-    release has the layouts of its own changes, and no later one needs them.
+    release has the layouts of its own changes, and no later one needs them. Loaded rows stay.
 
     What comes again of a deleted change is not known to be a repeat. With watermarks it lies below what was released, and
     is dropped as ever, but counted as never seen. Without them it would be applied once more: there the time must be
@@ -163,10 +164,14 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     if applied <= cursor.trimmed.release:
         return 0
     session = lake.spark.newSession()
-    changes = lake.released_changes.read(session).where(F.col("kind") != str(ReleasedKind.LAYOUT))
+    changes = lake.released_changes.read(session).where(
+        F.col("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.DDL))
+    )
     young = changes.where(F.col("commit_ts") >= tso.at(before)).agg(F.min("release")).head()
     through = _below(applied, young)
-    old = F.col("release") <= through
+    # Rows of a dump, and the layouts that they name, have no other place.
+    loaded = (F.col("kind") == str(ReleasedKind.LOADED)) | F.coalesce(is_loaded("layout"), F.lit(False))
+    old = (F.col("release") <= through) & ~loaded
     told = [F.count("*"), F.max("commit_ts"), F.sum("events"), F.sum("repeats")]
     count, highest, events, repeats = changes.where(old).agg(*told).head() or (0, 0, None, None)
     if count:

@@ -5,6 +5,7 @@ table, so that no reader sees half a table. Meanwhile raw_records' cursor says `
 a rebuild that died is repeated from its beginning by the next.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -16,14 +17,18 @@ from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
 from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.operations.diff import Difference, Side, diff
+from cdc_assets.operations.finality import final
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DecisionsCursor
 from cdc_assets.tables.history import HistoryCursor
+from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor, standing
+from cdc_assets.tables.released_changes import ReleaseCursor
 from cdc_assets.tables.schema import quoted
 from cdc_assets.tables.table import LakeTable
 
@@ -39,7 +44,7 @@ class RebuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Beside(Lakehouse):
-    """The tables that are built, reading the raw records of the feed itself, and what people have decided."""
+    """The tables that are built, reading the raw records of the feed itself, its loads, and what people have decided."""
 
     of: Lakehouse = field(kw_only=True)
 
@@ -52,6 +57,16 @@ class _Beside(Lakehouse):
     def decisions(self) -> LakeTable[DecisionsCursor]:
         """The feed's own."""
         return self.of.decisions
+
+    @cached_property
+    def loads(self) -> LakeTable[LoadsCursor]:
+        """The feed's own."""
+        return self.of.loads
+
+    @property
+    def loaded_before(self) -> LakeTable[ReleaseCursor]:
+        """The feed's own."""
+        return self.of.released_changes
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,43 @@ def rebuild(lake: Lakehouse, feed: Feed) -> Iterator[Replaced]:
         RebuildError: there are no raw records, or maintenance has deleted some of them.
         ConcurrentRunError: a run, or another rebuild, committed meanwhile: rebuild again.
     """
+    raw, cursor = lake.raw_records, _whole(lake)
+    marked = replace(cursor, sequence=cursor.sequence + 1, rebuilding=True)
+    raw.commit(raw.stage_rows([]), marked)
+    beside = _beside(lake, str(marked.sequence))
+    _derive(beside, feed)
+    yield from _replace(lake, beside)
+    raw.commit(raw.stage_rows([]), replace(marked, sequence=marked.sequence + 1, rebuilding=False))
+    _remove(beside)
+
+
+def check(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Difference | None]]:
+    """What a rebuild would change, and change nothing: derive all tables again, beside, and compare the histories.
+
+    Returns:
+        `database.table` of each history, with how its rows differ as of the last position that is final for both; None: only
+        one of the two has it.
+
+    Raises:
+        RebuildError: there are no raw records, or maintenance has deleted some of them.
+    """
+    _whole(lake)
+    beside = _beside(lake, f"check-{uuid.uuid4().hex}")
+    try:
+        _derive(beside, feed)
+        there, made = (set(history_tables(each.root, lake.feed, lake.store)) for each in (lake, beside))
+        for name in sorted(there | made):
+            found = None
+            if name in there & made:
+                position = min(final(each, *name).position for each in (lake, beside))
+                found = diff(Side(lake, *name, position), Side(beside, *name, position))
+            yield ".".join(name), found
+    finally:
+        _remove(beside)
+
+
+def _whole(lake: Lakehouse) -> RawCursor:
+    """The cursor of the raw records, if all that came are there."""
     raw, cursor = lake.raw_records, standing(lake.raw_records)
     if cursor is None:
         raise RebuildError(f"{raw.name}: nothing was taken in yet.")
@@ -79,17 +131,22 @@ def rebuild(lake: Lakehouse, feed: Feed) -> Iterator[Replaced]:
             f"{raw.name}: maintenance has deleted the records up to batch {cursor.trimmed}; the history that was made "
             "of them cannot be made again."
         )
-    marked = replace(cursor, sequence=cursor.sequence + 1, rebuilding=True)
-    raw.commit(raw.stage_rows([]), marked)
-    place = lake.place("rebuilding", lake.feed, str(marked.sequence))
-    beside = _Beside(lake.session, place, lake.feed, lake.store, of=lake)
+    return cursor
+
+
+def _beside(lake: Lakehouse, name: str) -> _Beside:
+    return _Beside(lake.session, lake.place("rebuilding", lake.feed, name), lake.feed, lake.store, of=lake)
+
+
+def _derive(beside: _Beside, feed: Feed) -> None:
     for stage in (DECODE, SCHEMAS, TYPES, RELEASE):
         stage.run(beside, feed)
     for failure in HISTORY.run(beside, feed).failures:
         raise failure.error
-    yield from _replace(lake, beside)
-    raw.commit(raw.stage_rows([]), replace(marked, sequence=marked.sequence + 1, rebuilding=False))
-    files, path = lake.store.files(beside.root)
+
+
+def _remove(beside: _Beside) -> None:
+    files, path = beside.store.files(beside.root)
     files.delete_dir(path)
 
 

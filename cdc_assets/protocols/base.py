@@ -55,14 +55,49 @@ class WireColumn:
     name: str
     said: Hashable
     guessed: bool = False  # the message itself says nothing
+    loaded: bool = False  # it is a dump's, not a message's
 
 
-class Protocol(ABC):
+class Reader(ABC):
+    """What tells the columns of a layout, their types, and what their values' texts mean.
+
+    Attributes:
+        dialect: of its values' texts, in `mysql_types.casting`.
+    """
+
+    dialect: ClassVar[str]
+
+    @abstractmethod
+    def columns(self, layout: str) -> Sequence[WireColumn]:
+        """The columns of a layout, in the table's order as far as it tells that."""
+
+    def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
+        """The type of a column: what the feeds file says, else the message, with the parameters of the declared type.
+
+        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. None where
+        MySQL has no such type.
+        """
+        if override:
+            return parse_type(override)
+        try:
+            on_wire = parse_type(str(column.said))
+            known = parse_type(declared) if declared else None
+        except UnknownType:
+            return None
+        bare = on_wire.length is None and on_wire.labels is None
+        same = known is not None and (known.base, known.unsigned) == (on_wire.base, on_wire.unsigned)
+        return known if bare and same else on_wire
+
+    def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:  # noqa: ARG002
+        """A value's text as the dialect has it, out of the text of its JSON value."""
+        return value
+
+
+class Protocol(Reader):
     """A protocol. A new one is one module beside this one, and one line in the registry.
 
     Attributes:
         name: in the feeds file.
-        dialect: of its values' texts, in `mysql_types.casting`.
         codes_called: what stands beside the MySQL types in its messages, in the type checks' words.
         events_a_record: about how many events a record holds.
         order: what tells repeats where there are no watermarks.
@@ -73,7 +108,6 @@ class Protocol(ABC):
     """
 
     name: ClassVar[str]
-    dialect: ClassVar[str]
     codes_called: ClassVar[str]
     events_a_record: ClassVar[int] = 1
     order: ClassVar[Order] = Order.CONTENT
@@ -100,10 +134,6 @@ class Protocol(ABC):
         """Whether a feed has watermarks."""
 
     @abstractmethod
-    def columns(self, layout: str) -> Sequence[WireColumn]:
-        """The columns of a layout, in the table's order as far as it tells that."""
-
-    @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":
         """What the type checks hold its messages against."""
 
@@ -128,27 +158,17 @@ class Protocol(ABC):
         """The text of a layout as released changes have it, out of one event of it (`layout` and `jdbc_types`)."""
         return str(sample["layout"])
 
-    def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
-        """The type of a column: what the feeds file says, else the message, with the parameters of the declared type.
-
-        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. None where
-        MySQL has no such type.
-        """
-        if override:
-            return parse_type(override)
-        try:
-            on_wire = parse_type(str(column.said))
-            known = parse_type(declared) if declared else None
-        except UnknownType:
-            return None
-        bare = on_wire.length is None and on_wire.labels is None
-        same = known is not None and (known.base, known.unsigned) == (on_wire.base, on_wire.unsigned)
-        return known if bare and same else on_wire
-
-    def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:  # noqa: ARG002
-        """A value's text as the dialect has it, out of the text of its JSON value."""
-        return value
-
     def normal_key(self, key: Column, layout: Column) -> Column:  # noqa: ARG002
         """A key in the one form in which it is compared, where the protocol has several."""
         return key
+
+    def dumped_key_columns(self, schema: TableSchema) -> list[str]:
+        """The columns of a dumped table's key, in the order that they have in the keys of the protocol's messages."""
+        return list(schema.key_columns)
+
+    def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:  # noqa: ARG002
+        """A dumped value (as `protocols.loaded` has it) as it stands in the keys of the protocol's messages.
+
+        None where that cannot be told: then no row of a key with such a column can be loaded.
+        """
+        return None

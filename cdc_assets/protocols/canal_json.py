@@ -16,8 +16,11 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.expressions import built_once
 from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.ddl import TableSchema
+from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
@@ -79,6 +82,15 @@ class CanalJson(Protocol):
     def columns(self, layout: str) -> Sequence[WireColumn]:
         """The columns of a layout, as `layout_of` writes it."""
         return [WireColumn(name, text) for name, text in json.loads(layout)]
+
+    def dumped_key_columns(self, schema: TableSchema) -> list[str]:
+        """`pkNames` has a primary key in the order of the columns; any other key is known from its statement alone."""
+        primary = {name.lower() for name in schema.primary_key}
+        return [c.name for c in schema.columns if c.name.lower() in primary] or list(schema.key_columns)
+
+    def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:
+        """Bytes are Latin-1 characters."""
+        return dumped_value(value, mysql_type, lambda data: F.decode(data, "ISO-8859-1"))
 
     def type_rules(self, feed: Feed) -> "Rules":
         """Types and codes as the document's tables pair them; without the extension also as Canal itself does."""

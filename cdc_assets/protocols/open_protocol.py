@@ -16,9 +16,12 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
+from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
+from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
@@ -37,6 +40,7 @@ _IMAGE = "MAP<STRING, STRUCT<t: INT, h: BOOLEAN, f: INT, v: VARIANT>>"
 _EVENT_VALUE = f"STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STRING>"
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _NAMES = ("scm", "tbl")
+_LONG_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
 
 
 # The key begins with the protocol's version.
@@ -74,6 +78,14 @@ class OpenProtocol(Protocol):
         """The columns of a layout, `{column: {"t": code, "f": flags}}`; one that is always NULL has no type."""
         told = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
         return [WireColumn(name, text) for name, text in told.items() if text is not None]
+
+    def dumped_key_columns(self, schema: TableSchema) -> list[str]:
+        """By name: the columns of an event are in no order."""
+        return sorted(schema.key_columns)
+
+    def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:
+        """Bytes and long texts are escaped in ways of their own."""
+        return None if mysql_type.base in _LONG_TEXTS else dumped_value(value, mysql_type, None)
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Codes, flags and values as the document's tables have them."""

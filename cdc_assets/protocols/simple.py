@@ -19,9 +19,11 @@ from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import Column as TableColumn
 from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.simple import type_text
+from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from cdc_assets.checks.observations import Rules
 
 VERSION = 1
+_ALL_BITS = 64
 
 _COLUMN = (
     "STRUCT<name: STRING, dataType: STRUCT<mysqlType: STRING, charset: STRING, collate: STRING, length: BIGINT, "
@@ -119,6 +122,11 @@ class Simple(Protocol):
     def numbered_schemas(self, carried: str) -> list[tuple[int, int, TableSchema]]:
         """All schemas that a message carries."""
         return [(c["tableID"], c["version"], _table_schema(c)) for c in json.loads(carried)]
+
+    def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:
+        """Bytes are base64. In Avro, 64 bits are two's complement."""
+        wide = mysql_type.length == _ALL_BITS or len(mysql_type.labels or ()) == _ALL_BITS
+        return None if mysql_type.base in ("bit", "set") and wide else dumped_value(value, mysql_type, F.base64)
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Values as the schema that the row names prescribes."""

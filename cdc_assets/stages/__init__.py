@@ -6,6 +6,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.stages.decode import Decode
 from cdc_assets.stages.history import History
 from cdc_assets.stages.ingest import Ingest
+from cdc_assets.stages.load import Load
 from cdc_assets.stages.release import Release
 from cdc_assets.stages.schemas import Schemas
 from cdc_assets.stages.types import Types
@@ -24,6 +25,7 @@ class Stage(Protocol):
         """Read what is new, transform it, commit it; a report of plain values."""
 
 
-INGEST, DECODE, SCHEMAS, TYPES, RELEASE, HISTORY = Ingest(), Decode(), Schemas(), Types(), Release(), History()
+INGEST, DECODE, LOAD, SCHEMAS = Ingest(), Decode(), Load(), Schemas()
+TYPES, RELEASE, HISTORY = Types(), Release(), History()
 # In the order in which they run: none reads the table of one that comes after it.
-STAGES: tuple[Stage, ...] = (INGEST, DECODE, SCHEMAS, TYPES, RELEASE, HISTORY)
+STAGES: tuple[Stage, ...] = (INGEST, DECODE, LOAD, SCHEMAS, TYPES, RELEASE, HISTORY)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -131,7 +132,7 @@ def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[l
         return [*(together(lake, made) for made in done.values()), *failures.values()]
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        for done in as_completed([pool.submit(unit, parts) for parts in todo]):
+        for done in as_completed([pool.submit(copy_context().run, unit, parts) for parts in todo]):
             yield done.result()
 
 

@@ -17,6 +17,7 @@ from cdc_assets.gate.choose import gate_for, has_watermarks
 from cdc_assets.gate.holds import by_types, earliest, retried, with_statements
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
+from cdc_assets.gate.loads import covered, loads_due, release_loads
 from cdc_assets.gate.news import News, news_of
 from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.tables import taken_tables
@@ -27,6 +28,7 @@ from cdc_assets.tables.released_changes import (
     RELEASED_CHANGES,
     Hold,
     HoldReason,
+    Loaded,
     PartitionWatermarks,
     ReleaseCursor,
     ReleasedKind,
@@ -49,6 +51,7 @@ class ReleaseReport:
     late_repeated: int = 0  # below the released watermark, and released before: harmless
     late_unseen: int = 0  # below what was released, and never seen
     excluded: int = 0  # of tables that the feeds file leaves out
+    covered: int = 0  # at or below the position at which their table was loaded
     pending: int = 0  # at or above the watermark, as it stands after this run
     pending_before: int = 0
     pending_new: int = 0  # of the new ones those that are pending
@@ -60,6 +63,7 @@ class ReleaseReport:
     late_sample: list[dict[str, Any]] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     newest: int = 0  # the newest Kafka time of any record that the gate has seen, in milliseconds
+    loaded: list[Loaded] = field(default_factory=list)  # tables whose rows were released out of a dump
     total: dict[str, int] = field(default_factory=dict)
 
 
@@ -74,19 +78,28 @@ class Release:
     name = "released_changes"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are events that the gate has not looked at, or held ones whose reason may have gone."""
-        cursor, decoded = _cursor(lake), lake.change_events.cursor()
+        """Whether there are events not looked at yet, held ones whose reason may have gone, or tables to load."""
+        cursor = _cursor(lake)
+        return self._news(lake, feed, cursor) or loads_due(lake, cursor)
+
+    def _news(self, lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> bool:
+        decoded = lake.change_events.cursor()
         return decoded is not None and (decoded.batch > cursor.batch or bool(_retried(lake, feed, cursor)))
 
     def run(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
         """Look at the new events, and release: one commit, whose cursor holds the watermarks that events are dropped by.
 
+        Before it, a commit each, the tables that are to be loaded: what a dump has is then known to be a repeat.
+
         Raises:
+            DumpError: a dump cannot be loaded.
             ConcurrentRunError: another run released meanwhile.
         """
+        loaded = release_loads(lake, feed, _cursor(lake)) if loads_due(lake, _cursor(lake)) else []
         cursor = _cursor(lake)
-        news = news_of(lake, feed, cursor) if self.due(lake, feed) else None
-        return _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
+        news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
+        report = _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
+        return replace(report, release=report.release or cursor.sequence, loaded=loaded) if loaded else report
 
 
 def _cursor(lake: Lakehouse) -> ReleaseCursor:
@@ -211,7 +224,7 @@ class _Run:
         columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed", "reached"]
         reached = self._reached() if after else F.lit(False)
         told = self.events.select(
-            self.gate.part(self.before, after).alias("part"),
+            self._part(self.before, after).alias("part"),
             taken_tables(self.feed).alias("taken"),
             (F.col("batch") > self.cursor.batch).alias("new"),
             "database",
@@ -237,11 +250,15 @@ class _Run:
         )
         return [Group(**(r.asDict() | {"sample": r["sample"].asDict()})) for r in found.collect()]
 
+    def _part(self, before: Held, after: Held) -> Column:
+        """The `Part` of a row event, STRING."""
+        return covered(self.gate.part(before, after), self.cursor.loads)
+
     def _reached(self) -> Column:
         """Whether an event would be in the window if its table were not held, and was not counted by its hold before."""
         there = [str(Part.INSIDE), str(Part.LATE)]
         kept = held_since(self.gate.held(self.kept)).isNotNull()
-        return F.when(kept, self.gate.part({}, {}).isin(there)).otherwise(self.gate.part(self.before, {}).isin(there))
+        return F.when(kept, self._part({}, {}).isin(there)).otherwise(self._part(self.before, {}).isin(there))
 
     def _told(self, holds: list[Hold], groups: list[Group], known: Known, after: Held) -> list[Hold]:
         """The holds with how many events each has, and the first of those whose schema is missing."""
@@ -265,9 +282,9 @@ class _Run:
             "offset",
             F.unix_millis("record_timestamp").alias("record_ms"),
         )
-        without = self.gate.part(self.before, {}) == str(Part.INSIDE)
+        without = self._part(self.before, {}) == str(Part.INSIDE)
         rows = (
-            self.events.where((self.gate.part(self.before, after) == str(Part.PENDING)) & without & missing)
+            self.events.where((self._part(self.before, after) == str(Part.PENDING)) & without & missing)
             .groupBy("database", "table")
             .agg(F.min_by(first, "commit_ts").alias("first"))
             .collect()
@@ -291,10 +308,11 @@ class _Run:
         more = [row | {"release": number} for row in (*_once(statements), *layout_rows(self.protocol, known, window))]
         in_window = sum(g.count for g in window) - (0 if too_late else late.unseen + late.repeated)
         excluded = sum(g.count for g in groups if g.part == Part.INSIDE and not g.taken)
-        inside_before = sum(g.count for g in groups if g.part == Part.INSIDE and not g.new)
+        past = sum(g.count for g in groups if g.part == Part.COVERED)
+        inside_before = sum(g.count for g in groups if g.part in (Part.INSIDE, Part.COVERED) and not g.new)
         pending_new = sum(g.count for g in groups if g.part == Part.PENDING and g.new)
         rows = self.news.rows if self._exact() else sum(g.count for g in groups if g.new)
-        totals = {"rows": rows, "window": in_window, "excluded": excluded}
+        totals = {"rows": rows, "window": in_window, "excluded": excluded, "covered": past}
         totals |= {"late_repeated": late.repeated, "late_unseen": late.unseen}
         pending = self.cursor.pending - inside_before + pending_new
         advanced = ReleaseCursor(
@@ -310,6 +328,7 @@ class _Run:
             newest=max(self.cursor.newest, self.news.newest),
             totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
             trimmed=self.cursor.trimmed,
+            loads=self.cursor.loads,
             **self.gate.state(facts),
         )
         table = self.lake.released_changes
@@ -328,6 +347,7 @@ class _Run:
             late_repeated=late.repeated,
             late_unseen=late.unseen,
             excluded=excluded,
+            covered=past,
             pending=pending,
             pending_before=self.cursor.pending,
             pending_new=pending_new,
@@ -373,7 +393,7 @@ class _Run:
         """The changes in the window, None where it is empty. Out: columns of released_changes; `kind` is row."""
         if not window:
             return None, NO_LATE
-        inside = (self.gate.part(self.before, after) == str(Part.INSIDE)) & taken_tables(self.feed)
+        inside = (self._part(self.before, after) == str(Part.INSIDE)) & taken_tables(self.feed)
         events = self._keyed(self.events.where(inside), known, unkeyed=facts.unkeyed)
         if facts.apart and not facts.unkeyed and not self.gate.judges_alone():
             changes, late = self.gate.alone(events), None
@@ -397,7 +417,7 @@ class _Run:
 
     def _late(self, groups: list[Group]) -> Late:
         """What came after its time: of a table that has been released past it."""
-        rows = self.events.where(self.gate.part(self.before, {}) == str(Part.LATE))
+        rows = self.events.where(self._part(self.before, {}) == str(Part.LATE))
         known = known_layouts(self.lake, self.protocol, groups)
         return late_events(self._keyed(rows, known, unkeyed=True), self._released(min(g.first for g in groups)))
 

@@ -16,6 +16,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.decisions import Decision, statement_id
+from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
@@ -45,9 +46,10 @@ class Schemas:
     name = "table_schemas"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are such events, or decisions about statements that are learnt already."""
+        """Whether there are such events, tables of dumps, or decisions about statements that are learnt already."""
         cursor = _cursor(lake)
-        return bool(_new_events(lake, feed, cursor.batch)) or _decisions(lake) > cursor.decisions
+        new = bool(_new_events(lake, feed, cursor.batch)) or _decisions(lake) > cursor.decisions
+        return new or _loads(lake) > cursor.loads
 
     def run(self, lake: Lakehouse, feed: Feed) -> SchemasReport:
         """Learn from them: one commit.
@@ -57,11 +59,16 @@ class Schemas:
         """
         cursor, decisions = _cursor(lake), _decisions(lake)
         files = _new_events(lake, feed, cursor.batch)
-        if not files and decisions == cursor.decisions:
+        loads = _loads(lake)
+        if not files and decisions == cursor.decisions and loads == cursor.loads:
             return SchemasReport(tables=_known(lake.schema_rows()))
         new, bootstraps = _statements(lake, files, cursor.batch), _bootstraps(lake, files, cursor.batch)
         present = lake.schema_rows()
         known = [{c: r[c] for c in _STATEMENT} for r in present if r["ddl_statement"] is not None]
+        if loads > cursor.loads:
+            # All of them: what was found and not loaded may have been found anew.
+            known = [s for s in known if s["topic"] != LOAD_TOPIC]
+            new += [_created(row) for row in lake.load_rows()]
         numbered = {_number(r): r for r in present if r["schema_version"] is not None}
         protocol = protocol_of(feed)
         arrived = {_number(r): r for message in [*bootstraps, *new] for r in _numbered(protocol, message)}
@@ -70,7 +77,7 @@ class Schemas:
         if new or added or decisions > cursor.decisions:
             rows = [*numbered.values(), *added.values(), *outcome(protocol, [*known, *new], lake.decided())]
         batch = max([cursor.batch, *(f.high["batch"] for f in files)])
-        advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=batch, decisions=decisions)
+        advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=batch, decisions=decisions, loads=loads)
         # Bootstraps that tell nothing new come again and again: read them once.
         lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, over={} if rows else None)
         known_statements = {_identity(s) for s in known}
@@ -89,6 +96,18 @@ def _cursor(lake: Lakehouse) -> SchemasCursor:
 def _decisions(lake: Lakehouse) -> int:
     cursor = lake.decisions.cursor()
     return cursor.sequence if cursor else 0
+
+
+def _loads(lake: Lakehouse) -> int:
+    cursor = lake.loads.cursor()
+    return cursor.sequence if cursor else 0
+
+
+def _created(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The CREATE TABLE of a dump, as a statement at the dump's position; `row`: of initial_load. Out: `_STATEMENT`."""
+    place = {"topic": LOAD_TOPIC, "partition": 0, "offset": row["number"], "table_schemas": None}
+    told = {"ddl_type": "CREATE", "ddl_statement": row["statement"], "default_database": row["database"]}
+    return place | told | {"commit_ts": row["position"]}
 
 
 def _new_events(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:

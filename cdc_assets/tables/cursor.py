@@ -4,13 +4,28 @@ A cursor holds what is known before its commit: totals up to the commit before i
 metrics say.
 """
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-# The name of its commit, in the note beside what a cursor holds.
-COMMIT = "commit"
+# The name of its commit, and the run that made it, in the note beside what a cursor holds.
+COMMIT, RUN = "commit", "run"
+
+_running: ContextVar[str | None] = ContextVar("running", default=None)
+
+
+@contextlib.contextmanager
+def running(run: str) -> Iterator[None]:
+    """What is committed meanwhile has this run on record."""
+    token = _running.set(run)
+    try:
+        yield
+    finally:
+        _running.reset(token)
 
 
 class CursorError(RuntimeError):
@@ -29,7 +44,8 @@ class Cursor:
     def text(self, commit: str) -> str:
         """The note of a commit of this name."""
         values = _adapter(type(self)).dump_python(self, mode="json")
-        return _TEXT.dump_json({**values, COMMIT: commit}).decode()
+        run = _running.get()
+        return _TEXT.dump_json({**values, COMMIT: commit} | ({RUN: run} if run else {})).decode()
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:

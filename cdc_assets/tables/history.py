@@ -1,5 +1,6 @@
 """history: the SCD type 2 table of one source table, one row a version."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,8 @@ class HistoryCursor(Cursor):
             commit_ts on everything is applied anew (-1: it is not).
         naming: while columns are being renamed: ids of columns -> their names now.
         reload: statements after which rows are wrong until the table is loaded anew: commit_ts, statement, why.
+        complete: the commit_ts from which on the history is complete (-1: nothing tells).
+        met: how many rows were met first by an UPDATE or a DELETE since.
     """
 
     release: int = 0
@@ -37,6 +40,8 @@ class HistoryCursor(Cursor):
     partly: tuple[int, int, int] | None = None
     naming: dict[str, str] | None = None
     reload: list[dict[str, Any]] = field(default_factory=list)
+    complete: int = -1
+    met: int = 0
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -77,3 +82,13 @@ HISTORY = Definition(
 def history_name(column_name: str) -> str:
     """The name of a source column in the history table: its own, unless it would hide one of ours."""
     return f"_source{column_name}" if column_name.lower().startswith(RESERVED) else column_name
+
+
+def source_columns(columns: Iterable[str]) -> list[str]:
+    """Of a history table's columns those of the source's table."""
+    return [c for c in columns if not c.startswith(RESERVED)]
+
+
+def covers(position: int | str) -> str:
+    """That a version is there at a position, a number or what stands for one in SQL; in SQL."""
+    return f"_cdc_from_ts <= {position} AND (_cdc_to_ts IS NULL OR _cdc_to_ts > {position})"

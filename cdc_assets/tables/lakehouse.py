@@ -19,6 +19,7 @@ from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
 from cdc_assets.tables.exclusive import prove_exclusive
 from cdc_assets.tables.history import HISTORY, HistoryCursor
+from cdc_assets.tables.initial_load import INITIAL_LOAD, LoadsCursor
 from cdc_assets.tables.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
@@ -31,13 +32,13 @@ C = TypeVar("C", bound=Cursor)
 DEFAULT_ROOT = "data/lakehouse"
 
 
-def lakehouse_root() -> str:
-    """The root of all tables: `CDC_LAKEHOUSE`, else `data/lakehouse`, in its canonical form.
+def lakehouse_root(given: str | None = None) -> str:
+    """The root of all tables: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`, in its canonical form.
 
     Raises:
         PlaceError: it is a URI of a scheme that is not supported.
     """
-    return canonical(os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
+    return canonical(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
 
 
 def path_segment(name: str, root: str = "") -> str:
@@ -138,6 +139,21 @@ class Lakehouse:
         found = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
         rows = sorted(found.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
         return {r["statement_id"]: Decision(Verdict(r["verdict"]), r["read_as"]) for r in rows}
+
+    @cached_property
+    def loads(self) -> LakeTable[LoadsCursor]:
+        """Which dumped tables the histories begin with."""
+        return self._table(f"initial_load/{self.feed}", INITIAL_LOAD)
+
+    def load_rows(self) -> list[dict[str, Any]]:
+        """The rows of initial_load by their number, without Spark."""
+        found: list[dict[str, Any]] = self.loads.fetch(self.loads.files(), *INITIAL_LOAD.columns.names).to_pylist()
+        return sorted(found, key=lambda r: r["number"])
+
+    @property
+    def loaded_before(self) -> LakeTable[ReleaseCursor]:
+        """Where rows are that were loaded once: the dump need not be there any more."""
+        return self.released_changes
 
     @cached_property
     def type_observations(self) -> LakeTable[TypesCursor]:

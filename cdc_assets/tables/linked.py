@@ -11,13 +11,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 
-def deltalake_place(path: str) -> str:
-    """The path to give to deltalake for the table at `path`; it has the table's log and deletion vectors, and no more."""
+def deltalake_place(path: str, *, rows: bool = False) -> str:
+    """The path to give to deltalake for the table at `path`; it has the table's log and deletion vectors.
+
+    Args:
+        path: the table's.
+        rows: whether it is to have the table's rows, too.
+    """
     if "%" not in path or not path.startswith("/"):
         return path
     table, linked = Path(path), Path(_folder().name, hashlib.sha256(path.encode()).hexdigest())
     linked.mkdir(exist_ok=True)
-    for name in ("_delta_log", *(found.name for found in table.glob("deletion_vector_*"))):
+    for name in ("_delta_log", *(found.name for found in table.glob("*" if rows else "deletion_vector_*"))):
         with contextlib.suppress(FileExistsError):
             (linked / name).symlink_to(table / name)
     return str(linked)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -21,12 +22,13 @@ _COMMITS_AT_ONCE = (1, 20, None)
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit: its number, what it did, what its writer noted (`userMetadata`), and what it counted."""
+    """One commit: its number, what it did, what its writer noted (`userMetadata`), what it counted, and when it was."""
 
     version: int
     operation: str
     note: str
     metrics: Mapping[str, str]
+    time: datetime
 
     @property
     def rows(self) -> int:
@@ -82,6 +84,7 @@ class TableLog:
                     entry.get("operation") or "",
                     entry.get("userMetadata") or "",
                     entry.get("operationMetrics") or {},
+                    datetime.fromtimestamp((entry.get("timestamp") or 0) / 1000, tz=UTC),
                 )
             if limit is None or len(found) < limit:
                 return
@@ -103,7 +106,12 @@ class TableLog:
         In a table with mapped columns such files would be NULL to readers; a widened one only Spark writes.
         """
         mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
-        return not mapped and not any(f.startswith("typeWidening") for f in self._features)
+        return not mapped and not self.widened
+
+    @property
+    def widened(self) -> bool:
+        """Whether types were widened: such a table only Spark reads."""
+        return any(f.startswith("typeWidening") for f in self._features)
 
     @property
     def plain(self) -> bool:

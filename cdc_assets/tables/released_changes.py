@@ -87,6 +87,16 @@ class Trimmed:
     repeats: int = 0
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A table whose history begins with a dump: it has all changes at or below the position, and `rows` rows."""
+
+    database: str
+    table: str
+    position: int
+    rows: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCursor(Cursor):
     """How far the gate has come; `sequence` is the number of the release.
@@ -103,12 +113,13 @@ class ReleaseCursor(Cursor):
         settings: of the feed, that the holds were decided by.
         highest: the highest commit_ts of any row event seen: above it no event can be a repeat.
         newest: the newest Kafka time of any record seen, in milliseconds.
-        totals: row events since the feed began: rows, window, excluded, late_repeated, late_unseen.
+        totals: row events since the feed began: rows, window, excluded, covered, late_repeated, late_unseen.
         ungated: of feeds whose messages tell whether there are watermarks: the batches up to here were released before the
             first.
         placed: whether changes tell their place in the binlog.
         transactions: what transaction markers hold back.
         trimmed: what maintenance has deleted.
+        loads: the tables that were loaded, in the order of their loads.
     """
 
     batch: int = 0
@@ -127,6 +138,7 @@ class ReleaseCursor(Cursor):
     placed: bool = False
     transactions: Transactions = field(default_factory=Transactions)
     trimmed: Trimmed = field(default_factory=Trimmed)
+    loads: list[Loaded] = field(default_factory=list)
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -156,12 +168,17 @@ class ReleasedKind(StrEnum):
     ROW = "row"
     DDL = "ddl"
     LAYOUT = "layout"  # the text of a layout that rows of this release name by its hash
+    LOADED = "loaded"  # a row of a dump
 
 
 RELEASED_CHANGES = Definition(
     columns=StructType(
         [
-            column("kind", STRING, "row, ddl, or layout (the text of a layout that rows of this release have)."),
+            column(
+                "kind",
+                STRING,
+                "row, ddl, layout (the text of a layout that rows of this release have), or loaded (a row of a dump).",
+            ),
             column("release", BIGINT, "Number of the commit that released the change."),
             column("commit_ts", BIGINT, "Position in the source: a TiDB TSO (milliseconds << 18 | logical)."),
             column("op", STRING, "insert, update, delete or snapshot."),
@@ -169,13 +186,17 @@ RELEASED_CHANGES = Definition(
             column("table", STRING, "The source's table."),
             column("topic", STRING, "The Kafka record's topic."),
             column("partition", INT, "The Kafka record's partition."),
-            column("offset", BIGINT, "The Kafka record's offset."),
+            column(
+                "offset", BIGINT, "The Kafka record's offset; of a loaded row a number that no other of its table has."
+            ),
             column("index", INT, "The event's place in its record, from 0."),
             column("ordinal", INT, "Order of the changes of one key at one commit_ts."),
             column("key", STRING, "The key's values, a JSON array; the whole row where the table has no key."),
             column("key_columns", array(STRING), "Names of the key's columns; empty: the table has none."),
             column(
-                "events", INT, "How many row events the change stands for: 2 for a delete and an insert at one time."
+                "events",
+                INT,
+                "How many row events the change stands for: 2 for a delete and an insert at one time, 0 for a loaded row.",
             ),
             column("repeats", BIGINT, "How many copies of them were dropped."),
             column(

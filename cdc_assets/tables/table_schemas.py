@@ -17,10 +17,14 @@ from cdc_assets.tables.table import Definition
 
 @dataclass(frozen=True, kw_only=True)
 class SchemasCursor(Cursor):
-    """What is learnt: statements and schemas up to a raw batch, with so many decisions about statements."""
+    """What is learnt: statements and schemas up to a raw batch, so many decisions about statements, and the tables of dumps.
+
+    `loads`: the sequence of initial_load.
+    """
 
     batch: int = 0
     decisions: int = 0
+    loads: int = 0
 
 
 TABLE_SCHEMAS = Definition(

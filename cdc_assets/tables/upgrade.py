@@ -34,6 +34,11 @@ _Rows = Callable[[DataFrame], DataFrame]
 _Advanced = Callable[[dict[str, Any], DataFrame], Cursor]  # of the note until then, and the rows
 
 
+def outdated(lake: Lakehouse) -> bool:
+    """Whether a version before has written the tables of a feed, and no run of this one has brought them up to date."""
+    return _outdated(lake.raw_records)
+
+
 def upgrade(lake: Lakehouse, feed: Feed) -> list[str]:
     """Bring the tables of a feed to today's shape, as far as they are not: the names of those that were replaced.
 
@@ -43,7 +48,7 @@ def upgrade(lake: Lakehouse, feed: Feed) -> list[str]:
     Raises:
         ConcurrentRunError: another run replaced a table meanwhile.
     """
-    if not _outdated(lake.raw_records):
+    if not outdated(lake):
         return []
     replaced = []
 

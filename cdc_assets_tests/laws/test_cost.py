@@ -17,6 +17,7 @@ from cdc_assets_tests.support import Chain, delta_versions, run_core
 SMALL_RUN = {
     "raw_records": 1,  # reads the new records and writes them
     "change_events": 1,  # reads them, decodes them, and writes their events
+    "initial_load": 0,  # there is none
     "table_schemas": 0,  # reads what it needs without Spark
     "type_observations": 3,  # the types of the columns; their values, in two parts
     "released_changes": 2,  # what waits and what is released, counted; the released written

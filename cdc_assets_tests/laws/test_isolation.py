@@ -3,31 +3,29 @@
 Its place is in the next run: once what was wrong is mended, that takes it up where it stands.
 """
 
-import importlib
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetCheckEvaluation, AssetCheckSeverity, AssetKey, ExecuteInProcessResult
+from dagster import AssetCheckEvaluation, AssetCheckSeverity, ExecuteInProcessResult
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets import cli
 from cdc_assets.operations.acknowledge import held_statements
-from cdc_assets.resources import LakehouseResource
 from cdc_assets.stages import HISTORY, STAGES
 from cdc_assets.stages.history import HistoryReport
-from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import LakeTable, Staged
-from cdc_assets_tests.support import TOPIC, Chain, Record, Rows, Stream, ddl, record, rows_in, tso, watermark
+from cdc_assets_tests.jobs import Job, evaluations, failures, materialised
+from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, record, rows_in, tso, watermark
 
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 Damage = Callable[[Path], AbstractContextManager[None]]
 CHECKS = ("conservation", "history_intervals", "ddl_applied", "type_mapping", "reload_required")  # of a history table
+# No CREATE TABLE was seen.
+ALL_FINE = dict.fromkeys(CHECKS, True) | {"history_complete": False}
 
 # --- what may be wrong with a table's folder
 
@@ -146,76 +144,16 @@ def test_a_history_that_cannot_be_read_starts_no_session(chain: Callable[..., Ch
 
 # --- the job
 
-FEEDS = """
-feeds:
-  shop:
-    protocol: canal-json
-    tidb_extension: true
-    source: {recorded: shop}
-  crm:
-    protocol: canal-json
-    tidb_extension: true
-    source: {recorded: crm}
-"""
+
+def acknowledge(job: Job, statement_id: str, **decision: str) -> ExecuteInProcessResult:
+    given = {"feed": "shop", "statement_id": statement_id, **decision}
+    return job.run("acknowledge", {"ops": {"decide": {"config": given}}})
 
 
-@dataclass
-class Job:
-    """Both feeds in one folder, and the job over them, loaded anew for each run as Dagster does it."""
-
-    home: Path
-    spark: SparkSession
-    patch: pytest.MonkeyPatch
-
-    def add(self, feed: str, records: list[Record]) -> None:
-        folder = self.home / feed
-        folder.mkdir(exist_ok=True)
-        name = f"{len(list(folder.iterdir()))}.jsonl"
-        (folder / name).write_text("".join(json.dumps(r) + "\n" for r in records))
-
-    def run(self) -> ExecuteInProcessResult:
-        self.patch.delitem(sys.modules, "cdc_assets.definitions", raising=False)
-        loaded = importlib.import_module("cdc_assets.definitions").defs
-        done: ExecuteInProcessResult = loaded.resolve_job_def("cdc_pipeline").execute_in_process(raise_on_error=False)
-        return done
-
-    def acknowledge(self, statement_id: str, **decision: str) -> ExecuteInProcessResult:
-        given = {"feed": "shop", "statement_id": statement_id, **decision}
-        loaded = importlib.import_module("cdc_assets.definitions").defs
-        done: ExecuteInProcessResult = loaded.resolve_job_def("acknowledge").execute_in_process(
-            run_config={"ops": {"decide": {"config": given}}}, raise_on_error=False
-        )
-        return done
-
-    def values(self, feed: str, table: str) -> list[tuple[str, bool]]:
-        """The values of `v` in a history, and whether they are current."""
-        found = Lakehouse(lambda: self.spark, str(self.home / "lake"), feed).history("shop", table)
-        rows = sorted(rows_in(found, self.spark), key=lambda r: r["_cdc_from_ts"])
-        return [(r["v"], r["_cdc_is_current"]) for r in rows]
-
-
-@pytest.fixture
-def job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    (tmp_path / "feeds.yaml").write_text(FEEDS)
-    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
-    monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
-    monkeypatch.setattr(LakehouseResource, "_session", lambda _: spark)
-    return Job(tmp_path, spark, monkeypatch)
-
-
-def evaluations(done: ExecuteInProcessResult, *key: str) -> dict[str, AssetCheckEvaluation]:
-    """What the checks of an asset said."""
-    said = [e.asset_check_evaluation_data for e in done.all_events if e.event_type_value == "ASSET_CHECK_EVALUATION"]
-    return {each.check_name: each for each in said if each.asset_key == AssetKey([*key])}
-
-
-def failed_steps(done: ExecuteInProcessResult) -> list[str]:
-    return [str(e.step_key) for e in done.all_events if e.event_type_value == "STEP_FAILURE"]
-
-
-def materialised(done: ExecuteInProcessResult) -> set[tuple[str, ...]]:
-    events = [e for e in done.all_events if e.event_type_value == "ASSET_MATERIALIZATION"]
-    return {tuple(e.asset_key.path) for e in events if e.asset_key}
+def values(job: Job, feed: str, table: str) -> list[tuple[str, bool]]:
+    """The values of `v` in a history, and whether they are current."""
+    rows = sorted(rows_in(job.lake(feed).history("shop", table), job.spark), key=lambda r: r["_cdc_from_ts"])
+    return [(r["v"], r["_cdc_is_current"]) for r in rows]
 
 
 def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
@@ -232,9 +170,9 @@ def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
 
     def assert_only_items_failed(done: ExecuteInProcessResult) -> None:
         assert not done.success
-        assert failed_steps(done) == ["shop__raw_to_history"]
+        assert failures(done).keys() == {"shop__raw_to_history"}
         written = {("shop", "history", "shop", "orders"), ("shop", "history"), ("crm", "history", "shop", "orders")}
-        assert written <= materialised(done)
+        assert written <= set(materialised(done))
         assert ("shop", "history", "shop", "items") not in materialised(done)
         checks = evaluations(done, "shop", "history", "shop", "items")
         assert set(checks) == {"conservation"}
@@ -244,23 +182,23 @@ def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
         assert "\n" not in told
         for feed in ("shop", "crm"):
             others = evaluations(done, feed, "history", "shop", "orders")
-            assert {name: check.passed for name, check in others.items()} == dict.fromkeys(CHECKS, True)
+            assert {name: check.passed for name, check in others.items()} == ALL_FINE
 
     # Of a table that the graph does not know yet, and of one that it does.
     with file_in_its_place(items):
         send(1, "first")
         assert_only_items_failed(job.run())
     assert job.run().success
-    assert job.values("shop", "items") == [("first", True)]
+    assert values(job, "shop", "items") == [("first", True)]
     with corrupt_log(items):
         send(11, "second")
         assert_only_items_failed(job.run())
     done = job.run()
     assert done.success
     checks = evaluations(done, "shop", "history", "shop", "items")
-    assert {name: check.passed for name, check in checks.items()} == dict.fromkeys(CHECKS, True)
+    assert {name: check.passed for name, check in checks.items()} == ALL_FINE
     every = [("first", True), ("second", True)]
-    assert job.values("shop", "items") == job.values("shop", "orders") == job.values("crm", "orders") == every
+    assert values(job, "shop", "items") == values(job, "shop", "orders") == values(job, "crm", "orders") == every
 
 
 def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
@@ -283,10 +221,10 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     first = waiting(job.run())
     assert not first.passed
     assert first.severity == AssetCheckSeverity.ERROR
-    (statement,) = held_statements(Lakehouse(lambda: job.spark, str(job.home / "lake"), "shop"))
+    (statement,) = held_statements(job.lake("shop"))
     assert f"cdc-assets acknowledge shop {statement.id}" in str(first.description)
-    assert job.values("shop", "items") == [("first", True)]
-    assert job.values("shop", "orders") == [("first", False), ("second", True)]
+    assert values(job, "shop", "items") == [("first", True)]
+    assert values(job, "shop", "orders") == [("first", False), ("second", True)]
     assert not waiting(job.run()).passed, "and so it does in a run without news"
 
     assert cli.main(["holds", "shop"]) == 0
@@ -295,11 +233,11 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     assert "cannot be read: ALTER TABLE items ADD COLUMN w FANCYTYPE; allowed" in capsys.readouterr().err
     assert cli.main(["acknowledge", "shops", statement.id, "--ignore"]) == 1
     assert capsys.readouterr().err == "shops: no such feed in the feeds file; its feeds: shop, crm\n"
-    wrong = job.acknowledge(statement.id, verdict="AS")
-    (failure,) = [e for e in wrong.all_events if e.event_type_value == "STEP_FAILURE"]
-    assert "a statement to read it as goes with as, and with nothing else" in str(failure.step_failure_data)
-    assert job.acknowledge(statement.id, verdict="AS", read_as="ALTER TABLE items ADD COLUMN w INT DEFAULT 5").success
+    wrong = acknowledge(job, statement.id, verdict="AS")
+    (said,) = failures(wrong).values()
+    assert "a statement to read it as goes with as, and with nothing else" in said
+    assert acknowledge(job, statement.id, verdict="AS", read_as="ALTER TABLE items ADD COLUMN w INT DEFAULT 5").success
     assert waiting(job.run()).passed
-    assert job.values("shop", "items") == [("first", False), ("second", True)]
+    assert values(job, "shop", "items") == [("first", False), ("second", True)]
     assert cli.main(["holds", "shop"]) == 0
     assert capsys.readouterr().out == "no table waits\n"

@@ -3,17 +3,21 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dagster import Failure, build_op_context
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cdc_assets.assets.operations import _fail_if_changed
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.feeds import Feed
 from cdc_assets.operations import rebuild as rebuilding
+from cdc_assets.operations.diff import Difference, Sample
 from cdc_assets.operations.maintenance import compact, tables, trim_changes, trim_events, trim_records, vacuum
 from cdc_assets.operations.rebuild import RebuildError, rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
@@ -28,7 +32,7 @@ from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.protocols.simple_encoder import Table
 from cdc_assets_tests.protocols.simple_encoder import watermark as simple_watermark
-from cdc_assets_tests.support import Chain, Reports, Rows, Stream, contents, ddl, histories, record, tso
+from cdc_assets_tests.support import Chain, Reports, Rows, Stream, change, contents, ddl, histories, record, tso
 
 Feeding = Callable[..., Chain]
 
@@ -142,6 +146,28 @@ def test_a_rebuild_gives_the_same_and_the_next_run_goes_on(
     undisturbed.run()
     assert histories(it.lake) == histories(undisturbed.lake)
     assert [p.name for p in Path(it.lake.root, "rebuilding/f").iterdir()] == ["3"], "of the one that was killed"
+
+
+def test_what_a_rebuild_would_change(halves: tuple[Chain, list[Any]]) -> None:
+    """Of a history that was changed by hand: told, and nothing else is done."""
+    it, _ = halves
+    change(it.lake.history("shop", "orders"), "v = 'one'", v="'by hand'")
+    before, stood = contents(it.lake), cursors(it)
+    ((name, found),) = rebuilding.check(it.lake, it.feed)
+    assert name == "shop.orders"
+    assert found is not None
+    assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 0, 1, {"v": 1})
+    assert found.samples == [Sample("update", '["3"]', {"v": "by hand"}, {"v": "one"})]
+    assert (contents(it.lake), cursors(it)) == (before, stood)
+    assert list(Path(it.lake.root, "rebuilding/f").iterdir()) == []
+
+
+def test_the_check_fails_if_a_rebuild_would_change_anything() -> None:
+    same = Difference("shop.a", 1, 1, 0, 0, 0, {}, [], [], [], [])
+    compared = [("shop.a", same), ("shop.b", replace(same, table="shop.b", deleted=1)), ("shop.c", None)]
+    _fail_if_changed(build_op_context(), compared[:1])
+    with pytest.raises(Failure, match=r"a rebuild would change shop\.b, shop\.c: the log has how"):
+        _fail_if_changed(build_op_context(), compared)
 
 
 def test_there_is_nothing_to_rebuild_yet(chain: Callable[..., Chain]) -> None:

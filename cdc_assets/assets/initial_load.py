@@ -1,0 +1,46 @@
+"""initial_load/<feed>: which dumped tables the histories begin with. Of feeds with `initial_load` alone."""
+
+from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
+
+from cdc_assets.assets import change_events as upstream
+from cdc_assets.assets.common import Told, described, rows_metadata, told_of
+from cdc_assets.assets.names import asset_key
+from cdc_assets.checks.gate import instant_text
+from cdc_assets.feeds import Feed
+from cdc_assets.stages import LOAD
+from cdc_assets.tables.lakehouse import Lakehouse
+
+
+def key_of(name: str) -> AssetKey:
+    """The asset's key."""
+    return asset_key(name, LOAD.name)
+
+
+def spec(name: str, feed: Feed) -> AssetSpec:
+    """The asset of one feed."""
+    return AssetSpec(
+        key_of(name),
+        deps=[upstream.key_of(name)],
+        skippable=True,
+        kinds={"sql", "deltalake"},
+        description="The tables of dumps that the histories begin with, and the positions at which the dumps were taken.",
+        **described(name, feed),
+    )
+
+
+def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
+    """It has none: a dump that cannot be loaded fails the run."""
+    return []
+
+
+def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
+    """Run the stage."""
+    for row in LOAD.run(lake, feed).found:
+        size = sum(file["size"] for file in row["files"])
+        context.log.info(
+            f"initial_load/{lake.feed}: {row['database']}.{row['table']} at {row['position']} "
+            f"({instant_text(row['position'])}), {len(row['files'])} files, {size} bytes"
+        )
+    shown = ["database", "table", "position", "path", "format"]
+    tables = [{c: r[c] for c in shown} | {"time": instant_text(r["position"])} for r in lake.load_rows()]
+    return told_of(lake.loads, {"tables": rows_metadata(tables)})

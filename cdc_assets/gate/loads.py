@@ -1,0 +1,253 @@
+"""Initial loads at the gate: the rows of a dump as released changes, and which events a load has the outcome of."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import Column, Observation
+from pyspark.sql import functions as F
+
+from cdc_assets import tso
+from cdc_assets.feeds import Feed
+from cdc_assets.gate.base import Name, Part
+from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
+from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Protocol
+from cdc_assets.protocols.keys import whole_row
+from cdc_assets.protocols.loaded import loaded_layout
+from cdc_assets.session import gathered, session_for
+from cdc_assets.sources.dump_rows import Columns, read_rows
+from cdc_assets.sources.dumps import DumpError, DumpFile
+from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.initial_load import LOAD_TOPIC
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import RELEASED_CHANGES, Loaded, ReleaseCursor, ReleasedKind
+from cdc_assets.tables.schema import conform
+from cdc_assets.tables.table import Staged
+
+# Dumps of fewer bytes are read in one task.
+_FEW_BYTES = 8 << 20
+_ROW_BYTES = 1 << 7  # of a dumped row, about
+_SHOWN_CHARACTERS = 200
+_LOADED = str(ReleasedKind.LOADED)
+
+
+def loads_due(lake: Lakehouse, cursor: ReleaseCursor) -> bool:
+    """Whether tables are to be loaded whose rows are not released."""
+    planned = lake.loads.cursor()
+    return planned is not None and planned.tables > len(cursor.loads)
+
+
+def release_loads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Loaded]:
+    """Release the rows of tables that are to be loaded: a commit a table, so that a run that dies goes on with the next.
+
+    Raises:
+        DumpError: a file of the dump is damaged, or gone.
+        ConcurrentRunError: another run released meanwhile.
+    """
+    done = []
+    for row in lake.load_rows()[len(cursor.loads) :]:
+        number, name = cursor.sequence + 1, (row["database"], row["table"])
+        columns, key = _columns_of(protocol_of(feed), _schema_of(row))
+        staged = _kept(lake, name, number) if _is_kept(lake, name) else _dumped(lake, feed, row, columns, key, number)
+        loaded = Loaded(*name, row["position"], staged.rows)
+        cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
+        layout = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
+        layout |= {"layout_id": _layout_id(columns), "layout": _layout(columns), "key_columns": key}
+        layout |= {"commit_ts": row["position"], "last_ts": row["position"]}
+        lake.released_changes.commit(staged + lake.released_changes.stage_rows([layout]), cursor)
+        done.append(loaded)
+    return done
+
+
+def _is_kept(lake: Lakehouse, name: Name) -> bool:
+    """Whether the rows of a load are there that a rebuild takes over."""
+    before = lake.loaded_before.cursor()
+    return before is not None and name in [(each.database, each.table) for each in before.loads]
+
+
+def _kept(lake: Lakehouse, name: Name, number: int) -> Staged:
+    files = lake.loaded_before.files(kind=str(ReleasedKind.LOADED))
+    spark = session_for(lake.spark, sum(f.rows for f in files))
+    mine = (F.col("database") == name[0]) & (F.col("table") == name[1])
+    found = lake.loaded_before.scan(spark, files).where(mine)
+    return lake.released_changes.stage(found.withColumn("release", F.lit(number).cast("bigint")))
+
+
+def _dumped(
+    lake: Lakehouse, feed: Feed, row: Mapping[str, Any], columns: Columns, key: list[str], number: int
+) -> Staged:
+    """The rows of a dump, in files of released_changes."""
+    files = [DumpFile(f["path"], f["size"]) for f in row["files"]]
+    table, size = lake.released_changes, sum(f.size for f in files)
+    if not files:
+        return table.stage_rows([])
+    spark, protocol = session_for(lake.spark, size // _ROW_BYTES), protocol_of(feed)
+    found = read_rows(spark, lake.store, row["format"], files, columns, row["time_zone"])
+    watch = Observation()
+    told = found.observe(watch, F.max(F.substring("bad", 1, _SHOWN_CHARACTERS)).alias("bad"))
+    rows = told.select(
+        F.lit(_LOADED).alias("kind"),
+        F.lit(number).alias("release"),
+        F.lit(row["position"]).alias("commit_ts"),
+        F.lit(str(Op.SNAPSHOT)).alias("op"),
+        F.lit(row["database"]).alias("database"),
+        F.lit(row["table"]).alias("table"),
+        F.lit(LOAD_TOPIC).alias("topic"),
+        F.lit(0).alias("partition"),
+        F.monotonically_increasing_id().alias("offset"),
+        F.lit(0).alias("index"),
+        F.lit(1).alias("ordinal"),
+        _key(protocol, key, columns).alias("key"),
+        F.array(*map(F.lit, key)).cast("array<string>").alias("key_columns"),
+        F.lit(0).alias("events"),
+        F.lit(0).alias("repeats"),
+        F.to_json("values", {"ignoreNullFields": "false"}).alias("after"),
+        F.lit(_layout_id(columns)).alias("layout_id"),
+        F.lit(row["position"] >> tso.TSO_LOGICAL_BITS).alias("source_ms"),
+    )
+    shaped = conform(rows, RELEASED_CHANGES.columns)
+    staged = table.stage(gathered(shaped) if size < _FEW_BYTES else shaped)
+    if (bad := watch.get["bad"]) is not None:
+        name = f"{row['database']}.{row['table']}"
+        raise DumpError(
+            f"{row['path']}: a line of {name} is no row of the table, in UTF-8 and as Dumpling writes {row['format']} by "
+            f"default: {bad}"
+        )
+    return staged
+
+
+def _key(protocol: Protocol, key: list[str], columns: Columns) -> Column:
+    """The key as messages have it; of a table without one, the whole row."""
+    types = {name.lower(): (name, mysql_type) for name, mysql_type in columns}
+
+    def value(name: str) -> Column:
+        own, mysql_type = types[name.lower()]
+        found = protocol.dumped_key(F.col("values").getField(own), mysql_type)
+        return F.lit(None).cast("string") if found is None else found
+
+    if key:
+        return F.to_json(F.array(*[value(name) for name in key]))
+    return whole_row(F.to_json(F.struct(*[value(name).alias(name) for name, _ in columns])))
+
+
+def _layout(columns: Columns) -> str:
+    return loaded_layout([(name, str(mysql_type)) for name, mysql_type in columns])
+
+
+def _layout_id(columns: Columns) -> int:
+    return int.from_bytes(hashlib.blake2b(_layout(columns).encode(), digest_size=8).digest(), signed=True)
+
+
+def covered(part: Column, loads: Iterable[Loaded]) -> Column:
+    """The `Part` of a row event, STRING: `covered` where its table was loaded at its commit_ts or later."""
+    mine = [
+        (F.col("database") == each.database) & (F.col("table") == each.table) & (F.col("commit_ts") <= each.position)
+        for each in loads
+    ]
+    if not mine:
+        return part
+    settled = part.isin(str(Part.INSIDE), str(Part.LATE))
+    return F.when(settled & reduce(or_, mine), str(Part.COVERED)).otherwise(part)
+
+
+def check_position(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
+    """Fail where a table cannot be loaded at its position, or what has gone by is not known to go on from there.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        row: of initial_load.
+
+    Raises:
+        DumpError: why it cannot.
+    """
+    name, position = (row["database"], row["table"]), row["position"]
+    called = f"{'.'.join(name)}: the dump at {row['path']} was taken at {position} ({tso.time_text(position)})"
+    _ = lake.spark  # which no expression can be built without
+    _columns_of(protocol_of(feed), _schema_of(row))
+    if (expired := _expired(lake, position)) is not None:
+        topic, partition, begins, oldest = expired
+        raise DumpError(
+            f"{called}; {topic} {partition} begins at offset {begins}, with {oldest} ({tso.time_text(oldest)}): changes "
+            "between the two may have expired. Take a dump now."
+        )
+    cursor = lake.released_changes.cursor()
+    if cursor is None:
+        return
+    if name in lake.released_tables():
+        raise DumpError(f"{called}; changes of the table are released already: load it in a feed of its own.")
+    highest = max(cursor.watermarks.values(), default=0)
+    if cursor.totals.get("excluded") and position < highest:
+        raise DumpError(
+            f"{called}; the feed has left out changes of tables up to {highest} ({tso.time_text(highest)}): take a dump at "
+            "that position or a later one."
+        )
+
+
+def _expired(lake: Lakehouse, position: int) -> tuple[str, int, int, int] | None:
+    """A partition that has lost its first records, and of which nothing that is kept lies at or below a position.
+
+    Returns:
+        topic, partition, its lowest offset, and the lowest commit_ts of what it has; None: there is no such partition.
+    """
+    raw = lake.raw_records.cursor()
+    begins = {
+        (t, int(n)): low for t, each in (raw.offsets if raw else {}).items() for n, (low, _) in each.items() if low
+    }
+    oldest: dict[tuple[str, int], int] = {}
+    for kind in (Kind.WATERMARK, Kind.ROW):  # of rows there are many, and few partitions need them
+        if not begins:
+            return None
+        found = lake.change_events.fetch(lake.change_events.files(kind=str(kind)), "topic", "partition", "commit_ts")
+        lowest = found.group_by(["topic", "partition"]).aggregate([("commit_ts", "min")]).to_pylist()
+        for r in lowest:
+            place = r["topic"], r["partition"]
+            oldest[place] = min(r["commit_ts_min"], oldest.get(place, r["commit_ts_min"]))
+        begins = {place: low for place, low in begins.items() if oldest.get(place, position + 1) > position}
+    return min(((*place, low, oldest[place]) for place, low in begins.items() if place in oldest), default=None)
+
+
+def _schema_of(row: Mapping[str, Any]) -> TableSchema:
+    name = row["database"], row["table"]
+    effect = apply_ddl({}, row["statement"], row["database"])
+    if effect.error or name not in effect.tables:
+        raise DumpError(f"{row['path']}: the schema file of {'.'.join(name)} cannot be read: {effect.error}")
+    return effect.tables[name]
+
+
+def _columns_of(protocol: Protocol, schema: TableSchema) -> tuple[Columns, list[str]]:
+    """The columns that a dump has, without generated ones; and those of them that make the key, in messages' order.
+
+    Raises:
+        DumpError: a type is unknown, or the key, or a column of it, cannot be told as messages have it.
+    """
+    called = f"{schema.database}.{schema.table}"
+    found: list[tuple[str, MySQLType]] = []
+    for column in schema.columns:
+        try:
+            mysql_type = parse_type(column.type or "")
+        except UnknownType as error:
+            raise DumpError(f"{called}: the type of {column.name} is unknown: {error}") from None
+        if not column.generated:
+            found.append((column.name, mysql_type))
+    required = {c.name.lower() for c in schema.columns if not c.nullable}
+    unique = [key for key in schema.unique_keys if required.issuperset(name.lower() for name in key)]
+    if not schema.primary_key and len(unique) > 1:
+        raise DumpError(
+            f"{called}: has no primary key, and several unique ones, of which the changefeed takes one: leave the "
+            "table out of the dump."
+        )
+    types, own_key = {name.lower(): t for name, t in found}, protocol.dumped_key_columns(schema)
+    for name in own_key or [n for n, _ in found]:
+        key_type = types.get(name.lower())
+        if key_type is None or protocol.dumped_key(F.lit(""), key_type) is None:
+            raise DumpError(
+                f"{called}: {name}, {key_type or 'a generated column'}, tells its rows apart, and how the changefeed's "
+                "messages have its values cannot be told from a dump: leave the table out of the dump."
+            )
+    return found, own_key

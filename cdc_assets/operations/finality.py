@@ -1,0 +1,92 @@
+"""How far a history table is final: up to which position nothing of it will change any more. Without Spark."""
+
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from cdc_assets.history.progress import read_progress
+from cdc_assets.tables.initial_load import LOAD_TOPIC
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.query import engine_for
+from cdc_assets.tables.released_changes import Hold, ReleaseCursor, ReleasedKind
+from cdc_assets.tso import time_text
+
+
+@dataclass(frozen=True)
+class Final:
+    """How far a table is final.
+
+    Attributes:
+        position: the last commit_ts up to which its rows, and those that it held, stay as they are; -1: there is none.
+        promised: whether the source promises so, by a watermark. Without one it is the newest commit_ts that the table has,
+            and what is behind in another partition may still come below it.
+        reason: what it ends at.
+    """
+
+    position: int
+    promised: bool
+    reason: str
+
+
+def final(lake: Lakehouse, database: str, table: str) -> Final:
+    """How far a history table is final: by its topic's watermark, its hold, and what it has of the releases."""
+    released, history = lake.released_changes.cursor(), lake.history(database, table).cursor()
+    if released is None or history is None:
+        return Final(-1, promised=False, reason="nothing was released")
+    promised = has_shown(released)
+    ends = [_by_watermark(lake, released, database, table)] if promised else []
+    hold = hold_of(released, database, table)
+    if hold is not None:
+        ends.append((hold.since - 1, f"it is held from commit_ts {hold.since} on: {hold.reason}"))
+    behind = _behind(lake, released, database, table)
+    if behind is not None:
+        ends.append((behind - 1, f"its history waits for the next run from commit_ts {behind} on"))
+    if not promised:
+        ends.append((history.newest, "the newest commit_ts that it has; there are no watermarks"))
+    position, reason = min(ends)
+    return Final(position, promised, reason)
+
+
+def has_shown(released: ReleaseCursor) -> bool:
+    """Whether there have been watermarks."""
+    return any(mark is not None for marks in released.partition_watermarks.values() for mark in marks.values())
+
+
+def hold_of(released: ReleaseCursor, database: str, table: str) -> Hold | None:
+    """What holds a table."""
+    return next((h for h in released.holds if (h.database, h.table) == (database, table)), None)
+
+
+def _by_watermark(lake: Lakehouse, released: ReleaseCursor, database: str, table: str) -> tuple[int, str]:
+    topics = list(released.partition_watermarks)
+    if len(topics) > 1:
+        history = lake.history(database, table)
+        found = engine_for(lake.session, history).fetch("SELECT DISTINCT _cdc_topic FROM h", {"h": history})
+        topics = [t for t in found["_cdc_topic"].to_pylist() if t != LOAD_TOPIC] or topics
+    mark, topic = min((released.watermarks.get(t, 0), t) for t in topics)
+    said = f"{mark} ({time_text(mark)})" if mark else "not there yet"
+    return mark - 1, f"the watermark of topic {topic} is {said}"
+
+
+def applied_release(lake: Lakehouse, database: str, table: str) -> int:
+    """Up to which release the history has all of its changes."""
+    history, progress = lake.history(database, table).cursor(), read_progress(lake)
+    applied = history.release if history else 0
+    if progress is None or (database, table) in progress.behind:
+        return applied
+    return max(applied, progress.release)
+
+
+def _behind(lake: Lakehouse, released: ReleaseCursor, database: str, table: str) -> int | None:
+    """The lowest commit_ts of a released change, or a statement, that the history may not have; None: it has all."""
+    applied = applied_release(lake, database, table)
+    files = [f for f in lake.released_changes.files() if f.high.get("release", 0) > applied]
+    if applied >= released.sequence or not files:
+        return None
+    rows = lake.released_changes.fetch(files, "kind", "release", "commit_ts", "database", "table")
+    mine = pc.and_(pc.equal(rows["database"], database), pc.equal(rows["table"], table))
+    # A statement may lead to other tables than the one that it is sent for.
+    wanted = pc.or_(mine, pc.equal(rows["kind"], str(ReleasedKind.DDL)))
+    new = pc.and_(pc.greater(rows["release"], applied), pc.not_equal(rows["kind"], str(ReleasedKind.LAYOUT)))
+    lowest: int | None = pc.min(rows.filter(pc.and_(wanted, new))["commit_ts"]).as_py()
+    return lowest

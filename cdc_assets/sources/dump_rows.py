@@ -1,0 +1,180 @@
+r"""The rows of a dump's files, each value as the text that `protocols.loaded` asks for; with native expressions only.
+
+Dumpling writes a row a line: it escapes line feeds. In CSV a text stands in double quotes, in SQL in single ones, with a
+backslash before what must not stand there itself; a number stands as it is; NULL is `\N` in CSV, `NULL` in SQL; bytes are
+themselves in CSV, and `x'...'` in SQL.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, BooleanType, DataType, TimestampNTZType, TimestampType
+
+from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.sources.dumps import DumpError, DumpFile, first_line
+from cdc_assets.storage import Store
+
+Columns = Sequence[tuple[str, MySQLType]]
+
+_BYTES = frozenset({Family.BINARY, Family.SPATIAL, Family.BIT})
+_TEXTS = frozenset({Family.TEXT, Family.ENUM, Family.SET, Family.JSON})
+_LATIN = "ISO-8859-1"
+# A quoted text, or anything without a quote up to the next comma. Possessive: Java gives nothing back, and needs no stack.
+_CSV_FIELD = r'(?s)(?:^|,)("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,"]*+)'
+_SQL_FIELD = r"(?s)(?:^|,)((?:x)?'[^'\\]*+(?:\\.[^'\\]*+)*+'|[^,'()]*+)"
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a", '"': '"', "'": "'"}
+_SQL_ROW = r"(?s)^\(.*\)[,;]\z"
+_INSERT = "INSERT INTO "
+_NAMED = re.compile(r"INSERT INTO `(?:[^`]|``)*` \((?P<names>.*)\) VALUES")
+_NAME = re.compile(r"`((?:[^`]|``)*)`")
+_CLOCK = "yyyy-MM-dd HH:mm:ss.SSSSSS"
+
+
+def read_rows(
+    spark: SparkSession, store: Store, form: str, files: Sequence[DumpFile], columns: Columns, time_zone: str
+) -> DataFrame:
+    """The rows of the files of one table.
+
+    Args:
+        spark: the session.
+        store: how the files are reached without it.
+        form: as `format` in the feeds file.
+        files: at least one.
+        columns: of the table, but for generated ones, which dumps leave out.
+        time_zone: in which the dump prints TIMESTAMP.
+
+    Returns:
+        `values` STRUCT: a STRING a column; and `bad` STRING: the line, where it is no row of the table, else NULL.
+
+    Raises:
+        DumpError: the files have other columns.
+    """
+    paths = [f.path for f in files]
+    if form == "parquet":
+        return _parquet_rows(spark.read.parquet(*paths), columns, time_zone, files[0].path)
+    read = spark.read.text(paths)
+    # Where there are bytes, what stands in the files is no text as a whole: taken for Latin-1, no byte is lost.
+    raw = form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns)
+    line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
+    if form == "dumpling-csv":
+        header = first_line(store, files[0], '"')
+        named = _in_order([json.loads(f'"{n}"') for n in _csv_names(header)], columns, files[0].path)
+        rows = _without_header(read.select(line.alias("line"), "_metadata.file_path"), header, named)
+        fields, null = F.regexp_extract_all("line", F.lit(_CSV_FIELD), F.lit(1)), r"\N"
+        whole = F.array_join("fields", ",") == F.col("line")
+    else:
+        named = _in_order(_insert_names(first_line(store, files[0], _INSERT), columns), columns, files[0].path)
+        statements = line.startswith(_INSERT) | line.startswith("/*") | (F.length(line) == 0)
+        rows = read.select(line.alias("line")).where(~statements)
+        inner = F.expr("substr(line, 2, length(line) - 3)")
+        fields, null = F.regexp_extract_all(inner, F.lit(_SQL_FIELD), F.lit(1)), "NULL"
+        whole = F.col("line").rlike(_SQL_ROW) & (F.array_join("fields", ",") == inner)
+    found = rows.select("line", fields.alias("fields"))
+    good = whole & (F.size("fields") == len(named)) & (F.lit(True) if raw else F.is_valid_utf8("line"))
+    judged = found.select("line", good.alias("good"), F.transform("fields", lambda f: _value(f, null)).alias("v"))
+    texts = [_text(F.get("v", F.lit(n)), t, time_zone, raw=raw).alias(name) for n, (name, t) in enumerate(named)]
+    made = judged.select("line", "good", F.struct(*texts).alias("values"))
+    encoded = [F.is_valid_utf8(F.col("values").getField(c)) for c, t in named if raw and TYPES[t.base].family in _TEXTS]
+    fine = F.coalesce(F.col("good"), F.lit(False))
+    for each in encoded:
+        fine &= F.coalesce(each, F.lit(True))
+    return made.select("values", F.when(~fine, F.col("line")).alias("bad"))
+
+
+def _csv_names(header: str) -> list[str]:
+    return re.findall(r'"((?:[^"\\]|\\.)*)"', header)
+
+
+def _insert_names(insert: str, columns: Columns) -> list[str]:
+    """The columns that an INSERT names; one without names is about all."""
+    told = _NAMED.match(insert)
+    return [n.replace("``", "`") for n in _NAME.findall(told["names"])] if told else [name for name, _ in columns]
+
+
+def _in_order(names: Sequence[str], columns: Columns, path: str) -> list[tuple[str, MySQLType]]:
+    types = {name.lower(): (name, t) for name, t in columns}
+    if sorted(n.lower() for n in names) != sorted(types):
+        raise DumpError(
+            f"{path}: has the columns {', '.join(names) or 'of no header'}, and its schema file "
+            f"{', '.join(n for n, _ in columns)}: dump with a header, and all columns of the table."
+        )
+    return [types[n.lower()] for n in names]
+
+
+def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFrame:
+    """The lines of rows. Of a table of texts alone a row may look like the header: then it is one of several in its file."""
+    rows = lines.where(F.col("line") != header).select("line")
+    if any(TYPES[t.base].family not in _TEXTS for _, t in columns):
+        return rows
+    alike = lines.where(F.col("line") == header).groupBy("file_path").count().where("count > 1")
+    return rows.unionAll(alike.select(F.explode(F.array_repeat(F.lit(header), (F.col("count") - 1).cast("int")))))
+
+
+def _value(field: Column, null: str) -> Column:
+    """A value's text; of SQL's bytes their digits."""
+    quoted = field.rlike("^[\"']")
+    inner = F.substring(field, F.lit(2), F.length(field) - 2)
+    digits = F.substring(field, F.lit(3), F.length(field) - 3)
+    plain = F.when(field != null, field)
+    return F.when(quoted, _unescaped(inner)).when(field.startswith("x'"), digits).otherwise(plain)
+
+
+def _unescaped(text: Column) -> Column:
+    r"""What a text with escapes stands for. Between two backslashes that stand for one, each begins an escape."""
+
+    def meant(part: Column) -> Column:
+        for escape, character in _ESCAPED.items():
+            part = F.replace(part, F.lit("\\" + escape), F.lit(character))
+        return part
+
+    parts = F.transform(F.split(text, r"\\\\", -1), meant)
+    return F.when(text.contains("\\"), F.array_join(parts, "\\")).otherwise(text)
+
+
+def _text(value: Column, mysql_type: MySQLType, time_zone: str, *, raw: bool) -> Column:
+    """A value as `protocols.loaded` has it; `raw`: it is Latin-1 for the bytes of the file."""
+    family = TYPES[mysql_type.base].family
+    if family in _BYTES:
+        digits = F.hex(F.encode(value, _LATIN)) if raw else F.upper(value)
+        return F.conv(digits, 16, 10) if family is Family.BIT else digits
+    if family in _TEXTS and raw:
+        plain = ~value.rlike(r"[^\x00-\x7f]")
+        return F.when(plain, value).otherwise(F.encode(value, _LATIN).cast("string"))
+    if family is Family.TIMESTAMP and time_zone != "UTC":
+        # A zero date is in no zone.
+        zoned = F.concat(value, F.lit(" "), F.lit(time_zone)).try_cast("timestamp")
+        return F.coalesce(F.date_format(zoned, _CLOCK), value)
+    return value
+
+
+def _parquet_rows(rows: DataFrame, columns: Columns, time_zone: str, path: str) -> DataFrame:
+    named = _in_order(rows.columns, columns, path)
+    kinds = [f.dataType for f in rows.schema]
+    texts = [
+        _parquet_text(F.col("`" + own.replace("`", "``") + "`"), kind, t, time_zone).alias(name)
+        for own, kind, (name, t) in zip(rows.columns, kinds, named, strict=True)
+    ]
+    return rows.select(F.struct(*texts).alias("values"), F.lit(None).cast("string").alias("bad"))
+
+
+def _parquet_text(value: Column, kind: DataType, mysql_type: MySQLType, time_zone: str) -> Column:
+    """A typed value as `protocols.loaded` has it."""
+    family = TYPES[mysql_type.base].family
+    if isinstance(kind, BinaryType) and family not in _BYTES:
+        value = value.cast("string")
+    elif isinstance(kind, BinaryType):
+        return _text(F.hex(value), mysql_type, time_zone, raw=False)
+    elif isinstance(kind, BooleanType):
+        value = value.cast("int").cast("string")
+    elif isinstance(kind, TimestampType):
+        return F.date_format(value, _CLOCK)  # an instant
+    elif isinstance(kind, TimestampNTZType):
+        value = F.date_format(value, _CLOCK)
+    else:
+        value = value.cast("string")
+    # Digits of bytes and bits stand in text files alone.
+    return value if family in _BYTES else _text(value, mysql_type, time_zone, raw=False)

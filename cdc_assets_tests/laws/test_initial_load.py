@@ -1,0 +1,491 @@
+"""Histories that begin with a dump. The dumps are typed here as Dumpling writes them, by its sources and documentation."""
+
+import datetime as dt
+import gzip
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from cdc_assets.checks.audit import all_events_placed
+from cdc_assets.checks.conservation import events_placed
+from cdc_assets.checks.history import history_complete
+from cdc_assets.history.evolution import evolve
+from cdc_assets.history.statements import ddls
+from cdc_assets.mysql_types.ddl import apply_ddl
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.fates import Fate
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.protocols.open_protocol import OpenProtocol
+from cdc_assets.protocols.simple import Simple
+from cdc_assets.sources.dumps import DumpError, dumped_at
+from cdc_assets.stages import DECODE, INGEST, LOAD, STAGES
+from cdc_assets.storage import LOCAL
+from cdc_assets.tables.initial_load import LOAD_TOPIC
+from cdc_assets_tests.laws.test_as_of import expected_versions, instant, truth
+from cdc_assets_tests.support import (
+    RECORDED,
+    TOPIC,
+    Chain,
+    Reports,
+    Rows,
+    Stream,
+    ddl,
+    dml,
+    histories,
+    read_lines,
+    record,
+    tso,
+    watermark,
+)
+
+P = tso(1_000, 7)  # where the dump was taken
+AFTER = 1 << 18  # a millisecond
+
+METADATA = f"""Started dump at: 2023-11-14 22:13:21
+SHOW MASTER STATUS:
+\tLog: tidb-binlog
+\tPos: {P}
+\tGTID:
+
+Finished dump at: 2023-11-14 22:13:22
+"""
+SETTINGS = "/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40101 SET NAMES binary*/;\n"
+
+# As SHOW CREATE TABLE of TiDB has it.
+GOODS = """CREATE TABLE `goods` (
+  `id` bigint(20) unsigned NOT NULL,
+  `flag` tinyint(1) DEFAULT NULL,
+  `name` varchar(40) COLLATE utf8mb4_general_ci DEFAULT NULL,
+  `price` decimal(12,2) DEFAULT NULL,
+  `weight` double DEFAULT NULL,
+  `size` enum('small','it''s, large') DEFAULT NULL,
+  `tags` set('a','b','c') DEFAULT NULL,
+  `bits` bit(10) DEFAULT NULL,
+  `photo` blob DEFAULT NULL,
+  `hash` binary(4) DEFAULT NULL,
+  `made` datetime(3) DEFAULT NULL,
+  `sold` timestamp NULL DEFAULT NULL,
+  `day` date DEFAULT NULL,
+  `lasts` time DEFAULT NULL,
+  `vintage` year(4) DEFAULT NULL,
+  `more` json DEFAULT NULL,
+  `twice` bigint(20) GENERATED ALWAYS AS (`id` * 2) VIRTUAL,
+  `note` text DEFAULT NULL,
+  PRIMARY KEY (`id`) /*T![clustered_index] CLUSTERED */
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
+"""
+NAMES = [
+    "id", "flag", "name", "price", "weight", "size", "tags", "bits", "photo", "hash", "made", "sold", "day", "lasts",
+    "vintage", "more", "note",
+]  # fmt: skip
+GOODS_HEADER = ",".join(f'"{name}"' for name in NAMES).encode()
+# In CSV bytes are themselves, but for those that are escaped. bits: 0x0241.
+GOODS_CSV = [
+    b",".join(
+        [
+            b'18446744073709551615,1,"\xc3\xa9t\xc3\xa9, \\"blue\\"",-1234567890.10,2.5,"it\'s, large","a,c","\x02A"',
+            b'"\xff\\0\\n\\r\\\\n\\"","ab\xfe\\0","2023-11-14 22:13:20.123","2023-11-14 22:13:20","2023-11-14"',
+            b'"-838:59:59","1999","{\\"k\\": [1, \\"\\\\\\\\\\"]}","\\\\N"',
+        ]
+    ),
+    b"2,0," + b",".join([rb"\N"] * 15),
+    b",".join(
+        [
+            b'3,\\N,"",0.00,1e+20,"small","","\\0\\0","","\\0\\0\\0\\0","2023-11-14 00:00:00.000"',
+            b'"1970-01-01 00:00:01","0000-00-00","00:00:00","2155","null","first\\nsecond"',
+        ]
+    ),
+]
+INSERT = f"INSERT INTO `goods` ({','.join(f'`{name}`' for name in NAMES)}) VALUES\n"
+GOODS_SQL = f"""{INSERT}\
+(18446744073709551615,1,'été, \\"blue\\"',-1234567890.10,2.5,'it\\'s, large','a,c',x'0241',x'ff000a0d5c6e22',x'6162fe00',\
+'2023-11-14 22:13:20.123','2023-11-14 22:13:20','2023-11-14','-838:59:59','1999',\
+'{{\\"k\\": [1, \\"\\\\\\\\\\"]}}','\\\\N'),
+(2,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+{INSERT}\
+(3,NULL,'',0.00,1e+20,'small','',x'0000',x'',x'00000000','2023-11-14 00:00:00.000','1970-01-01 00:00:01','0000-00-00',\
+'00:00:00','2155','null','first\\nsecond');
+"""
+# What these rows are, by the design's table of types.
+GOODS_VALUES: list[dict[str, Any]] = [
+    {
+        "id": Decimal(18446744073709551615), "flag": 1, "name": 'été, "blue"', "price": Decimal("-1234567890.10"),
+        "weight": 2.5, "size": "it's, large", "tags": "a,c", "bits": 0x241, "photo": b'\xff\0\n\r\\n"',
+        "hash": b"ab\xfe\0", "made": dt.datetime.fromisoformat("2023-11-14T22:13:20.123"),
+        "sold": "2023-11-14 22:13:20.000000",
+        "day": dt.date(2023, 11, 14), "lasts": "-838:59:59", "vintage": 1999, "more": '{"k": [1, "\\\\"]}', "note": "\\N",
+    },
+    {"id": Decimal(2), "flag": 0} | dict.fromkeys(
+        ["name", "price", "weight", "size", "tags", "bits", "photo", "hash", "made", "sold", "day", "lasts", "vintage",
+         "more", "note"]
+    ),
+    {
+        "id": Decimal(3), "flag": None, "name": "", "price": Decimal("0.00"), "weight": 1e20, "size": "small", "tags": "",
+        "bits": 0, "photo": b"", "hash": b"\0\0\0\0", "made": dt.datetime.fromisoformat("2023-11-14"),
+        "sold": "1970-01-01 00:00:01.000000", "day": None, "lasts": "00:00:00", "vintage": 2155,
+        "more": "null", "note": "first\nsecond",
+    },
+]  # fmt: skip
+
+ORDERS = """CREATE TABLE `orders` (
+  `id` bigint(20) NOT NULL,
+  `v` varchar(20) DEFAULT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+"""
+# No key, texts alone: the first row looks like the header.
+NOTES = "CREATE TABLE `notes` (\n  `a` varchar(9),\n  `b` varchar(9)\n);\n"
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+    return folder
+
+
+def dump(folder: Path) -> Path:
+    """The dump of four tables, and of one more that the feed leaves out."""
+    return write(
+        folder,
+        {
+            "metadata": METADATA,
+            "shop-schema-create.sql": SETTINGS + "CREATE DATABASE `shop` /*!40100 DEFAULT CHARACTER SET utf8mb4 */;\n",
+            "shop.goods-schema.sql": SETTINGS + GOODS,
+            "shop.goods.0000000000000.csv": b"\r\n".join([GOODS_HEADER, *GOODS_CSV[:2], b""]),
+            "shop.goods.0000000010000.csv.gz": gzip.compress(b"\n".join([GOODS_HEADER, GOODS_CSV[2], b""])),
+            "shop.orders-schema.sql": SETTINGS + ORDERS,
+            "shop.orders.000000000.csv": '"id","v"\n1,"one"\n2,"two"\n3,"three"\n4,\\N\n',
+            "shop.notes-schema.sql": NOTES,
+            "shop.notes.000000000.csv": '"a","b"\n"a","b"\n"x","y"\n"x","y"\n',
+            "shop.all_orders-schema.sql": "CREATE TABLE `all_orders`(\n`id` int\n);\n",
+            "shop.all_orders-schema-view.sql": "DROP TABLE IF EXISTS `all_orders`;\n",
+            "shop.secret-schema.sql": ORDERS.replace("orders", "secret"),
+            "shop.secret.000000000.csv": '"id","v"\n1,"one"\n',
+        },
+    )
+
+
+def stream() -> Stream:
+    """Changes around the dump's position."""
+    s, orders = Stream(partitions=2), Rows()
+    s.watermark(tso(500))
+    s.send(orders.insert(tso(600), 5, "gone"))
+    s.send(orders.delete(tso(700), 5, "gone"), partition=1)
+    s.send(orders.update(P, 2, "two", "TWO"))
+    s.send(orders.update(P + 1, 2, "two again", "two"))
+    s.send(orders.update(P + AFTER, 1, "one", "one"))  # changes nothing
+    s.send(orders.delete(P + AFTER, 3, "three"), partition=1)
+    s.send(orders.insert(P + 2 * AFTER, 6, "six"))
+    notes = {"a": "varchar", "b": "varchar"}
+    s.send(dml("DELETE", P + AFTER, {"a": "x", "b": "y"}, notes, key=(), table="notes"))
+    s.watermark(P + 3 * AFTER)
+    return s
+
+
+def versions(chain: Chain, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Versions with the columns given, and from, to, what opened and what closed them, relative to the dump."""
+    own = ["_cdc_from_ts", "_cdc_to_ts"]
+    rows = sorted(chain.history(table), key=lambda r: (r["_cdc_key"], r["_cdc_from_ts"], r.get("_cdc_copy", 0)))
+    ends = [[None if r[c] is None else r[c] - P for c in own] for r in rows]
+    return [
+        (*[r[c] for c in columns], *times, r["_cdc_op"], r["_cdc_closed_by"])
+        for r, times in zip(rows, ends, strict=True)
+    ]
+
+
+class Loaded:
+    """The feed after a run that a damaged file has stopped, and one more when it was mended."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        where = dump(folder / "dump")
+        whole = (where / "shop.orders.000000000.csv").read_bytes()
+        settings = {
+            "initial_load": {"path": str(where), "format": "dumpling-csv"},
+            "tables": {"include": ["shop.*"], "exclude": ["shop.secret"]},
+        }
+        self.chain = Chain(spark, folder, **settings)
+        self.chain.add(stream().records)
+        write(where, {"shop.orders.000000000.csv": whole.replace(b'"two"', b'"two')})
+        with pytest.raises(DumpError, match=r'a line of shop[.]orders is no row of the table.*2,"two'):
+            self.chain.run()
+        write(where, {"shop.orders.000000000.csv": whole})
+        self.reports: Reports = self.chain.run()
+        shutil.rmtree(where)  # nothing needs it any more
+
+
+@pytest.fixture(scope="module")
+def loaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    return Loaded(spark, tmp_path_factory.mktemp("loaded"))
+
+
+def test_loaded_rows_are_versions_from_the_dump_on_and_later_changes_apply(loaded: Loaded) -> None:
+    assert versions(loaded.chain, "orders", "id", "v") == [
+        (1, "one", 0, None, "snapshot", None),
+        (2, "two", 0, 1, "snapshot", "update"),
+        (2, "two again", 1, None, "update", None),
+        (3, "three", 0, AFTER, "snapshot", "delete"),
+        (4, None, 0, None, "snapshot", None),
+        (6, "six", 2 * AFTER, None, "insert", None),
+    ]
+    topics = {r["_cdc_op"]: r["_cdc_topic"] for r in loaded.chain.history("orders")}
+    assert topics == {"snapshot": LOAD_TOPIC, "update": TOPIC, "insert": TOPIC}
+
+
+def test_rows_without_a_key_are_loaded_with_their_copies(loaded: Loaded) -> None:
+    assert versions(loaded.chain, "notes", "a", "b") == [
+        ("a", "b", 0, None, "snapshot", None),
+        ("x", "y", 0, None, "snapshot", None),
+        ("x", "y", 0, AFTER, "snapshot", "delete"),
+    ]
+
+
+def test_values_have_the_types_of_the_schema_file(loaded: Loaded) -> None:
+    rows = sorted(loaded.chain.history("goods"), key=lambda r: [18446744073709551615, 2, 3].index(int(r["id"])))
+    assert [{c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows] == GOODS_VALUES
+    (lost,) = loaded.chain.quarantine()
+    assert (lost["reason"], lost["table"], lost["column"], lost["value"]) == (
+        "zero_date",
+        "goods",
+        "day",
+        b"0000-00-00",
+    )
+
+
+def test_what_the_dump_has_is_counted_and_nothing_is_lost(loaded: Loaded) -> None:
+    release = loaded.reports.release
+    assert {(each.table, each.rows) for each in release.loaded} == {("orders", 4)}, "the others were loaded before"
+    assert (release.rows, release.covered, release.released, release.late_unseen) == (8, 3, 5, 0)
+    assert events_placed(release).passed
+    verdict = all_events_placed(loaded.chain.lake, loaded.chain.feed)
+    assert verdict.passed, verdict
+    assert verdict.metadata["loaded"] == 10
+    assert not loaded.chain.lake.history("shop", "secret").exists()
+
+
+def test_a_row_of_a_dump_can_be_asked_about(loaded: Loaded) -> None:
+    told = explain(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
+    assert [(s.fate, s.op, s.commit_ts - P) for s in told.steps] == [
+        (Fate.VERSION, "update", 1),
+        (Fate.COVERED, "update", 0),
+        (Fate.VERSION, "snapshot", 0),
+    ]
+    assert told.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
+    assert "as of" in str(told.steps[1].why)
+
+
+def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:
+    (orders,) = [r for r in loaded.reports.history if r.table == "orders"]
+    verdict = history_complete(orders)
+    assert verdict.passed
+    assert verdict.description == f"The history is complete from {P} (2023-11-14 22:13:21.000 UTC) on."
+
+
+def test_a_feed_that_is_loaded_pays_nothing_for_it(loaded: Loaded) -> None:
+    assert [stage.name for stage in STAGES if stage.due(loaded.chain.lake, loaded.chain.feed)] == []
+
+
+def test_what_comes_later_at_or_below_the_position_is_covered_and_statements_go_on(
+    loaded: Loaded, tmp_path: Path
+) -> None:
+    chain = loaded.chain.copy(tmp_path / "later")
+    more, orders = Stream(topic="other"), Rows()
+    more.send(ddl("ALTER TABLE orders ADD COLUMN w int NOT NULL DEFAULT 7", P + 4 * AFTER, ddl_type="ALTER"))
+    more.send(orders.insert(P - AFTER, 1, "below the dump"))
+    more.send(ddl("TRUNCATE TABLE orders", P - AFTER, ddl_type="TRUNCATE"))
+    more.watermark(P + 5 * AFTER)
+    chain.add(more.records)
+    report = chain.run()
+    assert (report.release.covered, report.release.late_unseen) == (1, 0)
+    now = [(r["id"], r["v"], r["w"]) for r in chain.versions() if r["_cdc_is_current"]]
+    assert sorted(now) == [(1, "one", 7), (2, "two again", 7), (4, None, 7), (6, "six", 7)]
+
+
+def test_a_rebuild_takes_over_what_was_loaded(loaded: Loaded, tmp_path: Path) -> None:
+    chain = loaded.chain.copy(tmp_path / "rebuilt")
+    before = histories(chain.lake)
+    assert list(rebuild(chain.lake, chain.feed))
+    assert histories(chain.lake) == before
+    assert all_events_placed(chain.lake, chain.feed).passed
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
+
+
+TWO_KEYS = "CREATE TABLE `orders` (`a` int NOT NULL, `b` int NOT NULL, UNIQUE KEY `a` (`a`), UNIQUE KEY `b` (`b`));\n"
+
+
+def parquet_of_goods(place: Path) -> None:
+    """The same rows as an export to Parquet has them: typed, but for what Parquet has no type for."""
+    first, second, third = GOODS_VALUES
+    sold = [None if r["sold"] is None else dt.datetime.fromisoformat(r["sold"]) for r in GOODS_VALUES]
+    rows = [r | {"sold": s} for r, s in zip((first, second, third), sold, strict=True)]
+    kinds = {
+        "id": pa.decimal128(20, 0), "flag": pa.bool_(), "name": pa.string(), "price": pa.decimal128(12, 2),
+        "weight": pa.float64(), "size": pa.string(), "tags": pa.string(), "bits": pa.int64(), "photo": pa.binary(),
+        "hash": pa.binary(), "made": pa.timestamp("us"), "sold": pa.timestamp("us", tz="UTC"), "day": pa.date32(),
+        "lasts": pa.string(), "vintage": pa.int32(), "more": pa.string(), "note": pa.string(),
+    }  # fmt: skip
+    flagged = [r | {"flag": None if r["flag"] is None else bool(r["flag"])} for r in rows]
+    parquet.write_table(pa.table({c: pa.array([r[c] for r in flagged], t) for c, t in kinds.items()}), place)
+
+
+def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Path) -> None:
+    sql = write(
+        tmp_path / "sql",
+        {"shop.goods-schema.sql": GOODS, "shop.goods.000000000.sql": SETTINGS + GOODS_SQL, "metadata": METADATA},
+    )
+    other = GOODS.replace("`goods`", "`wares`")
+    typed = write(tmp_path / "parquet", {"shop.wares-schema.sql": other})
+    parquet_of_goods(typed / "shop.wares.parquet")
+    settings = {"path": str(typed), "format": "parquet", "position": P + AFTER}
+    load = {"path": str(sql), "format": "dumpling-sql", "tables": {"shop.wares": settings}}
+    chain = Chain(spark, tmp_path / "chain", initial_load=load, protocol="simple")
+    chain.run()
+    for table, position in (("goods", P), ("wares", P + AFTER)):
+        rows = sorted(chain.history(table), key=lambda r: [18446744073709551615, 2, 3].index(int(r["id"])))
+        assert {r["_cdc_from_ts"] for r in rows} == {position}
+        assert [{c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows] == GOODS_VALUES, table
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "has no file metadata; give initial_load a position:"),
+        ({"metadata": "SHOW MASTER STATUS:\n\tLog: mysql-bin.000003\n\tPos: 154\n\tGTID:\n\n"}, "mysql-bin.000003:154"),
+        ({"metadata": METADATA, "shop.t.000000000.csv": '"id"\n1\n'}, "there is no shop.t-schema.sql beside it"),
+        ({"metadata": METADATA, "shop.orders.000000000.csv": '"id","v"\n1,"one"\n2,"tw'}, "its end is missing"),
+        ({"metadata": METADATA, "shop.orders.000000000.csv.zst": b""}, "packed as .zst"),
+        ({"metadata": METADATA, "shop.orders-schema.sql": "SELECT 1;\n"}, "holds no CREATE TABLE"),
+        ({"metadata": METADATA, "shop.orders-schema.sql": ORDERS.replace("bigint(20)", "double")}, "id, double, tells"),
+        ({"metadata": METADATA, "shop.orders-schema.sql": TWO_KEYS}, "has no primary key, and several unique ones"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_loaded_is_refused_and_says_why(
+    spark: SparkSession, tmp_path: Path, files: dict[str, str | bytes], told: str
+) -> None:
+    place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS} | files)
+    chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(place), "format": "dumpling-csv"})
+    with pytest.raises(DumpError, match=told.replace(".", "[.]")):
+        LOAD.run(chain.lake, chain.feed)
+    assert chain.lake.loads.cursor() is None
+
+
+def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -> None:
+    # As Dumpling's own test of a TiDB server has it.
+    text = "SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 420633273211289601\n\tGTID:\n\n"
+    assert dumped_at(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
+
+
+def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:
+    place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, "metadata": METADATA})
+    chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(place), "format": "dumpling-csv"})
+    of_before, later = P - AFTER, P + AFTER
+    kept = [  # of partition 0 a change of before the dump is there, of partition 1 only one of after it
+        record(Rows().insert(of_before, 1, "a"), 0, 100),
+        record(watermark(later), 0, 101),
+        record(watermark(later), 1, 200),
+    ]
+    chain.add(kept)
+    INGEST.run(chain.lake, chain.feed)
+    DECODE.run(chain.lake, chain.feed)
+    told = (
+        f"was taken at {P} [(].*[)]; {TOPIC} 1 begins at offset 200, with {later} [(].*[)]: changes between the two may"
+    )
+    with pytest.raises(DumpError, match=told):
+        LOAD.run(chain.lake, chain.feed)
+    # With its first record kept, the topic has all there ever was.
+    chain.add([record(watermark(of_before), 1, 0)])
+    INGEST.run(chain.lake, chain.feed)
+    DECODE.run(chain.lake, chain.feed)
+    (found,) = LOAD.run(chain.lake, chain.feed).found
+    assert (found["table"], found["position"]) == ("orders", P)
+
+
+def test_a_key_has_its_columns_in_the_order_of_the_messages() -> None:
+    # As recorded: `pkNames` is in the order of the columns, Open Protocol's columns are in none, Simple has the index.
+    text = "CREATE TABLE t (c INT NOT NULL, b INT NOT NULL, a INT NOT NULL, PRIMARY KEY (b, a, c))"
+    schema = apply_ddl({}, text, "shop").tables["shop", "t"]
+    found = {p.name: p.dumped_key_columns(schema) for p in (CanalJson(), OpenProtocol(), Simple())}
+    assert found == {"canal-json": ["c", "b", "a"], "open-protocol": ["a", "b", "c"], "simple": ["b", "a", "c"]}
+
+
+def test_what_was_renamed_into_a_table_before_its_dump_was_taken_does_not_come_in() -> None:
+    told = {"commit_ts": 10, "database": "shop", "table": "a", "topic": "t", "partition": 0, "offset": 0}
+    renamed = ddls([told | {"ddl_statement": "RENAME TABLE a TO b"}], [], {})
+
+    def done(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:
+        tables = evolve(renamed, {}, loaded=loaded)
+        return {name: [type(op).__name__ for step in t.steps for op in step.ops] for (_, name), t in tables.items()}
+
+    assert done({}) == {"a": ["Close"], "b": ["Arrive"]}
+    assert done({("shop", "b"): 9}) == {"a": ["Close"], "b": ["Arrive"]}
+    assert done({("shop", "b"): 10}) == {"a": ["Close"], "b": []}
+
+
+def in_csv(text: str | None, mysql_type: str) -> str:
+    """A value as Dumpling writes it into CSV: numbers as they are, all else in quotes."""
+    if text is None:
+        return r"\N"
+    if mysql_type.startswith(("bigint", "int", "decimal")):
+        return text
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\0": "\\0"}
+    return '"' + "".join(escapes.get(c, c) for c in text) + '"'
+
+
+@pytest.mark.parametrize(
+    ("recording", "settings"),
+    [
+        ("canal-json_ext", {"protocol": "canal-json", "tidb_extension": True}),
+        ("open-protocol", {"protocol": "open-protocol"}),
+        ("simple-json", {"protocol": "simple"}),
+    ],
+)
+def test_from_a_dump_in_its_middle_on_a_recorded_stream_gives_the_recorded_truth(
+    spark: SparkSession, tmp_path: Path, recording: str, settings: dict[str, Any]
+) -> None:
+    (shape,) = truth("orders", "tables")
+    (created,) = [e["sql"] for e in truth("orders", "events") if e.get("ddl_type") == "create_table"]
+    versions = expected_versions("orders")["orders"]
+    changed = sorted({v["_cdc_from_ts"] for v in versions.values()})
+    at = changed[len(changed) // 2]  # of a change that the dump has
+    there = [
+        line["values"]
+        for line in truth("orders", "history")
+        if line["kind"] == "version"
+        and line["valid_from"] <= at
+        and (line["valid_to"] is None or at < line["valid_to"])
+    ]
+    columns = {c["name"]: c["type"] for c in shape["columns"]}
+    lines = [",".join(in_csv(row[c], t) for c, t in columns.items()) for row in there]
+    names = ",".join(f'"{c}"' for c in columns)
+    # Files of 2 rows each: a dump has as many as it likes.
+    files = {f"shop.orders.{n:09}.csv": "\r\n".join([names, *lines[n : n + 2], ""]) for n in range(0, len(lines), 2)}
+    place = write(tmp_path / "dump", files | {"shop.orders-schema.sql": created + ";\n"})
+    chain = Chain(
+        spark, tmp_path / "f", initial_load={"path": str(place), "format": "dumpling-csv", "position": at}, **settings
+    )
+    chain.add(read_lines(RECORDED / "ticdc" / recording / "orders"))
+    report = chain.run()
+    assert [each.rows for each in report.release.loaded] == [len(there)]
+    assert report.release.covered
+    keys = shape["key"]
+    wanted = {}
+    for version in versions.values():
+        if version["_cdc_to_ts"] is None or version["_cdc_to_ts"] > at:
+            begin = max(version["_cdc_from_ts"], at)
+            wanted[*[version[c] for c in keys], begin] = version | {
+                "_cdc_from_ts": begin,
+                "_cdc_valid_from": instant(begin),
+            }
+    found = {(*[r[c] for c in keys], r["_cdc_from_ts"]): r for r in chain.history("orders")}
+    assert found.keys() == wanted.keys()
+    wrong = {k: {c: (found[k][c], v) for c, v in row.items() if found[k][c] != v} for k, row in wanted.items()}
+    assert {k: differences for k, differences in wrong.items() if differences} == {}
+    (written,) = report.history
+    assert history_complete(written).passed

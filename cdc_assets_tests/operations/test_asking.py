@@ -1,0 +1,694 @@
+"""What a feed is asked: its tables as of a position, what changed, why a row looks so. One small feed, run once."""
+
+import json
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from dagster import AssetKey
+from pyspark.sql import SparkSession
+
+from cdc_assets import cli, read
+from cdc_assets.definitions import build_definitions
+from cdc_assets.feeds import load_feeds
+from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.operations.diff import Sample, Side, diff
+from cdc_assets.operations.explain import Change, ExplainError, Explanation, Statement, explain
+from cdc_assets.operations.explained import as_markdown, as_text
+from cdc_assets.operations.fates import Fate, held_by
+from cdc_assets.operations.finality import final
+from cdc_assets.operations.keys import Near, row_key
+from cdc_assets.operations.report import as_html, gather
+from cdc_assets.operations.views import catalog_name
+from cdc_assets.tables.cursor import RUN as RUN_NOTED
+from cdc_assets.tables.cursor import notes
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.query import WidenedError
+from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.tso import position_of, time_of
+from cdc_assets_tests.operations.lived import BYTES, EXCLUDED, FEED, HELD, ODD_TEXT, RELEASED, RUN, Lived, live
+from cdc_assets_tests.support import (
+    RECORDED,
+    Chain,
+    Rows,
+    Stream,
+    bytes_of,
+    change,
+    comparable,
+    read_lines,
+    remove,
+    rows_of,
+    tso,
+)
+from cdc_assets_tests.tables.test_upgrade import unpacked
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The feed: not to be changed."""
+    return live(spark, tmp_path_factory.mktemp("lived"))
+
+
+def table(lived: Lived, name: str = "orders") -> read.Table[Any]:
+    return read.table(FEED, f"shop.{name}", root=lived.it.lake.root)
+
+
+# --- reading
+
+
+def held_at(position: int) -> list[dict[str, Any]]:
+    """The rows of shop.orders as of a position, by hand."""
+    rows = HELD[max((p for p in HELD if tso(p) <= position), default=1)]
+    named = [dict(zip(("id", "v", "d", "w"), (key, *row), strict=True)) for key, row in rows.items()]
+    return comparable(r | {"d": None if r["d"] is None else date.fromisoformat(r["d"])} for r in named)
+
+
+def test_as_of_every_position(lived: Lived) -> None:
+    orders = table(lived)
+    for position in [*map(tso, range(RELEASED)), tso(6, 1)]:
+        assert comparable(orders.as_of(position).to_pylist()) == held_at(position)
+    assert comparable(orders.current().to_pylist()) == held_at(tso(RELEASED))
+    assert comparable(orders.as_of(tso(8), ["w", "id"]).to_pylist()) == [{"w": None, "id": 2}, {"w": 7, "id": 3}]
+
+
+def test_a_column_that_is_not_there(lived: Lived) -> None:
+    with pytest.raises(ValueError, match=r"x: no such column; allowed: _cdc_key, .*, id, v, d, w$"):
+        table(lived).current(["id", "x"])
+
+
+def test_a_time_is_a_position(lived: Lived) -> None:
+    """Of several commits in one millisecond, as of its time all have happened."""
+    eighth = datetime(2023, 11, 14, 22, 13, 20, 8_000, tzinfo=UTC)
+    assert [position_of(t) for t in (eighth, "2023-11-14T23:13:20.008999+01:00", "2023-11-14T22:13:20.008")] == [
+        tso(9) - 1
+    ] * 3
+    assert position_of(str(tso(8))) == tso(8)
+    assert comparable(table(lived).as_of(eighth).to_pylist()) == held_at(tso(8))
+    with pytest.raises(ValueError, match=r"yesterday: no position; allowed: a commit_ts, or a time in ISO 8601"):
+        position_of("yesterday")
+
+
+def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
+    """From one to a later one; and each at the commit_ts at which it happened."""
+    orders = table(lived)
+    for start in (0, 2, 5, 7, 11):
+        for end in (end for end in (2, 5, 6, 8, 12) if end >= start):
+            rows = [json.dumps(r, default=str, sort_keys=True) for r in held_at(tso(start))]
+            for made in orders.changes_between(tso(start), tso(end)).to_pylist():
+                assert tso(start) < made["commit_ts"] <= tso(end)
+                if made["before"] is not None:
+                    rows.remove(json.dumps(made["before"], default=str, sort_keys=True))
+                if made["after"] is not None:
+                    rows.append(json.dumps(made["after"], default=str, sort_keys=True))
+            assert sorted(rows) == sorted(json.dumps(r, default=str, sort_keys=True) for r in held_at(tso(end)))
+    told = [(c["commit_ts"], c["op"], c["key"]) for c in orders.changes_between(tso(0)).to_pylist()]
+    assert told == [
+        (tso(2), "insert", '["1"]'),
+        (tso(3), "insert", '["2"]'),
+        (tso(5), "update", '["2"]'),
+        (tso(6), "delete", '["1"]'),
+        (tso(6), "insert", '["3"]'),
+        (tso(8), "update", '["3"]'),
+        (tso(11), "delete", '["2"]'),
+        (tso(12), "insert", '["40"]'),
+    ]
+
+
+def test_of_equal_rows_one_goes(lived: Lived) -> None:
+    """In a table without a key."""
+    logs = table(lived, "logs")
+    assert [(c["commit_ts"], c["op"]) for c in logs.changes_between(0).to_pylist()] == [
+        (tso(3), "insert"),
+        (tso(3), "insert"),
+        (tso(8), "delete"),
+    ]
+    assert [logs.as_of(tso(p)).num_rows for p in (2, 3, 8)] == [0, 2, 1]
+
+
+def test_how_far_a_table_is_final(lived: Lived) -> None:
+    """The lower of the partitions' watermarks; and of a table that waits for a person, where it waits."""
+    orders, ledger = table(lived).final(), table(lived, "ledger").final()
+    assert (orders.position, orders.promised) == (tso(RELEASED) - 1, True)
+    assert f"the watermark of topic shop_changes is {tso(RELEASED)}" in orders.reason
+    assert (ledger.position, ledger.reason) == (tso(11, 1) - 1, f"it is held from commit_ts {tso(11, 1)} on: ddl")
+
+
+def test_both_engines_read_the_same(lived: Lived, spark: SparkSession) -> None:
+    def both(name: str) -> tuple[read.Table[Any], read.Table[Any]]:
+        return table(lived, name), read.table(FEED, f"shop.{name}", root=lived.it.lake.root, spark=spark)
+
+    arrow, frames = both("orders")
+    assert comparable(arrow.changes_between(tso(2)).to_pylist()) == rows_of(frames.changes_between(tso(2)))
+    assert comparable(arrow.as_of(tso(8)).to_pylist()) == rows_of(frames.as_of(tso(8)))
+    arrow, frames = both("odd.keys")
+    assert comparable(arrow.versions().to_pylist()) == rows_of(frames.versions())
+    assert pl.from_arrow(table(lived).current()).height == 2
+
+
+def test_a_widened_table_needs_spark(lived: Lived, spark: SparkSession) -> None:
+    with pytest.raises(
+        WidenedError, match="history/shop/shop/wide: types of its columns were widened, and so only Spark"
+    ):
+        table(lived, "wide").current()
+    wide = read.table(FEED, "shop.wide", root=lived.it.lake.root, spark=spark)
+    assert [(r.id, r.n) for r in wide.current().collect()] == [(1, 5_000_000_000)]
+
+
+def test_a_table_that_is_not_there(lived: Lived) -> None:
+    with pytest.raises(
+        read.NoTableError, match=r"shop.order: the feed shop has no such history table; it has shop.ended,"
+    ):
+        table(lived, "order")
+
+
+# --- why
+
+
+def life(lived: Lived, *key: str, of: str = "orders", at: int | None = None, records: bool = False) -> Explanation:
+    """Told without a JVM."""
+    return explain(without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
+
+
+def no_session() -> SparkSession:
+    raise AssertionError("a JVM is asked for")
+
+
+def without_spark(lived: Lived) -> Lakehouse:
+    return replace(lived.it.lake, session=no_session)
+
+
+def told(explanation: Explanation) -> list[tuple[int, str, str, tuple[int, int] | None]]:
+    """Each step: commit_ts, fate, op, and partition and offset."""
+    return [
+        (s.commit_ts, str(s.fate), s.op, (s.record.partition, s.record.offset) if s.record else None)
+        for s in explanation.steps
+    ]
+
+
+def at(lived: Lived, name: str) -> tuple[int, int]:
+    record = lived.records[name]
+    return record["partition"], record["offset"]
+
+
+def test_a_life_newest_first(lived: Lived) -> None:
+    found = life(lived, "2")
+    assert told(found) == [
+        (tso(11), "end", "delete", at(lived, "delete 2")),
+        (tso(5), "repeat", "update", at(lived, "late repeat")),
+        (tso(5), "version", "update", at(lived, "update 2")),
+        (tso(3), "version", "insert", at(lived, "insert 2")),
+    ]
+    assert found.verdict == f"the row is not there: delete at {tso(11)} (2023-11-14 22:13:20.011 UTC)"
+    end, repeat, update, insert = found.steps
+    assert repeat.why == f"the same as shop_changes partition 1 offset {at(lived, 'update 2')[1]}, which was released"
+    assert (update.until, update.closed_by, update.changes) == (tso(11), "delete", [Change("v", "two", "two again")])
+    assert (insert.until, insert.closed_by, insert.changes) == (tso(5), "update", [])
+    assert insert.row == {"id": 2, "v": "two", "d": None, "w": None}
+    assert insert.quarantined == [{"column": "d", "reason": "zero_date", "value": "0000-00-00"}]
+    assert insert.types == {"id": "bigint", "v": "varchar(20)", "d": "date"}
+    assert insert.statement is not None
+    assert (insert.statement.commit_ts, insert.statement.text[:21]) == (tso(1), "CREATE TABLE `orders`")
+    # Its Kafka time, of the recorded record.
+    assert insert.record is not None
+    kafka_time = datetime.fromtimestamp(lived.records["insert 2"]["timestamp"] / 1000, tz=UTC)
+    assert (insert.record.kafka_time, insert.record.batch) == (kafka_time, 1)
+    assert [(s.release.number, s.release.run, s.release.watermark) for s in (end, update) if s.release] == [
+        (2, RUN, tso(RELEASED)),
+        (1, None, tso(10)),
+    ]
+    (newest,) = {
+        notes(next(lived.it.lake.history("shop", t).log().commits()).note)[RUN_NOTED] for t in ("orders", "wide")
+    }
+    assert newest == RUN, "histories are written in threads of their own"
+
+
+def test_what_it_was_at_a_position(lived: Lived) -> None:
+    found = life(lived, "2", at=tso(7))
+    assert [(t[0], t[1]) for t in told(found)] == [(tso(5), "repeat"), (tso(5), "version"), (tso(3), "version")]
+    assert found.verdict.startswith(f"the row is there as of {tso(7)}")
+    assert found.steps[1].until is None
+
+
+def test_what_changed_nothing_and_what_could_not_be_read(lived: Lived) -> None:
+    found = life(lived, "3")
+    assert told(found) == [
+        (tso(9), "nothing", "update", at(lived, "nothing")),
+        (tso(8), "version", "update", at(lived, "update 3")),
+        (tso(6), "version", "insert", at(lived, "insert 3")),
+    ]
+    assert found.steps[1].changes == [Change("w", None, 7)]
+    assert found.steps[1].statement is not None
+    assert found.steps[1].statement.text == "ALTER TABLE `orders` ADD COLUMN `w` INT"
+    assert found.steps[1].types["w"] == "int"
+    assert [(u["reason"], u["partition"], u["offset"]) for u in found.undecoded] == [
+        ("malformed_json", *at(lived, "cut"))
+    ]
+    assert life(lived, "2").undecoded == []
+
+
+def test_what_was_not_taken_and_why(lived: Lived) -> None:
+    late = life(lived, "9")
+    assert told(late) == [(tso(5), "late", "insert", at(lived, "late"))]
+    assert f"below the watermark that had been released already, {tso(10)} " in str(late.steps[0].why)
+    waits = life(lived, "40")
+    assert told(waits) == [
+        (tso(14), "pending", "update", at(lived, "pending")),
+        (tso(12), "version", "insert", at(lived, "insert 40")),
+    ]
+    assert str(waits.steps[0].why).endswith(f": partition 1 has shown {tso(13)} (2023-11-14 22:13:20.013 UTC)")
+    assert waits.verdict.endswith("; not in it yet: 1 pending")
+    assert told(life(lived, "50")) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
+    held = life(lived, "1", of="ledger")
+    assert [t[1] for t in told(held)] == ["held", "version"]
+    (hold,) = lived.it.lake.released_changes.cursor().holds
+    assert "ADD COLUMN `w` FANCYTYPE" in str(held.steps[0].why)
+    assert f"cdc-assets acknowledge shop {hold.first['statement_id']}" in str(held.steps[0].why)
+    assert [t[1:] for t in told(life(lived, "1", of="secrets"))] == [("excluded", "insert", at(lived, "excluded"))]
+    repeat = life(lived, "1").steps[1]
+    assert (str(repeat.fate), repeat.record and repeat.record.offset) == ("repeat", at(lived, "repeat of insert 1")[1])
+
+
+def test_delete_and_insert_at_one_time_are_one_update(lived: Lived) -> None:
+    half, update, insert = life(lived, "1", of="pairs").steps
+    assert (update.fate, update.op, update.changes) == (Fate.VERSION, "update", [Change("v", "a", "b")])
+    assert (half.fate, half.record and half.record.offset) == (Fate.HALF, at(lived, "delete of a pair")[1])
+    assert (insert.fate, insert.until) == (Fate.VERSION, tso(5))
+
+
+def test_a_row_that_a_statement_ended(lived: Lived) -> None:
+    end, _ = life(lived, "1", of="ended").steps
+    assert (end.op, end.record, end.statement) == ("truncate", None, Statement(tso(9), "TRUNCATE TABLE `ended`"))
+
+
+def test_a_key_that_was_never_seen(lived: Lived) -> None:
+    found = life(lived, "35")
+    assert (found.verdict, found.steps) == ("no event of this key has come", [])
+    assert found.near == Near(below="3", above="40", lowest="1", highest="40", alike=[])
+    alike = life(lived, json.dumps({"id": "1", "v": "Twice"}), of="logs").near
+    assert alike is not None
+    assert alike.alike == ['{"id":"1","v":"twice"}']
+
+
+def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
+    """As JSON; as values, bytes in hexadecimal digits; and whole rows."""
+    hexadecimal = "0x" + bytes(range(256)).hex()
+    for key in ([json.dumps([ODD_TEXT, BYTES])], [ODD_TEXT, hexadecimal]):
+        (only,) = life(lived, *key, of="odd.keys").steps
+        assert only.row == {"a": ODD_TEXT, "b": bytes(range(256)), "n": 1}
+    (empty,) = life(lived, "", "", of="odd.keys").steps
+    assert empty.row == {"a": "", "b": b"", "n": 2}
+    steps = life(lived, '{"v": "twice", "id": 1}', of="logs").steps
+    assert [(str(s.fate), s.op, s.copy) for s in steps] == [
+        ("end", "delete", 2),
+        ("version", "insert", 2),
+        ("version", "insert", 1),
+    ]
+
+
+def test_every_event_has_one_fate(lived: Lived) -> None:
+    """Of all that came of any table, nothing is left out, and nothing is told twice."""
+    events = lived.it.lake.change_events
+    place = ("topic", "partition", "offset")
+    rows = events.fetch(events.files(kind="row"), "table", "key", "after", "before", *place).to_pylist()
+    keys = {
+        (r["table"], r["key"] or row_key(json.loads(r["after"] or r["before"]))) for r in rows if r["table"] != "wide"
+    }
+    records = [s.record for of, key in sorted(keys) for s in life(lived, key, of=of).steps]
+    found = Counter((r.topic, r.partition, r.offset) for r in records if r)
+    assert found == Counter(tuple(r[c] for c in place) for r in rows if r["table"] != "wide")
+    assert len(found) == 26
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "message"),
+    [
+        ("orders", ("1", "2"), r"shop.orders: has the key \(id\): 1 values are needed, 2 given"),
+        ("logs", ("1",), "shop.logs: has no key: give the row as one JSON object"),
+        ("order", ("1",), "shop.order: no event of such a table has come; tables with a history: shop.ended, "),
+    ],
+)
+def test_what_cannot_be_told(lived: Lived, of: str, key: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ExplainError, match=message):
+        life(lived, *key, of=of)
+
+
+def test_before_the_first_run(lived: Lived, tmp_path: Path) -> None:
+    """Of the feed, and of this version."""
+    lake = Lakehouse(no_session, str(tmp_path / "nothing"), FEED)
+    with pytest.raises(ExplainError, match="shop: nothing was taken in yet: run its pipeline first"):
+        explain(lake, lived.it.feed, "shop.orders", ["1"])
+    old = unpacked(lived.it.lake.spark, "canal_json", tmp_path)
+    with pytest.raises(ExplainError, match="f: a version before this one wrote its tables: run its pipeline"):
+        explain(replace(old.lake, session=no_session), old.feed, "shop.orders", ["1"])
+
+
+@pytest.fixture
+def behind(lived: Lived, tmp_path: Path) -> Lakehouse:
+    """The tables as a run leaves them whose history stage failed at one: without a JVM."""
+    shutil.copytree(lived.it.lake.root, tmp_path / "behind")
+    lake = replace(without_spark(lived), root=str(tmp_path / "behind"))
+    shutil.rmtree(lake.history("shop", "pairs").path)
+    write_progress(lake, Progress(1, frozenset({("shop", "pairs"), ("shop", "ended")})))
+    return lake
+
+
+def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> None:
+    steps = explain(behind, lived.it.feed, "shop.pairs", ["1"]).steps
+    assert [str(s.fate) for s in steps] == ["half", "unapplied", "unapplied"]
+    assert final(behind, "shop", "pairs").position == -1
+    # The second release had no change of it, but a statement, which might be about it.
+    ended = final(behind, "shop", "ended")
+    assert (ended.position, ended.promised) == (tso(11) - 1, True)
+    assert ended.reason == f"its history waits for the next run from commit_ts {tso(11)} on"
+    assert final(behind, "shop", "orders").position == tso(RELEASED) - 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "first", "told"),
+    [
+        (HoldReason.SCHEMA, {"schema_version": 7}, "the schema 7 of its rows has not come"),
+        (HoldReason.TYPE, {"column": "v", "told": "x"}, "a type mapping is broken in column v: x"),
+        (HoldReason.LINKED, {"why": "from a", "statement": "RENAME"}, "from a: RENAME"),
+        (
+            HoldReason.DDL,
+            {"why": "y", "statement": "S", "statement_id": "i"},
+            "y: S; decide with cdc-assets acknowledge f i",
+        ),
+    ],
+)
+def test_what_a_table_waits_for(reason: HoldReason, first: dict[str, Any], told: str) -> None:
+    assert held_by(Hold("shop", "orders", tso(2), reason, 1, first), "f").startswith(
+        f"the table is held from commit_ts {tso(2)} (2023-11-14 22:13:20.002 UTC) on: {told}"
+    )
+
+
+def test_a_widened_history_is_told_by_spark(lived: Lived) -> None:
+    found = explain(lived.it.lake, lived.it.feed, "shop.wide", ["1"])
+    assert [s.changes for s in found.steps] == [[Change("n", 1, 5_000_000_000)], []]
+    assert found.steps[0].types == {"id": "bigint", "n": "bigint"}
+
+
+def test_for_people(lived: Lived) -> None:
+    """As text and as markdown, in which no value makes a cell of its own."""
+    lines = as_text(life(lived, "3")).splitlines()
+    assert lines[0].startswith('shop.orders (id) ["3"] of feed shop: the row is there, as it has been since ')
+    assert "    w: NULL -> 7" in lines
+    rows = [
+        r for r in as_markdown(life(lived, json.dumps([ODD_TEXT, BYTES]), of="odd.keys")).splitlines() if r[:1] == "|"
+    ]
+    assert [len(re.findall(r"(?<!\\)\|", r)) for r in rows] == [6, 6, 6]
+
+
+def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
+    """The changefeed restarted, and the producer sent again: every record of a real encoder has its place."""
+    it = recorded("orders")
+    lake = replace(it.lake, session=no_session)
+    head, *lines = read_lines(RECORDED / "ticdc/truth/orders.history")
+    (columns,) = {tuple(line["key_cols"]) for line in lines if line["kind"] == "version"}
+    versions, pending, seen = Counter[Any](), Counter[Any](), set[tuple[str, ...]]()
+    for line in lines:
+        if line["kind"] == "version":
+            key = tuple(line["key"][c] for c in columns)
+            versions[key, line["valid_from"], line["valid_to"], line["closed_by"]] += 1
+        else:
+            key = tuple(line["event"]["key"][c] for c in columns)
+            pending[key, line["event"]["commit_ts"]] += 1
+        seen.add(key)
+    steps = [(k, s) for k in seen for s in explain(lake, it.feed, "shop.orders", [json.dumps(k)]).steps]
+    assert Counter((k, s.commit_ts, s.until, s.closed_by) for k, s in steps if s.fate is Fate.VERSION) == versions
+    assert {(k, s.commit_ts) for k, s in steps if s.fate is Fate.PENDING} == set(pending)
+    assert {s.fate for _, s in steps} == {Fate.VERSION, Fate.END, Fate.REPEAT, Fate.PENDING}
+    messages = [json.loads(bytes_of(line)) for line in read_lines(RECORDED / "ticdc/canal-json_ext/orders")]
+    rows = [m for m in messages if m["type"] in {"INSERT", "UPDATE", "DELETE"}]
+    assert sum(s.record is not None for _, s in steps) == len(rows)
+    assert all(s.commit_ts < head["watermark_ts"] for _, s in steps if s.fate is not Fate.PENDING)
+
+
+def test_without_watermarks(chain: Callable[..., Chain]) -> None:
+    """A repeat in the same run, and what came later than its time in a later one."""
+    it, orders, stream = chain(tidb_extension=False), Rows(), Stream(2)
+    one, two = orders.insert(tso(1), 1, "one"), orders.update(tso(3), 1, "three", "one")
+    for message in (one, one, two):
+        stream.send(message)
+    it.add(stream.records)
+    it.run()
+    late = stream.send(orders.update(tso(2), 1, "two", "one"), 1)
+    again = stream.send(two)
+    it.add([late, again])
+    it.run()
+    found = explain(it.lake, it.feed, "shop.orders", ["1"])
+    assert told(found) == [
+        (tso(3), "repeat", "update", (0, 3)),
+        (tso(3), "version", "update", (0, 2)),
+        (tso(2), "late", "update", (1, 0)),
+        (tso(1), "repeat", "insert", (0, 1)),
+        (tso(1), "version", "insert", (0, 0)),
+    ]
+    assert (found.final.position, found.final.promised) == (tso(3), False)
+
+
+# --- diff
+
+
+def side(lived: Lived, position: int, of: str = "orders", root: str | None = None) -> Side:
+    lake = without_spark(lived)
+    return Side(replace(lake, root=root) if root else lake, "shop", of, position)
+
+
+def test_between_two_positions(lived: Lived) -> None:
+    found = diff(side(lived, tso(6)), side(lived, tso(12)))
+    assert (found.inserted, found.deleted, found.updated, found.columns) == (1, 1, 1, {"w": 1})
+    new, gone = (
+        {"id": 40, "v": "forty", "d": date(2024, 2, 29), "w": 1},
+        {"id": 2, "v": "two again", "d": None, "w": None},
+    )
+    assert found.samples == [
+        Sample("insert", '["40"]', None, new),
+        Sample("delete", '["2"]', gone, None),
+        Sample("update", '["3"]', {"w": None}, {"w": 7}),
+    ]
+    assert found.unsettled == []
+    assert diff(side(lived, tso(8)), side(lived, tso(10))).equal
+    assert diff(side(lived, tso(12)), side(lived, tso(14))).unsettled[0].startswith(f"{tso(14)} is not final yet: ")
+    equal_rows = diff(side(lived, tso(4), "logs"), side(lived, tso(8), "logs"))
+    assert (equal_rows.inserted, equal_rows.deleted, equal_rows.updated) == (0, 1, 0)
+
+
+def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
+    """One in which a row was changed by hand, one deleted, and a column is missing."""
+    shutil.copytree(lived.it.lake.root, tmp_path / "other")
+    other = str(tmp_path / "other")
+    assert diff(side(lived, tso(12)), side(lived, tso(12), root=other)).equal
+    table = replace(lived.it.lake, root=other).history("shop", "orders")
+    change(table, "id = 40", v="'another'")
+    remove(table, "id = 3")
+    found = diff(side(lived, tso(12)), side(lived, tso(12), root=other))
+    assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 1, 1, {"v": 1})
+    assert [s.key for s in found.samples] == ['["3"]', '["40"]']
+
+
+# --- as users ask
+
+
+@pytest.fixture
+def at_home(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feeds file and the lakehouse, where a user's commands find them."""
+    source = f"{{recorded: '{lived.it.snapshots}', partitions: 2}}"
+    entry = f"tidb_extension: true, views: cdc_shop, tables: {{exclude: {EXCLUDED}}}, source: {source}"
+    (tmp_path / "feeds.yaml").write_text(f"feeds: {{{FEED}: {{protocol: canal-json, {entry}}}}}")
+    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+    monkeypatch.setenv("CDC_LAKEHOUSE", lived.it.lake.root)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*command: str, code: int = 0) -> str:
+        assert cli.main(command) == code
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    why = json.loads(said("why", FEED, "shop.orders", "2", "--at", str(tso(3)), "--records", "--json"))
+    (step,) = why["steps"]
+    assert step["event"]["after"] == {"id": "2", "v": "two", "d": "0000-00-00"}
+    assert (step["fate"], step["row"]["v"]) == ("version", "two")
+    assert said("why", FEED, "shop.orders", "2").startswith(
+        'shop.orders (id) ["2"] of feed shop: the row is not there: '
+    )
+    assert json.loads(said("diff", FEED, "shop.orders", str(tso(8)), "final", "--json"))["deleted"] == 1
+    page = said("diff", FEED, "shop.logs", str(tso(4)), str(tso(8)), "--html")
+    assert "<td>delete</td><td>{&quot;id&quot;:&quot;1&quot;,&quot;v&quot;:&quot;twice&quot;}</td>" in page
+    assert ": rows 1 inserted, 1 deleted, 0 updated\n" in said("diff", FEED, "shop.orders", str(tso(8)), "final")
+    root = lived.it.lake.root + "/"
+    assert "rows 0 inserted, 0 deleted, 0 updated" in said(
+        "diff", FEED, "shop.orders", "final", "final", "--other", root, "--samples", "1"
+    )
+    assert said("why", FEED, "shop.orders", "1", "2", code=1).count("\n") == 1
+    assert said("diff", FEED, "shop.order", "0", "final", code=1).startswith("shop.order: the feed shop has no such ")
+    with pytest.raises(SystemExit):
+        cli.main(["why", FEED, "shop.orders", "2", "--at", "yesterday"])
+    assert "argument --at: yesterday: no position; allowed: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("at_home")
+def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the session's own catalog."""
+    assert cli.main(["views", FEED]) == 0
+    assert cli.main(["views", FEED]) == 0, "again, as after a change of columns"
+    names = capsys.readouterr().out.splitlines()
+    (odd,) = {name for name in names if re.fullmatch(r"cdc_shop\.shop__odd_keys__[0-9a-f]{8}", name)}
+    assert "cdc_shop.shop__orders" in names
+    assert spark.table("cdc_shop.shop__orders").count() == 6
+    assert rows_of(spark.table("cdc_shop.shop__orders__current")) == held_at(tso(RELEASED))
+    assert spark.table(f"{odd}__current").columns == ["a", "b", "n"]
+    session = spark.newSession()
+    session.sql("USE cdc_shop")
+    assert rows_of(session.sql(f"SELECT * FROM shop__orders__as_of({tso(8)})")) == held_at(tso(8))
+    comments = {c.name: c.description for c in spark.catalog.listColumns("cdc_shop.shop__orders__current")}
+    told = {f.name: f.metadata["comment"] for f in lived.it.lake.history("shop", "orders").schema()}
+    assert comments == {name: told[name] for name in ("id", "v", "d", "w")}
+    spark.sql("DROP SCHEMA cdc_shop CASCADE")
+    assert table(lived).current().num_rows == 2, "what is dropped in the catalog stays in the lakehouse"
+
+
+def test_names_in_the_catalog() -> None:
+    assert catalog_name("shop", "order_items") == "shop__order_items"
+    tricky = [
+        ("a", "b__c"),
+        ("a__b", "c"),
+        ("a", "B"),
+        ("a", "b"),
+        ("a", "b."),
+        ("a", "b_"),
+        ("注", "文"),
+        ("注", "门"),
+    ]
+    names = [catalog_name(*each) for each in tricky]
+    assert len({name.lower() for name in names}) == len(tricky)
+    assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_the_job_puts_the_answer_on_the_asset() -> None:
+    job = build_definitions(load_feeds()).resolve_job_def("why")
+    config = {"feed": FEED, "table": "shop.orders", "key": ["3"], "at": "2023-11-14T22:13:20.008Z"}
+    run = {"ops": {"tell_why": {"config": config}}}
+    done = job.execute_in_process(run_config=run)
+    (observed,) = [e for e in done.all_events if e.event_type_value == "ASSET_OBSERVATION"]
+    assert observed.asset_key == AssetKey([FEED, "history", "shop", "orders"])
+    markdown = observed.asset_observation_data.asset_observation.metadata["why"].value
+    assert "| w: NULL -> 7 |" in markdown
+
+
+# --- the page
+
+
+def asked_for(page: str) -> list[str]:
+    """What a browser would fetch for a page."""
+    found: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            named = ("src", "href", "xlink:href", "srcset", "action", "data", "poster")
+            found.extend(str(value) for name, value in attributes if name in named)
+            found.extend([tag] if tag in {"link", "iframe", "object", "embed", "base"} else [])
+
+    Reader().feed(page)
+    return found + re.findall(r"@import|url\(", page)
+
+
+def test_the_page_tells_what_needs_somebody(lived: Lived) -> None:
+    told = gather(lived.it.lake, lived.it.feed)
+    records = [line for path in sorted(lived.it.snapshots.iterdir()) for line in path.read_text().splitlines()]
+    assert told.counts["records"] == len(records)
+    assert (told.counts["late, never seen"], told.counts["late, repeats"], told.counts["excluded"]) == (1, 1, 1)
+    assert told.counts["pending"] == len(["held", "pending", "pending 50"])
+    ledger, late, *quarantined = told.attention
+    assert ledger.startswith("shop.ledger waits: the table is held from commit_ts ")
+    assert late == "1 row events came after their time, and are in no history"
+    assert quarantined == ["1 rows are in quarantine: malformed_json"]
+    (cut,) = [q.samples for q in told.quarantine if q.reason == "malformed_json"]
+    assert [(s["offset"], s["value"]) for s in cut] == [
+        (lived.records["cut"]["offset"], bytes_of(lived.records["cut"]).decode())
+    ]
+    assert {q.reason: q.rows for q in told.quarantine}["zero_date"] == len(["insert 2", "update 2"])
+
+
+def test_the_page_has_every_table_partition_and_statement(lived: Lived) -> None:
+    told = gather(lived.it.lake, lived.it.feed)
+    rows = {t.table: (t.current, t.final.position) for t in told.tables}
+    assert rows["orders"] == (len(HELD[max(HELD)]), tso(RELEASED) - 1)
+    assert rows["ended"][0] == 0
+    (ledger,) = [t for t in told.tables if t.table == "ledger"]
+    assert ledger.final.position == tso(11, 1) - 1
+    # Each partition's largest watermark, and the lower of both, which is released.
+    assert [(p.watermark, p.released) for p in told.partitions] == [
+        (time_of(tso(20)), time_of(tso(RELEASED))),
+        (time_of(tso(RELEASED)), time_of(tso(RELEASED))),
+    ]
+    assert [s["commit_ts"] for s in told.statements] == [tso(11, 1), tso(11), tso(9), tso(7), tso(2), tso(1)]
+    assert {r["mysql_type"] for r in told.types if (r["table"], r["column"]) == ("wide", "n")} == {"int", "bigint"}
+    first, second = told.releases
+    assert (first.number, first.late, second.late) == (1, 0, 2)
+    assert second.pending == told.counts["pending"]
+    newest = max(r["timestamp"] for r in lived.records.values())
+    assert second.lag_seconds == pytest.approx(max(0, newest + 1 - (tso(RELEASED) >> 18)) / 1000, abs=0.01)
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(lived: Lived) -> None:
+    told = gather(lived.it.lake, lived.it.feed)
+    hostile = "<script>alert('&')</script>"
+    page = as_html(replace(told, statements=[told.statements[0] | {"ddl_statement": hostile, "table": "<b>"}]))
+    assert asked_for(page) == []
+    assert hostile not in page
+    assert "&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;" in page
+    assert page.count("<svg") == 3
+    assert as_html(replace(told, releases=told.releases[:1])).count("<svg") == 0
+
+
+def test_the_page_of_a_feed_without_anything(chain: Callable[..., Chain]) -> None:
+    made = chain()
+    told = gather(made.lake, made.feed)
+    assert told.attention == []
+    assert "Nothing waits for anybody." in as_html(told)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", FEED, str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'page.html'} written\n"
+    assert "shop.ledger waits" in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_the_examples_of_the_readme_run(
+    recorded: Callable[[str], Chain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `make demo`, whose feed shop has these records."""
+    for made in Path(recorded("orders").lake.root).glob("*/f"):
+        there = tmp_path / "data/lakehouse" / made.parent.name
+        there.mkdir(parents=True)
+        (there / "shop").symlink_to(made)
+    monkeypatch.setenv("CDC_FEEDS", str(PROJECT / "data/feeds.yaml"))
+    monkeypatch.delenv("CDC_LAKEHOUSE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    text = (PROJECT / "README.md").read_text("utf-8")
+    section = text.split("\n## Ask the tables\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```(\w*)\n(.*?)```", section, re.DOTALL)
+    assert {language for language, _ in blocks} == {"python", "bash"}
+    for language, code in blocks:
+        if language == "python":
+            exec(compile(code, "README.md", "exec"), {})
+            continue
+        for line in code.splitlines():
+            command, *arguments = shlex.split(line, comments=True)
+            assert (command, cli.main(arguments)) == ("cdc-assets", 0)

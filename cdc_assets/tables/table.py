@@ -126,7 +126,10 @@ class LakeTable(Generic[C]):
 
     def exists(self) -> bool:
         """Whether the table has been created."""
-        return bool(Log.is_deltatable(deltalake_place(self.path), self._log_options))
+        # deltalake's own answer to this lets no other thread run until it has come.
+        files, path = self.store.files(f"{self.path}/_delta_log")
+        first = files.get_file_info([f"{path}/{0:020}.json", f"{path}/_last_checkpoint"])
+        return any(info.is_file for info in first)
 
     @property
     def _log_options(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import QueryBuilder, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
@@ -32,6 +32,7 @@ from cdc_assets.stages.schemas import SchemasReport
 from cdc_assets.stages.types import TypesReport
 from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.linked import deltalake_place
 from cdc_assets.tables.table import LakeTable
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -317,7 +318,9 @@ def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
     log = table.log()
     if log is None or not log.plain:
         return rows_of(table.read(spark))
-    return comparable(log.table.to_pyarrow_table().to_pylist())
+    place = deltalake_place(table.path, rows=True)
+    rows = DeltaTable(place, storage_options=table.store.log_options(table.path)).to_pyarrow_table()
+    return comparable(rows.to_pylist())
 
 
 def comparable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -186,7 +186,9 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
 
 def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
-    def derive_again(context: OpExecutionContext, config: RebuildConfig, lakehouse: LakehouseResource) -> None:
+    def derive_again(
+        context: OpExecutionContext, config: RebuildConfig, lakehouse: ResourceParam[LakehouseResource]
+    ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         watch, lake = Stopwatch(), _upgraded(context, lakehouse.feed(name), feeds[name])
         if config.check:
@@ -233,7 +235,7 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
 
 def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
-    def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: LakehouseResource) -> None:
+    def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
             at = None if config.at is None else position_of(config.at)

@@ -15,10 +15,12 @@ from cdc_assets.operations.explain import ExplainError, explain
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.plain import as_json
 from cdc_assets.operations.views import register
+from cdc_assets.places import PlaceError, canonical
 from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
+from cdc_assets.storage import Store
 from cdc_assets.tables.decisions import Verdict
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.tables.table import ConcurrentRunError
@@ -35,6 +37,7 @@ _ERRORS = (
     ExplainError,
     FeedsError,
     FileNotFoundError,
+    PlaceError,
     SnapshotError,
     read.NoTableError,
 )
@@ -84,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "Offsets and times are the broker's own.",
     )
     to_broker.add_argument("feed", help=_FEED)
-    to_broker.add_argument("folder", type=Path, help="the folder of the files *.jsonl and *.jsonl.gz")
+    to_broker.add_argument("folder", type=canonical, help="the folder of the files *.jsonl and *.jsonl.gz, or its URI")
     to_broker.add_argument("--prefix", default="", help="put this in front of each topic's name")
     to_broker.add_argument("--create", action="store_true", help="create topics that are not there")
     to_broker.set_defaults(run=_replay)
@@ -193,7 +196,9 @@ def _instant(text: str) -> datetime:
 def _lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lakehouse:
     if name not in file.feeds:
         raise FeedsError(f"{name}: no such feed in the feeds file; its feeds: {', '.join(file.feeds)}")
-    return Lakehouse(partial(spark_session, file.spark), lakehouse_root(root), name)
+    place = lakehouse_root(root)
+    store = Store.of(file, place)
+    return Lakehouse(partial(spark_session, file.spark, store), place, name, store)
 
 
 def _holds(file: FeedsFile, given: argparse.Namespace) -> str:
@@ -291,5 +296,7 @@ def _between(
 
 def _replay(file: FeedsFile, given: argparse.Namespace) -> str:
     kafka = _broker_of(file.feeds, given.feed)
-    sent = replay(spark_session(file.spark), kafka, given.folder, prefix=given.prefix, create=given.create)
+    store = Store(file.storage, (given.folder,))
+    spark = spark_session(file.spark, store)
+    sent = replay(spark, kafka, given.folder, store, prefix=given.prefix, create=given.create)
     return "\n".join(f"{count} records to {topic}" for topic, count in sent.items()) or "no records there"

@@ -15,7 +15,9 @@ from dagster import (
 from cdc_assets.assets import alerts, audit, history, new_records, operations
 from cdc_assets.assets import feed as feed_assets
 from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
+from cdc_assets.places import PlaceError
 from cdc_assets.resources import build_resources
+from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import history_tables, lakehouse_root
 
 _PIPELINE = "cdc_pipeline"
@@ -26,12 +28,14 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
     assets: list[AssetsDefinition | AssetSpec] = []
     sensors = alerts.build(str(feeds_file.alerts.webhook)) if feeds_file.alerts else []
     audits, jobs, audited = [], [], []
+    root = lakehouse_root()
+    store = Store.of(feeds_file, root)
     for name, feed in feeds_file.feeds.items():
-        tables = history_tables(lakehouse_root(), name)
+        tables = history_tables(root, name, store)
         chain = feed_assets.build(name, feed)
         assets += [chain, *history.table_specs(name, feed, tables)]
         if feed.source.kafka is not None:
-            sensors.append(new_records.build(name, feed.source.kafka, job=f"{_PIPELINE}_{name}", of_all=_PIPELINE))
+            sensors.append(new_records.build(name, feed.source.kafka, f"{_PIPELINE}_{name}", _PIPELINE, store))
         if tables:
             audits.append(audit.tables_audit(name, feed, tables))
         jobs.append(
@@ -64,7 +68,7 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
         jobs=[pipeline, *jobs, audit_job, *operations.build(feeds_file.feeds)],
         schedules=[hourly],
         sensors=sensors,
-        resources=build_resources(feeds_file.spark),
+        resources=build_resources(feeds_file),
         # One process, and so one Spark session, a run.
         executor=in_process_executor,
     )
@@ -73,10 +77,10 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
 def _load() -> Definitions:
     try:
         return build_definitions(load_feeds())
-    except FeedsError as error:
+    except (FeedsError, PlaceError) as error:
         # The message says it all; a traceback below it would only hide it.
         sys.tracebacklimit = 0
-        raise FeedsError(str(error)) from None
+        raise type(error)(str(error)) from None
 
 
 defs = _load()

@@ -16,11 +16,14 @@ from dagster import (
     MetadataValue,
     TableMetadataValue,
 )
+from pyarrow.fs import FileSelector
 
 from cdc_assets.assets.verdicts import failed_checks, reasons
 from cdc_assets.feeds import Feed, FeedsError, load_feeds
+from cdc_assets.places import PlaceError, scheme_of
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
+from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import history_tables, lakehouse_root
 
 _LOG = Path(".dagster/demo.log")
@@ -31,12 +34,12 @@ _JOB = ("dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_
 def main() -> int:
     """Run the job, print the summary, return the job's exit code."""
     try:
-        feeds = load_feeds().feeds
-    except FeedsError as error:
+        file, root = load_feeds(), lakehouse_root()
+    except (FeedsError, PlaceError) as error:
         print(error, file=sys.stderr)
         return 1
-    root = lakehouse_root()
-    before, known = _commits(root), _newest_run()
+    feeds, store = file.feeds, Store.of(file, root)
+    before, known = _commits(root, store), _newest_run()
     code = _run_job()
     if code:
         _say(f"\nThe job failed (exit code {code}); its whole log is in {_LOG}.")
@@ -44,7 +47,7 @@ def main() -> int:
         for reason in _why(newest if newest != known else None):
             _say(reason)
         return code
-    commits, this_run = _commits(root) - before, _newest_run()
+    commits, this_run = _commits(root, store) - before, _newest_run()
     with DagsterInstance.get() as instance:
         with_news = {name: _last_run_with_news(instance, name) for name in feeds}
         for name, feed in feeds.items():
@@ -53,7 +56,7 @@ def main() -> int:
             for label, value in _counts(instance, name, feed).items():
                 _say(f"  {label:<22}{value}")
             _say("  history")
-            for database, table in history_tables(root, name):
+            for database, table in history_tables(root, name, store):
                 told = _metadata(instance, name, "history", database, table)
                 rows = f"{_number(told, 'dagster/row_count')} versions, {_number(told, 'current_rows')} current rows"
                 _say(f"    {database}.{table:<20}{rows}")
@@ -62,7 +65,7 @@ def main() -> int:
                 _say(f"\nFailing: {line}")
     if commits:
         _say(
-            f"\n{commits} commits to Delta tables below {os.path.relpath(root)}. "
+            f"\n{commits} commits to Delta tables below {root if scheme_of(root) else os.path.relpath(root)}. "
             "Run `make demo` again: nothing is taken in twice."
         )
     else:
@@ -140,9 +143,11 @@ def _metadata(instance: DagsterInstance, *key: str) -> Mapping[str, MetadataValu
     return materialization.metadata if materialization else {}
 
 
-def _commits(root: str) -> int:
-    """How many commits all Delta tables below a local root have together."""
-    return sum(1 for _ in Path(root).glob("**/_delta_log/*.json"))
+def _commits(root: str, store: Store) -> int:
+    """How many commits all Delta tables below a root have together."""
+    files, path = store.files(root)
+    found = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+    return sum(f.extension == "json" and "/_delta_log/" in f.path for f in found)
 
 
 def _say(text: str) -> None:

@@ -34,6 +34,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from cdc_assets.mysql_types.types import UnknownType, parse_type
+from cdc_assets.places import SCHEMES, PlaceError, canonical, scheme_of
 
 ProtocolName = Literal["canal-json", "open-protocol", "simple", "debezium"]
 Encoding = Literal["json", "avro"]
@@ -131,6 +132,28 @@ def _starting_offsets(value: object) -> StartingOffsets:
     _reject(_STARTING_OFFSETS)
 
 
+# Of the file systems, what `storage` has fields for, and credentials.
+_STORAGE_FIELDS = ("fs.s3a.endpoint", "fs.s3a.endpoint.region", "fs.s3a.path.style.access")
+_CREDENTIALS = re.compile(r"\.(access\.key|secret\.key|session\.token)$")
+
+
+def _free_hadoop_key(key: str) -> str:
+    if key in _STORAGE_FIELDS:
+        _reject(f"keys other than {', '.join(_STORAGE_FIELDS)}: they have fields of their own")
+    if _CREDENTIALS.search(key):
+        _reject("no credentials: they come from the environment (AWS_ACCESS_KEY_ID and the like) or the platform")
+    return key
+
+
+_ENDPOINT = "an http or https URL without a path, such as https://minio.example:9000"
+
+
+def _endpoint(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"https?://[^/\s@?#]+/?", value):
+        return value.rstrip("/")
+    _reject(_ENDPOINT)
+
+
 def _setting(value: object) -> Setting:
     if not isinstance(value, str | int | float):  # bool is an int
         _reject("text, a number, true or false")
@@ -217,13 +240,6 @@ def _table_path(path: str) -> str:
     return path
 
 
-def _place(value: str | None, info: ValidationInfo) -> str | None:
-    """A folder, made absolute where it is a local one."""
-    if value is None or "://" in value:
-        return value
-    return str(((info.context or {}).get("folder", Path()) / value).resolve())
-
-
 def _owner(owner: str) -> str:
     if not _EMAIL.fullmatch(owner) and not re.fullmatch(r"team:.+", owner):
         _reject("email addresses and team:name")
@@ -236,6 +252,21 @@ def _exactly_one(other: str, value: object, info: ValidationInfo) -> None:
         found = "neither" if value is None else "both"
         allowed = f"exactly one of {other}, {info.field_name}"
         raise PydanticCustomError("exactly_one", "{found}{allowed}", {"found": found, "allowed": allowed})
+
+
+_FOLDER = f"a folder, relative to the feeds file, or a URI of {', '.join(f'{s}://' for s in SCHEMES)}"
+
+
+def _place(value: str | None, info: ValidationInfo) -> str | None:
+    """A folder of the feeds file: an absolute path, or a URI."""
+    if value is None:
+        return None
+    if scheme_of(value):
+        try:
+            return canonical(value)
+        except PlaceError:
+            _reject(_FOLDER)
+    return str(((info.context or {}).get("folder", Path()) / value).resolve())
 
 
 def _only_with(protocol: ProtocolName, info: ValidationInfo) -> None:
@@ -272,6 +303,7 @@ _FeedName = Annotated[str, AfterValidator(_feed_name)]
 _SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
 _Setting = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would report each of its types
 _OptionKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_free_option)]
+_HadoopKey = Annotated[str, AfterValidator(_begins_with("fs.")), AfterValidator(_free_hadoop_key)]
 _StartingOffsets = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
 _WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
 _Duration = Annotated[timedelta, PlainValidator(_duration)]
@@ -320,24 +352,16 @@ class Kafka(_Model):
 
 
 class Source(_Model):
-    """Where a feed's records come from: a folder of recorded ones (an absolute path once loaded), or a broker."""
+    """Where a feed's records come from: a folder of recorded ones (an absolute path or a URI once loaded), or a broker."""
 
-    recorded: Path | None = Field(None, description="a folder, relative to the feeds file")
+    recorded: _Text | None = Field(None, description=_FOLDER)
     partitions: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     kafka: Kafka | None = Field(None, validate_default=True)
 
-    @field_validator("recorded", mode="before")
-    @classmethod
-    def _not_empty(cls, value: object) -> object:
-        if isinstance(value, str) and not value.strip():  # Path("") would be the feeds file's own folder
-            _reject("a folder, relative to the feeds file")
-        return value
-
     @field_validator("recorded")
     @classmethod
-    def _absolute(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        folder = (info.context or {}).get("folder", Path())
-        return value and (folder / value).resolve()
+    def _absolute_or_uri(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return _place(value, info)
 
     @field_validator("partitions")
     @classmethod
@@ -370,7 +394,6 @@ class Tables(_Model):
         return included and not any(_matches(pattern, database, table) for pattern in self.exclude)
 
 
-_FOLDER_OR_URI = "a folder relative to the feeds file, or a URI"
 _FORMATS = ", ".join(get_args(DumpFormat))
 _TSO = "a TSO, a whole number, 1 or more"
 
@@ -378,7 +401,7 @@ _TSO = "a TSO, a whole number, 1 or more"
 class TableLoad(_Model):
     """What is different in the initial load of one table."""
 
-    path: _Text | None = Field(None, description=_FOLDER_OR_URI)
+    path: _Text | None = Field(None, description=_FOLDER)
     format: DumpFormat | None = Field(None, description=_FORMATS)
     position: _Position | None = Field(None, ge=1, description=_TSO)
 
@@ -392,7 +415,7 @@ class InitialLoad(_Model):
     is different for single tables, by "database.table". TIMESTAMP values are printed in `time_zone`.
     """
 
-    path: _Text = Field(description=_FOLDER_OR_URI)
+    path: _Text = Field(description=_FOLDER)
     format: DumpFormat = Field(description=_FORMATS)
     position: _Position | None = Field(None, ge=1, description=_TSO)
     time_zone: str = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
@@ -427,7 +450,7 @@ class Feed(_Model):
     # How far a watermark may be ahead of its record's Kafka time and be believed.
     max_watermark_lead: _Duration = Field(timedelta(days=1), description=_DURATION)
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
-    claim_check: _Text | None = Field(None, description=_FOLDER_OR_URI)
+    claim_check: _Text | None = Field(None, description=_FOLDER)
     initial_load: InitialLoad | None = None
     # Where `cdc-assets views` registers the histories.
     views: _SchemaName | None = Field(None, description=_SCHEMA)
@@ -492,11 +515,25 @@ class Alerts(_Model):
     webhook: HttpUrl = Field(repr=False, description="an http or https URL, which takes JSON with a text")
 
 
+class Storage(_Model):
+    """How the store is reached in which the lakehouse, recorded snapshots and claim-checks lie, where it is no local folder.
+
+    `endpoint`, `region` and `path_style` are S3's. `options` are Hadoop's settings of the file systems, so Spark's alone;
+    they may hold secrets: `options[key].get_secret_value()` is the only way to see one.
+    """
+
+    endpoint: Annotated[str, PlainValidator(_endpoint)] | None = Field(None, description=_ENDPOINT)
+    region: _Text | None = Field(None, description="the name of a region, such as eu-central-1")
+    path_style: bool = Field(default=False, description="true, false")
+    options: dict[_HadoopKey, _Option] = Field({}, description="a mapping of fs.* settings to text")
+
+
 class FeedsFile(_Model):
     """The whole file: the feeds by name, and Spark settings (not in repr: a storage key may be among them)."""
 
     feeds: dict[_FeedName, Feed] = Field(min_length=1, description="a mapping of feed names to feeds, at least one")
     spark: dict[_SparkKey, _Setting] = Field({}, repr=False, description="a mapping of spark.* settings to values")
+    storage: Storage = Storage()
     alerts: Alerts | None = None
 
 
@@ -507,7 +544,7 @@ def load_feeds(path: Path | None = None) -> FeedsFile:
         path: the file; default is the environment variable `CDC_FEEDS`, else `data/feeds.yaml`.
 
     Returns:
-        The file with `${NAME}` expanded from the environment and `source.recorded` made absolute.
+        The file with `${NAME}` expanded from the environment and its local folders made absolute.
 
     Raises:
         FeedsError: the file is missing, is no YAML, or has wrong fields: one line for each of them.
@@ -660,6 +697,7 @@ _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
     {
         (): FeedsFile,
         ("alerts",): Alerts,
+        ("storage",): Storage,
         ("feeds", "*"): Feed,
         ("feeds", "*", "source"): Source,
         ("feeds", "*", "source", "kafka"): Kafka,

@@ -1,4 +1,4 @@
-"""The JVM jars that Spark needs beside its own, fetched once and kept in a cache.
+"""The JVM jars that Spark needs beside its own, fetched once and kept in a cache; those of a store only when it is used.
 
 Only the jars named here are fetched, without their dependencies: Spark has all of those already, and a second Hadoop,
 Parquet and Jackson on the class path slow every session's start. Ivy, which pyspark brings along, does the fetching, so
@@ -77,12 +77,86 @@ JARS = (
     ),
 )
 
+# The version of Hadoop that pyspark brings along, and of the AWS SDK that this version is made for. Of the SDK only the
+# modules that Hadoop's S3A uses: all of it in one jar has 600 MB.
+_HADOOP, _AWS_SDK = "3.4.2", "2.29.52"
+_AWS_SDK_MODULES = {
+    "annotations": "8cd8bd8afd7eca5a367f69fd87427f6d9f3e7d359962122da24d71f1963f00cd",
+    "apache-client": "c96494be30ecac6f0ab7a35fdd91a4c77ca8a5daf62f3d9d84644ef0f0524dc6",
+    "arns": "f5a4d1d9b4e4fc63c9bda49bcf1c59d23fd876b276c6b43aaca12969337303a6",
+    "auth": "4d8143b6198dc7a530c2ccdd813129c132b96736086c0d4fea85480b9bdbc5fe",
+    "aws-core": "eb560c064fbaac7e2e7f4a77ac343d3083bea0d7f6e2c69ba022d3f3e859be90",
+    "aws-json-protocol": "0b174a591bac933b72b701c2fc73f73ba5dde790bf7d61ce922d4ba098f62072",
+    "aws-query-protocol": "1b117672963ee5059c45f2aadb110f191b578d108d8f08d7c7a59e6c0b098a8e",
+    "aws-xml-protocol": "daf87b429373ad586d165003b5b1d4fe498c6472eb65ec9a9e2aa7d56f3917dd",
+    "checksums": "bca99ff25c9b917d6be03e5dce78ad5328e7dca485e96024fa8476e4192a800a",
+    "checksums-spi": "21193b9b648843dcaff493f0dd80abab9ee6871b203b9218120554698d8f7b8a",
+    "crt-core": "4e1f33de21b688695fec91b977ddfa99e9d376edcbad06a62b0c138c60b37de4",
+    "endpoints-spi": "e54f246c668d70b55cffe0c8fad18d4465e74e22db75139918bd30610093d1e6",
+    "http-auth": "d8aa3bd376aaec7196396e65fe8755f1fdd169e51357f8128ecdc7d23a687450",
+    "http-auth-aws": "7ae124e81ac0c2860bb61fdde34a388dbe823fef8509dd46a6bec805ada90308",
+    "http-auth-aws-eventstream": "565a4aacce955c5ffaed551f6faaaa958e9e92b2f8514c8482f664edb2bab576",
+    "http-auth-spi": "7a2168c5a7baa856d7ae9f9c4f7522d2db9f1361108c38f5b6ece66f249e6a2d",
+    "http-client-spi": "8ea61ce3b527779fbfe119e0775c4b7cfdf274a979b1e50596a634685a5b6542",
+    "identity-spi": "85104635abf9e5c044aaf7f8951b63efc2ef82051b5ee303571ee2e1fd8b46d0",
+    "json-utils": "2652cdb3668311bcff6e643c8612b9fea266423ae1ce33743c84dd7f77904311",
+    "metrics-spi": "1db2e3da338148ee40a716e1733c9a5b99e9e6daa4db3aa8bd7e718adafa2510",
+    "netty-nio-client": "07238668c9cf54531ee269fd6e2a1e2650fb75d6774d401f406c2a14f26af654",
+    "profiles": "fef84619d101838ba45f48d0caddb09a85d9ed8bf869095bd7d2064796856cf7",
+    "protocol-core": "7b32e41a3743b422d2edec1670f60b4c1e512fcd5ab7a53fef20742d6b9104d1",
+    "regions": "5ee0e26277c679ffa70d83923b0d5f77a53066ecde8610f28be1856947d60eaf",
+    "retries": "ca3752ba31399721980c6398992921ff5aa164e084b4c14484333df58c76a353",
+    "retries-spi": "a4218ea742fc9e07a620629d7a258bfd92b8ea3ef75f1b99193d0898ca3efe99",
+    "s3": "abaedea7e68063e9c4ab090f80d14b9884c57b50953bfe6e5acaa23025609efa",
+    "s3-transfer-manager": "0c9e654637247187a7e2494eb7a8799477a772a7d554cd3ae787cd3e3bae3c55",
+    "sdk-core": "ea8e9856569f85075a8a806d0481c4bd848c98b24fd6d706fc0b5883fc4604dc",
+    "sts": "6495d0457f4e4c3724d8c9c5fe4f6f98c9530a22f92449c4cca5fd03622e4edb",
+    "third-party-jackson-core": "eaece3eb60beb8ec09d8a4f48d5bff4110010b03cc23688bdcf2af2eb075cac6",
+    "utils": "f150a38f2fec14ced2de6459bfe804f647c88baa573b218646ef89b436a29d42",
+}
+
+# For what lies on S3.
+S3_JARS = (
+    Jar(
+        "org.apache.hadoop",
+        "hadoop-aws",
+        _HADOOP,
+        "d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
+    ),
+    *(Jar("software.amazon.awssdk", module, _AWS_SDK, sha256) for module, sha256 in _AWS_SDK_MODULES.items()),
+    Jar(
+        "software.amazon.eventstream",
+        "eventstream",
+        "1.0.1",
+        "0c37d8e696117f02c302191b8110b0d0eb20fa412fce34c3a269ec73c16ce822",
+    ),
+    Jar(
+        "org.reactivestreams",
+        "reactive-streams",
+        "1.0.4",
+        "f75ca597789b3dac58f61857b9ac2e1034a68fa672db35055a8fb4509e325f28",
+    ),
+)
+
 # usepoms="false": the jars alone, not what they depend on.
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <resolvers><ibiblio name="central" m2compatible="true" usepoms="false" checkconsistency="false"/></resolvers>
 </ivysettings>
 """
+
+# One run of Ivy for all: its JVM takes longer to start than most jars to fetch.
+_IVY_MODULES = """<ivy-module version="2.0">
+  <info organisation="cdc-assets" module="jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    {dependencies}
+  </dependencies>
+</ivy-module>
+"""
+_IVY_DEPENDENCY = (
+    '<dependency org="{organisation}" name="{module}" rev="{revision}" conf="default->default" transitive="false"/>'
+)
 
 
 def cache_dir() -> Path:
@@ -104,37 +178,69 @@ def ensure_jars(jars: Sequence[Jar] | None = None) -> list[Path]:
         RuntimeError: a jar could not be fetched, or is not the one that is pinned.
     """
     folder, wanted = cache_dir(), JARS if jars is None else jars
-    for jar in wanted:
-        if not (folder / jar.file_name).exists():
-            _fetch(jar, folder)
+    if missing := [jar for jar in wanted if not (folder / jar.file_name).exists()]:
+        _fetch(missing, folder)
     return [folder / jar.file_name for jar in wanted]
 
 
-def _fetch(jar: Jar, folder: Path) -> None:
+def _fetch(jars: Sequence[Jar], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         settings = os.environ.get("CDC_IVY_SETTINGS")
         if not settings:
             settings = str(Path(work) / "ivysettings.xml")
             Path(settings).write_text(_IVY_SETTINGS)
+        modules = Path(work) / "ivy.xml"
+        wanted = (_IVY_DEPENDENCY.format(**jar._asdict()) for jar in jars)
+        modules.write_text(_IVY_MODULES.format(dependencies="\n    ".join(wanted)))
         ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-        pattern = f"{work}/[artifact]-[revision].[ext]"
-        # One jar a call: Ivy's -dependency takes a single module.
         command = [java(), "-jar", str(ivy), "-settings", settings, "-cache", f"{work}/ivy", "-confs", "default"]
-        command += ["-dependency", jar.organisation, jar.module, jar.revision, "-retrieve", pattern]
+        command += ["-ivy", str(modules), "-retrieve", f"{work}/[artifact]-[revision].[ext]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        fetched = Path(work) / jar.file_name
-        if done.returncode or not fetched.exists():
+        absent = [jar for jar in jars if not (Path(work) / jar.file_name).exists()]
+        if done.returncode or absent:
+            told = ", ".join(f"{jar.organisation}:{jar.module}:{jar.revision}" for jar in absent)
             raise RuntimeError(
-                f"{jar.organisation}:{jar.module}:{jar.revision} could not be fetched into {folder}: "
+                f"{told} could not be fetched into {folder}: "
                 f"check the network, or name an Ivy settings file with a mirror in CDC_IVY_SETTINGS.\n{done.stdout}"
             )
-        digest = hashlib.sha256(fetched.read_bytes()).hexdigest()
-        if digest != jar.sha256:
-            raise RuntimeError(f"{jar.file_name} has the SHA-256 {digest}, but {jar.sha256} is pinned.")
-        fetched.replace(folder / jar.file_name)  # atomic: a reader sees the whole jar or none
+        for jar in jars:
+            fetched = Path(work) / jar.file_name
+            digest = hashlib.sha256(fetched.read_bytes()).hexdigest()
+            if digest != jar.sha256:
+                raise RuntimeError(f"{jar.file_name} has the SHA-256 {digest}, but {jar.sha256} is pinned.")
+            fetched.replace(folder / jar.file_name)  # atomic: a reader sees the whole jar or none
+
+
+_LOG_STORE = Path(__file__).with_name("ConditionalLogStore.scala")
+
+
+def log_store_jar() -> Path:
+    """The jar of this package's one JVM class, compiled when it is not in the cache yet, by Spark's own Scala compiler.
+
+    Raises:
+        RuntimeError: it does not compile.
+    """
+    against = ensure_jars([jar for jar in (*JARS, *S3_JARS) if jar.module in {"delta-storage", "hadoop-aws"}])
+    digest = hashlib.sha256(
+        "\n".join([_LOG_STORE.read_text(), pyspark.__version__, *(p.name for p in against)]).encode()
+    )
+    jar = cache_dir() / f"cdc-assets-log-store-{digest.hexdigest()[:16]}.jar"
+    if not jar.exists():
+        with tempfile.TemporaryDirectory(dir=jar.parent) as work:
+            made, beside = f"{work}/made.jar", Path(pyspark.__file__).parent / "jars"
+            command = [java(), "-cp", f"{beside}/*", "scala.tools.nsc.Main", "-usejavacp", "-release", "17"]
+            command += ["-classpath", os.pathsep.join(map(str, against)), "-d", made, str(_LOG_STORE)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+            if done.returncode:
+                raise RuntimeError(f"{_LOG_STORE.name} does not compile:\n{done.stdout}{done.stderr}")
+            Path(made).replace(jar)
+    return jar
 
 
 if __name__ == "__main__":
     ensure_jars()
+    if "s3" in sys.argv[1:]:
+        ensure_jars(S3_JARS)
+        log_store_jar()
     sys.exit(0)

@@ -5,14 +5,17 @@ Arrow tables without a JVM, which Polars, pandas and DuckDB take as they are; or
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from cdc_assets.feeds import Storage
 from cdc_assets.operations.finality import Final
 from cdc_assets.operations.finality import final as final_of
 from cdc_assets.session import spark_session
+from cdc_assets.storage import Store
 from cdc_assets.tables.history import COPY, HISTORY, covers, source_columns
 from cdc_assets.tables.lakehouse import Lakehouse, history_tables, lakehouse_root
 from cdc_assets.tables.query import Arrow, Engine, Spark
@@ -122,27 +125,40 @@ class Table(Generic[T]):
 
 
 @overload
-def table(feed: str, name: str, *, root: str | None = None) -> Table[pa.Table]: ...
+def table(feed: str, name: str, *, root: str | None = None, storage: Storage | None = None) -> Table[pa.Table]: ...
 
 
 @overload
-def table(feed: str, name: str, *, root: str | None = None, spark: SparkSession) -> Table[DataFrame]: ...
+def table(
+    feed: str, name: str, *, root: str | None = None, storage: Storage | None = None, spark: SparkSession
+) -> Table[DataFrame]: ...
 
 
-def table(feed: str, name: str, *, root: str | None = None, spark: SparkSession | None = None) -> Table[Any]:
+def table(
+    feed: str,
+    name: str,
+    *,
+    root: str | None = None,
+    storage: Storage | None = None,
+    spark: SparkSession | None = None,
+) -> Table[Any]:
     """A history table of a feed.
 
     Args:
         feed: its name.
         name: `database.table` of the source.
         root: of the lakehouse; default: `CDC_LAKEHOUSE`, else `data/lakehouse`.
+        storage: how an object store is reached, as `storage:` of the feeds file has it.
         spark: the session that is to read it; default: none, and Arrow tables. A table of which types were widened
             (`tables.query.WidenedError`) needs one.
 
     Raises:
         NoTableError: there is no such table.
     """
-    lake = Lakehouse(spark_session if spark is None else lambda: spark, lakehouse_root(root), feed)
+    place = lakehouse_root(root)
+    store = Store(storage or Storage(), (place,))
+    session = partial(spark_session, {}, store) if spark is None else lambda: spark
+    lake = Lakehouse(session, place, feed, store)
     return Table(lake, *existing(lake, name), Arrow() if spark is None else Spark(spark))
 
 
@@ -152,7 +168,7 @@ def existing(lake: Lakehouse, name: str) -> tuple[str, str]:
     Raises:
         NoTableError: there is none.
     """
-    there = history_tables(lake.root, lake.feed)
+    there = history_tables(lake.root, lake.feed, lake.store)
     for found in there:
         if ".".join(found) == name:
             return found

@@ -1,38 +1,45 @@
 """The Spark session and the lakehouse as Dagster resources."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
-from dagster import ConfigurableResource
+from dagster import ResourceDefinition
 from dagster_pyspark import LazyPySparkResource
-from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
 
+from cdc_assets.feeds import FeedsFile
 from cdc_assets.session import spark_settings
+from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 
 
-class LakehouseResource(ConfigurableResource[Lakehouse]):
+@dataclass
+class LakehouseResource:
     """The tables of every feed below one root. The Spark session starts at the first use of a run, once.
 
-    What Spark needs, its jars too, is looked for only then: a run without news asks for none of it.
+    What Spark needs, its jars too, is looked for only then: a run without news asks for none of it. No configuration of
+    Dagster's, which its UI would show: among settings of Spark and of the store may be secrets.
     """
 
     root: str
-    spark: dict[str, Any]
-    _pyspark: LazyPySparkResource | None = PrivateAttr(default=None)
+    spark: Mapping[str, object] = field(repr=False)
+    store: Store = field(repr=False)
+    _pyspark: LazyPySparkResource | None = field(default=None, repr=False)
 
     def feed(self, name: str) -> Lakehouse:
         """The tables of one feed."""
-        return Lakehouse(self._session, self.root, name)
+        return Lakehouse(self._session, self.root, name, self.store)
 
     def _session(self) -> SparkSession:
         if self._pyspark is None:
-            self._pyspark = LazyPySparkResource(spark_config=spark_settings(self.spark))
+            self._pyspark = LazyPySparkResource(spark_config=spark_settings(self.spark, self.store))
         session: SparkSession = self._pyspark.spark_session
         return session
 
 
-def build_resources(spark: Mapping[str, object]) -> dict[str, object]:
-    """The resources of all assets; `spark` are the feeds file's Spark settings."""
-    return {"lakehouse": LakehouseResource(root=lakehouse_root(), spark=dict(spark))}
+def build_resources(feeds_file: FeedsFile) -> dict[str, object]:
+    """The resources of all assets."""
+    root = lakehouse_root()
+    store = Store.of(feeds_file, root)
+    # Made anew for each run.
+    return {"lakehouse": ResourceDefinition(lambda _: LakehouseResource(root, feeds_file.spark, store))}

@@ -8,6 +8,7 @@ from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.jvm import ensure_jars
+from cdc_assets.storage import LOCAL, Store
 
 _ENV_PREFIX = "CDC_SPARK_"
 
@@ -74,8 +75,8 @@ def gathered(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1)
 
 
-def spark_settings(configured: Mapping[str, object]) -> dict[str, str]:
-    """Return every Spark setting: the defaults, over them `configured`, over them the environment, and the jars.
+def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> dict[str, str]:
+    """Return every Spark setting: the defaults, over them `store`'s, `configured`, and the environment's; and the jars.
 
     An environment variable `CDC_SPARK_MASTER` stands for `spark.master`, `CDC_SPARK_DRIVER_MEMORY` for
     `spark.driver.memory`: lower case, underscores as dots. A setting with capitals goes into the feeds file.
@@ -86,12 +87,12 @@ def spark_settings(configured: Mapping[str, object]) -> dict[str, str]:
         if name.startswith(_ENV_PREFIX)
     }
     given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configured.items()}
-    settings = _DEFAULTS | given | from_env
+    settings = _DEFAULTS | store.spark_settings() | given | from_env
     for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
     # Spark's Python workers, which only compressed values need, run in this environment; Spark knows no setting for it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    jars = [str(jar) for jar in ensure_jars()]
+    jars = [str(jar) for jar in (*ensure_jars(), *store.jars())]
     if settings["spark.master"].startswith("local"):
         # A second faster than spark.jars, which copies every jar for each session.
         present = settings.get("spark.driver.extraClassPath")
@@ -102,10 +103,10 @@ def spark_settings(configured: Mapping[str, object]) -> dict[str, str]:
     return settings
 
 
-def spark_session(configured: Mapping[str, object] | None = None) -> SparkSession:
-    """Return the running session, or start one under `spark_settings(configured)`."""
+def spark_session(configured: Mapping[str, object] | None = None, store: Store = LOCAL) -> SparkSession:
+    """Return the running session, or start one under `spark_settings`."""
     builder = SparkSession.builder
-    for key, value in spark_settings(configured or {}).items():
+    for key, value in spark_settings(configured or {}, store).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _look_up_once(session)

@@ -12,8 +12,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import spark_session
+from cdc_assets.storage import Store
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.jobs import FEEDS, Job
+from cdc_assets_tests.s3 import S3Server
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
 # Files whose tests share nothing that takes long to make.
@@ -46,8 +48,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of the test process, small and with the pipeline's own settings."""
+def unstarted_s3() -> S3Server:
+    """The server that the session knows, whether or not it answers."""
+    return S3Server()
+
+
+@pytest.fixture(scope="session")
+def s3(unstarted_s3: S3Server) -> Iterator[S3Server]:
+    """An S3 server."""
+    unstarted_s3.start()
+    yield unstarted_s3
+    unstarted_s3.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, unstarted_s3: S3Server) -> Iterator[SparkSession]:
+    """The one session of the test process, small and with the pipeline's own settings, those for S3 among them."""
     session = spark_session(
         {
             "spark.master": "local[2]",
@@ -62,7 +78,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        }
+        },
+        Store(unstarted_s3.settings, (f"s3a://{S3Server.bucket}",)),
     )
     yield session
     session.stop()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import QueryBuilder, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
@@ -30,7 +30,9 @@ from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.stages.schemas import SchemasReport
 from cdc_assets.stages.types import TypesReport
+from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.linked import deltalake_place
 from cdc_assets.tables.table import LakeTable
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -267,15 +269,17 @@ def make_feed(folder: Path, partitions: int | None = None, **settings: Any) -> F
 
 
 class Chain:
-    """One feed, its folder of snapshots, and its lakehouse, all below one folder."""
+    """One feed, its folder of snapshots, and its lakehouse, all below one folder, unless the lakehouse has another root."""
 
-    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, *, root: str | None = None, store: Store = LOCAL, **settings: Any
+    ) -> None:
         self.folder = folder
         self.snapshots = folder / "snapshots"
         self.snapshots.mkdir(parents=True, exist_ok=True)
         self.settings = settings
         self.feed = make_feed(self.snapshots, **settings)
-        self.lake = Lakehouse(lambda: spark, str(folder / "lake"), "f")
+        self.lake = Lakehouse(lambda: spark, root or str(folder / "lake"), "f", store)
 
     def add(self, records: Iterable[Record], name: str | None = None) -> Path:
         """Add a snapshot file, packed if its name ends in `.gz`."""
@@ -314,7 +318,9 @@ def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
     log = table.log()
     if log is None or not log.plain:
         return rows_of(table.read(spark))
-    return comparable(log.table.to_pyarrow_table().to_pylist())
+    place = deltalake_place(table.path, rows=True)
+    rows = DeltaTable(place, storage_options=table.store.log_options(table.path)).to_pyarrow_table()
+    return comparable(rows.to_pylist())
 
 
 def comparable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -65,7 +65,7 @@ def test_a_feed_of_three_lines_gets_the_defaults(load, tmp_path):
     shop = file.feeds["shop"]
     assert shop.protocol == "canal-json"
     assert (shop.tidb_extension, shop.encoding, shop.time_zone, shop.gate_scope) == (False, "json", "UTC", "topic")
-    assert shop.source.recorded == (tmp_path / "snapshots/shop").resolve()
+    assert shop.source.recorded == str((tmp_path / "snapshots/shop").resolve())
     assert shop.source.partitions is None
     assert shop.source.kafka is None
     assert (shop.tables.include, shop.tables.exclude) == (("*.*",), ())
@@ -167,7 +167,7 @@ def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CDC_FEEDS", raising=False)
     assert load_feeds().feeds["shop"].gate_scope == "topic"
-    assert load_feeds().feeds["shop"].source.recorded == (tmp_path / "data/snapshots").resolve()
+    assert load_feeds().feeds["shop"].source.recorded == str((tmp_path / "data/snapshots").resolve())
     monkeypatch.setenv("CDC_FEEDS", "other.yaml")
     assert load_feeds().feeds["shop"].gate_scope == "feed"
 
@@ -192,7 +192,7 @@ def test_of_patterns_the_first_that_matches_counts(load, settings, stopped, bloc
 
 
 def test_an_absolute_recorded_folder_stays(load):
-    assert load(feed(source={"recorded": "/srv/x"})).feeds["shop"].source.recorded == Path("/srv/x").resolve()
+    assert load(feed(source={"recorded": "/srv/x"})).feeds["shop"].source.recorded == str(Path("/srv/x").resolve())
 
 
 def test_models_are_frozen(load):

@@ -21,6 +21,7 @@ from dagster import (
     In,
     Nothing,
     Out,
+    ResourceParam,
     op,
 )
 
@@ -116,7 +117,9 @@ def tables_audit(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> As
         ins={each: In(Nothing) for each in inputs},
         out={each: Out(None, is_required=False) for each in outputs},
     )
-    def run_audit(context: AssetCheckExecutionContext, lakehouse: LakehouseResource) -> Iterator[AssetCheckResult]:
+    def run_audit(
+        context: AssetCheckExecutionContext, lakehouse: ResourceParam[LakehouseResource]
+    ) -> Iterator[AssetCheckResult]:
         yield from results(context, lakehouse.feed(name), feed, tables)
 
     checks: AssetChecksDefinition = AssetChecksDefinition.create(

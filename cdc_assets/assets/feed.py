@@ -17,6 +17,7 @@ from dagster import (
     AssetsDefinition,
     DagsterInstance,
     MaterializeResult,
+    ResourceParam,
     multi_asset,
 )
 
@@ -68,7 +69,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         can_subset=True,
     )
     def pipeline(
-        context: AssetExecutionContext, lakehouse: LakehouseResource
+        context: AssetExecutionContext, lakehouse: ResourceParam[LakehouseResource]
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
         lake = lakehouse.feed(name)
         if context.selected_asset_keys:

@@ -18,6 +18,7 @@ from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import broker_of
 from cdc_assets.sources.offsets import Place
 from cdc_assets.stages.ingest import following_offsets
+from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.tables.raw_records import RawCursor
 
@@ -30,7 +31,7 @@ _UNDER_WAY = [
 ]
 
 
-def build(name: str, kafka: Kafka, job: str, of_all: str) -> SensorDefinition:
+def build(name: str, kafka: Kafka, job: str, of_all: str, store: Store = LOCAL) -> SensorDefinition:
     """The sensor of one feed: it launches the feed's `job`, unless that or `of_all`, the job of all feeds, is under way.
 
     It asks the broker, and the table's log for what is held: no Spark.
@@ -47,7 +48,7 @@ def build(name: str, kafka: Kafka, job: str, of_all: str) -> SensorDefinition:
         busy = [run.run_id for run in under_way if run.job_name in {job, of_all}]
         if busy:
             return SkipReason(f"A run of the feed is under way: {busy[0]}.")
-        lake = Lakehouse(spark_session, lakehouse_root(), name)
+        lake = Lakehouse(spark_session, lakehouse_root(), name, store)
         cursor = lake.raw_records.cursor() or RawCursor(sequence=0)
         with broker_of(kafka) as broker:
             there = broker.snapshot()

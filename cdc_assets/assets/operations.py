@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from dagster import AssetObservation, Config, Failure, JobDefinition, MetadataValue, OpExecutionContext, job, op
+from dagster import (
+    AssetObservation,
+    Config,
+    Failure,
+    JobDefinition,
+    MetadataValue,
+    OpExecutionContext,
+    ResourceParam,
+    job,
+    op,
+)
 from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
@@ -139,14 +149,16 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     """The jobs `maintenance`, `rebuild`, `replay_quarantine`, `acknowledge` and `why` over these feeds."""
 
     @op
-    def maintain(context: OpExecutionContext, config: MaintenanceConfig, lakehouse: LakehouseResource) -> None:
+    def maintain(
+        context: OpExecutionContext, config: MaintenanceConfig, lakehouse: ResourceParam[LakehouseResource]
+    ) -> None:
         for name in _chosen(feeds, config.feeds):
             watch = Stopwatch()
             for line in _maintain(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name], config):
                 context.log.info(f"{name}: {line}, {watch.seconds} s")
 
     @op
-    def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: LakehouseResource) -> None:
+    def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
         (name,) = _chosen(feeds, [config.feed])
         report = replay_quarantine(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name])
         context.log.info(
@@ -174,7 +186,9 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
 
 def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
-    def derive_again(context: OpExecutionContext, config: RebuildConfig, lakehouse: LakehouseResource) -> None:
+    def derive_again(
+        context: OpExecutionContext, config: RebuildConfig, lakehouse: ResourceParam[LakehouseResource]
+    ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         watch, lake = Stopwatch(), _upgraded(context, lakehouse.feed(name), feeds[name])
         if config.check:
@@ -196,7 +210,9 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
 
 def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
-    def decide(context: OpExecutionContext, config: AcknowledgeConfig, lakehouse: LakehouseResource) -> None:
+    def decide(
+        context: OpExecutionContext, config: AcknowledgeConfig, lakehouse: ResourceParam[LakehouseResource]
+    ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
             decision = decision_of(config.verdict, config.read_as)
@@ -219,7 +235,7 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
 
 def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
-    def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: LakehouseResource) -> None:
+    def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
             at = None if config.at is None else position_of(config.at)

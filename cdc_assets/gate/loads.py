@@ -87,7 +87,7 @@ def _dumped(
     if not files:
         return table.stage_rows([])
     spark, protocol = session_for(lake.spark, size // _ROW_BYTES), protocol_of(feed)
-    found = read_rows(spark, row["format"], files, columns, row["time_zone"])
+    found = read_rows(spark, lake.store, row["format"], files, columns, row["time_zone"])
     watch = Observation()
     told = found.observe(watch, F.max(F.substring("bad", 1, _SHOWN_CHARACTERS)).alias("bad"))
     rows = told.select(

@@ -7,8 +7,7 @@ costs a look at a table for nothing.
 import json
 from dataclasses import dataclass, field
 
-from pyarrow.fs import FileSystem
-
+from cdc_assets.storage import make_folder
 from cdc_assets.tables.lakehouse import Lakehouse
 
 Name = tuple[str, str]  # database, table
@@ -24,7 +23,7 @@ class Progress:
 
 def read_progress(lake: Lakehouse) -> Progress | None:
     """The hint; None when there is none that can be used."""
-    files, path = FileSystem.from_uri(_uri(lake))
+    files, path = lake.store.files(_uri(lake))
     try:
         with files.open_input_stream(path) as stream:
             said = json.loads(stream.read())
@@ -35,8 +34,8 @@ def read_progress(lake: Lakehouse) -> Progress | None:
 
 def write_progress(lake: Lakehouse, progress: Progress) -> None:
     """Leave the hint for the next run."""
-    files, path = FileSystem.from_uri(_uri(lake))
-    files.create_dir(path.rpartition("/")[0])
+    files, path = lake.store.files(_uri(lake))
+    make_folder(files, path.rpartition("/")[0])
     text = json.dumps({"release": progress.release, "behind": sorted(progress.behind)})
     with files.open_output_stream(path) as stream:
         stream.write(text.encode())

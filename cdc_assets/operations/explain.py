@@ -180,7 +180,7 @@ def explain(
 
 def _table(lake: Lakehouse, name: str) -> tuple[str, str]:
     """Database and table of a name in which either may have dots."""
-    there = history_tables(lake.root, lake.feed)
+    there = history_tables(lake.root, lake.feed, lake.store)
     for found in there:
         if ".".join(found) == name:
             return found

@@ -33,7 +33,7 @@ class Compaction:
 
 def tables(lake: Lakehouse) -> list[LakeTable[Any]]:
     """Every table of the feed that is there."""
-    every = [*lake.stage_tables, *(lake.history(*name) for name in history_tables(lake.root, lake.feed))]
+    every = [*lake.stage_tables, *(lake.history(*name) for name in history_tables(lake.root, lake.feed, lake.store))]
     return [table for table in every if table.exists()]
 
 

@@ -8,11 +8,10 @@ a rebuild that died is repeated from its beginning by the next.
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pyarrow.fs import FileSystem
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -47,7 +46,7 @@ class RebuildError(RuntimeError):
 class _Beside(Lakehouse):
     """The tables that are built, reading the raw records of the feed itself, its loads, and what people have decided."""
 
-    of: Lakehouse
+    of: Lakehouse = field(kw_only=True)
 
     @cached_property
     def raw_records(self) -> LakeTable[RawCursor]:
@@ -111,7 +110,7 @@ def check(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Difference | None]
     beside = _beside(lake, f"check-{uuid.uuid4().hex}")
     try:
         _derive(beside, feed)
-        there, made = (set(history_tables(each.root, lake.feed)) for each in (lake, beside))
+        there, made = (set(history_tables(each.root, lake.feed, lake.store)) for each in (lake, beside))
         for name in sorted(there | made):
             found = None
             if name in there & made:
@@ -136,7 +135,7 @@ def _whole(lake: Lakehouse) -> RawCursor:
 
 
 def _beside(lake: Lakehouse, name: str) -> _Beside:
-    return _Beside(lake.session, lake.place("rebuilding", lake.feed, name), lake.feed, lake)
+    return _Beside(lake.session, lake.place("rebuilding", lake.feed, name), lake.feed, lake.store, of=lake)
 
 
 def _derive(beside: _Beside, feed: Feed) -> None:
@@ -147,7 +146,7 @@ def _derive(beside: _Beside, feed: Feed) -> None:
 
 
 def _remove(beside: _Beside) -> None:
-    files, path = FileSystem.from_uri(beside.root)
+    files, path = beside.store.files(beside.root)
     files.delete_dir(path)
 
 
@@ -175,11 +174,11 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
 
 
 def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iterator[Replaced]:
-    made = history_tables(beside.root, lake.feed)
+    made = history_tables(beside.root, lake.feed, lake.store)
     for name in made:
         old, new = lake.history(*name), beside.history(*name)
         yield _overwrite_history(old, new.read(lake.spark.newSession()), replace(_next(old, new), release=release), new)
-    for name in sorted(set(history_tables(lake.root, lake.feed)) - set(made)):
+    for name in sorted(set(history_tables(lake.root, lake.feed, lake.store)) - set(made)):
         old = lake.history(*name)
         empty = HistoryCursor(sequence=_next(old, old).sequence, release=release)
         yield _overwrite_history(old, old.read(lake.spark.newSession()).limit(0), empty, old)

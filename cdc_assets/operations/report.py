@@ -192,7 +192,7 @@ def _partitions(lake: Lakehouse, released: ReleaseCursor) -> list[Partition]:
 def _tables(lake: Lakehouse, released: ReleaseCursor) -> list[Table]:
     holds = {(h.database, h.table): held_by(h, lake.feed) for h in released.holds}
     found = []
-    for name in sorted({*history_tables(lake.root, lake.feed), *holds}):
+    for name in sorted({*history_tables(lake.root, lake.feed, lake.store), *holds}):
         cursor = lake.history(*name).cursor()
         current, versions, newest = (cursor.current, cursor.versions, cursor.newest) if cursor else (0, 0, None)
         reload = cursor.reload[0]["statement"] if cursor and cursor.reload else None

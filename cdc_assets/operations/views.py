@@ -30,7 +30,7 @@ def register(lake: Lakehouse, schema: str) -> list[str]:
     spark, said = lake.spark.newSession(), literal(f"Histories of the feed {lake.feed}")
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)} COMMENT {said}")
     names = []
-    for database, table in history_tables(lake.root, lake.feed):
+    for database, table in history_tables(lake.root, lake.feed, lake.store):
         history, name = lake.history(database, table), catalog_name(database, table)
         columns = history.schema()
         if columns is not None:

@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, TimestampNTZTyp
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.sources.dumps import DumpError, DumpFile, first_line
+from cdc_assets.storage import Store
 
 Columns = Sequence[tuple[str, MySQLType]]
 
@@ -33,11 +34,14 @@ _NAME = re.compile(r"`((?:[^`]|``)*)`")
 _CLOCK = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 
 
-def read_rows(spark: SparkSession, form: str, files: Sequence[DumpFile], columns: Columns, time_zone: str) -> DataFrame:
+def read_rows(
+    spark: SparkSession, store: Store, form: str, files: Sequence[DumpFile], columns: Columns, time_zone: str
+) -> DataFrame:
     """The rows of the files of one table.
 
     Args:
         spark: the session.
+        store: how the files are reached without it.
         form: as `format` in the feeds file.
         files: at least one.
         columns: of the table, but for generated ones, which dumps leave out.
@@ -57,13 +61,13 @@ def read_rows(spark: SparkSession, form: str, files: Sequence[DumpFile], columns
     raw = form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns)
     line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
     if form == "dumpling-csv":
-        header = first_line(files[0], '"')
+        header = first_line(store, files[0], '"')
         named = _in_order([json.loads(f'"{n}"') for n in _csv_names(header)], columns, files[0].path)
         rows = _without_header(read.select(line.alias("line"), "_metadata.file_path"), header, named)
         fields, null = F.regexp_extract_all("line", F.lit(_CSV_FIELD), F.lit(1)), r"\N"
         whole = F.array_join("fields", ",") == F.col("line")
     else:
-        named = _in_order(_insert_names(first_line(files[0], _INSERT), columns), columns, files[0].path)
+        named = _in_order(_insert_names(first_line(store, files[0], _INSERT), columns), columns, files[0].path)
         statements = line.startswith(_INSERT) | line.startswith("/*") | (F.length(line) == 0)
         rows = read.select(line.alias("line")).where(~statements)
         inner = F.expr("substr(line, 2, length(line) - 3)")

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
+from cdc_assets.storage import Store
+
 Name = tuple[str, str]  # database, table
 
 _SCHEMA = re.compile(r"(?P<database>[^.]+)\.(?P<table>[^.]+)-schema\.sql(?:\.gz)?")
@@ -46,17 +48,18 @@ class DumpedTable:
     files: list[DumpFile] = field(default_factory=list)
 
 
-def dumped_tables(place: str, form: str) -> dict[Name, DumpedTable]:
+def dumped_tables(store: Store, place: str, form: str) -> dict[Name, DumpedTable]:
     """The tables of the dump in a folder.
 
     Args:
+        store: how it is reached.
         place: a folder, or its URI.
         form: as `format` in the feeds file.
 
     Raises:
         DumpError: there is no such folder, or a file in it cannot be told.
     """
-    files, base = FileSystem.from_uri(place)
+    files, base = store.files(place)
     if files.get_file_info(base).type != FileType.Directory:
         raise DumpError(f"{place}: there is no such folder.")
     listed = sorted(
@@ -79,13 +82,13 @@ def dumped_tables(place: str, form: str) -> dict[Name, DumpedTable]:
     return {name: replace(table, files=rows.get(name, [])) for name, table in found.items()}
 
 
-def dumped_at(place: str) -> int:
+def dumped_at(store: Store, place: str) -> int:
     """The TSO that a dump was taken at, as its `metadata` file has it.
 
     Raises:
         DumpError: there is no such file, or it tells no TSO.
     """
-    files, base = FileSystem.from_uri(place)
+    files, base = store.files(place)
     path = f"{base}/metadata"
     more = "give initial_load a position:, the TSO that the dump was taken at"
     if files.get_file_info(path).type != FileType.File:
@@ -101,9 +104,9 @@ def dumped_at(place: str) -> int:
     return int(told["position"])
 
 
-def first_line(file: DumpFile, wanted: str) -> str:
+def first_line(store: Store, file: DumpFile, wanted: str) -> str:
     """The first line of a file that begins so, "" where there is none among its first 64 KiB."""
-    files, path = FileSystem.from_uri(file.path)
+    files, path = store.files(file.path)
     with files.open_input_stream(path, compression="gzip" if path.endswith(".gz") else None) as stream:
         head = bytes(stream.read(1 << 16))
     lines: Iterable[str] = head.decode("utf-8", "replace").splitlines()

@@ -4,13 +4,15 @@ The form is the contract's: `{"topic", "partition", "offset", "timestamp" (ms), 
 null), "headers": [{"key", "value" (base64)}]}`.
 """
 
-import gzip
+import io
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
+from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from cdc_assets.storage import LOCAL, Store
 
 _LINE = (
     "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key STRING, value STRING, "
@@ -23,26 +25,31 @@ _FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 FileState = list[int]  # size in bytes, modification time in ns
 
 
-def snapshot_files(folder: Path) -> dict[str, FileState]:
+def snapshot_files(folder: str, store: Store = LOCAL) -> dict[str, FileState]:
     """Name -> [size, mtime_ns] of the snapshot files in `folder`, by name.
 
     Raises:
         FileNotFoundError: the folder does not exist.
     """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder of recorded snapshots (source.recorded in the feeds file).")
-    files = sorted(p for p in folder.iterdir() if p.name.endswith((".jsonl", ".jsonl.gz")))
-    return {p.name: [(s := p.stat()).st_size, s.st_mtime_ns] for p in files}
+    system, path = store.files(folder)
+    try:
+        found = system.get_file_info(FileSelector(path))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(
+            f"{folder}: no such folder of recorded snapshots (source.recorded in the feeds file)."
+        ) from None
+    files = [f for f in found if f.type == FileType.File and f.base_name.endswith((".jsonl", ".jsonl.gz"))]
+    return {f.base_name: [f.size, f.mtime_ns] for f in sorted(files, key=lambda f: f.base_name)}
 
 
-def read_lines(spark: SparkSession, folder: Path, names: Iterable[str]) -> DataFrame:
+def read_lines(spark: SparkSession, folder: str, names: Iterable[str]) -> DataFrame:
     """Read snapshot files into one row a line.
 
     Out: topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
     headers ARRAY<STRUCT<key STRING, value BINARY>>, `_line` BINARY and `_file` STRING where the line is not a record (the
     other columns are null then), else null. Blank lines are skipped.
     """
-    text = spark.read.text([str(folder / name) for name in names], lineSep="\n")
+    text = spark.read.text([f"{folder}/{name}" for name in names], lineSep="\n")
     parsed = text.where(F.length(F.trim("value")) > 0).select(
         F.col("value").alias("_text"),
         F.from_json("value", _LINE, {"columnNameOfCorruptRecord": "_corrupt"}).alias("r"),
@@ -86,17 +93,19 @@ def _binary(name: str) -> Column:
     return F.try_to_binary(F.col(name), F.lit("base64"))
 
 
-def locate_lines(folder: Path, bad: dict[str, set[bytes]]) -> list[dict[str, Any]]:
+def locate_lines(folder: str, bad: dict[str, set[bytes]], store: Store = LOCAL) -> list[dict[str, Any]]:
     """Give bad lines, which Spark found without their place, their file and line number (from 1).
 
     Args:
         folder: where the files are.
         bad: file name -> the texts of its lines that are not records.
+        store: how the folder is reached.
     """
     found: list[dict[str, Any]] = []
+    system, path = store.files(folder)
     for name, texts in sorted(bad.items()):
-        path = folder / name
-        with gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb") as file:
+        # What ends in .gz is unpacked.
+        with io.BufferedReader(system.open_input_stream(f"{path}/{name}")) as file:
             for number, raw in enumerate(file, start=1):
                 line = raw.removesuffix(b"\n")
                 if line in texts:

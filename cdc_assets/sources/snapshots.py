@@ -14,6 +14,7 @@ from cdc_assets.sources.broker import broker_of, options
 from cdc_assets.sources.kafka import read
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.recorded import read_lines, snapshot_files
+from cdc_assets.storage import Store
 
 
 class SnapshotError(ValueError):
@@ -69,7 +70,7 @@ def _text(content: Column) -> Column:
 
 
 def replay(
-    spark: SparkSession, kafka: Kafka, folder: Path, *, prefix: str = "", create: bool = False
+    spark: SparkSession, kafka: Kafka, folder: str, store: Store, *, prefix: str = "", create: bool = False
 ) -> dict[str, int]:
     """Produce the records of a folder of snapshot files: the same partitions, order, keys, values and headers.
 
@@ -79,6 +80,7 @@ def replay(
         spark: the session.
         kafka: the broker; its topics are those of the records.
         folder: the snapshot files.
+        store: how the folder is reached.
         prefix: what each topic's name gets in front.
         create: whether topics that are not there are created.
 
@@ -90,7 +92,9 @@ def replay(
         SnapshotError: a line is no record; a topic is not there, or has too few partitions. Nothing was produced.
         BrokerError: the broker does not answer.
     """
-    lines = read_lines(spark, folder, snapshot_files(folder)).withColumn("topic", F.concat(F.lit(prefix), "topic"))
+    lines = read_lines(spark, folder, snapshot_files(folder, store)).withColumn(
+        "topic", F.concat(F.lit(prefix), "topic")
+    )
     records = lines.dropDuplicates(["topic", "partition", "offset"])
     found = records.groupBy("topic").agg(F.max("partition").alias("highest"), F.count("*").alias("records")).collect()
     if any(r["topic"] is None for r in found):

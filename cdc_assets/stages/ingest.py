@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -16,7 +15,7 @@ from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
 from cdc_assets.sources.offsets import Held, Loss, Place
-from cdc_assets.sources.recorded import locate_lines, read_lines, snapshot_files
+from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -73,7 +72,7 @@ class Ingest:
         if feed.source.kafka is not None:
             with broker_of(feed.source.kafka) as broker:
                 return _news_of_broker(broker, feed.source.kafka, cursor)
-        return bool(_changed_files(feed, cursor))
+        return bool(_changed(_files(lake, feed), cursor))
 
     def run(self, lake: Lakehouse, feed: Feed) -> IngestReport:
         """Take it in: one commit with the records and how far they reach; of a broker, one before it with the plan.
@@ -232,13 +231,16 @@ def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss
 # --- from recorded files
 
 
-def _changed_files(feed: Feed, cursor: RawCursor) -> dict[str, list[int]]:
+def _files(lake: Lakehouse, feed: Feed) -> dict[str, FileState]:
+    return snapshot_files(_folder(feed), lake.store)
+
+
+def _changed(files: dict[str, FileState], cursor: RawCursor) -> dict[str, FileState]:
     """The files that are new or have changed, with their states."""
-    files = snapshot_files(_folder(feed))
     return {name: state for name, state in files.items() if cursor.files.get(name) != state}
 
 
-def _folder(feed: Feed) -> Path:
+def _folder(feed: Feed) -> str:
     if feed.source.recorded is None:
         raise ValueError("The feed has no source.")
     return feed.source.recorded
@@ -246,7 +248,8 @@ def _folder(feed: Feed) -> Path:
 
 def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     """Take in the lines of recorded files that are new or have changed: one commit; none when no file changed."""
-    changed = _changed_files(feed, cursor)
+    files = _files(lake, feed)
+    changed = _changed(files, cursor)
     if not changed:
         return IngestReport(held=cursor.offsets)
     size = sum(size for size, _ in changed.values())
@@ -267,7 +270,7 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
     held = _merged(cursor.offsets, offsets)
     # Of files that are gone nothing need be known: should one come back, its offsets tell what of it is held.
-    there = {name: state for name, state in cursor.files.items() if (_folder(feed) / name).exists()}
+    there = {name: state for name, state in cursor.files.items() if name in files}
     table.commit(records, replace(cursor, sequence=batch, files=there | changed, offsets=held))
     return IngestReport(
         batch=batch,
@@ -296,13 +299,14 @@ def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets,
     return offsets, each.num_rows
 
 
-def _quarantine_lines(lake: Lakehouse, folder: Path, lines: DataFrame, batch: int) -> int:
+def _quarantine_lines(lake: Lakehouse, folder: str, lines: DataFrame, batch: int) -> int:
     """The lines that are no records, with their files and numbers."""
     found = lines.where(F.col("_file").isNotNull()).select("_file", "_line").distinct().collect()
     texts: dict[str, set[bytes]] = {}
     for r in found:
         texts.setdefault(r["_file"], set()).add(bytes(r["_line"]))
-    located = [line | {"batch": batch, "reason": str(Reason.NOT_A_RECORD)} for line in locate_lines(folder, texts)]
+    bad = locate_lines(folder, texts, lake.store)
+    located = [line | {"batch": batch, "reason": str(Reason.NOT_A_RECORD)} for line in bad]
     columns = struct(batch=BIGINT, reason=STRING, file=STRING, line=BIGINT, value=BINARY)
     return quarantine(lake, frame_of(lines.sparkSession, located, columns), STAGE, batch - 1, batch)
 

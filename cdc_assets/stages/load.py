@@ -10,6 +10,7 @@ from typing import Any
 from cdc_assets.feeds import DumpFormat, Feed, InitialLoad, TableLoad
 from cdc_assets.gate.loads import check_position
 from cdc_assets.sources.dumps import DumpedTable, DumpError, Name, dumped_at, dumped_tables
+from cdc_assets.storage import Store
 from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Loaded
@@ -44,7 +45,7 @@ class Load:
         if feed.initial_load is None or not self.due(lake, feed):
             return LoadReport()
         loaded = {(each.database, each.table): each for each in _loaded(lake)}
-        wanted = {name: row for name, row in _wanted(feed.initial_load).items() if feed.takes(*name)}
+        wanted = {name: row for name, row in _wanted(lake.store, feed.initial_load).items() if feed.takes(*name)}
         for name, row in wanted.items():
             if name in loaded and loaded[name].position != row["position"]:
                 raise DumpError(
@@ -77,16 +78,18 @@ def _settings(load: InitialLoad) -> str:
     return load.model_dump_json()
 
 
-def _wanted(load: InitialLoad) -> dict[Name, dict[str, Any]]:
+def _wanted(store: Store, load: InitialLoad) -> dict[Name, dict[str, Any]]:
     """The rows of the tables that the dumps have."""
     own = {_named(path): told for path, told in load.tables.items()}
     places = {(told.path or load.path, told.format or load.format) for told in own.values()}
-    dumps = {place: dumped_tables(*place) for place in {(load.path, load.format), *places}}
+    dumps = {place: dumped_tables(store, *place) for place in {(load.path, load.format), *places}}
     found = {
-        name: _row(table, load, TableLoad()) for name, table in dumps[load.path, load.format].items() if name not in own
+        name: _row(store, table, load, TableLoad())
+        for name, table in dumps[load.path, load.format].items()
+        if name not in own
     }
     for name, told in own.items():
-        found[name] = _row(_of(dumps, told.path or load.path, told.format or load.format, name), load, told)
+        found[name] = _row(store, _of(dumps, told.path or load.path, told.format or load.format, name), load, told)
     return found
 
 
@@ -103,9 +106,9 @@ def _of(
     return dumps[path, form][name]
 
 
-def _row(table: DumpedTable, load: InitialLoad, own: TableLoad) -> dict[str, Any]:
+def _row(store: Store, table: DumpedTable, load: InitialLoad, own: TableLoad) -> dict[str, Any]:
     path = own.path or load.path
-    position = own.position or (None if own.path else load.position) or dumped_at(path)
+    position = own.position or (None if own.path else load.position) or dumped_at(store, path)
     return {
         "database": table.database,
         "table": table.table,

@@ -14,6 +14,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from cdc_assets.storage import Store, make_folder
 from cdc_assets.tables.log import DataFile
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -29,10 +30,15 @@ def write_files(rows: DataFrame, table: str, folder: str, partition_by: Sequence
 
 
 def write_rows(
-    rows: Sequence[Mapping[str, Any]], table: str, folder: str, columns: StructType, partition_by: Sequence[str]
+    rows: Sequence[Mapping[str, Any]],
+    table: str,
+    folder: str,
+    columns: StructType,
+    partition_by: Sequence[str],
+    store: Store,
 ) -> None:
     """As `write_files`, of plain rows, without Spark; what a row lacks is NULL."""
-    system, base = FileSystem.from_uri(table)
+    system, base = store.files(table)
     schema = pa.schema(Schema.from_json(columns.json()).to_arrow())
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -42,12 +48,17 @@ def write_rows(
     inner = pa.schema([f for f in schema if f.name not in partition_by])
     for partition, of in groups.items():
         place = "/".join(filter(None, [base, folder, partition]))
-        system.create_dir(place)
+        make_folder(system, place)
         parquet.write_table(pa.Table.from_pylist(list(of), schema=inner), f"{place}/part-0.parquet", filesystem=system)
 
 
 def described(
-    table: str, folder: str, partition_by: Sequence[str], statistics: Sequence[str], by: str | None = None
+    table: str,
+    folder: str,
+    partition_by: Sequence[str],
+    statistics: Sequence[str],
+    store: Store,
+    by: str | None = None,
 ) -> list[DataFile]:
     """The files of `write_files`, with the statistics that their footers tell; without those that hold no row.
 
@@ -56,10 +67,11 @@ def described(
         folder: in which the files were written.
         partition_by: the columns that they were told apart by.
         statistics: the columns whose statistics are wanted.
+        store: how the table is reached.
         by: which of `partition_by` is no partition of the table. Its folders get other names, as some readers (Polars) take
             `name=value` in a path for a column of the table.
     """
-    system, base = FileSystem.from_uri(table)
+    system, base = store.files(table)
     found = []
     for info in list(_files(system, f"{base}/{folder}")):
         relative = info.path.removeprefix(f"{base}/")
@@ -69,7 +81,7 @@ def described(
             partition = _partition(relative, partition_by)
             if by is not None:
                 relative = relative.replace(f"/{by}=", "/", 1)
-                system.create_dir(f"{base}/{relative}".rpartition("/")[0])
+                make_folder(system, f"{base}/{relative}".rpartition("/")[0])
                 system.move(info.path, f"{base}/{relative}")
             found.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, low, high, nulls, info.size))
     return found

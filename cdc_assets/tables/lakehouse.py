@@ -1,49 +1,63 @@
 """Where the tables of each feed live."""
 
 import os
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyspark.sql import SparkSession
 
+from cdc_assets.places import canonical, scheme_of
+from cdc_assets.storage import LOCAL, Store, is_shared
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
+from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
+from cdc_assets.tables.exclusive import prove_exclusive
 from cdc_assets.tables.history import HISTORY, HistoryCursor
 from cdc_assets.tables.initial_load import INITIAL_LOAD, LoadsCursor
 from cdc_assets.tables.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.tables.table import Definition, LakeTable
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
 from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, TypesCursor
+
+C = TypeVar("C", bound=Cursor)
 
 DEFAULT_ROOT = "data/lakehouse"
 
 
 def lakehouse_root(given: str | None = None) -> str:
-    """The root of all tables: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`; absolute, if a local folder."""
-    root = given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT
-    return root if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", root) else os.path.abspath(root)  # noqa: PTH100
+    """The root of all tables: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`, in its canonical form.
+
+    Raises:
+        PlaceError: it is a URI of a scheme that is not supported.
+    """
+    return canonical(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
 
 
-def path_segment(name: str) -> str:
-    """Percent-encode a name from the wire, so that it is one folder's name whatever it holds.
+def path_segment(name: str, root: str = "") -> str:
+    """Percent-encode a name from the wire, so that it is one folder's name below `root`, whatever it holds.
 
     Everything but ASCII letters, digits, `_` and `-` is encoded, the dot too: `..` cannot climb, and no name is hidden.
+    Below a URI the sign before the digits is `~`: what deltalake writes to where a `%` is, it does not find again.
     """
-    return quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
+    encoded = quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
+    return encoded.replace("%", "~") if scheme_of(root) else encoded
 
 
-def history_tables(root: str, feed: str) -> list[tuple[str, str]]:
+def _name_of(segment: str, root: str) -> str:
+    return unquote(segment.replace("~", "%") if scheme_of(root) else segment)
+
+
+def history_tables(root: str, feed: str, store: Store = LOCAL) -> list[tuple[str, str]]:
     """The (database, table) pairs that have a history table below `root`, by name; found by listing, without Spark."""
-    files, base = FileSystem.from_uri(f"{root.rstrip('/')}/history/{feed}")
+    files, base = store.files(f"{root}/history/{feed}")
 
     def folders(path: str) -> list[FileInfo]:
         return [
@@ -51,8 +65,9 @@ def history_tables(root: str, feed: str) -> list[tuple[str, str]]:
         ]
 
     tables = [(database, table) for database in folders(base) for table in folders(database.path)]
-    found = [(d, t) for d, t in tables if files.get_file_info(f"{t.path}/_delta_log").type == FileType.Directory]
-    return sorted((unquote(d.base_name), unquote(t.base_name)) for d, t in found)
+    logs = files.get_file_info([f"{table.path}/_delta_log" for _, table in tables])
+    found = [names for names, log in zip(tables, logs, strict=True) if log.type == FileType.Directory]
+    return sorted((_name_of(d.base_name, root), _name_of(t.base_name, root)) for d, t in found)
 
 
 @dataclass(frozen=True)
@@ -63,11 +78,13 @@ class Lakehouse:
         session: gives the Spark session, which starts at the first use: a run without news never asks for it.
         root: of all feeds.
         feed: the feed's name.
+        store: how the root is reached.
     """
 
     session: Callable[[], SparkSession]
     root: str
     feed: str
+    store: Store = LOCAL
 
     @property
     def spark(self) -> SparkSession:
@@ -78,20 +95,29 @@ class Lakehouse:
         """A path below the root."""
         return "/".join([self.root.rstrip("/"), *parts])
 
+    def _table(self, name: str, definition: Definition[C]) -> LakeTable[C]:
+        """The table of this name, which is its path below the root."""
+        return LakeTable(self.place(name), name, definition, self.store, self._before_commits)
+
+    def _before_commits(self) -> None:
+        """Be sure that no commit of another driver is overwritten."""
+        if is_shared(self.root):
+            prove_exclusive(self.spark, self.root)
+
     @cached_property
     def raw_records(self) -> LakeTable[RawCursor]:
         """The Kafka records, verbatim."""
-        return LakeTable(self.place("raw_records", self.feed), f"raw_records/{self.feed}", RAW_RECORDS)
+        return self._table(f"raw_records/{self.feed}", RAW_RECORDS)
 
     @cached_property
     def change_events(self) -> LakeTable[EventsCursor]:
         """One protocol-neutral event a change."""
-        return LakeTable(self.place("change_events", self.feed), f"change_events/{self.feed}", CHANGE_EVENTS)
+        return self._table(f"change_events/{self.feed}", CHANGE_EVENTS)
 
     @cached_property
     def table_schemas(self) -> LakeTable[SchemasCursor]:
         """What is known of each source table."""
-        return LakeTable(self.place("table_schemas", self.feed), f"table_schemas/{self.feed}", TABLE_SCHEMAS)
+        return self._table(f"table_schemas/{self.feed}", TABLE_SCHEMAS)
 
     def schema_rows(self, tables: Iterable[tuple[str, str]] | None = None) -> list[dict[str, Any]]:
         """The rows of table_schemas, or those of some tables, without Spark."""
@@ -106,7 +132,7 @@ class Lakehouse:
     @cached_property
     def decisions(self) -> LakeTable[DecisionsCursor]:
         """What people have decided about DDL statements."""
-        return LakeTable(self.place("decisions", self.feed), f"decisions/{self.feed}", DECISIONS)
+        return self._table(f"decisions/{self.feed}", DECISIONS)
 
     def decided(self) -> dict[str, Decision]:
         """Ids of statements -> what was decided about them, without Spark. The first decision counts."""
@@ -117,7 +143,7 @@ class Lakehouse:
     @cached_property
     def loads(self) -> LakeTable[LoadsCursor]:
         """Which dumped tables the histories begin with."""
-        return LakeTable(self.place("initial_load", self.feed), f"initial_load/{self.feed}", INITIAL_LOAD)
+        return self._table(f"initial_load/{self.feed}", INITIAL_LOAD)
 
     def load_rows(self) -> list[dict[str, Any]]:
         """The rows of initial_load by their number, without Spark."""
@@ -132,14 +158,12 @@ class Lakehouse:
     @cached_property
     def type_observations(self) -> LakeTable[TypesCursor]:
         """What messages have said of columns' types."""
-        return LakeTable(
-            self.place("type_observations", self.feed), f"type_observations/{self.feed}", TYPE_OBSERVATIONS
-        )
+        return self._table(f"type_observations/{self.feed}", TYPE_OBSERVATIONS)
 
     @cached_property
     def released_changes(self) -> LakeTable[ReleaseCursor]:
         """The changes below the watermark, each once."""
-        return LakeTable(self.place("released_changes", self.feed), f"released_changes/{self.feed}", RELEASED_CHANGES)
+        return self._table(f"released_changes/{self.feed}", RELEASED_CHANGES)
 
     def released_tables(self) -> set[tuple[str, str]]:
         """Every source table of which a row was released, out of the rows themselves."""
@@ -150,7 +174,7 @@ class Lakehouse:
     @cached_property
     def quarantine(self) -> LakeTable[QuarantineCursor]:
         """What could not be decoded, typed or placed."""
-        return LakeTable(self.place("quarantine", self.feed), f"quarantine/{self.feed}", QUARANTINE)
+        return self._table(f"quarantine/{self.feed}", QUARANTINE)
 
     @property
     def stage_tables(self) -> list[LakeTable[Any]]:
@@ -166,5 +190,5 @@ class Lakehouse:
 
     def history(self, database: str, table: str) -> LakeTable[HistoryCursor]:
         """The SCD2 table of one source table."""
-        parts = ("history", self.feed, path_segment(database), path_segment(table))
-        return LakeTable(self.place(*parts), "/".join(parts), HISTORY)
+        segments = (path_segment(each, self.root) for each in (database, table))
+        return self._table("/".join(["history", self.feed, *segments]), HISTORY)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from cdc_assets.storage import Store
 from cdc_assets.tables.linked import deltalake_place
 
 # Commits are read newest first, so many at a time: the newest nearly always has what is looked for.
@@ -55,10 +56,10 @@ class TableLog:
         self._table, self._uri = table, uri.rstrip("/")
 
     @classmethod
-    def of(cls, uri: str) -> "TableLog | None":
+    def of(cls, uri: str, store: Store) -> "TableLog | None":
         """The log of the table at `uri`; None while there is no table."""
         try:
-            return cls(DeltaTable(deltalake_place(uri)), uri)
+            return cls(DeltaTable(deltalake_place(uri), storage_options=store.log_options(uri)), uri)
         except TableNotFoundError:
             return None
 

@@ -65,7 +65,10 @@ class Arrow(Engine[pa.Table]):
             log = table.log()
             if log is not None and log.widened:
                 raise WidenedError(f"{table.name}: types of its columns were widened, and so only Spark reads it")
-            builder = builder.register(name, DeltaTable(deltalake_place(table.path, rows=True)))
+            builder = builder.register(
+                name,
+                DeltaTable(deltalake_place(table.path, rows=True), storage_options=table.store.log_options(table.path)),
+            )
         found = pa.table(builder.execute(sql).read_all())
         return found.cast(pa.schema([f.with_type(_without_views(f.type)) for f in found.schema]))
 

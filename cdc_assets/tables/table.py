@@ -14,11 +14,11 @@ from deltalake import CommitProperties, Schema, Transaction
 from deltalake import DeltaTable as Log
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import parquet
-from pyarrow.fs import FileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
@@ -92,27 +92,48 @@ class Staged:
         return Staged(self.name, kept)
 
 
+def _nothing() -> None:
+    """Before the commits of a table that lies where a commit can replace no other."""
+
+
 @dataclass(frozen=True)
 class LakeTable(Generic[C]):
-    """One Delta table of the lakehouse."""
+    """One Delta table of the lakehouse.
+
+    Attributes:
+        path: where it lies.
+        name: by which it is told to people, and by which its transactions are known.
+        definition: what it is.
+        store: how its path is reached.
+        before_commits: called before each, and raises where they would not be safe.
+    """
 
     path: str
     name: str
     definition: Definition[C]
+    store: Store = LOCAL
+    before_commits: Callable[[], None] = _nothing
 
     # --- without Spark
 
     def log(self) -> TableLog | None:
         """Its newest version; None while there is no table."""
-        return TableLog.of(self.path)
+        return TableLog.of(self.path, self.store)
 
     def pinned(self) -> "LakeTable[C]":
         """The table as it stands now: its log is read once, however much is asked of it without Spark."""
-        return _Pinned(self.path, self.name, self.definition, self.log())
+        return _Pinned(self.path, self.name, self.definition, self.store, self.before_commits, self.log())
 
     def exists(self) -> bool:
         """Whether the table has been created."""
-        return bool(Log.is_deltatable(deltalake_place(self.path)))
+        # deltalake's own answer to this lets no other thread run until it has come.
+        files, path = self.store.files(f"{self.path}/_delta_log")
+        first = files.get_file_info([f"{path}/{0:020}.json", f"{path}/_last_checkpoint"])
+        return any(info.is_file for info in first)
+
+    @property
+    def _log_options(self) -> dict[str, str]:
+        return self.store.log_options(self.path)
 
     def newest(self) -> Newest[C] | None:
         """The newest cursor and its commit; None while no row has been written.
@@ -162,7 +183,7 @@ class LakeTable(Generic[C]):
         inner = [c for c in columns if c not in keys]
         found = []
         for file in files:
-            system, path = FileSystem.from_uri(file.path)
+            system, path = self.store.files(file.path)
             with system.open_input_file(path) as source:
                 data = parquet.ParquetFile(source)
                 mapped = not set(inner) <= set(data.schema_arrow.names) and self.log()
@@ -190,6 +211,7 @@ class LakeTable(Generic[C]):
         """Create the table, empty, unless it is there."""
         if self.exists():
             return
+        self.before_commits()
         make_log_folder(self.path)
         try:
             Log.create(
@@ -198,6 +220,7 @@ class LakeTable(Generic[C]):
                 mode="ignore",
                 partition_by=list(self.definition.partition_by),
                 configuration=self.definition.settings,
+                storage_options=self._log_options,
             )
         except (CommitFailedError, DeltaError):
             if not self.exists():  # else another run was faster
@@ -248,6 +271,7 @@ class LakeTable(Generic[C]):
         """
         if self.exists():
             return
+        self.before_commits()
         # By a write: Delta's CREATE refuses a folder in which files are staged.
         nothing = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
         nothing.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
@@ -261,13 +285,14 @@ class LakeTable(Generic[C]):
         """
         folder, keys = uuid.uuid4().hex, [*([by] if by else []), *self.definition.partition_by]
         write_files(rows, self.path, folder, keys)
-        return Staged(folder, described(self.path, folder, keys, self.definition.statistics, by))
+        return Staged(folder, described(self.path, folder, keys, self.definition.statistics, self.store, by))
 
     def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
         """As `stage`, of a few plain rows, without Spark; what a row lacks is NULL."""
         folder = uuid.uuid4().hex
-        write_rows(rows, self.path, folder, self.definition.columns, self.definition.partition_by)
-        return Staged(folder, described(self.path, folder, self.definition.partition_by, self.definition.statistics))
+        it = self.definition
+        write_rows(rows, self.path, folder, it.columns, it.partition_by, self.store)
+        return Staged(folder, described(self.path, folder, it.partition_by, it.statistics, self.store))
 
     def append(self, rows: DataFrame, cursor: C) -> Staged:
         """Append rows and advance the cursor, in one commit; a table that is not there is created.
@@ -294,6 +319,7 @@ class LakeTable(Generic[C]):
         Raises:
             ConcurrentRunError: another run has committed this `sequence`.
         """
+        self.before_commits()
         self.create()
         note = {
             "userMetadata": cursor.text(staged.name),
@@ -338,6 +364,7 @@ class LakeTable(Generic[C]):
         Raises:
             ConcurrentRunError: another run has committed this `sequence`.
         """
+        self.before_commits()
         commit = uuid.uuid4().hex
         settings = {
             _NOTE_CONF: cursor.text(commit),
@@ -350,6 +377,7 @@ class LakeTable(Generic[C]):
 
     def alter(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> None:
         """Let a commit that changes no row (ALTER, OPTIMIZE) carry the cursor that the table has already."""
+        self.before_commits()
         with _settings(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
             change(DeltaTable.forPath(session, self.path))
 
@@ -390,7 +418,7 @@ class LakeTable(Generic[C]):
 class _Pinned(LakeTable[C]):
     """One version of a table."""
 
-    standing: TableLog | None
+    standing: TableLog | None = None
 
     def log(self) -> TableLog | None:
         """That version's."""

@@ -26,6 +26,7 @@ from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
 from cdc_assets.sources.dumps import DumpError, dumped_at
 from cdc_assets.stages import DECODE, INGEST, LOAD, STAGES
+from cdc_assets.storage import LOCAL
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets_tests.laws.test_as_of import expected_versions, instant, truth
 from cdc_assets_tests.support import (
@@ -378,7 +379,7 @@ def test_what_cannot_be_loaded_is_refused_and_says_why(
 def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -> None:
     # As Dumpling's own test of a TiDB server has it.
     text = "SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 420633273211289601\n\tGTID:\n\n"
-    assert dumped_at(str(write(tmp_path, {"metadata": text}))) == 420633273211289601
+    assert dumped_at(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
 
 
 def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,136 @@
+"""How places are reached, told to each of those who read and write there.
+
+Spark reaches one through Hadoop's file systems, deltalake and pyarrow without a JVM. What the feeds file says under
+`storage:` is turned here, and nowhere else, into what each of them wants to be told. Nobody is told credentials: each takes
+them from the environment or the platform.
+"""
+
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
+
+from cdc_assets.feeds import FeedsFile, Storage
+from cdc_assets.jvm import S3_JARS, ensure_jars, log_store_jar
+from cdc_assets.places import S3, scheme_of
+
+# The class of the one Scala file of this package.
+LOG_STORE = "cdc_assets.ConditionalLogStore"
+
+# With credentials that the driver found in its environment, Spark configures the executors, too; else each process asks.
+_CREDENTIALS = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """How places are reached.
+
+    Attributes:
+        settings: the feeds file's.
+        places: all places that Spark may be asked for.
+    """
+
+    settings: Storage = field(default_factory=Storage)
+    places: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, file: FeedsFile, root: str) -> "Store":
+        """The store of a feeds file, and of the lakehouse below `root`."""
+        others = [p for f in file.feeds.values() for p in (f.source.recorded, f.claim_check)]
+        loads = [f.initial_load for f in file.feeds.values() if f.initial_load is not None]
+        others += [p for load in loads for p in (load.path, *(table.path for table in load.tables.values()))]
+        return cls(file.storage, (root, *(p for p in others if p)))
+
+    # --- without a JVM
+
+    def files(self, place: str) -> tuple[FileSystem, str]:
+        """The file system that has a place, as pyarrow reaches it, and the place's path there."""
+        scheme = scheme_of(place)
+        if not scheme:
+            return LocalFileSystem(), place
+        if scheme == S3:
+            return _s3(self.settings.endpoint, self._region, self.settings.path_style), place.partition("://")[2]
+        found: tuple[FileSystem, str] = FileSystem.from_uri(place)
+        return found
+
+    def log_options(self, place: str) -> dict[str, str]:
+        """What deltalake wants to be told of a place, as its `storage_options`."""
+        if scheme_of(place) != S3:
+            return {}
+        endpoint, region = self.settings.endpoint, self._region
+        return {
+            # The default; but a commit that is not conditional would overwrite another's.
+            "aws_conditional_put": "etag",
+            "aws_virtual_hosted_style_request": str(not self.settings.path_style).lower(),
+            **(
+                {"aws_endpoint_url": endpoint, "aws_allow_http": str(endpoint.startswith("http:")).lower()}
+                if endpoint
+                else {}
+            ),
+            **({"aws_region": region} if region else {}),
+        }
+
+    @property
+    def _region(self) -> str | None:
+        given = self.settings.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        # Other stores than Amazon's have none, and their clients want one all the same.
+        return given or ("us-east-1" if self.settings.endpoint else None)
+
+    # --- for Spark
+
+    def spark_settings(self) -> dict[str, str]:
+        """Spark's settings for these places; may hold secrets."""
+        hadoop = {key: value.get_secret_value() for key, value in self.settings.options.items()}
+        if not self._has_s3:
+            return {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
+        told = {
+            "fs.s3a.path.style.access": str(self.settings.path_style).lower(),
+            "fs.s3a.aws.credentials.provider": ",".join(_CREDENTIALS),
+            **({"fs.s3a.endpoint": self.settings.endpoint} if self.settings.endpoint else {}),
+            **({"fs.s3a.endpoint.region": self._region} if self._region else {}),
+        }
+        return {
+            # Delta's own looks whether the commit is there, and then writes it, whoever wrote it meanwhile.
+            f"spark.delta.logStore.{S3}.impl": LOG_STORE,
+            **{f"spark.hadoop.{key}": value for key, value in (told | hadoop).items()},
+        }
+
+    def jars(self) -> list[Path]:
+        """The jars that Spark needs for these places beside those that it always needs, fetched if they are missing.
+
+        Raises:
+            RuntimeError: one could not be fetched, or is not the one that is pinned.
+        """
+        return [*ensure_jars(S3_JARS), log_store_jar()] if self._has_s3 else []
+
+    @property
+    def _has_s3(self) -> bool:
+        return any(scheme_of(place) == S3 for place in self.places)
+
+
+LOCAL = Store()
+
+
+def is_shared(root: str) -> bool:
+    """Whether a lakehouse lies where only a conditional write keeps two commits apart: S3 has no renaming."""
+    return scheme_of(root) == S3
+
+
+def make_folder(files: FileSystem, path: str) -> None:
+    """Make a folder in which files are to be written; S3 has none, and needs none."""
+    if not isinstance(files, S3FileSystem):
+        files.create_dir(path)
+
+
+@cache
+def _s3(endpoint: str | None, region: str | None, path_style: bool) -> S3FileSystem:  # noqa: FBT001 -- as in the file
+    scheme, _, host = (endpoint or "https://").partition("://")
+    return S3FileSystem(
+        endpoint_override=host or None, scheme=scheme, region=region, force_virtual_addressing=not path_style
+    )

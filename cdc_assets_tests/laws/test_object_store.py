@@ -1,0 +1,209 @@
+"""The core of the laws with the lakehouse on S3, and what only happens there: two drivers, and answers that do not come.
+
+What the tables must hold is what the same records make of a local folder, where other tests hold it against the source.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.operations import maintenance
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.places import PlaceError
+from cdc_assets.storage import Store
+from cdc_assets.tables.exclusive import prove_exclusive
+from cdc_assets.tables.schema import frame_of
+from cdc_assets.tables.table import ConcurrentRunError, LakeTable
+from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install
+from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
+from cdc_assets_tests.s3 import S3Server
+from cdc_assets_tests.support import Chain, Record, Rows, histories, record, rows_in, tso
+from cdc_assets_tests.tables.numbers import NUMBERS, NumbersCursor
+
+# A name that needs encoding, so that each of the readers has to find its folder.
+ODD = Rows(table="注文 a.b%")
+
+
+def records() -> tuple[list[Record], list[Record]]:
+    """What comes first and then: orders, customers, and the odd table; and a record that cannot be decoded."""
+    first, second = short_stream()
+    early, late = ODD.insert(tso(3), 1, "one"), ODD.update(tso(14), 1, "two", "one")
+    return [record(early, 0, 2001), *first], [record(late, 0, 2002), *second, record(b"{", 0, 2003)]
+
+
+@pytest.fixture(scope="module")
+def local(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The histories that one run makes in a local folder."""
+    made = Chain(spark, tmp_path_factory.mktemp("local"), partitions=PARTITIONS)
+    made.add([*records()[0], *records()[1]])
+    made.run()
+    found = histories(made.lake)
+    assert len(found) == 3
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_s3(s3: S3Server, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """The same records in two runs, of which the second is killed after its seventh commit, and run again."""
+    root = f"s3a://{s3.bucket}/chopped"
+    made = Chain(
+        spark, tmp_path_factory.mktemp("s3"), root=root, store=Store(s3.settings, (root,)), partitions=PARTITIONS
+    )
+    first, second = records()
+    made.add(first)
+    made.run()
+    made.add(second)
+    with pytest.MonkeyPatch.context() as patched:
+        install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
+        with pytest.raises(Killed):
+            made.run()
+    made.run()
+    return made
+
+
+def of(chain: Chain) -> dict[str, list[dict[str, Any]]]:
+    """Its histories, under the names that a local folder gives them."""
+    return {name.replace("~", "%"): rows for name, rows in histories(chain.lake).items()}
+
+
+def test_the_histories_are_those_of_a_local_folder(
+    on_s3: Chain, local: dict[str, list[dict[str, Any]]], s3: S3Server
+) -> None:
+    assert of(on_s3) == local
+    counts = conserved(on_s3.lake, on_s3.feed)
+    assert (counts.records, counts.undecodable) == (sum(map(len, records())), 1)
+    assert len(on_s3.history(ODD.table)) == 2
+    # Spark reads them where deltalake does.
+    assert on_s3.lake.history("shop", ODD.table).read(on_s3.lake.spark).count() == 2
+
+
+def test_every_commit_was_written_only_if_absent(on_s3: Chain, s3: S3Server) -> None:
+    """Those of deltalake, and those of Spark (the first run's tables with added columns, and the second's)."""
+    commits = [r for r in s3.requests if r.commits]
+    assert {r.condition for r in commits} == {"*"}
+    assert {"Hadoop" if "Hadoop" in r.agent else "deltalake" for r in commits} == {"Hadoop", "deltalake"}
+
+
+def test_maintenance_and_rebuild(on_s3: Chain, local: dict[str, list[dict[str, Any]]], s3: S3Server) -> None:
+    replaced = {each.table for each in rebuild(on_s3.lake, on_s3.feed)}
+    assert {name.replace("~", "%") for name in replaced} >= local.keys()
+    assert of(on_s3) == local
+    files, path = on_s3.lake.store.files(on_s3.lake.place("rebuilding", "f"))
+    assert [each.path for each in files.get_file_info([path]) if each.is_file] == []
+    small = on_s3.lake.raw_records
+    assert len(small.files()) > 1
+    (done,) = (each for each in maintenance.compact(on_s3.lake) if each.table == small.name)
+    assert (done.added, len(small.files())) == (1, 1)
+    assert of(on_s3) == local
+
+
+# --- two drivers
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def table(s3: S3Server, spark: SparkSession) -> Iterator[LakeTable[NumbersCursor]]:
+    """A table of the numbers 1 and 2; the server is without faults before and after."""
+    s3.faults()
+    path = f"s3a://{s3.bucket}/numbers{next(_numbers)}"
+    made = LakeTable(path, "numbers", NUMBERS, Store(s3.settings, (path,)))
+    made.append(frame_of(spark, [{"n": 1}, {"n": 2}], NUMBERS.columns), NumbersCursor(sequence=1))
+    yield made
+    s3.faults()
+
+
+def when_it_commits(s3: S3Server, version: int, act: Callable[[], object]) -> Callable[[], None]:
+    """Do something when the request for a commit of this version is on its way: its driver has looked, and sent it."""
+    return s3.when_asked(f"/_delta_log/{version:020}.json", act)
+
+
+def numbers(table: LakeTable[NumbersCursor], spark: SparkSession) -> list[int]:
+    assert [r["n"] for r in rows_in(table, spark)] == sorted(r["n"] for r in table.read(spark).collect())
+    return [r["n"] for r in rows_in(table, spark)]
+
+
+def add(table: LakeTable[NumbersCursor], n: int, sequence: int) -> None:
+    table.commit(table.stage_rows([{"n": n}]), NumbersCursor(sequence=sequence))
+
+
+def double(table: LakeTable[NumbersCursor], spark: SparkSession, sequence: int) -> None:
+    cursor = NumbersCursor(sequence=sequence)
+    table.transact(spark.newSession(), cursor, lambda it: it.update("n = 2", {"n": "20"}))
+
+
+def test_of_two_runs_at_the_same_step_the_later_writes_nothing(
+    s3: S3Server, spark: SparkSession, table: LakeTable[NumbersCursor]
+) -> None:
+    """One driver's commit is on its way while another makes the same step: by deltalake, and by Spark."""
+    done = when_it_commits(s3, 2, lambda: add(table, 3, 2))
+    with pytest.raises(ConcurrentRunError, match="already committed step 2"):
+        add(table, 4, 2)
+    done()
+    assert numbers(table, spark) == [1, 2, 3]
+    done = when_it_commits(s3, 3, lambda: add(table, 5, 3))
+    with pytest.raises(ConcurrentRunError, match="already committed step 3"):
+        double(table, spark, 3)
+    done()
+    assert numbers(table, spark) == [1, 2, 3, 5]
+
+
+def test_what_another_driver_commits_beside_a_step_stays(
+    s3: S3Server, spark: SparkSession, table: LakeTable[NumbersCursor]
+) -> None:
+    """As maintenance does: the step takes the next number, and both are there."""
+
+    def set_property(n: int) -> None:
+        log = table.log()
+        assert log
+        log.table.alter.set_table_properties({f"test.{n}": "x"}, raise_if_not_exists=False)
+
+    done = when_it_commits(s3, 2, lambda: set_property(1))
+    add(table, 3, 2)
+    done()
+    log = table.log()
+    assert log
+    assert (log.version, log.properties["test.1"]) == (3, "x")
+    assert numbers(table, spark) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("writer", [lambda table, spark: add(table, 20, 2), lambda t, s: double(t, s, 2)])
+def test_a_commit_whose_answer_is_lost_is_there_once(
+    s3: S3Server, spark: SparkSession, table: LakeTable[NumbersCursor], writer: Callable[..., None]
+) -> None:
+    """The client sends it again, and is refused, as it is there: the run that takes the refusal for another's goes on."""
+    s3.faults(lose=1)
+    try:
+        writer(table, spark)
+    except ConcurrentRunError:
+        assert table.cursor() == NumbersCursor(sequence=2)
+    assert s3.left_to_lose == 0
+    assert sorted(numbers(table, spark)).count(20) == 1
+    add(table, 30, 3)
+    assert 30 in numbers(table, spark)
+
+
+# --- stores that do not know conditional writes
+
+
+def test_a_store_that_replaces_what_is_there_is_refused(
+    s3: S3Server, spark: SparkSession, tmp_path: Path, table: LakeTable[NumbersCursor]
+) -> None:
+    s3.faults(unconditional=True)
+    root = f"s3a://{s3.bucket}/unsafe"
+    chain = Chain(spark, tmp_path, root=root, store=Store(s3.settings, (root,)))
+    chain.add(records()[0])
+    with pytest.raises(PlaceError, match=r"this store replaces a file .* Two runs at once would overwrite each other"):
+        chain.run()
+    assert not chain.lake.raw_records.exists()
+
+
+def test_a_bucket_that_is_not_there_is_told(s3: S3Server, spark: SparkSession) -> None:
+    with pytest.raises(PlaceError, match=r"^s3a://nowhere/lake: cannot be written, .*NoSuchBucket"):
+        prove_exclusive(spark, "s3a://nowhere/lake")

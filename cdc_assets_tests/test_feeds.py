@@ -717,4 +717,4 @@ def test_the_folders_of_an_initial_load_are_relative_to_the_file_unless_they_are
     found = load(text).feeds["shop"].initial_load
     assert (found.path, found.position, found.time_zone) == (str(tmp_path / "dump"), None, "UTC")
     own = found.tables["shop.orders"]
-    assert (own.path, own.format, own.position) == ("s3://dumps/orders", None, 7)
+    assert (own.path, own.format, own.position) == ("s3a://dumps/orders", None, 7)  # the same place

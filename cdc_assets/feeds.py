@@ -358,10 +358,7 @@ class Source(_Model):
     partitions: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     kafka: Kafka | None = Field(None, validate_default=True)
 
-    @field_validator("recorded")
-    @classmethod
-    def _absolute_or_uri(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return _place(value, info)
+    _absolute = field_validator("recorded")(_place)
 
     @field_validator("partitions")
     @classmethod

@@ -17,7 +17,7 @@ from cdc_assets.operations.finality import final as final_of
 from cdc_assets.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets.tables.history import COPY, HISTORY, covers, source_columns
-from cdc_assets.tables.lakehouse import Lakehouse, history_tables, lakehouse_root
+from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.tables.query import Arrow, Engine, Spark
 from cdc_assets.tso import Position, position_of
 
@@ -168,9 +168,7 @@ def existing(lake: Lakehouse, name: str) -> tuple[str, str]:
     Raises:
         NoTableError: there is none.
     """
-    there = history_tables(lake.root, lake.feed, lake.store)
-    for found in there:
-        if ".".join(found) == name:
-            return found
-    known = ", ".join(map(".".join, there)) or "none"
+    if (found := lake.history_called(name)) is not None:
+        return found
+    known = ", ".join(map(".".join, lake.histories())) or "none"
     raise NoTableError(f"{name}: the feed {lake.feed} has no such history table; it has {known}")

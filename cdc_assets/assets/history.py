@@ -35,7 +35,6 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.names import CheckSpec, asset_key
 from cdc_assets.checks.conservation import changes_reflected
-from cdc_assets.checks.gate import instant_text
 from cdc_assets.checks.history import (
     ddl_applied,
     history_complete,
@@ -53,6 +52,7 @@ from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.tso import time_text
 
 _CONSERVATION, INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
@@ -175,7 +175,7 @@ def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport,
 def _timeline(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
     """The statements that a run applied, one line for each table that one is about, in the source's order."""
     lines = [
-        {"time": instant_text(s["commit_ts"]), "database": r.database, "table": r.table} | s
+        {"time": time_text(s["commit_ts"]), "database": r.database, "table": r.table} | s
         for r in reports
         for s in r.statements
     ]

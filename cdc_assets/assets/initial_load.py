@@ -5,10 +5,10 @@ from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets.common import Told, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.checks.gate import instant_text
 from cdc_assets.feeds import Feed
 from cdc_assets.stages import LOAD
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tso import time_text
 
 
 def key_of(name: str) -> AssetKey:
@@ -39,8 +39,8 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         size = sum(file["size"] for file in row["files"])
         context.log.info(
             f"initial_load/{lake.feed}: {row['database']}.{row['table']} at {row['position']} "
-            f"({instant_text(row['position'])}), {len(row['files'])} files, {size} bytes"
+            f"({time_text(row['position'])}), {len(row['files'])} files, {size} bytes"
         )
     shown = ["database", "table", "position", "path", "format"]
-    tables = [{c: r[c] for c in shown} | {"time": instant_text(r["position"])} for r in lake.load_rows()]
+    tables = [{c: r[c] for c in shown} | {"time": time_text(r["position"])} for r in lake.load_rows()]
     return told_of(lake.loads, {"tables": rows_metadata(tables)})

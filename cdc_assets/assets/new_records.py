@@ -18,7 +18,7 @@ from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import broker_of
 from cdc_assets.sources.offsets import Place
 from cdc_assets.stages.ingest import following_offsets
-from cdc_assets.storage import LOCAL, Store
+from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.tables.raw_records import RawCursor
 
@@ -31,7 +31,7 @@ _UNDER_WAY = [
 ]
 
 
-def build(name: str, kafka: Kafka, job: str, of_all: str, store: Store = LOCAL) -> SensorDefinition:
+def build(name: str, kafka: Kafka, job: str, of_all: str, store: Store) -> SensorDefinition:
     """The sensor of one feed: it launches the feed's `job`, unless that or `of_all`, the job of all feeds, is under way.
 
     It asks the broker, and the table's log for what is held: no Spark.

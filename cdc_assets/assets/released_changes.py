@@ -11,7 +11,6 @@ from cdc_assets.assets.common import Stopwatch, Told, check_result, described, r
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.gate import (
-    instant_text,
     late_events_seen_before,
     partition_table,
     schema_known,
@@ -23,6 +22,7 @@ from cdc_assets.gate.choose import may_have_watermarks
 from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import RELEASE
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tso import time_text
 
 
 def key_of(name: str) -> AssetKey:
@@ -83,10 +83,10 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     for each in report.loaded:
         context.log.info(
             f"released_changes/{lake.feed}: {each.rows} rows of {each.database}.{each.table} loaded, as of {each.position} "
-            f"({instant_text(each.position)})"
+            f"({time_text(each.position)})"
         )
     watermarks = [
-        {"topic": topic, "watermark": mark, "time": instant_text(mark)}
+        {"topic": topic, "watermark": mark, "time": time_text(mark)}
         for topic, mark in sorted(report.watermarks.items())
     ]
     metadata = {

@@ -1,22 +1,12 @@
 """What the gate promises: watermarks move, and nothing comes after its time."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.released_changes import HoldReason
-from cdc_assets.tso import TSO_LOGICAL_BITS
-
-
-def tso_time(commit_ts: int) -> datetime:
-    """The physical part of a TSO (milliseconds << 18), as an instant."""
-    return datetime.fromtimestamp((commit_ts >> TSO_LOGICAL_BITS) / 1000, tz=UTC)
-
-
-def instant_text(commit_ts: int) -> str:
-    """The physical part of a TSO, to the millisecond, for people."""
-    return f"{tso_time(commit_ts):%Y-%m-%d %H:%M:%S}.{(commit_ts >> TSO_LOGICAL_BITS) % 1000:03} UTC"
+from cdc_assets.tso import time_of, time_text
 
 
 def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
@@ -26,7 +16,7 @@ def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
             "topic": topic,
             "partition": int(partition),
             "watermark": mark,
-            "watermark_time": instant_text(mark) if mark is not None else None,
+            "watermark_time": time_text(mark) if mark is not None else None,
             "released_up_to": report.watermarks.get(topic),
         }
         for topic, partitions in sorted(report.partition_watermarks.items())
@@ -85,11 +75,9 @@ def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
 def watermark_freshness(report: ReleaseReport, minutes: int, now: datetime) -> Verdict:
     """The released watermark of no topic is older than so many minutes; a topic without one is."""
     marks = {topic: report.watermarks.get(topic) for topic in sorted(report.partition_watermarks)}
-    age = {
-        topic: int((now - tso_time(mark)).total_seconds() // 60) for topic, mark in marks.items() if mark is not None
-    }
+    age = {topic: int((now - time_of(mark)).total_seconds() // 60) for topic, mark in marks.items() if mark is not None}
     old = [
-        {"topic": topic, "watermark": mark, "time": instant_text(mark) if mark else None, "minutes": age.get(topic)}
+        {"topic": topic, "watermark": mark, "time": time_text(mark) if mark else None, "minutes": age.get(topic)}
         for topic, mark in marks.items()
         if topic not in age or age[topic] > minutes
     ]

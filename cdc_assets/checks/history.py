@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from cdc_assets.checks.gate import instant_text
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.history.completeness import NEVER
 from cdc_assets.history.writer import TableReport
 from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.tso import time_text
 
 
 def intervals(broken: list[dict[str, Any]]) -> Verdict:
@@ -83,7 +83,7 @@ def history_complete(report: TableReport) -> Verdict:
         return Verdict(
             passed=False, description=f"{said} been touched since the feed began are missing. {remedy}", metadata=told
         )
-    told |= {"complete_from": f"{report.complete} ({instant_text(report.complete)})"}
+    told |= {"complete_from": f"{report.complete} ({time_text(report.complete)})"}
     said = f"The history is complete from {told['complete_from']} on"
     if report.met:
         return Verdict(

@@ -67,7 +67,7 @@ def release_loads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Lo
 def _is_kept(lake: Lakehouse, name: Name) -> bool:
     """Whether the rows of a load are there that a rebuild takes over."""
     before = lake.loaded_before.cursor()
-    return before is not None and name in [(each.database, each.table) for each in before.loads]
+    return before is not None and name in before.loaded_at
 
 
 def _kept(lake: Lakehouse, name: Name, number: int) -> Staged:

@@ -241,7 +241,7 @@ def _news(lake: Lakehouse, cursors: Mapping[Name, HistoryCursor]) -> _News:
 def _loaded(lake: Lakehouse) -> dict[Name, int]:
     """The tables that were loaded, and the positions at which they were."""
     released = lake.released_changes.cursor()
-    return {(each.database, each.table): each.position for each in released.loads} if released else {}
+    return released.loaded_at if released else {}
 
 
 def _with_linked(lake: Lakehouse, names: set[Name], decided: Mapping[str, Decision]) -> list[dict[str, Any]]:

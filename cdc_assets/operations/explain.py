@@ -20,7 +20,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, reader_of
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.history import COPY, source_columns
-from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.query import Arrow, engine_for
@@ -180,17 +180,15 @@ def explain(
 
 def _table(lake: Lakehouse, name: str) -> tuple[str, str]:
     """Database and table of a name in which either may have dots."""
-    there = history_tables(lake.root, lake.feed, lake.store)
-    for found in there:
-        if ".".join(found) == name:
-            return found
+    if (found := lake.history_called(name)) is not None:
+        return found
     sql = (
         f"SELECT database, {_ARROW.name('table')} AS t FROM e WHERE kind IN ('{Kind.ROW}', '{Kind.DDL}') "
         f"AND database || '.' || {_ARROW.name('table')} = {_ARROW.text(name)} LIMIT 1"
     )
     for seen in _ARROW.run(sql, {"e": lake.change_events}).to_pylist():
         return seen["database"], seen["t"]
-    known = ", ".join(map(".".join, there)) or "none"
+    known = ", ".join(map(".".join, lake.histories())) or "none"
     raise ExplainError(f"{name}: no event of such a table has come; tables with a history: {known}")
 
 

@@ -1,19 +1,19 @@
 """What became of the row events of one key: released, or not, and why. Without Spark."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from cdc_assets.feeds import Feed
 from cdc_assets.operations.finality import has_shown, hold_of
 from cdc_assets.tables.change_events import Op
-from cdc_assets.tables.cursor import RUN, notes
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor
+from cdc_assets.tables.table import Carried
 from cdc_assets.tso import time_text
 
 Row = dict[str, Any]
@@ -52,14 +52,6 @@ class Release:
     committed_at: datetime | None = None
     run: str | None = None
     watermark: int | None = None
-
-
-class _Committed(NamedTuple):
-    """A release: when it was, its cursor, and the run."""
-
-    time: datetime
-    cursor: ReleaseCursor
-    run: str | None
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
@@ -103,11 +95,10 @@ class Judge:
         if waits is not None:
             return waits
         ts, gated = event["commit_ts"], self._gated(event)
-        mine = [each for each in self._cursor.loads if (each.database, each.table) == (self.database, self.table)]
-        for load in mine:
-            if ts <= load.position:
-                at = f"{load.position} ({time_text(load.position)})"
-                return Fate.COVERED, f"the dump that the table was loaded from, as of {at}, has its outcome"
+        loaded = self._cursor.loaded_at.get((self.database, self.table))
+        if loaded is not None and ts <= loaded:
+            at = f"{loaded} ({time_text(loaded)})"
+            return Fate.COVERED, f"the dump that the table was loaded from, as of {at}, has its outcome"
         same = [c for c in self.changes if c["commit_ts"] == ts]
         if gated and same:
             return self._beside(event, same[0])
@@ -185,33 +176,24 @@ class Judge:
         committed = self._releases.get(number)
         if committed is None:
             return Release(number)
-        time, cursor, run = committed
-        return Release(number, time, run, cursor.watermarks.get(topic))
+        return Release(number, committed.commit.time, committed.run, committed.cursor.watermarks.get(topic))
 
     @cached_property
-    def _releases(self) -> dict[int, _Committed]:
+    def _releases(self) -> dict[int, Carried[ReleaseCursor]]:
         """Those of the changes, and all since, as far as the log has them."""
         oldest = min((c["release"] for c in self.changes), default=self._cursor.sequence)
-        found: dict[int, _Committed] = {}
-        for commit in self._commits():
-            found[commit.cursor.sequence] = commit
-            if commit.cursor.sequence < oldest:
+        found: dict[int, Carried[ReleaseCursor]] = {}
+        for each in self.lake.released_changes.carried():
+            found[each.cursor.sequence] = each
+            if each.cursor.sequence < oldest:
                 break
         return found
 
-    def _commits(self) -> Iterator[_Committed]:
-        """The releases that the log still has, newest first; of several commits with one cursor its own comes last."""
-        log = self.lake.released_changes.log()
-        for commit in log.commits() if log else ():
-            values = notes(commit.note)
-            if values is not None:
-                yield _Committed(commit.time, ReleaseCursor.of(values), values.get(RUN))
-
     def _watermark_before(self, batch: int, topic: str) -> int | None:
         """The watermark that was released when a batch came."""
-        for commit in self._commits():
-            if commit.cursor.batch < batch:
-                return commit.cursor.watermarks.get(topic)
+        for cursor in self.lake.released_changes.cursors():
+            if cursor.batch < batch:
+                return cursor.watermarks.get(topic)
         return None
 
     def undecoded(self, texts: Sequence[str]) -> list[Row]:

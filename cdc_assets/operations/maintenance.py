@@ -16,7 +16,7 @@ from cdc_assets.protocols.loaded import is_loaded
 from cdc_assets.stages import HISTORY, SCHEMAS
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.cursor import Cursor
-from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import standing
 from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, Trimmed
 from cdc_assets.tables.table import LakeTable
@@ -33,7 +33,7 @@ class Compaction:
 
 def tables(lake: Lakehouse) -> list[LakeTable[Any]]:
     """Every table of the feed that is there."""
-    every = [*lake.stage_tables, *(lake.history(*name) for name in history_tables(lake.root, lake.feed, lake.store))]
+    every = [*lake.stage_tables, *(lake.history(*name) for name in lake.histories())]
     return [table for table in every if table.exists()]
 
 

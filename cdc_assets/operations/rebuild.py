@@ -25,7 +25,7 @@ from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DecisionsCursor
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LoadsCursor
-from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor, standing
 from cdc_assets.tables.released_changes import ReleaseCursor
@@ -110,7 +110,7 @@ def check(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Difference | None]
     beside = _beside(lake, f"check-{uuid.uuid4().hex}")
     try:
         _derive(beside, feed)
-        there, made = (set(history_tables(each.root, lake.feed, lake.store)) for each in (lake, beside))
+        there, made = (set(each.histories()) for each in (lake, beside))
         for name in sorted(there | made):
             found = None
             if name in there & made:
@@ -174,11 +174,11 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
 
 
 def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iterator[Replaced]:
-    made = history_tables(beside.root, lake.feed, lake.store)
+    made = beside.histories()
     for name in made:
         old, new = lake.history(*name), beside.history(*name)
         yield _overwrite_history(old, new.read(lake.spark.newSession()), replace(_next(old, new), release=release), new)
-    for name in sorted(set(history_tables(lake.root, lake.feed, lake.store)) - set(made)):
+    for name in sorted(set(lake.histories()) - set(made)):
         old = lake.history(*name)
         empty = HistoryCursor(sequence=_next(old, old).sequence, release=release)
         yield _overwrite_history(old, old.read(lake.spark.newSession()).limit(0), empty, old)

@@ -15,8 +15,7 @@ from pygal.style import Style
 from cdc_assets.feeds import Feed
 from cdc_assets.operations.fates import held_by
 from cdc_assets.operations.finality import Final, final
-from cdc_assets.tables.cursor import notes
-from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets.tables.raw_records import standing
 from cdc_assets.tables.released_changes import ReleaseCursor
@@ -192,7 +191,7 @@ def _partitions(lake: Lakehouse, released: ReleaseCursor) -> list[Partition]:
 def _tables(lake: Lakehouse, released: ReleaseCursor) -> list[Table]:
     holds = {(h.database, h.table): held_by(h, lake.feed) for h in released.holds}
     found = []
-    for name in sorted({*history_tables(lake.root, lake.feed, lake.store), *holds}):
+    for name in sorted({*lake.histories(), *holds}):
         cursor = lake.history(*name).cursor()
         current, versions, newest = (cursor.current, cursor.versions, cursor.newest) if cursor else (0, 0, None)
         reload = cursor.reload[0]["statement"] if cursor and cursor.reload else None
@@ -204,13 +203,9 @@ def _tables(lake: Lakehouse, released: ReleaseCursor) -> list[Table]:
 
 def _releases(lake: Lakehouse) -> list[Release]:
     """Those that the log still has; of the first of them it is not known what it counted."""
-    log = lake.released_changes.log()
     cursors: dict[int, tuple[datetime, ReleaseCursor]] = {}
-    for commit in log.commits() if log else ():
-        values = notes(commit.note)
-        if values is not None:
-            # Of several commits with one cursor, as maintenance makes them, the oldest is the release.
-            cursors[values["sequence"]] = commit.time, ReleaseCursor.of(values)
+    for each in lake.released_changes.carried():
+        cursors[each.cursor.sequence] = each.commit.time, each.cursor
         if len(cursors) > RELEASES + 1:
             break
     ordered = sorted(cursors.items())

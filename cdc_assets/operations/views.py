@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
 
 from cdc_assets.tables.history import covers, source_columns
-from cdc_assets.tables.lakehouse import Lakehouse, history_tables
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.schema import literal, quoted
 
 _PLAIN = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -30,7 +30,7 @@ def register(lake: Lakehouse, schema: str) -> list[str]:
     spark, said = lake.spark.newSession(), literal(f"Histories of the feed {lake.feed}")
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)} COMMENT {said}")
     names = []
-    for database, table in history_tables(lake.root, lake.feed, lake.store):
+    for database, table in lake.histories():
         history, name = lake.history(database, table), catalog_name(database, table)
         columns = history.schema()
         if columns is not None:

@@ -17,6 +17,7 @@ from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.sources.dumps import DumpError, DumpFile, first_line
 from cdc_assets.storage import Store
+from cdc_assets.tables.schema import quoted
 
 Columns = Sequence[tuple[str, MySQLType]]
 
@@ -155,7 +156,7 @@ def _parquet_rows(rows: DataFrame, columns: Columns, time_zone: str, path: str) 
     named = _in_order(rows.columns, columns, path)
     kinds = [f.dataType for f in rows.schema]
     texts = [
-        _parquet_text(F.col("`" + own.replace("`", "``") + "`"), kind, t, time_zone).alias(name)
+        _parquet_text(F.col(quoted(own)), kind, t, time_zone).alias(name)
         for own, kind, (name, t) in zip(rows.columns, kinds, named, strict=True)
     ]
     return rows.select(F.struct(*texts).alias("values"), F.lit(None).cast("string").alias("bad"))

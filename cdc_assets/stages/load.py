@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_assets.feeds import DumpFormat, Feed, InitialLoad, TableLoad
+from cdc_assets.feeds import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
 from cdc_assets.gate.loads import check_position
 from cdc_assets.sources.dumps import DumpedTable, DumpError, Name, dumped_at, dumped_tables
 from cdc_assets.storage import Store
 from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Loaded
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ class Load:
         """
         if feed.initial_load is None or not self.due(lake, feed):
             return LoadReport()
-        loaded = {(each.database, each.table): each for each in _loaded(lake)}
+        loaded = _loaded(lake)
         wanted = {name: row for name, row in _wanted(lake.store, feed.initial_load).items() if feed.takes(*name)}
         for name, row in wanted.items():
-            if name in loaded and loaded[name].position != row["position"]:
+            if name in loaded and loaded[name] != row["position"]:
                 raise DumpError(
-                    f"{'.'.join(name)} was loaded at {loaded[name].position}, and cannot be loaded once more at "
+                    f"{'.'.join(name)} was loaded at {loaded[name]}, and cannot be loaded once more at "
                     f"{row['position']}: begin it anew in a feed of its own."
                 )
         new = [row for name, row in sorted(wanted.items()) if name not in loaded]
@@ -68,10 +67,10 @@ def _cursor(lake: Lakehouse) -> LoadsCursor:
     return lake.loads.cursor() or LoadsCursor(sequence=0)
 
 
-def _loaded(lake: Lakehouse) -> list[Loaded]:
+def _loaded(lake: Lakehouse) -> dict[Name, int]:
     """The tables that are loaded, the first that were found: only of others may the files still be others."""
     cursor = lake.released_changes.cursor()
-    return cursor.loads if cursor else []
+    return cursor.loaded_at if cursor else {}
 
 
 def _settings(load: InitialLoad) -> str:
@@ -80,7 +79,7 @@ def _settings(load: InitialLoad) -> str:
 
 def _wanted(store: Store, load: InitialLoad) -> dict[Name, dict[str, Any]]:
     """The rows of the tables that the dumps have."""
-    own = {_named(path): told for path, told in load.tables.items()}
+    own = {split_pattern(path): told for path, told in load.tables.items()}
     places = {(told.path or load.path, told.format or load.format) for told in own.values()}
     dumps = {place: dumped_tables(store, *place) for place in {(load.path, load.format), *places}}
     found = {
@@ -91,11 +90,6 @@ def _wanted(store: Store, load: InitialLoad) -> dict[Name, dict[str, Any]]:
     for name, told in own.items():
         found[name] = _row(store, _of(dumps, told.path or load.path, told.format or load.format, name), load, told)
     return found
-
-
-def _named(path: str) -> Name:
-    database, _, table = path.partition(".")
-    return database, table
 
 
 def _of(

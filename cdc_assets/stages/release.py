@@ -95,8 +95,10 @@ class Release:
             DumpError: a dump cannot be loaded.
             ConcurrentRunError: another run released meanwhile.
         """
-        loaded = release_loads(lake, feed, _cursor(lake)) if loads_due(lake, _cursor(lake)) else []
         cursor = _cursor(lake)
+        loaded = release_loads(lake, feed, cursor) if loads_due(lake, cursor) else []
+        if loaded:
+            cursor = _cursor(lake)
         news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
         report = _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
         return replace(report, release=report.release or cursor.sequence, loaded=loaded) if loaded else report
@@ -153,6 +155,9 @@ class _Run:
         self.files = self.gate.files()
         rows = sum(f.rows for f in self.files)
         self.small = rows <= SMALL
+        # A load from before the oldest event has the outcome of none.
+        oldest = min((f.low["commit_ts"] for f in self.files), default=0)
+        self.loads = [each for each in self.cursor.loads if each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
         found = self._normal(lake.change_events.scan(self.spark, self.files))
         self.events = gathered(found) if self.small else found
@@ -252,7 +257,7 @@ class _Run:
 
     def _part(self, before: Held, after: Held) -> Column:
         """The `Part` of a row event, STRING."""
-        return covered(self.gate.part(before, after), self.cursor.loads)
+        return covered(self.gate.part(before, after), self.loads)
 
     def _reached(self) -> Column:
         """Whether an event would be in the window if its table were not held, and was not counted by its hold before."""

@@ -188,6 +188,14 @@ class Lakehouse:
             self.quarantine,
         ]
 
+    def histories(self) -> list[tuple[str, str]]:
+        """The (database, table) pairs that have a history table; see `history_tables`."""
+        return history_tables(self.root, self.feed, self.store)
+
+    def history_called(self, name: str) -> tuple[str, str] | None:
+        """The history table that is called `database.table`, where either may have dots; None: there is none."""
+        return next((found for found in self.histories() if ".".join(found) == name), None)
+
     def history(self, database: str, table: str) -> LakeTable[HistoryCursor]:
         """The SCD2 table of one source table."""
         segments = (path_segment(each, self.root) for each in (database, table))

@@ -140,6 +140,11 @@ class ReleaseCursor(Cursor):
     trimmed: Trimmed = field(default_factory=Trimmed)
     loads: list[Loaded] = field(default_factory=list)
 
+    @property
+    def loaded_at(self) -> dict[tuple[str, str], int]:
+        """(database, table) of those that were loaded -> the positions at which they were."""
+        return {(each.database, each.table): each.position for each in self.loads}
+
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
         """In format 1 `tables` were all tables, with their newest releases, and not how many events these had."""

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets.storage import LOCAL, Store
-from cdc_assets.tables.cursor import COMMIT, Cursor, CursorError, notes
+from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, TableLog
@@ -64,11 +64,18 @@ class Definition(Generic[C]):
 
 
 @dataclass(frozen=True)
-class Newest(Generic[C]):
-    """The newest cursor of a table, and the commit that carries it."""
+class Carried(Generic[C]):
+    """A cursor, and the commit that carries it.
+
+    Attributes:
+        cursor: the cursor.
+        commit: the commit.
+        run: Dagster's id of the run that made it; None: there was none.
+    """
 
     cursor: C
     commit: Commit
+    run: str | None
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ class LakeTable(Generic[C]):
     def _log_options(self) -> dict[str, str]:
         return self.store.log_options(self.path)
 
-    def newest(self) -> Newest[C] | None:
+    def newest(self) -> Carried[C] | None:
         """The newest cursor and its commit; None while no row has been written.
 
         Raises:
@@ -144,13 +151,10 @@ class LakeTable(Generic[C]):
         log = self.log()
         return self._newest(log) if log else None
 
-    def _newest(self, log: TableLog) -> Newest[C] | None:
-        for commit in log.commits():
-            if (values := notes(commit.note)) is not None:
-                try:
-                    return Newest(self.definition.cursor.of(values), commit)
-                except CursorError as error:
-                    raise CursorError(f"{self.name}: {error}") from None
+    def _newest(self, log: TableLog) -> Carried[C] | None:
+        newest = next(self._carried(log), None)
+        if newest is not None:
+            return newest
         if any(file.rows for file in log.files()):
             raise CursorError(
                 f"{self.name}: has rows, and no commit in its log says up to where they reach: restore the log, or run the "
@@ -163,14 +167,30 @@ class LakeTable(Generic[C]):
         newest = self.newest()
         return newest.cursor if newest else None
 
+    def _carried(self, log: TableLog) -> Iterator[Carried[C]]:
+        for commit in log.commits():
+            if (values := notes(commit.note)) is not None:
+                try:
+                    cursor = self.definition.cursor.of(values)
+                except CursorError as error:
+                    raise CursorError(f"{self.name}: {error}") from None
+                yield Carried(cursor, commit, values.get(RUN))
+
+    def carried(self) -> Iterator[Carried[C]]:
+        """The cursors that the log still has, newest first.
+
+        Of several commits with one cursor its own comes last: ALTER, OPTIMIZE and the like carry on the one that is there.
+        """
+        log = self.log()
+        yield from self._carried(log) if log else ()
+
     def cursors(self) -> Iterator[C]:
         """The cursors that the log still has, newest first, each once."""
-        log, last = self.log(), None
-        for commit in log.commits() if log else ():
-            values = notes(commit.note)
-            if values is not None and values["sequence"] != last:
-                last = values["sequence"]
-                yield self.definition.cursor.of(values)
+        last = None
+        for each in self.carried():
+            if each.cursor.sequence != last:
+                last = each.cursor.sequence
+                yield each.cursor
 
     def files(self, **partition: object) -> list[DataFile]:
         """The files of the newest version, or those of one partition; none while there is no table."""

@@ -14,6 +14,7 @@ from dagster import (
 
 from cdc_assets.assets import new_records
 from cdc_assets.stages import INGEST
+from cdc_assets.storage import LOCAL
 from cdc_assets_tests.broker import Client
 from cdc_assets_tests.support import Chain, record
 
@@ -26,7 +27,7 @@ def test_it_starts_the_pipeline_once_for_what_is_new(
     monkeypatch.setenv("CDC_LAKEHOUSE", it.lake.root)
     kafka = it.feed.source.kafka
     assert kafka is not None
-    sensor = new_records.build("f", kafka, job="cdc_pipeline_f", of_all="cdc_pipeline")
+    sensor = new_records.build("f", kafka, job="cdc_pipeline_f", of_all="cdc_pipeline", store=LOCAL)
     with DagsterInstance.ephemeral() as instance:
 
         def asked() -> RunRequest | SkipReason:

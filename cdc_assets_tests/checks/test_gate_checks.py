@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cdc_assets.checks.gate import (
-    instant_text,
     late_events_seen_before,
     partition_table,
     watermark_freshness,
     watermark_progress,
 )
 from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.tso import time_text
 from cdc_assets_tests.support import tso
 
 
@@ -89,7 +89,7 @@ def test_partitions_in_order_of_their_numbers_with_readable_times() -> None:
     assert [r["partition"] for r in rows] == [2, 9, 10]
     # 1,700,000,000 s after the epoch
     assert [r["watermark_time"] for r in rows] == [None, "2023-11-14 22:13:20.000 UTC", "2023-11-14 22:13:20.001 UTC"]
-    assert instant_text(tso(7)) == "2023-11-14 22:13:20.007 UTC"
+    assert time_text(tso(7)) == "2023-11-14 22:13:20.007 UTC"
 
 
 def test_a_watermark_that_is_too_old_or_missing_is_named() -> None:

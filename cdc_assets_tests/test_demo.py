@@ -18,6 +18,7 @@ from dagster import (
 from cdc_assets import demo
 from cdc_assets.assets.common import evaluation
 from cdc_assets.assets.verdicts import BlockingCheckFailed
+from cdc_assets.storage import LOCAL
 from cdc_assets_tests.support import make_feed
 
 BAD = ("blocking", "mild", "remark")
@@ -105,5 +106,5 @@ def test_commits_of_all_tables_are_counted_and_nothing_else(tmp_path: Path) -> N
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
     (tmp_path / "a/x/_delta_log/0.crc").write_text("")
-    assert demo._commits(str(tmp_path)) == 3
-    assert demo._commits(str(tmp_path / "nowhere")) == 0
+    assert demo._commits(str(tmp_path), LOCAL) == 3
+    assert demo._commits(str(tmp_path / "nowhere"), LOCAL) == 0

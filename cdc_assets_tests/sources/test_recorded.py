@@ -184,7 +184,7 @@ def test_with_nothing_new_no_table_gets_a_commit(chain: Callable[..., Chain]) ->
 def test_snapshot_files_are_those_of_the_contract(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.jsonl.gz", "c.json", "d.jsonl.tmp", ".jsonl"):
         (tmp_path / name).write_text("x" * len(name))
-    found = snapshot_files(tmp_path)
+    found = snapshot_files(str(tmp_path))
     assert list(found) == [".jsonl", "a.jsonl.gz", "b.jsonl"]
     assert found["b.jsonl"] == [7, (tmp_path / "b.jsonl").stat().st_mtime_ns]
 
@@ -192,11 +192,11 @@ def test_snapshot_files_are_those_of_the_contract(tmp_path: Path) -> None:
 @pytest.mark.fast
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
-        snapshot_files(tmp_path / "nowhere")
+        snapshot_files(str(tmp_path / "nowhere"))
 
 
 @pytest.mark.fast
 def test_lines_are_located_by_their_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"bad\ngood\n\nbad\r\nbad")
-    found = locate_lines(tmp_path, {"a.jsonl": {b"bad", b"bad\r"}})
+    found = locate_lines(str(tmp_path), {"a.jsonl": {b"bad", b"bad\r"}})
     assert [(f["line"], f["value"]) for f in found] == [(1, b"bad"), (4, b"bad\r"), (5, b"bad")]

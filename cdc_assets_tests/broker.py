@@ -111,7 +111,8 @@ class TestBroker:
 
     def __init__(self, folder: Path, login: tuple[str, str] | None = None) -> None:
         folder.mkdir(parents=True)
-        self.folder, self._process = folder, None
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
         port = free_port()
         self.servers = f"127.0.0.1:{port}"
         self.options: dict[str, str] = {}
@@ -142,13 +143,13 @@ class TestBroker:
 
     def start(self) -> None:
         """Start the process, and wait until it answers."""
-        self._process = self._java("kafka.Kafka", str(self.folder / "server.properties"))
+        self._process = broker = self._java("kafka.Kafka", str(self.folder / "server.properties"))
         host, port = self.servers.split(":")
         for _ in range(600):
             with socket.socket() as probe:
                 if probe.connect_ex((host, int(port))) == 0:
                     return
-            assert self._process.poll() is None, (self.folder / "out.log").read_text()[-3000:]
+            assert broker.poll() is None, (self.folder / "out.log").read_text()[-3000:]
             time.sleep(0.1)
         raise AssertionError("the broker does not answer")
 

@@ -25,7 +25,7 @@ BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
-class Scheduling(LoadScopeScheduling):
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """What one worker is given at once: a file, so that what its tests share is made once; the largest files first.
 
     The long tests that share nothing come last, one by one, to whoever is idle.
@@ -109,7 +109,7 @@ def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
 
     def run(scenario: str) -> Chain:
         if scenario not in done:
-            settings = {"time_zone": "Asia/Tokyo"} if scenario == "tz" else {}
+            settings: dict[str, Any] = {"time_zone": "Asia/Tokyo"} if scenario == "tz" else {}
             made = Chain(spark, tmp_path_factory.mktemp(scenario), **settings)
             made.add(read_lines(RECORDED / "ticdc/canal-json_ext" / scenario))
             made.run()

@@ -81,7 +81,7 @@ class S3Server:
             lose: the number of commits that are carried out, and answered with an error.
             hold: the end of the path of a PUT that waits, once, until it is told to go on.
         """
-        told = {"unconditional": unconditional, "lose": lose, "hold": hold}
+        told: Any = {"unconditional": unconditional, "lose": lose, "hold": hold}
         requests.post(self.endpoint + _FAULTS, json=told, timeout=_SECONDS).raise_for_status()
 
     @property
@@ -174,7 +174,7 @@ class _Answering:
 
 def _serve(port: int) -> None:
     import boto3  # noqa: PLC0415 -- which only this process needs
-    from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
     from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415
 
     class Handler(WSGIRequestHandler):

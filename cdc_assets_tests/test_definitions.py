@@ -227,8 +227,12 @@ def test_freshness_is_checked_where_the_feeds_file_says_how_much(load: Load) -> 
 
 def test_operations_name_the_feeds_when_one_is_unknown(load: Load) -> None:
     loaded = load()
-    for job, config in [("maintenance", {"ops": {"maintain": {"config": {"feeds": ["shops"]}}}}), ("rebuild", None)]:
-        given = config or {"ops": {"derive_again": {"config": {"feed": "shops"}}}}
+    wrong: list[tuple[str, str, dict[str, Any]]] = [
+        ("maintenance", "maintain", {"feeds": ["shops"]}),
+        ("rebuild", "derive_again", {"feed": "shops"}),
+    ]
+    for job, op, config in wrong:
+        given = {"ops": {op: {"config": config}}}
         done = loaded.resolve_job_def(job).execute_in_process(run_config=given, raise_on_error=False)
         assert not done.success
         (failed,) = [e for e in done.all_events if e.event_type_value == "STEP_FAILURE"]

@@ -3,8 +3,10 @@
 import json
 import textwrap
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -15,9 +17,12 @@ pytestmark = pytest.mark.fast
 
 SECRET = "hunter2-squirrel"
 
+Load = Callable[[str], FeedsFile]
+Problems = Callable[[str], list[str]]
+
 
 @pytest.fixture
-def load(tmp_path):
+def load(tmp_path: Path) -> Load:
     def load_text(text: str) -> FeedsFile:
         file = tmp_path / "feeds.yaml"
         file.write_text(textwrap.dedent(text), encoding="utf-8")
@@ -27,7 +32,7 @@ def load(tmp_path):
 
 
 @pytest.fixture
-def problems(load, tmp_path):
+def problems(load: Load, tmp_path: Path) -> Problems:
     """The lines of the error, without the file's name, which each of them must have."""
 
     def problems_of(text: str) -> list[str]:
@@ -41,19 +46,19 @@ def problems(load, tmp_path):
     return problems_of
 
 
-def feed(**fields) -> str:
+def feed(**fields: Any) -> str:
     """A feeds file (JSON is YAML) of one feed `shop`, valid but for `fields`."""
     return json.dumps({"feeds": {"shop": {"protocol": "canal-json", "source": {"recorded": "snapshots"}, **fields}}})
 
 
-def kafka(**fields) -> str:
+def kafka(**fields: Any) -> str:
     return feed(source={"kafka": {"bootstrap_servers": "broker:9092", **fields}})
 
 
 # What is read
 
 
-def test_a_feed_of_three_lines_gets_the_defaults(load, tmp_path):
+def test_a_feed_of_three_lines_gets_the_defaults(load: Load, tmp_path: Path) -> None:
     file = load(
         """
         feeds:
@@ -73,7 +78,7 @@ def test_a_feed_of_three_lines_gets_the_defaults(load, tmp_path):
     assert shop.max_watermark_lead == timedelta(days=1)
 
 
-def test_every_field_of_the_contract_is_read(load, monkeypatch):
+def test_every_field_of_the_contract_is_read(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", SECRET)
     file = load(
         """
@@ -155,12 +160,12 @@ def test_every_field_of_the_contract_is_read(load, monkeypatch):
         ("2024-05-01T00:00:00Z", datetime(2024, 5, 1, tzinfo=UTC)),
     ],
 )
-def test_where_a_broker_feed_begins(load, text, expected):
+def test_where_a_broker_feed_begins(load: Load, text: str, expected: object) -> None:
     found = load(kafka(topics=["t"], starting_offsets=text)).feeds["shop"].source.kafka.starting_offsets
     assert found == expected
 
 
-def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path, monkeypatch):
+def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/feeds.yaml").write_text(feed())
     (tmp_path / "other.yaml").write_text(feed(gate_scope="feed"))
@@ -184,35 +189,37 @@ def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path, monkeyp
         ),
     ],
 )
-def test_of_patterns_the_first_that_matches_counts(load, settings, stopped, blocked):
+def test_of_patterns_the_first_that_matches_counts(
+    load: Load, settings: dict[str, Any], stopped: list[str], blocked: list[str]
+) -> None:
     loaded = load(feed(**settings)).feeds["shop"]
     tables = [("a", "x"), ("a", "y"), ("b", "x")]
     assert [".".join(t) for t in tables if loaded.stops_at_ddl(*t)] == stopped
     assert [".".join(t) for t in tables if loaded.blocks_types(*t)] == blocked
 
 
-def test_an_absolute_recorded_folder_stays(load):
+def test_an_absolute_recorded_folder_stays(load: Load) -> None:
     assert load(feed(source={"recorded": "/srv/x"})).feeds["shop"].source.recorded == str(Path("/srv/x").resolve())
 
 
-def test_models_are_frozen(load):
+def test_models_are_frozen(load: Load) -> None:
     with pytest.raises(ValidationError):
-        load(feed()).feeds["shop"].gate_scope = "feed"
+        load(feed()).feeds["shop"].gate_scope = "feed"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "+00:00", "+08:00", "-03:30", "+10:00", "+14:00", "Asia/Shanghai"])
-def test_time_zones(load, zone):
+def test_time_zones(load: Load, zone: str) -> None:
     # Unquoted: YAML 1.1 alone would make 600 of +10:00.
     text = f"feeds: {{shop: {{protocol: canal-json, source: {{recorded: x}}, time_zone: {zone}}}}}"
     assert load(text).feeds["shop"].time_zone == zone
 
 
 @pytest.mark.parametrize("name", ["2024", "on", "null", "0x1F", "shop_2"])
-def test_feed_names_that_yaml_takes_for_something_else_stay_text(load, name):
+def test_feed_names_that_yaml_takes_for_something_else_stay_text(load: Load, name: str) -> None:
     assert list(load(f"feeds: {{{name}: {{protocol: simple, source: {{recorded: x}}}}}}").feeds) == [name]
 
 
-def test_anchors_and_merges_work_and_may_be_overridden(load):
+def test_anchors_and_merges_work_and_may_be_overridden(load: Load) -> None:
     file = load(
         """
         feeds:
@@ -245,18 +252,20 @@ def test_anchors_and_merges_work_and_may_be_overridden(load):
         ("shop.a", "shop", "a\n", False),
     ],
 )
-def test_table_patterns_match_database_and_table_separately(pattern, database, table, taken):
+def test_table_patterns_match_database_and_table_separately(
+    pattern: str, database: str, table: str, taken: bool
+) -> None:
     assert Tables(include=(pattern,)).takes(database, table) is taken
     assert Tables(exclude=(pattern,)).takes(database, table) is not taken
 
 
-def test_a_feed_takes_what_is_included_and_not_excluded(load):
+def test_a_feed_takes_what_is_included_and_not_excluded(load: Load) -> None:
     shop = load(feed(tables={"include": ["shop.*", "crm.people"], "exclude": ["shop.tmp*"]})).feeds["shop"]
     tables = [("shop", "orders"), ("shop", "tmp1"), ("crm", "people"), ("crm", "calls")]
     assert [shop.takes(*table) for table in tables] == [True, False, True, False]
 
 
-def test_a_pattern_splits_at_its_first_dot():
+def test_a_pattern_splits_at_its_first_dot() -> None:
     assert split_pattern("shop.a.b*") == ("shop", "a.b*")
 
 
@@ -275,7 +284,7 @@ def test_a_pattern_splits_at_its_first_dot():
         ("${YAML}", "a: {b: [c]}\nfeeds: x"),
     ],
 )
-def test_variables_are_expanded_as_text(load, monkeypatch, text, value):
+def test_variables_are_expanded_as_text(load: Load, monkeypatch: pytest.MonkeyPatch, text: str, value: str) -> None:
     variables = {"A": "one", "B": "two", "EMPTY": "", "NESTED": "${A}", "YAML": "a: {b: [c]}\nfeeds: x"}
     for name, content in variables.items():
         monkeypatch.setenv(name, content)
@@ -283,14 +292,16 @@ def test_variables_are_expanded_as_text(load, monkeypatch, text, value):
     assert load(json.dumps({**json.loads(feed()), "spark": spark})).spark == {"spark.x": value}
 
 
-def test_a_variable_may_give_a_number_and_an_item_of_a_list(load, monkeypatch):
+def test_a_variable_may_give_a_number_and_an_item_of_a_list(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("N", "3")
     file = load(feed(source={"recorded": "x", "partitions": "${N}"}, tables={"include": ["shop_${N}.*"]}))
     assert file.feeds["shop"].source.partitions == 3
     assert file.feeds["shop"].tables.include == ("shop_3.*",)
 
 
-def test_missing_variables_are_all_named_with_their_paths_beside_other_errors(problems, monkeypatch):
+def test_missing_variables_are_all_named_with_their_paths_beside_other_errors(
+    problems: Problems, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NO_SUCH", raising=False)
     text = feed(source={"recorded": "${NO_SUCH}/x", "partitions": "${NO_SUCH}"}, time_zone="${UTC", gate_scope="all")
     assert sorted(problems(text)) == [
@@ -316,7 +327,9 @@ def test_missing_variables_are_all_named_with_their_paths_beside_other_errors(pr
         {"${SECRET}": "${SECRET}"},
     ],
 )
-def test_no_error_shows_what_came_from_the_environment(load, monkeypatch, fields):
+def test_no_error_shows_what_came_from_the_environment(
+    load: Load, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
     monkeypatch.setenv("SECRET", SECRET)
     with pytest.raises(FeedsError) as caught:
         load(feed(**fields))
@@ -326,13 +339,15 @@ def test_no_error_shows_what_came_from_the_environment(load, monkeypatch, fields
     assert caught.value.__context__ is None
 
 
-def test_no_suggestion_gives_a_variable_away(problems, monkeypatch):
+def test_no_suggestion_gives_a_variable_away(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZONE", "Europe/Berlim")
     assert "Berlim" not in (message := problems(feed(time_zone="${ZONE}"))[0])
     assert "did you mean" not in message
 
 
-def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatch):
+def test_passwords_are_kept_from_repr_and_from_errors(
+    load: Load, problems: Problems, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET", SECRET)
     text = kafka(topics=["t"], options={"kafka.sasl.jaas.config": "${SECRET}"})
     file = load(json.dumps({**json.loads(text), "spark": {"spark.hadoop.fs.s3a.secret.key": "${SECRET}"}}))
@@ -526,7 +541,7 @@ def test_passwords_are_kept_from_repr_and_from_errors(load, problems, monkeypatc
         ),
     ],
 )
-def test_wrong_fields(problems, fields, message):
+def test_wrong_fields(problems: Problems, fields: dict[str, Any], message: str) -> None:
     (line,) = problems(feed(**fields))
     assert line.startswith(message)
 
@@ -604,7 +619,7 @@ def test_wrong_fields(problems, fields, message):
         ),
     ],
 )
-def test_wrong_fields_of_a_broker(problems, fields, message):
+def test_wrong_fields_of_a_broker(problems: Problems, fields: dict[str, Any], message: str) -> None:
     (line,) = problems(kafka(**fields))
     assert line.startswith(message)
 
@@ -646,20 +661,20 @@ def test_wrong_fields_of_a_broker(problems, fields, message):
         (feed()[:-1] + ', "spark": 5}', "spark: found 5; allowed: a mapping of spark.* settings to values"),
     ],
 )
-def test_wrong_files(problems, text, message):
+def test_wrong_files(problems: Problems, text: str, message: str) -> None:
     (line,) = problems(text)
     assert line.startswith(message)
 
 
 @pytest.mark.parametrize("name", ["my-shop", "my shop", "a/b", "..", "", "é", "shop\n", "a.b"])
-def test_wrong_feed_names(problems, name):
+def test_wrong_feed_names(problems: Problems, name: str) -> None:
     (line,) = problems(feed().replace('"shop"', json.dumps(name)))
     shown = json.dumps(name, ensure_ascii=False)
     where = "feeds.my-shop" if name == "my-shop" else "feeds.é" if name == "é" else f"feeds[{shown}]"
     assert line.startswith(f"{where}: found {shown}; allowed: a feed name of letters A-Z a-z, digits and _ only")
 
 
-def test_each_wrong_field_has_its_line(problems):
+def test_each_wrong_field_has_its_line(problems: Problems) -> None:
     text = feed(protocol="canal", gate_scop=1, source={"recorded": "x", "partitions": 0}, owners=["ann"])
     assert [line.split(": ")[0] for line in problems(text)] == [
         "feeds.shop.protocol",
@@ -686,12 +701,12 @@ def test_each_wrong_field_has_its_line(problems):
         ("feeds: &a\n  b: *a\n", "nested too deeply, or an alias that refers to itself"),
     ],
 )
-def test_unusable_yaml(problems, text, message):
+def test_unusable_yaml(problems: Problems, text: str, message: str) -> None:
     (line,) = problems(text)
     assert line.startswith(message)
 
 
-def test_a_missing_file_and_one_that_is_none(tmp_path):
+def test_a_missing_file_and_one_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(FeedsError) as missing:
         load_feeds(tmp_path / "none.yaml")
     assert str(missing.value) == f"{tmp_path}/none.yaml: no such file; name the feeds file in CDC_FEEDS"
@@ -700,18 +715,20 @@ def test_a_missing_file_and_one_that_is_none(tmp_path):
     assert str(folder.value) == f"{tmp_path}: can not be read: Is a directory"
 
 
-def test_a_file_in_another_encoding(tmp_path):
+def test_a_file_in_another_encoding(tmp_path: Path) -> None:
     (tmp_path / "feeds.yaml").write_bytes(b"feeds:\n  a: \xe9\n")
     with pytest.raises(FeedsError, match="line 2: not UTF-8 text"):
         load_feeds(tmp_path / "feeds.yaml")
 
 
-def test_a_byte_order_mark_does_no_harm(tmp_path):
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / "feeds.yaml").write_text(feed(), encoding="utf-8-sig")
     assert isinstance(load_feeds(tmp_path / "feeds.yaml").feeds["shop"], Feed)
 
 
-def test_the_folders_of_an_initial_load_are_relative_to_the_file_unless_they_are_uris(load, tmp_path):
+def test_the_folders_of_an_initial_load_are_relative_to_the_file_unless_they_are_uris(
+    load: Load, tmp_path: Path
+) -> None:
     tables = {"shop.orders": {"path": "s3://dumps/orders", "position": 7}}
     text = feed(protocol="simple", initial_load={"path": "dump", "format": "parquet", "tables": tables})
     found = load(text).feeds["shop"].initial_load

@@ -212,7 +212,7 @@ def node(story: Story) -> Callable[..., dict[str, Any]]:
         (newest,) = found["assetMaterializations"]
         entries = {e["label"]: e for e in newest["metadataEntries"]}
         checks = {c["name"]: c for c in found["assetChecksOrError"]["checks"]}
-        return found | {"run": newest["runId"], "entries": entries, "checks": checks}
+        return {**found, "run": newest["runId"], "entries": entries, "checks": checks}
 
     return find
 

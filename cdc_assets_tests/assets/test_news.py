@@ -1,11 +1,10 @@
 """What a run tells Dagster: of what has news, and of nothing else."""
 
-from collections.abc import Callable
-
 import pytest
 from dagster import AssetCheckKey, AssetKey, ExecuteInProcessResult
 
 from cdc_assets.assets import raw_records
+from cdc_assets.checks.conservation import records_taken
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.ingest import IngestReport
@@ -74,11 +73,10 @@ def test_what_a_run_had_done_that_was_killed_is_told_by_the_next(both: Job) -> N
 
 
 def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound: Callable[..., Verdict] = raw_records.records_taken
     lost = Verdict(passed=False, description="one record is lost")
 
     def of_shop(report: IngestReport) -> Verdict:
-        return lost if report.files == ["shop1.jsonl"] else sound(report)
+        return lost if report.files == ["shop1.jsonl"] else records_taken(report)
 
     monkeypatch.setattr(raw_records, "records_taken", of_shop)
     done = both.run()
@@ -87,7 +85,7 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch
     assert [path for path in materialised(done) if path[0] == "shop"] == [("shop", "raw_records")]
     assert [key for key in names(done) if key[0] == "shop"] == [("shop", "raw_records", "conservation")]
     assert [path[1] for path in materialised(done) if path[0] == "crm"][-1] == "quarantine"
-    monkeypatch.setattr(raw_records, "records_taken", sound)
+    monkeypatch.setattr(raw_records, "records_taken", records_taken)
     again = both.run()
     assert again.success
     # What was told stays told; the rest is told now.

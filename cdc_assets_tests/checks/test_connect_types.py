@@ -52,7 +52,7 @@ def checked(
 ) -> Verdicts:
     """The verdicts over these messages; `known`: rows of table_schemas."""
     messages = [text(value) for value in values]
-    rows = [("t", 0, n, None, 1, KEY, value, [], None) for n, value in enumerate(messages)]
+    rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, KEY, value, [], None) for n, value in enumerate(messages)]
     feed = make_feed(folder, protocol="debezium")
     raw = spark.createDataFrame(rows, RAW_RECORDS.columns)
     return check_types(protocol_of(feed).decode(raw, feed), feed, list(known))

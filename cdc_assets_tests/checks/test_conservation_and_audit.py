@@ -177,7 +177,7 @@ def test_the_stages_counts_are_those_of_the_stream(run: tuple[Chain, Reports]) -
 @pytest.mark.parametrize(
     "wrong", [{"taken": 9}, {"taken": 11}, {"records": 11}, {"held_before": 1}, {"quarantined": 1}]
 )
-def test_lines_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str, int]) -> None:
+def test_lines_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str, Any]) -> None:
     report: IngestReport = replace(run[1].ingest, **wrong)
     verdict = records_taken(report)
     assert not verdict.passed
@@ -192,14 +192,14 @@ def test_lines_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str, i
         for delta in (1, -1)
     ],
 )
-def test_row_events_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str, int]) -> None:
+def test_row_events_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str, Any]) -> None:
     good = run[1].release
     report: ReleaseReport = replace(good, **{name: getattr(good, name) + delta for name, delta in wrong.items()})
     assert not events_placed(report).passed
 
 
 @pytest.mark.parametrize("wrong", [{"records": 11}, {"decoded": 9}, {"in_quarantine": 0}, {"in_quarantine": 2}])
-def test_records_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str, int]) -> None:
+def test_records_that_do_not_add_up(run: tuple[Chain, Reports], wrong: dict[str, Any]) -> None:
     assert not records_decoded(replace(run[1].decode, **wrong)).passed
 
 

@@ -1,6 +1,7 @@
 """JDBC codes: the tables of the Canal-JSON document, row by row, and what encoders were recorded to write."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ VALUES = {
 
 
 def permitted(
-    spark: SparkSession, cases: list[tuple[str, str | None, int | None]], sources: frozenset[Source]
+    spark: SparkSession, cases: Sequence[tuple[str, str | None, int | None]], sources: frozenset[Source]
 ) -> list[bool]:
     """Whether the rules have the code beside the type and the value, each case in a table of its own."""
     rows = []
@@ -69,14 +70,15 @@ def permitted(
 
 
 def test_each_type_and_range_has_the_code_of_the_document_and_no_other(spark: SparkSession) -> None:
-    right = {(text, value): code for text, value, code in DOCUMENT} | {(text, None): code for text, code in NULLS}
+    right: dict[tuple[str, str | None], int] = {(text, value): code for text, value, code in DOCUMENT}
+    right |= {(text, None): code for text, code in NULLS}
     cases = [(text, value, other) for text, value in right for other in CODES]
     expected = [right[text, value] == other for text, value, other in cases]
     assert permitted(spark, cases, SPEC) == expected
 
 
 def test_departures_of_canal(spark: SparkSession) -> None:
-    cases: list[tuple[str, str | None, int | None]] = [
+    cases: Sequence[tuple[str, str | None, int | None]] = [
         ("set('a','b')", None, 2004),
         ("set('a','b')", "1", 2004),
         ("json", "{}", 2004),

@@ -511,7 +511,8 @@ def as_before(table: LakeTable[TypesCursor]) -> None:
     places = [{name: row["first"][name] for name in ("topic", "partition", "offset")} for row in rows]
     names = [f for f in TYPE_OBSERVATIONS.columns if f.name not in {"first", "last", "first_batch"}]
     place = [column("topic", STRING, "x"), column("partition", INT, "x"), column("offset", BIGINT, "x")]
-    old = replace(table.definition, columns=StructType([*names, *place]), cursor=CursorBefore)
+    shape: Any = {"columns": StructType([*names, *place]), "cursor": CursorBefore}
+    old: Any = replace(table.definition, **shape)
     before: LakeTable[Any] = replace(table, definition=old)
     kept = [{f.name: row[f.name] for f in names} | at for row, at in zip(rows, places, strict=True)]
     cursor = CursorBefore(sequence=1, batch=2, settings="x", refused_after=1)

@@ -44,7 +44,12 @@ class Pairs(pa.DataFrameModel):
 
 
 def test_each_row_is_told_what_it_breaks() -> None:
-    rows = [{"kind": "int", "code": 4}, {"kind": "int", "code": -5}, {"kind": "bigint"}, {"code": 4}]
+    rows: list[dict[str, object]] = [
+        {"kind": "int", "code": 4},
+        {"kind": "int", "code": -5},
+        {"kind": "bigint"},
+        {"code": 4},
+    ]
     rows += [{"kind": "smallint", "code": 4}]
     assert broken_rules(rows, Pairs) == [OK, "no pair", "no code", OK, "no pair; smallint"]
     assert broken_rules([], Pairs) == []

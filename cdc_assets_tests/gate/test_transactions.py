@@ -1,11 +1,11 @@
 """Whole transactions only: whatever has come of the topics, the history holds what a transaction left, nothing between."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.gate.transactions import bounds_of, held_back
@@ -87,10 +87,14 @@ def state(chain: Chain) -> State:
     return found
 
 
+def _given(frame: DataFrame) -> Callable[[], DataFrame]:
+    return lambda: frame
+
+
 def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     """Whatever has come, what is held back is what belongs to transactions that are not whole, or to later ones."""
     records = stream()
-    raw = [
+    raw: list[tuple[Any, ...]] = [
         (r["topic"], 0, r["offset"], None, n, bytes_of(r, "key"), bytes_of(r), [], None) for n, r in enumerate(records)
     ]
     feed, few = make_feed(tmp_path, protocol="debezium"), session_for(spark, len(records))
@@ -98,7 +102,7 @@ def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     number = F.substring("transaction.id", 2, 1).cast("int")
     for last, whole in enumerate(WHOLE):
         come = events.where(F.col("batch") <= last)
-        bounds = bounds_of(come, lambda same=come: same, set()).bounds
+        bounds = bounds_of(come, _given(come), set()).bounds
         rows = come.where("kind = 'row'").select(
             F.coalesce(number, F.lit(0)).alias("t"), held_back(bounds).alias("held")
         )

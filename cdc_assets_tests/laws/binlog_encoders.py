@@ -267,7 +267,11 @@ class Debezium(Encoder):
         at: dict[str, Any],
         headers: list[tuple[str, bytes]],
     ) -> None:
-        payload = {"before": self._image(shape, before), "after": self._image(shape, after), "source": at}
+        payload: dict[str, Any] = {
+            "before": self._image(shape, before),
+            "after": self._image(shape, after),
+            "source": at,
+        }
         payload |= {"transaction": None, "op": op} | self._clocks(at["ts_ms"] + 400)
         topic = f"{SERVER}.{shape.database}.{shape.table}"
         key = compact(self._key(shape, after or before or {}))
@@ -312,9 +316,9 @@ class Debezium(Encoder):
         if statement.kind is Ddl.TRUNCATE:
             (table,) = statement.tables
             at = self._source(statement.ts, *table.name)
-            payload = {"before": None, "after": None, "source": at, "transaction": None, "op": "t"}
+            truncate: dict[str, Any] = {"before": None, "after": None, "source": at, "transaction": None, "op": "t"}
             assert table.before is not None
-            body = self._envelope(table.before, payload | self._clocks(at["ts_ms"] + 400))
+            body = self._envelope(table.before, truncate | self._clocks(at["ts_ms"] + 400))
             self._send(f"{SERVER}.{'.'.join(table.name)}", compact(body), None, [])
             return
         # One message a table, each with the whole statement.

@@ -95,7 +95,7 @@ def install(
 def session() -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return spark_session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1"})
-    gateway = launch_gateway()
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
     running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(running)
     context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=java_context.getConf()))

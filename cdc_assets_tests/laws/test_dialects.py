@@ -461,7 +461,7 @@ def test_a_claim_that_is_not_there_is_quarantined(
     config: str, named: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    claims = {"claim_check": str(tmp_path / "empty") if named else None}
+    claims: dict[str, Any] = {"claim_check": str(tmp_path / "empty") if named else None}
     made = run(spark, tmp_path / "run", TICDC / config / "large", **claims)
     assert [r["reason"] for r in made.quarantine()] == ["claim_check"] * 3
 

@@ -1,6 +1,7 @@
 """Tables that wait, at a statement for a person or at a broken type mapping: all others go on, and nothing is lost."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -189,7 +190,7 @@ CURES = [{"columns": {"shop.orders.v": "varchar(20)"}}, {"type_mapping": {"shop.
 
 @pytest.mark.parametrize(("gated", "cure"), [(True, CURES[0]), (False, CURES[1])], ids=["watermarks", "none"])
 def test_a_broken_type_mapping_holds_its_table_only(
-    gated: bool, cure: dict[str, object], chain: Callable[..., Chain]
+    gated: bool, cure: dict[str, Any], chain: Callable[..., Chain]
 ) -> None:
     it, stream, orders, others = chain(tidb_extension=gated), Stream(), Rows(), Rows(table="others")
 

@@ -207,7 +207,7 @@ class Loaded:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         where = dump(folder / "dump")
         whole = (where / "shop.orders.000000000.csv").read_bytes()
-        settings = {
+        settings: dict[str, Any] = {
             "initial_load": {"path": str(where), "format": "dumpling-csv"},
             "tables": {"include": ["shop.*"], "exclude": ["shop.secret"]},
         }
@@ -369,7 +369,7 @@ def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Pat
 def test_what_cannot_be_loaded_is_refused_and_says_why(
     spark: SparkSession, tmp_path: Path, files: dict[str, str | bytes], told: str
 ) -> None:
-    place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS} | files)
+    place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, **files})
     chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(place), "format": "dumpling-csv"})
     with pytest.raises(DumpError, match=told.replace(".", "[.]")):
         LOAD.run(chain.lake, chain.feed)

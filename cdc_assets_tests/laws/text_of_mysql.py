@@ -39,21 +39,22 @@ def same(
     if base == "float":
         # The mysql client prints six digits, and so is off by up to half of the last; other truth has them all.
         exact = struct.unpack("f", struct.pack("f", float(text)))[0]
-        return exact == value or abs(exact - value) <= 5e-6 * abs(exact)
+        return bool(exact == value or abs(exact - value) <= 5e-6 * abs(exact))
     if base == "double" and "," in column_type:
         # DOUBLE(m,d) is printed with d digits, and held, and sent, in binary.
-        return abs(float(text) - value) <= 5e-16 * abs(value) + 10.0 ** -int(column_type.split(",")[1].rstrip(")")) / 2
+        rounding = 10.0 ** -int(column_type.split(",")[1].rstrip(")")) / 2
+        return bool(abs(float(text) - value) <= 5e-16 * abs(value) + rounding)
     if base == "double":
-        return float(text) == value
+        return bool(float(text) == value)
     if base == "decimal" and double_decimals:
         return float(text) == float(value)
     if base == "date":
-        return dt.date.fromisoformat(text) == value
+        return bool(dt.date.fromisoformat(text) == value)
     if base == "datetime":
-        return dt.datetime.fromisoformat(text) == value
+        return bool(dt.datetime.fromisoformat(text) == value)
     if base == "timestamp":
         local = dt.datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone))
-        return local.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f") == value
+        return bool(local.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f") == value)
     if base == "time":
         return _time(text) == _time(value)
     return Decimal(text) == Decimal(value)  # integers, decimals, years, bits

@@ -64,7 +64,7 @@ def decoded(
         places.append(((type_text, target), len(column)))
         column.append(text)
     height = max(map(len, texts.values()))
-    rows = [[str(at)] + [column[at] if at < len(column) else None for column in texts.values()] for at in range(height)]
+    rows = [[str(at), *(column[at] if at < len(column) else None for column in texts.values())] for at in range(height)]
     schema = StructType([StructField(f"v{at}", StringType()) for at in range(-1, len(texts))])
     columns = {}
     for at, (type_text, target) in enumerate(texts):

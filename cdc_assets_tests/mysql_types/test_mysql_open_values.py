@@ -2,6 +2,7 @@
 
 import random
 import unicodedata
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,7 @@ from cdc_assets.mysql_types.types import parse_type
 from cdc_assets_tests.protocols.open_encoder import base64_text, go_quote
 
 
-def typed(spark: SparkSession, mysql_type: str, values: list[str | None]) -> list[object]:
+def typed(spark: SparkSession, mysql_type: str, values: Sequence[str | None]) -> list[object]:
     """The Spark values of texts on the wire, in order."""
     kind = parse_type(mysql_type)
     frame = spark.createDataFrame([(n, v) for n, v in enumerate(values)], "n INT, value STRING")

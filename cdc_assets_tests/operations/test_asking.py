@@ -587,7 +587,7 @@ def test_the_job_puts_the_answer_on_the_asset() -> None:
     (observed,) = [e for e in done.all_events if e.event_type_value == "ASSET_OBSERVATION"]
     assert observed.asset_key == AssetKey([FEED, "history", "shop", "orders"])
     markdown = observed.asset_observation_data.asset_observation.metadata["why"].value
-    assert "| w: NULL -> 7 |" in markdown
+    assert "| w: NULL -> 7 |" in str(markdown)
 
 
 # --- the page

@@ -48,9 +48,9 @@ def cursors(it: Chain) -> dict[str, Any]:
     return found | {it.lake.raw_records.name: standing(it.lake.raw_records)}
 
 
-def numberless(it: Chain) -> dict[str, list[dict[str, Any]]]:
+def numberless(it: Chain) -> dict[str, list[Any]]:
     """Everything but the numbers of the releases, which a rebuild gives anew, and what several of them say again."""
-    found = {}
+    found: dict[str, list[Any]] = {}
     for name, rows in contents(it.lake).items():
         drop = {"release"} | ({"batch"} if name.startswith("quarantine/") else set())
         kept = [r for r in rows if r.get("kind") != "layout"]

@@ -10,11 +10,11 @@ Schema = (
 
 _MAYBE_TEXT, _MAYBE_FLAG = ("union", ["null", "string"]), ("union", ["null", "boolean"])
 _LABELS = ("union", ["null", ("array", "string")])
-_DATA_TYPE = {"mysqlType": "string", "charset": "string", "collate": "string", "length": "long"}
+_DATA_TYPE: dict[str, Any] = {"mysqlType": "string", "charset": "string", "collate": "string", "length": "long"}
 _DATA_TYPE |= {"decimal": ("union", ["null", "int"]), "elements": _LABELS}
 _DATA_TYPE |= {"unsigned": _MAYBE_FLAG, "zerofill": _MAYBE_FLAG}
 _COLUMN = {"name": "string", "dataType": ("record", _DATA_TYPE), "nullable": "boolean", "default": _MAYBE_TEXT}
-_INDEX = {"name": "string", "unique": "boolean", "primary": "boolean", "nullable": "boolean"}
+_INDEX: dict[str, Any] = {"name": "string", "unique": "boolean", "primary": "boolean", "nullable": "boolean"}
 _INDEX |= {"columns": ("array", "string")}
 _TABLE = ("record", {
     "database": "string", "table": "string", "tableID": "long", "version": "long",

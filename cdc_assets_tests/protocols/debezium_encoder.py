@@ -15,7 +15,7 @@ def source(
     *,
     seconds: int = 0,
     row: int = 0,
-    file: str = "mysql-bin.000003",
+    file: str | None = "mysql-bin.000003",
     server_id: int = 223344,
     gtid: str | None = None,
     **more: Any,
@@ -74,6 +74,6 @@ def change(
 def marker(status: str, transaction: str, events: dict[str, int] | None = None, offset: int = 0) -> Record:
     """BEGIN or END of a transaction; the end says how many events each table has."""
     collections = [{"data_collection": f"inventory.{t}", "event_count": n} for t, n in (events or {}).items()]
-    value = {"status": status, "id": transaction, "event_count": sum((events or {}).values()) or None}
+    value: dict[str, Any] = {"status": status, "id": transaction, "event_count": sum((events or {}).values()) or None}
     value["data_collections"] = collections or None
     return record(text(value), 0, offset, "s.transaction", key=text({"id": transaction}))

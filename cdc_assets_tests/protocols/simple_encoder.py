@@ -6,7 +6,7 @@ from typing import Any
 from cdc_assets_tests.support import Message
 
 
-def column(name: str, mysql_type: str, *, nullable: bool = True, **more: Any) -> dict[str, Any]:
+def column(name: object, mysql_type: object, *, nullable: bool = True, **more: Any) -> dict[str, Any]:
     data_type = {"mysqlType": mysql_type, "charset": "binary", "collate": "binary", "length": 11} | more
     return {"name": name, "dataType": data_type, "nullable": nullable, "default": None}
 

@@ -104,7 +104,7 @@ _SCHEMA_CHANGE = {
     "source": source(), "databaseName": "inventory", "schemaName": None, "ddl": "ALTER TABLE customers ADD COLUMN w INT",
     "tableChanges": [{"type": "ALTER", "id": '"inventory"."customers"', "table": {"columns": []}}],
 }  # fmt: skip
-_TICDC = {"connector": "TiCDC", "commit_ts": 470590884281843729, "file": "", "pos": 0, "server_id": 0}
+_TICDC: dict[str, Any] = {"connector": "TiCDC", "commit_ts": 470590884281843729, "file": "", "pos": 0, "server_id": 0}
 
 # key, value, what it is
 KINDS: list[tuple[bytes | None, bytes | None, str]] = [
@@ -200,7 +200,7 @@ def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> 
 def test_damaged_records_never_stop_and_are_never_lost(seed: int, spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(seed)
     sound = [value for _, value, _ in KINDS if value]
-    damaged = []
+    damaged: list[tuple[bytes | None, bytes, list[Any]]] = []
     for value in sound * 3:
         data = bytearray(value)
         for _ in range(chance.randint(1, 3)):

@@ -46,7 +46,9 @@ def feed(tmp_path: Path) -> Feed:
 
 def decoded(spark: SparkSession, feed: Feed, *records: Raw) -> list[dict[str, Any]]:
     """The events of records, which have the offsets 0, 1, ... of one partition."""
-    rows = [("t", 0, offset, None, 1, key, value, [], None) for offset, (key, value) in enumerate(records)]
+    rows: list[tuple[Any, ...]] = [
+        ("t", 0, offset, None, 1, key, value, [], None) for offset, (key, value) in enumerate(records)
+    ]
     events = PROTOCOL.decode(spark.createDataFrame(rows, RAW_RECORDS.columns), feed)
     return sorted((r.asDict() for r in events.collect()), key=lambda e: (e["offset"], e["index"]))
 
@@ -331,16 +333,18 @@ _COLUMN = st.one_of(
     st.builds(column, st.sampled_from([15, 245, 246, 252, 254]), st.none() | st.text(max_size=20), st.integers(0, 255)),
 )
 _IMAGE = st.dictionaries(_NAME, _COLUMN, min_size=1, max_size=4)
-_TS = st.integers(0, 2**63 - 1)
+_COMMIT_TS = st.integers(0, 2**63 - 1)
 _ROW = st.tuples(
-    st.builds(row_key, _TS, _NAME, _NAME),
+    st.builds(row_key, _COMMIT_TS, _NAME, _NAME),
     st.one_of(
         st.fixed_dictionaries({"u": _IMAGE}),
         st.fixed_dictionaries({"d": _IMAGE}),
         _IMAGE.map(lambda image: {"u": image, "p": image}),
     ),
 )
-_EVENT = st.one_of(_ROW, st.builds(resolved, _TS), st.builds(ddl, _TS, _NAME, st.integers(1, 61), _NAME, _NAME))
+_EVENT = st.one_of(
+    _ROW, st.builds(resolved, _COMMIT_TS), st.builds(ddl, _COMMIT_TS, _NAME, st.integers(1, 61), _NAME, _NAME)
+)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

@@ -34,7 +34,9 @@ def avro_feed(tmp_path: Path) -> Feed:
 
 def decoded(spark: SparkSession, feed: Feed, values: Iterable[bytes | None]) -> list[dict[str, Any]]:
     """The events of records, which have the offsets 0, 1, ... of one partition."""
-    rows = [("t", 0, offset, None, 1, b"", value, [], None) for offset, value in enumerate(values)]
+    rows: list[tuple[Any, ...]] = [
+        ("t", 0, offset, None, 1, b"", value, [], None) for offset, value in enumerate(values)
+    ]
     events = Simple().decode(spark.createDataFrame(rows, RAW_RECORDS.columns).coalesce(1), feed)
     return sorted((r.asDict() for r in events.collect()), key=lambda e: e["offset"])
 
@@ -259,8 +261,10 @@ def test_what_avro_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> No
     assert all(part in bootstrap for part, _ in in_schema)
     rng = random.Random(6)
     whole = [mark, bootstrap, row] * 200
-    flipped = [(at := rng.randrange(3, len(w))) and w[:at] + bytes([w[at] ^ 1 << rng.randrange(8)]) + w[at + 1 :] for w in
-               whole]  # fmt: skip
+    flipped = []
+    for value in whole:
+        at = rng.randrange(3, len(value))
+        flipped.append(value[:at] + bytes([value[at] ^ 1 << rng.randrange(8)]) + value[at + 1 :])
     made = Chain(spark, tmp_path, protocol="simple", encoding="avro")
     everything = [*broken, *[value for value, _ in named], *flipped]
     made.add(record(value, offset=n) for n, value in enumerate(everything))

@@ -455,6 +455,7 @@ def test_a_broker_that_is_killed_and_comes_back_during_a_run(
         return read(*args)
 
     monkeypatch.setattr(source, "read", interrupted)
+    assert it.feed.source.kafka is not None
     with broker_of(it.feed.source.kafka) as asked:
         before = asked.snapshot()
         assert run(it).taken == 100

@@ -93,7 +93,9 @@ def test_of_two_runs_from_one_cursor_the_second_writes_nothing(
             for failure in getattr(report, "failures", []):
                 raise failure.error
 
-        def other_first(self: LakeTable[Any], *args: Any, stage: Stage = stage, run=run, **more: Any) -> None:
+        def other_first(
+            self: LakeTable[Any], *args: Any, stage: Stage = stage, run: Callable[[], None] = run, **more: Any
+        ) -> None:
             if self.name.startswith(stage.name):
                 monkeypatch.setattr(LakeTable, "commit", original)
                 run()

@@ -1,6 +1,6 @@
 """Debezium's recorded streams, of both connectors and in every mode, against the recorded truth of the same statements.
 
-Where Debezium itself loses something (the README's section on that), `sent` says what its documentation makes of the value
+Where Debezium itself loses something (docs/protocols.md), `sent` says what its documentation makes of the value
 that MySQL held; nothing is taken from decoding.
 """
 

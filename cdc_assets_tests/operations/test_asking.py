@@ -670,8 +670,9 @@ def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "shop.ledger waits" in (tmp_path / "page.html").read_text("utf-8")
 
 
-def test_the_examples_of_the_readme_run(
-    recorded: Callable[[str], Chain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", ["README.md", "docs/asking.md"])
+def test_the_examples_that_ask_the_tables_run(
+    page: str, recorded: Callable[[str], Chain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after `make demo`, whose feed shop has these records."""
     for made in Path(recorded("orders").lake.root).glob("*/f"):
@@ -681,13 +682,11 @@ def test_the_examples_of_the_readme_run(
     monkeypatch.setenv("CDC_FEEDS", str(PROJECT / "data/feeds.yaml"))
     monkeypatch.delenv("CDC_LAKEHOUSE", raising=False)
     monkeypatch.chdir(tmp_path)
-    text = (PROJECT / "README.md").read_text("utf-8")
-    section = text.split("\n## Ask the tables\n")[1].split("\n## ")[0]
-    blocks = re.findall(r"```(\w*)\n(.*?)```", section, re.DOTALL)
+    blocks = re.findall(r"```(python|bash)\n(.*?)```", (PROJECT / page).read_text("utf-8"), re.DOTALL)
     assert {language for language, _ in blocks} == {"python", "bash"}
     for language, code in blocks:
         if language == "python":
-            exec(compile(code, "README.md", "exec"), {})
+            exec(compile(code, page, "exec"), {})
             continue
         for line in code.splitlines():
             command, *arguments = shlex.split(line, comments=True)

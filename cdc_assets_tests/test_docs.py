@@ -1,0 +1,58 @@
+"""What users read: links lead somewhere, every page is found from the README, feeds files in examples are right.
+
+The examples that ask tables are run by operations/test_asking.py.
+"""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.feeds import load_feeds
+
+pytestmark = pytest.mark.fast
+
+PROJECT = Path(__file__).parents[1]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+EXAMPLES = [(page, at) for page in PAGES for at in range(len(re.findall(r"```yaml\n", page.read_text("utf-8"))))]
+_NAMED = "feeds: {shop: {protocol: simple, source: {recorded: x}}}\n"
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The files that a page leads to, each with the heading in it, "" without."""
+    found = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
+    return [((page.parent / name).resolve() if name else page, heading) for name, heading in found if "://" not in name]
+
+
+def headings(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for file, heading in links(page):
+        assert file.is_file(), file
+        assert not heading or heading in headings(file), heading
+
+
+def test_every_page_is_found_from_the_readme() -> None:
+    assert {file for file, _ in links(PAGES[0])} >= set(PAGES[1:])
+
+
+@pytest.mark.parametrize(("page", "at"), EXAMPLES, ids=lambda part: part.name if isinstance(part, Path) else str(part))
+def test_feeds_files_in_examples_are_right(
+    page: Path, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)[at]
+    for variable in re.findall(r"\$\{(\w+)\}", text):
+        monkeypatch.setenv(variable, "https://example.com/x")
+    if not text.startswith(" "):
+        text = text if text.startswith("feeds:") else _NAMED + text
+    else:  # settings of one feed
+        source = "" if "source:" in text else "    source: {recorded: x}\n"
+        text = "feeds:\n  shop:\n    protocol: simple\n" + source + textwrap.indent(textwrap.dedent(text), "    ")
+    (tmp_path / "feeds.yaml").write_text(text, "utf-8")
+    assert "shop" in load_feeds(tmp_path / "feeds.yaml").feeds

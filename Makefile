@@ -27,7 +27,7 @@ setup: java $(VENV)/.ready jars  ## virtual environment and jars, nothing else
 
 
 jars: java $(VENV)/.ready
-	@$(BIN)/python -m cdc_assets.jvm
+	@$(BIN)/python -m cdc_assets.class_archive
 
 demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
 	@$(BIN)/python -m cdc_assets.demo

@@ -7,6 +7,7 @@ a user's Ivy mirror settings (`CDC_IVY_SETTINGS`) apply. Every jar is compared w
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -181,6 +182,17 @@ def ensure_jars(jars: Sequence[Jar] | None = None) -> list[Path]:
     if missing := [jar for jar in wanted if not (folder / jar.file_name).exists()]:
         _fetch(missing, folder)
     return [folder / jar.file_name for jar in wanted]
+
+
+def class_archive(jars: Sequence[Path]) -> Path:
+    """Where the archive of classes of a JVM with `jars` before Spark's own lies, if `cdc_assets.class_archive` has made it.
+
+    Another JVM, another Spark or other jars have another one: a JVM takes none but that of its own class path.
+    """
+    command = Path(shutil.which(java()) or java()).resolve()
+    told = [pyspark.__version__, pyspark.__file__, str(command), *map(str, jars)]
+    told += [str(file.stat().st_mtime_ns) for file in (command, *jars) if file.exists()]
+    return cache_dir() / f"classes-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jsa"
 
 
 def _fetch(jars: Sequence[Jar], folder: Path) -> None:

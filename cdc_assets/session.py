@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.jvm import ensure_jars
+from cdc_assets.jvm import class_archive, ensure_jars
 from cdc_assets.storage import LOCAL, Store
 
 _ENV_PREFIX = "CDC_SPARK_"
@@ -92,14 +92,19 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
     # Spark's Python workers, which only compressed values need, run in this environment; Spark knows no setting for it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    jars = [str(jar) for jar in (*ensure_jars(), *store.jars())]
+    jars = [*ensure_jars(), *store.jars()]
     if settings["spark.master"].startswith("local"):
         # A second faster than spark.jars, which copies every jar for each session.
         present = settings.get("spark.driver.extraClassPath")
-        settings["spark.driver.extraClassPath"] = os.pathsep.join([*jars, *([present] if present else [])])
+        if not present and (archive := class_archive(jars)).exists():
+            # Of a JVM that does not take it nothing is to be heard: it starts all the same.
+            settings["spark.driver.extraJavaOptions"] += (
+                f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
+            )
+        settings["spark.driver.extraClassPath"] = os.pathsep.join([*map(str, jars), *([present] if present else [])])
     else:
         present = settings.get("spark.jars")
-        settings["spark.jars"] = ",".join([*jars, *([present] if present else [])])
+        settings["spark.jars"] = ",".join([*map(str, jars), *([present] if present else [])])
     return settings
 
 

@@ -1,0 +1,63 @@
+"""The archive of the JVM's classes: taken when it is of this JVM, this Spark and these jars, and else not missed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cdc_assets import jvm, session
+
+# Starts a session, and nothing else.
+_SESSION = """
+import sys
+from cdc_assets.session import spark_session
+
+spark_session({"spark.master": "local[1]", "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[1]}"})
+"""
+
+
+def options(settings: dict[str, str]) -> list[str]:
+    """The JVM's options that are about the archive."""
+    return [
+        option for option in settings["spark.driver.extraJavaOptions"].split() if "Archive" in option or "cds" in option
+    ]
+
+
+def test_the_archive_that_setup_has_made_is_taken(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SESSION, str(tmp_path / "classes")]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    loaded = (tmp_path / "classes").read_text().splitlines()
+    assert sum("org.apache.spark" in line and "shared objects file (top)" in line for line in loaded) > 1000
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive in a cache of its own, which no JVM can read."""
+    monkeypatch.setenv("CDC_JARS", str(tmp_path))
+    for jar in jvm.JARS:
+        (tmp_path / jar.file_name).write_bytes(b"")
+    path = jvm.class_archive(jvm.ensure_jars())
+    path.write_bytes(os.urandom(100_000))
+    return path
+
+
+def test_it_is_of_these_jars_alone(archive: Path) -> None:
+    assert f"-XX:SharedArchiveFile={archive}" in options(session.spark_settings({}))
+    (archive.parent / jvm.JARS[0].file_name).write_bytes(b"another")
+    os.utime(archive.parent / jvm.JARS[0].file_name, ns=(1, 1))
+    assert options(session.spark_settings({})) == []
+
+
+def test_it_is_not_for_another_class_path_or_a_cluster(archive: Path) -> None:
+    assert archive.exists()
+    assert options(session.spark_settings({"spark.driver.extraClassPath": "/x.jar"})) == []
+    assert options(session.spark_settings({"spark.master": "spark://host:7077"})) == []
+
+
+def test_a_jvm_that_cannot_read_it_starts_without_a_word(archive: Path) -> None:
+    assert archive.exists()
+    command = [jvm.java(), *options(session.spark_settings({})), "-version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "warning" not in (done.stdout + done.stderr).lower()

@@ -33,7 +33,8 @@ demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell 
 	@$(BIN)/python -m cdc_assets.demo
 
 ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with the demo's runs, checks and metadata
-	@PYTHONWARNINGS='ignore:Function' $(BIN)/dagster dev --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
+	@PYTHONWARNINGS='ignore:Function' CDC_WEBSERVER=http://127.0.0.1:$${PORT:-3000} \
+	  $(BIN)/dagster dev --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
 
 lint: setup  ## style, docstrings, layers, types
 	$(BIN)/ruff check .
@@ -64,4 +65,4 @@ lock:  ## pin the dependencies again, with hashes and without addresses (needs u
 	  --no-emit-index-url --no-emit-find-links --no-annotate --extra dev pyproject.toml -o requirements.lock
 
 clean:  ## remove what runs leave behind; the virtual environment and the jar cache stay
-	rm -rf data/lakehouse .dagster spark-warehouse
+	rm -rf data/lakehouse data/.cdc_state .dagster spark-warehouse

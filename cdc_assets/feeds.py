@@ -534,11 +534,16 @@ class FeedsFile(_Model):
     alerts: Alerts | None = None
 
 
+def feeds_path() -> Path:
+    """The feeds file: `CDC_FEEDS`, else `data/feeds.yaml`."""
+    return Path(os.environ.get("CDC_FEEDS") or "data/feeds.yaml")
+
+
 def load_feeds(path: Path | None = None) -> FeedsFile:
     """Read and validate the feeds file.
 
     Args:
-        path: the file; default is the environment variable `CDC_FEEDS`, else `data/feeds.yaml`.
+        path: the file; default is `feeds_path`.
 
     Returns:
         The file with `${NAME}` expanded from the environment and its local folders made absolute.
@@ -546,7 +551,7 @@ def load_feeds(path: Path | None = None) -> FeedsFile:
     Raises:
         FeedsError: the file is missing, is no YAML, or has wrong fields: one line for each of them.
     """
-    file = path or Path(os.environ.get("CDC_FEEDS") or "data/feeds.yaml")
+    file = path or feeds_path()
     problems: dict[_Loc, str] = {}
     try:
         raw = _read(file)

@@ -26,6 +26,7 @@ from cdc_assets.assets import (
     change_events,
     history,
     initial_load,
+    known_tables,
     quarantine,
     raw_records,
     released_changes,
@@ -67,6 +68,8 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         specs=[stage.spec(name, feed) for stage in _stages_of(feed)],
         check_specs=[check for stage in _stages_of(feed) for check in stage.check_specs(name, feed)],
         can_subset=True,
+        # Two runs of a feed at once would do no harm; but the second would wait for nothing but to be refused.
+        pool=f"feed_{name}",
     )
     def pipeline(
         context: AssetExecutionContext, lakehouse: ResourceParam[LakehouseResource]
@@ -91,7 +94,7 @@ def _run(
         key = stage.key_of(lake.feed)
         if key not in context.selected_asset_keys:
             continue
-        with running(context.run_id):
+        with running(context.run.run_id):
             told = stage.run(context, lake, feed)
         # What lies below an asset with news looks out of date until it is told of, too.
         news = news or told.worked or _is_news(context.instance, key, told)
@@ -110,6 +113,7 @@ def _run(
                     f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
                 )
         error = error or told.error
+    known_tables.refresh(context, lake)
     if error:
         raise error
 

@@ -1,7 +1,9 @@
-"""A sensor for each feed of a broker: it starts the pipeline for the feed when there are records to read."""
+"""The sensor that starts the pipeline of each feed that has something to do: one for all feeds, and without a JVM."""
 
 import hashlib
-import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from dagster import (
     DagsterRunStatus,
@@ -9,18 +11,18 @@ from dagster import (
     RunsFilter,
     SensorDefinition,
     SensorEvaluationContext,
+    SensorResult,
     SkipReason,
     sensor,
 )
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from cdc_assets.feeds import Kafka
+from cdc_assets.feeds import Feed
 from cdc_assets.session import spark_session
-from cdc_assets.sources.broker import broker_of
-from cdc_assets.sources.offsets import Place
-from cdc_assets.stages.ingest import following_offsets
+from cdc_assets.sources.offsets import DataLossError
+from cdc_assets.stages import INGEST, STAGES
 from cdc_assets.storage import Store
-from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
-from cdc_assets.tables.raw_records import RawCursor
+from cdc_assets.tables.lakehouse import Lakehouse
 
 _UNDER_WAY = [
     DagsterRunStatus.QUEUED,
@@ -29,41 +31,88 @@ _UNDER_WAY = [
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]
+# A broker that does not answer keeps the others waiting no longer than it is waited for.
+_AT_ONCE = 16
 
 
-def build(name: str, kafka: Kafka, job: str, of_all: str, store: Store) -> SensorDefinition:
-    """The sensor of one feed: it launches the feed's `job`, unless that or `of_all`, the job of all feeds, is under way.
+@dataclass(frozen=True)
+class _Asked:
+    """What one feed has to do; `state` is the same as long as no run changes anything, nor its source."""
 
-    It asks the broker, and the table's log for what is held: no Spark.
+    reason: str
+    state: str
+
+
+def build(
+    feeds: Mapping[str, Feed],
+    jobs: Mapping[str, UnresolvedAssetJobDefinition],
+    of_all: str,
+    root: str,
+    store: Store,
+) -> SensorDefinition:
+    """The sensor.
+
+    Args:
+        feeds: by name.
+        jobs: the job of each feed.
+        of_all: the name of the job of all feeds: while a run of it is under way, no feed's is started.
+        root: of the lakehouse.
+        store: how it is reached.
     """
 
     @sensor(
-        name=f"{name}_new_records",
-        job_name=job,
+        name="new_records",
+        jobs=list(jobs.values()),
         minimum_interval_seconds=60,
-        description=f"Starts the pipeline for the feed {name} when its topics have new records. Stopped until you start it.",
+        description="Asks brokers and folders of all feeds for new records, and starts the pipeline of each feed that has "
+        "something to do; the run's tag cdc/reason says what. Stopped until you start it.",
     )
-    def new_records(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        under_way = context.instance.get_runs(RunsFilter(statuses=_UNDER_WAY))
-        busy = [run.run_id for run in under_way if run.job_name in {job, of_all}]
-        if busy:
-            return SkipReason(f"A run of the feed is under way: {busy[0]}.")
-        lake = Lakehouse(spark_session, lakehouse_root(), name, store)
-        cursor = lake.raw_records.cursor() or RawCursor(sequence=0)
-        with broker_of(kafka) as broker:
-            there = broker.snapshot()
-        bounds = {Place(t, n): b for t, topic in there.items() for n, b in topic.partitions.items()}
-        following = following_offsets(cursor)
-        waiting = {p: b.latest - following.get(p, b.earliest) for p, b in bounds.items()}
-        # Fewer than are held, or a topic that is gone: what that means is for the run to tell.
-        gone = {topic for topic, topic_id in (cursor.ids or {}).items() if topic_id} - there.keys()
-        if not any(waiting.values()) and not gone and cursor.plan is None:
-            return SkipReason("No new records.")
-        ends = json.dumps([sorted(bounds.items()), cursor.sequence])
-        # One run for one state of the topics and of what is held: a run that fails is not started again and again.
-        return RunRequest(
-            run_key=f"{name}-{hashlib.sha256(ends.encode()).hexdigest()[:16]}",
-            tags={"cdc/reason": f"{sum(waiting.values())} offsets of {len(there)} topics are new"},
-        )
+    def new_records(context: SensorEvaluationContext) -> SensorResult | SkipReason:
+        under_way = {run.job_name for run in context.instance.get_runs(RunsFilter(statuses=_UNDER_WAY))}
+        if of_all in under_way:
+            return SkipReason(f"A run of {of_all} is under way.")
+        idle = [name for name in feeds if jobs[name].name not in under_way]
+
+        def ask(name: str) -> _Asked | Exception | None:
+            try:
+                return _ask(Lakehouse(spark_session, root, name, store), feeds[name])
+            except Exception as error:  # noqa: BLE001 -- what is wrong with one feed is not the others'
+                return error
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = dict(zip(idle, pool.map(ask, idle), strict=True))
+        wrong = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
+        for name, error in wrong.items():
+            context.log.error(f"{name}: {error}")
+        requests = [
+            RunRequest(
+                # One run for one state: a run that fails is not started again and again.
+                run_key=f"{name}-{hashlib.sha256(asked.state.encode()).hexdigest()[:16]}",
+                job_name=jobs[name].name,
+                tags={"cdc/reason": asked.reason},
+            )
+            for name, asked in answers.items()
+            if isinstance(asked, _Asked)
+        ]
+        if requests:
+            return SensorResult(run_requests=requests)
+        if wrong:
+            return SkipReason("; ".join(f"{name}: {error}" for name, error in wrong.items()))
+        return SkipReason("No feed has anything to do that no run is about.")
 
     return new_records
+
+
+def _ask(lake: Lakehouse, feed: Feed) -> _Asked | None:
+    """What a feed has to do, told by the first stage that has."""
+    cursors = [table.cursor() for table in lake.stage_tables]
+    stands = str([cursor.sequence if cursor else 0 for cursor in cursors])
+    try:
+        news = INGEST.news(lake, feed)
+    except DataLossError as error:
+        # What it means is for the run to tell.
+        return _Asked(str(error), f"{stands}{error}")
+    if news is not None:
+        return _Asked(news.told, stands + news.state)
+    due = next((stage.name for stage in STAGES if stage is not INGEST and stage.due(lake, feed)), None)
+    return _Asked(f"{due} has something to do that no run has done", stands + due) if due else None

@@ -16,6 +16,7 @@ from dagster import (
 )
 from pydantic import Field
 
+from cdc_assets.assets import known_tables
 from cdc_assets.assets.common import Stopwatch
 from cdc_assets.assets.history import table_key
 from cdc_assets.feeds import Feed
@@ -196,6 +197,7 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
             return
         for done in rebuild(lake, feeds[name]):
             context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
+        known_tables.refresh(context, lake)
 
     @job(
         name="rebuild",

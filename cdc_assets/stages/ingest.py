@@ -54,13 +54,30 @@ class IngestReport:
     fixed_at: str = ""  # when the range was fixed; before this run, if a run before died
 
 
+@dataclass(frozen=True)
+class News:
+    """What the source has that raw_records has not.
+
+    Attributes:
+        told: it, for people.
+        state: the same as long as neither the source nor what is held of it changes.
+    """
+
+    told: str
+    state: str
+
+
 class Ingest:
     """Takes in what the feed's source has that raw_records has not."""
 
     name = "raw_records"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether the source has something new: a file that is new or has changed, an offset that was not read.
+        """Whether the source has something new; raises as `news` does."""
+        return self.news(lake, feed) is not None
+
+    def news(self, lake: Lakehouse, feed: Feed) -> News | None:
+        """What is new: files that are new or have changed, offsets that were not read. Asked without Spark.
 
         Raises:
             FileNotFoundError: the feed's folder does not exist.
@@ -70,9 +87,10 @@ class Ingest:
         """
         cursor = _cursor(lake)
         if feed.source.kafka is not None:
-            with broker_of(feed.source.kafka) as broker:
-                return _news_of_broker(broker, feed.source.kafka, cursor)
-        return bool(_changed(_files(lake, feed), cursor))
+            return _news_of_broker(feed.source.kafka, cursor)
+        if changed := _changed(_files(lake, feed), cursor):
+            return News(f"{len(changed)} files are new or have changed", str(sorted(changed.items())))
+        return None
 
     def run(self, lake: Lakehouse, feed: Feed) -> IngestReport:
         """Take it in: one commit with the records and how far they reach; of a broker, one before it with the plan.
@@ -114,11 +132,15 @@ def following_offsets(cursor: RawCursor) -> dict[Place, int]:
 # --- from a broker
 
 
-def _news_of_broker(broker: Broker, kafka: Kafka, cursor: RawCursor) -> bool:
+def _news_of_broker(kafka: Kafka, cursor: RawCursor) -> News | None:
     if cursor.plan is not None:
-        return True
-    plan, lost = _fixed(broker, kafka, cursor)
-    return _is_news(plan, lost, cursor)
+        return News("a run before fixed offsets, and did not read them", str(cursor.plan))
+    with broker_of(kafka) as broker:
+        plan, lost = _fixed(broker, kafka, cursor)
+    if not _is_news(plan, lost, cursor):
+        return None
+    told = f"{plan.size + plan.left} offsets of {len(plan.ids)} topics are new"
+    return News(told, str((sorted(plan.ranges.items()), plan.left, sorted(plan.ids.items()), lost)))
 
 
 def _fixed(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.Plan, list[Loss]]:

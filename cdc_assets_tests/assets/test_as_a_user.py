@@ -158,7 +158,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     told.snapshot("2.jsonl", stream.records[before:])
     told.execute("held", DEMO)
     told.feeds("warn")
+    # As if no run had kept what tables there are.
+    (told.home / ".cdc_state/shop.json").unlink()
     with serve(told):
+        told.answers["unknown"] = told.ask(ASSETS)["assetNodes"]
         told.launch("fixed", "cdc_pipeline")
         told.launch("audit", "audit")
         told.answers["assets"] = told.ask(ASSETS)["assetNodes"]
@@ -166,7 +169,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 
 class serve:  # noqa: N801 -- a context manager
-    """The web server on a free port of the loopback, with the project's own workspace file."""
+    """What `make ui` starts, on a free port of the loopback: web server and daemon, with the project's own workspace file."""
 
     def __init__(self, told: Story) -> None:
         with socket.socket() as free:
@@ -175,13 +178,14 @@ class serve:  # noqa: N801 -- a context manager
         self.told = told
 
     def __enter__(self) -> None:
-        command = [sys.executable, "-m", "dagster_webserver", "--workspace", str(PROJECT / "workspace.yaml")]
+        self.told.server = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "dagster", "dev", "--workspace", str(PROJECT / "workspace.yaml")]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        told = {"PYTHONWARNINGS": "ignore:Function", "CDC_WEBSERVER": self.told.server}
         self.log = (self.told.home / "server.log").open("w")
         self.process = subprocess.Popen(
-            command, env=users_environment(self.told.home), cwd=self.told.home, stdout=self.log, stderr=self.log
+            command, env=users_environment(self.told.home, **told), cwd=self.told.home, stdout=self.log, stderr=self.log
         )
-        self.told.server = f"http://127.0.0.1:{self.port}"
         for _ in range(120):
             try:
                 urllib.request.urlopen(f"{self.told.server}/server_info", timeout=5).close()
@@ -336,6 +340,15 @@ def test_a_run_launched_in_the_web_server_materialises_what_has_news_and_nothing
         stages = (["type_observations"], ["released_changes"], ["history"], ["quarantine"])
         touched = path in (*stages, ["history", "shop", "orders"])
         assert (found["run"] == story.runs["fixed"]) == touched, path
+
+
+def test_tables_that_a_run_meets_are_assets_in_the_web_server_that_is_running(
+    story: Story, node: Callable[..., dict[str, Any]]
+) -> None:
+    before = {tuple(each["assetKey"]["path"]) for each in story.answers["unknown"]}
+    assert ("shop", "raw_records") in before
+    assert not any("history" in path[:-1] for path in before)
+    assert node("shop", "history", "shop", "注文 a.b")["checks"]
 
 
 def test_metadata_stands_under_dagsters_own_keys(node: Callable[..., dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cdc_assets.stages import LOAD, STAGES, Stage
-from cdc_assets.tables.lakehouse import lakehouse_root, path_segment
+from cdc_assets.tables.lakehouse import history_tables, lakehouse_root, path_segment
 from cdc_assets.tables.schema import frame_of
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable
 from cdc_assets_tests.support import Chain, Rows, Stream, contents, ddl, tso
@@ -71,6 +71,22 @@ def test_the_root_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tm
     for uri in ("s3a://bucket/lake", "hdfs://host:9000/x", "file:/tmp/x"):
         monkeypatch.setenv("CDC_LAKEHOUSE", uri)
         assert lakehouse_root() == uri
+
+
+def test_history_tables_are_found_by_their_logs_and_called_by_their_own_names(tmp_path: Path) -> None:
+    """The encoding is the contract's: percent-encoded UTF-8."""
+    named = {
+        "sales/orders": ("sales", "orders"),
+        "sales/a%2Eb": ("sales", "a.b"),
+        "sales/a_b": ("sales", "a_b"),
+        "sales/%E6%B3%A8%E6%96%87": ("sales", "注文"),
+        "%2E%2E%2F%2E%2E%2Fx/%60%20%24%60": ("../../x", "` $`"),
+    }
+    for folder in named:
+        (tmp_path / "history/shop" / folder / "_delta_log").mkdir(parents=True)
+    (tmp_path / "history/shop/sales/half").mkdir()
+    assert history_tables(str(tmp_path), "shop") == sorted(named.values())
+    assert history_tables(str(tmp_path), "crm") == []
 
 
 def test_of_two_runs_from_one_cursor_the_second_writes_nothing(

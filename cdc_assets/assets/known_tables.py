@@ -1,0 +1,119 @@
+"""The history tables of each feed, as its last run left them: what definitions are made of, without the lakehouse.
+
+One small file a feed, in the folder `CDC_STATE`, else `.cdc_state` beside the feeds file: not in the lakehouse, which may be
+an object store, and not in Dagster's home, which `dagster job execute` need not have; but beside what is read anyway to know
+the feeds. Where the code location and the runs are on different machines it has to be a folder that they share.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dagster import AssetExecutionContext, OpExecutionContext
+
+from cdc_assets.feeds import feeds_path
+from cdc_assets.history.progress import read_progress
+from cdc_assets.tables.lakehouse import Lakehouse
+
+# The code location's name in workspace.yaml.
+_LOCATION = "cdc_assets"
+_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class KnownTables:
+    """What the file of a feed says.
+
+    Attributes:
+        root: the lakehouse that it was found in.
+        release: the last one, if all histories had it then; 0: some had not.
+        tables: the (database, table) pairs that have a history, by name.
+    """
+
+    root: str
+    release: int
+    tables: tuple[tuple[str, str], ...]
+
+
+def known_tables(root: str, feed: str) -> tuple[tuple[str, str], ...]:
+    """The history tables of a feed below `root` that its last run left; none as long as nothing is known."""
+    known = _read(feed)
+    return known.tables if known is not None and known.root == root else ()
+
+
+def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse) -> None:
+    """See whether tables have come or gone, if anything was released since it was last seen; tell the web server of them.
+
+    A run never fails by it: what cannot be written or told is a warning in its log.
+    """
+    progress, known = read_progress(lake), _read(lake.feed)
+    release = progress.release if progress and not progress.behind else 0
+    known = known if known is not None and known.root == lake.root else None
+    if known is not None and known.release == release > 0:
+        return
+    found = KnownTables(lake.root, release, tuple(lake.histories()))
+    if found == known:
+        return
+    try:
+        _write(lake.feed, found)
+    except OSError as error:
+        context.log.warning(f"{lake.feed}: the list of its tables could not be kept: {error}")
+        return
+    if found.tables != (known.tables if known else ()):
+        _tell(context, lake.feed)
+
+
+def _tell(context: AssetExecutionContext | OpExecutionContext, feed: str) -> None:
+    """Have the web server at `CDC_WEBSERVER` load the definitions anew."""
+    if not (address := os.environ.get("CDC_WEBSERVER")):
+        return
+    # Which a process that has nothing to tell need not load.
+    from dagster_graphql import DagsterGraphQLClient, ReloadRepositoryLocationStatus  # noqa: PLC0415
+
+    origin, url = context.run.remote_job_origin, urlsplit(address)
+    location = origin.location_name if origin else _LOCATION
+    try:
+        client = DagsterGraphQLClient(
+            url.hostname or "",
+            port_number=url.port,
+            use_https=url.scheme == "https",
+            timeout=_SECONDS,
+            path_prefix=url.path.rstrip("/"),
+        )
+        done = client.reload_repository_location(location)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the run has done its work
+        context.log.warning(f"{feed}: the web server at {address} was not told of new tables: {error}")
+        return
+    if done.status == ReloadRepositoryLocationStatus.FAILURE:
+        context.log.warning(f"{feed}: the web server at {address} did not load {location} anew: {done.message}")
+    else:
+        context.log.info(f"{feed}: tables came or went, and the web server at {address} knows them")
+
+
+def _path(feed: str) -> Path:
+    folder = os.environ.get("CDC_STATE")
+    return (Path(folder) if folder else feeds_path().parent / ".cdc_state") / f"{feed}.json"
+
+
+def _read(feed: str) -> KnownTables | None:
+    """What is known; None when there is nothing that can be used."""
+    try:
+        said = json.loads(_path(feed).read_text())
+        return KnownTables(str(said["root"]), int(said["release"]), _pairs(said["tables"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _pairs(said: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(database), str(table)) for database, table in said)
+
+
+def _write(feed: str, known: KnownTables) -> None:
+    path = _path(feed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made.write_text(json.dumps(asdict(known), ensure_ascii=False))
+    made.replace(path)  # atomic: a reader sees all of it

@@ -1,0 +1,86 @@
+"""What a run keeps of the history tables that there are, and when it looks."""
+
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.assets.known_tables import known_tables, refresh
+from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.tables.lakehouse import Lakehouse
+
+
+def never() -> SparkSession:
+    raise AssertionError("a Spark session was asked for")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+    return Lakehouse(never, str(tmp_path / "lake"), "shop")
+
+
+def make(lake: Lakehouse, table: str) -> Path:
+    log = Path(lake.root, "history/shop/sales", table, "_delta_log")
+    log.mkdir(parents=True)
+    return log
+
+
+def run(lake: Lakehouse) -> list[tuple[str, str]]:
+    context: Any = SimpleNamespace(log=logging.getLogger("run"), run=SimpleNamespace(remote_job_origin=None))
+    refresh(context, lake)
+    return list(known_tables(lake.root, "shop"))
+
+
+def test_tables_that_come_and_go_are_known_after_the_next_release(lake: Lakehouse) -> None:
+    assert run(lake) == []  # nothing was ever released
+    log = make(lake, "a")
+    make(lake, "b")
+    write_progress(lake, Progress(1))
+    assert run(lake) == [("sales", "a"), ("sales", "b")]
+    log.rmdir()
+    assert len(run(lake)) == 2  # nothing new was released, and so nobody looks
+    write_progress(lake, Progress(2))
+    assert run(lake) == [("sales", "b")]
+
+
+def test_a_table_that_could_not_be_written_at_first_is_known_once_it_is(lake: Lakehouse) -> None:
+    write_progress(lake, Progress(1, frozenset({("sales", "a")})))
+    assert run(lake) == []
+    make(lake, "a")
+    write_progress(lake, Progress(1))
+    assert run(lake) == [("sales", "a")]
+
+
+def test_another_lakehouse_is_not_mistaken_for_this_one(lake: Lakehouse, tmp_path: Path) -> None:
+    make(lake, "a")
+    write_progress(lake, Progress(1))
+    run(lake)
+    assert known_tables(str(tmp_path / "other"), "shop") == ()
+    assert run(Lakehouse(never, str(tmp_path / "other"), "shop")) == []
+    assert run(lake) == [("sales", "a")]
+
+
+def test_where_nothing_can_be_kept_the_run_goes_on_and_says_so(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CDC_STATE", str(tmp_path / "file"))
+    assert run(lake) == []
+    assert "shop: the list of its tables could not be kept: " in caplog.text
+
+
+def test_a_web_server_that_does_not_answer_is_a_warning(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CDC_WEBSERVER", "http://127.0.0.1:1")
+    make(lake, "a")
+    write_progress(lake, Progress(1))
+    assert run(lake) == [("sales", "a")]
+    assert "shop: the web server at http://127.0.0.1:1 was not told of new tables: " in caplog.text
+    (kept,) = (tmp_path / ".cdc_state").iterdir()  # and no half-written file beside it
+    assert json.loads(kept.read_text())["tables"] == [["sales", "a"]]

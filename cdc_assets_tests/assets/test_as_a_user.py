@@ -169,7 +169,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 
 class serve:  # noqa: N801 -- a context manager
-    """What `make ui` starts, on a free port of the loopback: web server and daemon, with the project's own workspace file."""
+    """What `make ui` starts, on a free port of the loopback: web server and daemon, with the project's workspace file."""
 
     def __init__(self, told: Story) -> None:
         with socket.socket() as free:
@@ -413,8 +413,9 @@ def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_chec
 def test_the_web_server_starts_without_warnings(story: Story) -> None:
     # The lines of the runs that it launched are in its log, too.
     start = story.outputs["server"].partition("Serving dagster-webserver")[0].lower()
-    assert "warning" not in start
-    assert "error" not in start
+    # The daemon has not looked for failed runs before, and says so.
+    lines = [line for line in start.splitlines() if "no cursor for event type" not in line]
+    assert [line for line in lines if "warning" in line or "error" in line] == []
 
 
 @pytest.mark.parametrize("command", [JOB, DEMO], ids=["dagster", "demo"])

@@ -170,8 +170,8 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
         "views",
         help="register the histories in Spark's catalog",
         description="Register each history of a feed in the schema of its setting `views` in Spark's catalog, with a view "
-        "of its current rows, TABLE__current, and a function of its rows as of a position, TABLE__as_of(commit_ts). To be "
-        "run again when tables, or columns of them, have come.",
+        "of its current rows, TABLE__current, and a function of its rows as of a position, TABLE__as_of(commit_ts). "
+        "The pipeline does so for the tables that it touches.",
     )
     views.add_argument("feed", help=_ANY_FEED)
     views.set_defaults(run=_views)

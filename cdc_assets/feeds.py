@@ -449,7 +449,7 @@ class Feed(_Model):
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
     claim_check: _Text | None = Field(None, description=_FOLDER)
     initial_load: InitialLoad | None = None
-    # Where `cdc-assets views` registers the histories.
+    # Where each run, and `cdc-assets views`, registers the histories.
     views: _SchemaName | None = Field(None, description=_SCHEMA)
 
     _absolute = field_validator("claim_check")(_place)

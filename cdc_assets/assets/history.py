@@ -48,6 +48,7 @@ from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.history.verify import UNREFLECTED
 from cdc_assets.history.writer import TableReport
+from cdc_assets.operations.views import register
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -139,12 +140,24 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
         key = table_key(name, failure.database, failure.table)
         context.log_event(evaluation(key, _failed(key, failure)))
+    if feed.views is not None and done.tables:
+        _register(context, lake, feed.views, done)
     reported = failed | {(report.database, report.table) for report in done.tables}
     for table in sorted(({*done.unchanged, *holds}) - reported):
         key = table_key(name, *table)
         for result in _waits(name, key, holds.get(table), nothing_waits()):
             context.log_event(evaluation(key, result))
     return _listed(context, lake, done, watch)
+
+
+def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
+    """Have the catalog know the tables that a run touched; the run has done its work, whatever the catalog says."""
+    try:
+        register(lake, schema, [(report.database, report.table) for report in run.tables])
+    except Exception as error:  # noqa: BLE001 -- a metastore has many
+        context.log.warning(
+            f"{lake.feed}: not registered in the catalog (`cdc-assets views {lake.feed}` does so): {error}"
+        )
 
 
 # What the feed's list of history tables tells of each that a run touched.

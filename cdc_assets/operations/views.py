@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
@@ -13,16 +14,17 @@ from cdc_assets.tables.schema import literal, quoted
 _PLAIN = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
-def register(lake: Lakehouse, schema: str) -> list[str]:
-    """Register each history of a feed, with a view of its current rows and a function of those as of a position.
+def register(lake: Lakehouse, schema: str, tables: Iterable[tuple[str, str]] | None = None) -> list[str]:
+    """Register histories of a feed, each with a view of its current rows and a function of those as of a position.
 
-    The view `<table>__current` and the function `<table>__as_of(commit_ts)` have the source's columns. They are made anew,
-    as the columns may be others now; a table whose name is there already stays as it is registered. Tables are external:
-    dropped in the catalog, they stay in the lakehouse.
+    The view `<table>__current` and the function `<table>__as_of(commit_ts)` have the source's columns, and are made anew
+    when these are others; a table whose name is there already stays as it is registered. Tables are external: dropped in
+    the catalog, they stay in the lakehouse.
 
     Args:
         lake: the feed's tables.
         schema: of the session's catalog; it is made, if it is not there.
+        tables: the (database, table) pairs; default: all that have a history.
 
     Returns:
         The names of the tables, with the schema's.
@@ -30,7 +32,7 @@ def register(lake: Lakehouse, schema: str) -> list[str]:
     spark, said = lake.spark.newSession(), literal(f"Histories of the feed {lake.feed}")
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)} COMMENT {said}")
     names = []
-    for database, table in lake.histories():
+    for database, table in lake.histories() if tables is None else tables:
         history, name = lake.history(database, table), catalog_name(database, table)
         columns = history.schema()
         if columns is not None:
@@ -51,6 +53,8 @@ def catalog_name(database: str, table: str) -> str:
 def _register(spark: SparkSession, name: tuple[str, str], path: str, own: list[StructField], source: str) -> None:
     schema, table = name
     there, view, function = (f"{quoted(schema)}.{quoted(table + end)}" for end in ("", "__current", "__as_of"))
+    if spark.catalog.tableExists(view) and _columns_of(spark, view) == [_told(f) for f in own]:
+        return
     rows = f"SELECT {', '.join(quoted(f.name) for f in own)} FROM delta.{quoted(path)} WHERE"
     spark.sql(f"CREATE TABLE IF NOT EXISTS {there} USING delta LOCATION {literal(path)}")
     named = ", ".join(f"{quoted(f.name)}{_comment(f)}" for f in own)
@@ -64,6 +68,15 @@ def _register(spark: SparkSession, name: tuple[str, str], path: str, own: list[S
         f"CREATE OR REPLACE FUNCTION {function}(commit_ts BIGINT) RETURNS TABLE ({typed}) COMMENT {said} "
         f"RETURN {rows} {covers(position)}"
     )
+
+
+def _columns_of(spark: SparkSession, view: str) -> list[tuple[str, str, str | None]]:
+    """A view's columns as the catalog has them: name, type, comment."""
+    return [(c.name, c.dataType, c.description) for c in spark.catalog.listColumns(view)]
+
+
+def _told(field: StructField) -> tuple[str, str, str | None]:
+    return field.name, field.dataType.simpleString(), field.metadata.get("comment")
 
 
 def _comment(field: StructField) -> str:

@@ -9,7 +9,7 @@ from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets_tests.jobs import Job, evaluated, failures, materialised
-from cdc_assets_tests.support import Rows, Stream, make_feed, tso
+from cdc_assets_tests.support import Rows, Stream, ddl, make_feed, rows_of, tso
 
 ROWS = Rows()
 STAGES = ["raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "history"]
@@ -117,3 +117,21 @@ def test_a_check_that_only_a_run_can_tell_of_says_so(both: Job) -> None:
     (said,) = failures(done).values()
     told = "shop/released_changes late_events_seen_before: only a run of the pipeline can tell, and none has yet."
     assert told in said
+
+
+def test_a_run_registers_the_tables_that_it_touches(job: Job) -> None:
+    """A table that appears, and its view again when columns came."""
+    feeds = job.home / "feeds.yaml"
+    feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    views: cdc_news\n"))
+    stream = first_records()
+    job.add("shop", stream.records)
+    job.add("crm", [])
+    assert job.run().success
+    current = "SELECT * FROM cdc_news.shop__orders__current"
+    assert rows_of(job.spark.sql(current)) == [{"id": 1, "v": "a"}]
+    stream.send(ddl("ALTER TABLE `orders` ADD COLUMN w INT DEFAULT 7", tso(30), ddl_type="ALTER"))
+    stream.watermark(tso(40))
+    job.add("shop", stream.records[2:])
+    assert job.run().success
+    assert rows_of(job.spark.sql(current)) == [{"id": 1, "v": "a", "w": 7}]
+    job.spark.sql("DROP SCHEMA cdc_news CASCADE")

@@ -1,9 +1,12 @@
 """What a feed is asked: its tables as of a position, what changed, why a row looks so. One small feed, run once."""
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,6 +41,7 @@ from cdc_assets.tso import position_of, time_of
 from cdc_assets_tests.operations.lived import BYTES, EXCLUDED, FEED, HELD, ODD_TEXT, RELEASED, RUN, Lived, live
 from cdc_assets_tests.support import (
     RECORDED,
+    SHORT_LIVED,
     Chain,
     Rows,
     Stream,
@@ -559,6 +563,35 @@ def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.
     assert comments == {name: told[name] for name in ("id", "v", "d", "w")}
     spark.sql("DROP SCHEMA cdc_shop CASCADE")
     assert table(lived).current().num_rows == 2, "what is dropped in the catalog stays in the lakehouse"
+
+
+# The command in a process of its own, as what a session's catalog is it cannot change.
+_VIEWS = """
+import sys
+from cdc_assets import cli
+from cdc_assets.session import spark_session
+
+code = cli.main(["views", sys.argv[1]])
+print(spark_session().table("cdc_shop.shop__orders__current").count())
+sys.exit(code)
+"""
+
+
+@pytest.mark.usefixtures("at_home")
+def test_views_in_a_hive_metastore(tmp_path: Path) -> None:
+    """The embedded one, Derby."""
+    feeds = tmp_path / "feeds.yaml"
+    warehouse = f"spark.sql.warehouse.dir: '{tmp_path / 'warehouse'}'"
+    feeds.write_text(feeds.read_text() + f"\nspark: {{spark.sql.catalogImplementation: hive, {warehouse}}}\n")
+    command = [sys.executable, "-c", _VIEWS, FEED]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | SHORT_LIVED, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    *names, count = done.stdout.splitlines()
+    assert "cdc_shop.shop__orders" in names
+    assert int(count) == len(held_at(tso(RELEASED)))
+    assert (tmp_path / "metastore_db/service.properties").is_file()
 
 
 def test_names_in_the_catalog() -> None:

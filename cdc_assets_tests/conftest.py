@@ -112,7 +112,7 @@ def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
             settings: dict[str, Any] = {"time_zone": "Asia/Tokyo"} if scenario == "tz" else {}
             made = Chain(spark, tmp_path_factory.mktemp(scenario), **settings)
             made.add(read_lines(RECORDED / "ticdc/canal-json_ext" / scenario))
-            made.run()
+            assert made.run().types.wrong == []
             done[scenario] = made
         return done[scenario]
 

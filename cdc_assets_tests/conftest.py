@@ -19,7 +19,14 @@ from cdc_assets_tests.s3 import S3Server
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
 # Files whose tests share nothing that takes long to make.
-SPREAD = {"test_as_of.py", "test_hostile.py", "test_order.py", "test_transactions.py", "test_upgrade.py"}
+SPREAD = {
+    "test_as_of.py",
+    "test_evolution_recorded.py",
+    "test_hostile.py",
+    "test_order.py",
+    "test_transactions.py",
+    "test_upgrade.py",
+}
 # Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.
 BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
@@ -112,7 +119,7 @@ def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
             settings: dict[str, Any] = {"time_zone": "Asia/Tokyo"} if scenario == "tz" else {}
             made = Chain(spark, tmp_path_factory.mktemp(scenario), **settings)
             made.add(read_lines(RECORDED / "ticdc/canal-json_ext" / scenario))
-            made.run()
+            assert made.run().types.wrong == []
             done[scenario] = made
         return done[scenario]
 

@@ -168,7 +168,10 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of configurations; default: all")
     given = parser.parse_args()
     kinds = [kind for kind in [*KINDS, *OTHERS] if not given.names or kind.name in given.names]
-    spark = spark_session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
+    warehouse = tempfile.mkdtemp(prefix="cdc-fuzz-warehouse-")
+    spark = spark_session(
+        {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": warehouse}
+    )
     expected: dict[str, dict[str, list[dict[str, Any]]]] = {}
     done = failed = batches = 0
     while done < given.records:

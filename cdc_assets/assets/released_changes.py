@@ -63,7 +63,9 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
         told = "Every partition shows a watermark, and the released one moves when events come."
         checks.append(AssetCheckSpec("watermark_progress", asset=key, description=told))
     if feed.freshness_minutes is not None:
-        told = f"No topic's released watermark is older than {feed.freshness_minutes} minutes."
+        told = (
+            f"No topic's released watermark, or else the newest event, is older than {feed.freshness_minutes} minutes."
+        )
         checks.append(AssetCheckSpec("watermark_freshness", asset=key, description=told))
     if protocol_of(feed).numbers_schemas:
         told = "No event waits for its table's schema; one may, until the next BOOTSTRAP brings it."

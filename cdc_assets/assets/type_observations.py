@@ -47,12 +47,12 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     key, watch = key_of(lake.feed), Stopwatch()
     report = TYPES.run(lake, feed)
     context.log.info(
-        f"type_observations/{lake.feed}: {len(report.observations)} distinct observations, "
+        f"type_observations/{lake.feed}: {report.distinct} distinct observations, "
         f"{len(report.new)} new, {len(report.wrong)} break a mapping, {len(report.refused)} tables refused, "
         f"{watch.seconds} s"
     )
     metadata = {
-        "observations": len(report.observations),
+        "observations": report.distinct,
         "new_observations": len(report.new),
         "breaking_a_mapping": len(report.wrong),
         "refused_tables": len(report.refused),

@@ -7,6 +7,7 @@ statement, of this run or of an earlier one tells it.
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -47,6 +48,8 @@ from cdc_assets.mysql_types.reference import value_range
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets.tables.change_events import Kind
 
+_EVER = (1 << 63) - 1
+
 _WHAT = (*WHERE, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
 
 
@@ -72,11 +75,13 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
     layouts = []
     for group in (g for g in found if g.kind == Kind.ROW):
         shapes = stated(group.database, group.table, group.span)
+        later = stated(group.database, group.table, (group.span[1] + 1, _EVER))
         optional = _optional(group.told["told"])
         each = [
             _told(
                 field,
-                [t for shape in shapes if field.name in shape and (t := parsed(shape[field.name]["type"]))],
+                _types(field, shapes),
+                _types(field, later),
                 columns.get(f"{group.database}.{group.table}.{field.name}"),
                 nullable=optional.get(field.name) is not False,
             )
@@ -111,9 +116,13 @@ def _optional(text: str) -> dict[str, Any]:
     return {e["field"]: e.get("optional") for e in fields}
 
 
-def _told(field: Field, types: list[MySQLType], given: str | None, *, nullable: bool) -> Told:
-    mysql_type = parsed(given) if given else _type_of(field, types)
-    limits = _limits(field, mysql_type)._replace(null=None if nullable else Class.NOT_NULL)
+def _types(field: Field, shapes: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[MySQLType]:
+    return [t for shape in shapes if field.name in shape and (t := parsed(shape[field.name]["type"]))]
+
+
+def _told(field: Field, types: list[MySQLType], later: list[MySQLType], given: str | None, *, nullable: bool) -> Told:
+    mysql_type = parsed(given) if given else _type_of(field, types, later)
+    limits = _limits(field, _with_labels(mysql_type, later))._replace(null=None if nullable else Class.NOT_NULL)
     own = {
         "semantic_type": field.semantic,
         "connect_type": field.connect,
@@ -122,10 +131,22 @@ def _told(field: Field, types: list[MySQLType], given: str | None, *, nullable: 
     return Told(field.name, str(mysql_type) if mysql_type else None, own, limits)
 
 
-def _type_of(field: Field, known: list[MySQLType]) -> MySQLType | None:
-    """The newest type of the column that the field may stand for; else the newest; else what the field itself tells."""
-    fitting = [t for t in known if _fits(field.semantic, t)]
+def _type_of(field: Field, known: list[MySQLType], later: list[MySQLType]) -> MySQLType | None:
+    """The newest type of the column that the field may stand for; else the newest; else what the field itself tells.
+
+    Debezium 1.9 stamps statements with its own clock, and so later than the rows after them: where no type of before fits,
+    the next that does counts.
+    """
+    fitting = [t for t in known if _fits(field.semantic, t)] or [t for t in later if _fits(field.semantic, t)][:1]
     return [field.alone, *known, *fitting][-1]
+
+
+def _with_labels(mysql_type: MySQLType | None, later: list[MySQLType]) -> MySQLType | None:
+    """The type with the labels, too, that a statement gives it which is stamped later than the rows after it."""
+    if mysql_type is None or not mysql_type.labels:
+        return mysql_type
+    more = [label for t in later if t.base == mysql_type.base for label in t.labels or ()]
+    return replace(mysql_type, labels=tuple(dict.fromkeys([*mysql_type.labels, *more])))
 
 
 def _fits(semantic: str, known: MySQLType) -> bool:

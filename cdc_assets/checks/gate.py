@@ -6,7 +6,7 @@ from typing import Any
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.released_changes import HoldReason
-from cdc_assets.tso import time_of, time_text
+from cdc_assets.tso import TSO_LOGICAL_BITS, time_of, time_text
 
 
 def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
@@ -73,7 +73,12 @@ def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
 
 
 def watermark_freshness(report: ReleaseReport, minutes: int, now: datetime) -> Verdict:
-    """The released watermark of no topic is older than so many minutes; a topic without one is."""
+    """The released watermark of no topic is older than so many minutes; a topic without one is.
+
+    Where there are no watermarks at all (Debezium), the newest time of the source counts that any record tells.
+    """
+    if not report.partition_watermarks:
+        return _source_freshness(report.source, minutes, now)
     marks = {topic: report.watermarks.get(topic) for topic in sorted(report.partition_watermarks)}
     age = {topic: int((now - time_of(mark)).total_seconds() // 60) for topic, mark in marks.items() if mark is not None}
     old = [
@@ -88,6 +93,21 @@ def watermark_freshness(report: ReleaseReport, minutes: int, now: datetime) -> V
             "at the changefeed, and whether the pipeline runs often enough."
         )
     return Verdict(not old, told, old)
+
+
+def _source_freshness(source: int, minutes: int, now: datetime) -> Verdict:
+    if not source:
+        return Verdict(passed=True, description="No record has told a time of the source yet.")
+    time = time_text(source << TSO_LOGICAL_BITS)
+    age = int((now - time_of(source << TSO_LOGICAL_BITS)).total_seconds() // 60)
+    if age <= minutes:
+        return Verdict(passed=True, description=f"The newest time of the source is {age} minutes old.")
+    told = (
+        f"No record of the last {minutes} minutes of the source has come (freshness_minutes in the feeds file): look at the "
+        "connector, whether the pipeline runs often enough, and, where the source may be quiet so long, that "
+        "heartbeat.interval.ms is set and the heartbeats' topic is one of the feed's."
+    )
+    return Verdict(passed=False, description=told, violations=[{"newest": time, "minutes": age}])
 
 
 def late_events_seen_before(report: ReleaseReport) -> Verdict:

@@ -3,9 +3,8 @@
 from typing import Any
 
 from cdc_assets.checks.verdict import SHOWN, Verdict
+from cdc_assets.stages.types import SHOWN as ALL
 from cdc_assets.stages.types import Observation, TypesReport, breaks, identity, shown
-
-_ALL = 10 * SHOWN
 
 
 def mysql_types(report: TypesReport) -> Verdict:
@@ -27,12 +26,12 @@ def _verdict(report: TypesReport, what: str, column: str) -> Verdict:
         "events_with_violations": sum(o["events"] for o in wrong),
         "refused_tables": len(refused),
         "new_observations": len(report.new),
-        "observations_in_all": len(report.observations),
+        "observations_in_all": report.distinct,
     }
-    told = f"{len(report.observations)} distinct observations, all as the reference has them."
+    told = f"{report.distinct} distinct observations, all as the reference has them."
     if wrong:
         told = (
-            f"{len(wrong)} of {len(report.observations)} observations break the {what} mapping, in "
+            f"{len(wrong)} of {report.distinct} observations break the {what} mapping, in "
             f"{counts['events_with_violations']} events."
         )
     if refused:
@@ -54,7 +53,7 @@ def _verdict(report: TypesReport, what: str, column: str) -> Verdict:
         not wrong,
         told,
         rows(wrong, SHOWN),
-        {"refused": waiting, "new": rows(report.new, SHOWN), "observations": rows(report.observations, _ALL), **counts},
+        {"refused": waiting, "new": rows(report.new, SHOWN), "observations": rows(report.observations, ALL), **counts},
     )
 
 

@@ -242,7 +242,7 @@ def _columns_of(protocol: Protocol, schema: TableSchema) -> tuple[Columns, list[
             f"{called}: has no primary key, and several unique ones, of which the changefeed takes one: leave the "
             "table out of the dump."
         )
-    types, own_key = {name.lower(): t for name, t in found}, protocol.dumped_key_columns(schema)
+    types, own_key = {name.lower(): t for name, t in found}, protocol.sent_key_columns(schema)
     for name in own_key or [n for n, _ in found]:
         key_type = types.get(name.lower())
         if key_type is None or protocol.dumped_key(F.lit(""), key_type) is None:

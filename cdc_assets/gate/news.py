@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import PartitionWatermarks, ReleaseCursor
+from cdc_assets.tso import TSO_LOGICAL_BITS
 
 _DDL = [
     "topic", "partition", "offset", "index", "batch", "database", "table", "commit_ts", "source_ms", "ddl_type",
@@ -33,6 +35,7 @@ class News:
         watermarks: the largest new one of each partition; None for a partition that has shown none.
         marked: whether there are new markers of transactions.
         newest: the newest Kafka time of any record, in milliseconds.
+        source: the newest time of the source that any record tells, in milliseconds; never later than Kafka's.
     """
 
     cursor: ReleaseCursor
@@ -42,6 +45,7 @@ class News:
     watermarks: PartitionWatermarks
     marked: bool
     newest: int
+    source: int
 
     @property
     def new_rows(self) -> list[DataFile]:
@@ -81,8 +85,20 @@ def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
         if promised
         else {},
         marked=any(f.partition["kind"] == Kind.TRANSACTION for f in new),
-        newest=max((round(f.high["record_timestamp"].timestamp() * 1000) for f in new), default=0),
+        newest=max(map(_kafka_time, new), default=0),
+        source=max(map(_source_time, new), default=0),
     )
+
+
+def _kafka_time(file: DataFile) -> int:
+    told: datetime = file.high["record_timestamp"]
+    return round(told.timestamp() * 1000)
+
+
+def _source_time(file: DataFile) -> int:
+    """A time that lies ahead, as a broken record may tell one, is not believed: with it a feed would be fresh for ever."""
+    told, known = int(file.high.get("commit_ts") or 0) >> TSO_LOGICAL_BITS, _kafka_time(file)
+    return min(told, known) if known > 0 else told
 
 
 def _statements(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
@@ -14,6 +15,7 @@ from cdc_assets.history.plan import Work
 from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending
 from cdc_assets.mysql_types.casting import decode, spark_type
 from cdc_assets.mysql_types.conversion import converted
+from cdc_assets.tables.table import Staged
 
 _DEFAULTS = "ddl"  # the dialect of a default's text
 
@@ -61,20 +63,46 @@ class Unapplied:
     reload: bool
 
 
-def unapplied(work: Work, time_zone: str) -> list[Unapplied]:
-    """The statements of a part of which not everything can be done."""
+def unapplied(work: Work, columns: Sequence[SourceColumn], staged: Staged, time_zone: str) -> list[Unapplied]:
+    """The statements of a part of which not everything can be done.
+
+    Args:
+        work: the part.
+        columns: the history's.
+        staged: the versions that the part writes.
+        time_zone: of the feed.
+    """
     found = []
+    names = {c.id: c.column for c in columns}
     for step in work.steps:
         for op in step.ops:
-            if (why := _not_known(op, time_zone)) is not None:
+            if isinstance(op, Fill) and op.slot.virtual and op.slot.id not in names:
+                continue  # the source sends no such column
+            why = _not_known(op, time_zone)
+            if why is None and isinstance(op, Convert) and {op.slot.id, op.origin.id} <= names.keys():
+                left = _left_null(work, staged, step.spot.commit_ts, names[op.origin.id], names[op.slot.id])
+                told = (
+                    f"{op.slot.column} is NULL in {left} rows of before: what MySQL makes of their values is not known"
+                )
+                why = told if left else None
+            if why is not None:
                 reload = isinstance(op, Flag) and op.reload
                 found.append(Unapplied(step.spot.commit_ts, step.ddl.text, why, reload))
     return found
 
 
+def _left_null(work: Work, staged: Staged, ts: int, origin: str, made: str) -> int:
+    """How many of the rows that a statement found open have a value in one column, and none in the other, made of it."""
+    rows = work.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", origin, made)
+    there = pc.or_kleene(pc.is_null(rows["_cdc_to_ts"]), pc.greater(rows["_cdc_to_ts"], ts))
+    open_then = pc.and_(pc.less(rows["_cdc_from_ts"], ts), there)
+    lost = pc.and_(pc.is_valid(rows[origin]), pc.is_null(rows[made]))
+    return int(pc.sum(pc.and_(open_then, lost)).as_py() or 0)
+
+
 def _not_known(op: Op, time_zone: str) -> str | None:
     if isinstance(op, Fill) and op.text is None:
-        return f"{op.slot.column} is NULL in rows of before: only the source knows the default that they got"
+        return f"{op.slot.column} is NULL in rows of before: only the source knows what they got"
     if isinstance(op, Convert):
         made = converted(F.lit(None).cast(spark_type(op.old)), op.old, op.new, spark_type(op.new), time_zone)
         told = f"what {op.old} becomes as {op.new} is not known"

@@ -37,9 +37,10 @@ from cdc_assets.history.evolution import (
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, ddls
 from cdc_assets.mysql_types.casting import spark_type, widen
+from cdc_assets.mysql_types.ddl import Column, TableSchema
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import WireColumn
+from cdc_assets.protocols.base import Protocol, WireColumn
 from cdc_assets.protocols.loaded import columns_in, reader_of
 from cdc_assets.tables.decisions import Decision, statement_id
 from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
@@ -209,7 +210,7 @@ def works(
             failed(name, error)
     if not cursors:
         return []
-    news = _news(lake, cursors)
+    news = _news(lake, feed, cursors)
     found = []
     for names in _units(cursors, news):
         try:
@@ -220,7 +221,7 @@ def works(
     return [parts for parts in found if parts]
 
 
-def _news(lake: Lakehouse, cursors: Mapping[Name, HistoryCursor]) -> _News:
+def _news(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) -> _News:
     after = min(c.release for c in cursors.values())
     log = lake.released_changes.log()
     files = [f for f in log.files() if f.high["release"] > after] if log else []
@@ -235,7 +236,15 @@ def _news(lake: Lakehouse, cursors: Mapping[Name, HistoryCursor]) -> _News:
     decided = lake.decided()
     known = lake.schema_rows() if statements else _with_linked(lake, set(cursors), decided)
     rows = [*of(ReleasedKind.ROW), *of(ReleasedKind.LOADED)]
+    known = [r | {"key_columns": _sent_key(protocol_of(feed), r)} if r["key_columns"] else r for r in known]
     return _News(layouts, statements, _counts(lake, after), rows, known, decided, _loaded(lake))
+
+
+def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:
+    """The key of a row of table_schemas in the order that messages have it."""
+    columns = tuple(Column(c["name"], c["type"], nullable=False) for c in row["columns"])
+    primary, key = tuple(row["primary_key"] or ()), tuple(row["key_columns"])
+    return protocol.sent_key_columns(TableSchema(row["database"], row["table"], columns, primary, (key,)))
 
 
 def _loaded(lake: Lakehouse) -> dict[Name, int]:
@@ -404,7 +413,9 @@ class _Table:
         """The columns that the history has beside those of statements, then those that rows name."""
         known = {s.id for s in self.before.slots}
         types = {f.name: parsed(f.metadata.get("comment", "")) for f in self._own}
-        rest = [(i.removeprefix(f"{SEEN}:"), n) for i, n in self.naming.items() if i not in known]
+        # What a run that was killed had made for a statement is that statement's, which comes yet.
+        mine = [(i, n) for i, n in self.naming.items() if i.startswith(f"{SEEN}:") and i not in known]
+        rest = [(i.removeprefix(f"{SEEN}:"), n) for i, n in mine]
         last = max((step.spot.commit_ts for step in self.before.steps), default=-1)
         found = [Seen(last, [(source, types.get(column)) for source, column in rest])]
         protocol = protocol_of(self.feed)

@@ -125,6 +125,11 @@ def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | 
     line = changes.select(*columns, F.lit(False).alias("standing"))
     if arrived is not None:
         line = line.unionByName(arrived.select(*columns, F.lit(False).alias("standing")))
+        # A statement may be stamped later than the rows that come after it.
+        later = Window.partitionBy("key", "copy").orderBy("era").rangeBetween(1, Window.unboundedFollowing)
+        line = line.withColumn("next_ts", F.min("commit_ts").over(later))
+        began = F.when(F.col("op") == DDL, F.least("commit_ts", "next_ts")).otherwise(F.col("commit_ts"))
+        line = line.withColumn("commit_ts", began).drop("next_ts")
     return line.unionByName(standing.select(*columns, "standing", "rest"), allowMissingColumns=True)
 
 

@@ -136,7 +136,7 @@ def apply(
     staged = table.stage(_rows(chained, shape, columns, all_open=standing.all), by=_PART)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
-    open_ones = unapplied(work, feed.time_zone) if report.versions else []
+    open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
     complete, met = completeness.after(first.get["met"], first.get["read"])
     report = replace(
         report,

@@ -204,6 +204,8 @@ def _parameters(cursor: Cursor, largest: int) -> tuple[int | None, int | None]:
     length = _number(cursor, largest)
     scale = _number(cursor, _LARGEST_SCALE) if cursor.symbol(",") else None
     cursor.expect_symbol(")")
+    if scale is not None and scale > length:
+        raise SqlSyntaxError(f"{scale} digits after the point is more than {length} in all")
     return length, scale
 
 

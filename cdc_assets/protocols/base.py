@@ -162,8 +162,8 @@ class Protocol(Reader):
         """A key in the one form in which it is compared, where the protocol has several."""
         return key
 
-    def dumped_key_columns(self, schema: TableSchema) -> list[str]:
-        """The columns of a dumped table's key, in the order that they have in the keys of the protocol's messages."""
+    def sent_key_columns(self, schema: TableSchema) -> list[str]:
+        """The columns of a table's key, in the order that they have in the keys of the protocol's messages."""
         return list(schema.key_columns)
 
     def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:  # noqa: ARG002

@@ -83,7 +83,7 @@ class CanalJson(Protocol):
         """The columns of a layout, as `layout_of` writes it."""
         return [WireColumn(name, text) for name, text in json.loads(layout)]
 
-    def dumped_key_columns(self, schema: TableSchema) -> list[str]:
+    def sent_key_columns(self, schema: TableSchema) -> list[str]:
         """`pkNames` has a primary key in the order of the columns; any other key is known from its statement alone."""
         primary = {name.lower() for name in schema.primary_key}
         return [c.name for c in schema.columns if c.name.lower() in primary] or list(schema.key_columns)
@@ -222,6 +222,7 @@ def _reason(*, extended: bool) -> Column:
         .when(misread(text, _doubts(text), _TYPES), str(Reason.WRONG_TYPE))
         .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
+        .when(_is_ddl() & _is_watermark(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
         .when(F.col("parsed.m._tidb.claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
         .when(F.col("parsed.m._tidb.onlyHandleKey"), str(Reason.HANDLE_KEY_ONLY))

@@ -9,6 +9,8 @@ Debezium output has the same form, with a `commit_ts` in `source` and watermarks
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -56,20 +58,32 @@ _FIELDS = ", ".join(f"{name}: {data_type}" for name, data_type in _PAYLOAD.items
 _SCHEMA = "STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: STRING>>>"
 _MESSAGE = f"STRUCT<schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>, {_FIELDS}>"
 _KEY = "STRUCT<payload: STRING>"
+# "database"."table", in which a quote is doubled
+_TABLE_ID = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"$'
 
 _TEXTS = ["e.source.db", "e.source.table", "e.source.file", "e.source.connector", "e.databaseName", "e.ddl"]
 _STRINGS = [
     *[rf'"{name}"\s*+:\s*+"\{{' for name in ("before", "after")],
-    *[rf'"{name}"\s*+:\s*+"' for name in ("fields", "tableChanges", "data_collections")],
+    *[rf'"{name}"\s*+:\s*+[^\[n]' for name in ("fields", "tableChanges", "data_collections")],
 ]
+# What is read of a table's description, as `schema_of_variant` writes the types of all of a message's together.
+_DESCRIBED = {
+    "id": "STRING", "table": "OBJECT", "columns": "ARRAY<(?:OBJECT|VOID)", "primaryKeyColumnNames": "ARRAY<(?:STRING|VOID)",
+    "name": "STRING", "typeName": "STRING", "jdbcType": "BIGINT", "length": "BIGINT", "scale": "BIGINT",
+    "enumValues": "ARRAY<(?:STRING|VOID)", "optional": "BOOLEAN", "generated": "BOOLEAN",
+}  # fmt: skip
+_OTHERWISE = "|".join(rf"\b{name}: (?!VOID|{kind})" for name, kind in _DESCRIBED.items())
 _TYPES = {
     f"{around}.{path}": kind
     for around in ("$", "$.payload")
     for path, kind in {
         **{each.removeprefix("e."): "STRING" for each in _TEXTS},
-        "before": "OBJECT", "after": "OBJECT", "tableChanges": "ARRAY", "data_collections": "ARRAY",
+        "before": "OBJECT", "after": "OBJECT", "data_collections": "ARRAY",
+        "tableChanges": f"ARRAY<(?:VOID|OBJECT<(?!.*(?:{_OTHERWISE})))",
     }.items()
-} | {"$.schema.fields": "ARRAY<OBJECT(?!.* fields: (?:STRING|VARIANT))"}  # fmt: skip
+} | {"$.schema.fields": "ARRAY<OBJECT(?!.* fields: (?!VOID|ARRAY))"}  # fmt: skip
+# Of each field that has a text of JSON, how the text begins.
+_BEGIN = {"e.before": "{", "e.after": "{", "e.tableChanges": "[", "e.data_collections": "["}
 
 _OPS = {"c": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE, "r": Op.SNAPSHOT}
 _TRUNCATE, _MARK = "t", "m"
@@ -301,7 +315,9 @@ def _statement() -> Column:
         F.concat(F.lit("`"), F.replace(f"e.source.{part}", F.lit("`"), F.lit("``")), F.lit("`"))
         for part in ("db", "table")
     ]
-    truncate = F.concat(F.lit("TRUNCATE TABLE "), F.concat_ws(".", *names))
+    # A table may be emptied twice within a second, and it is the same statement only if it stands at the same place.
+    place = F.concat(F.lit(" /* "), "e.source.file", F.lit(":"), F.col("e.source.pos").cast("string"), F.lit(" */"))
+    truncate = F.concat(F.lit("TRUNCATE TABLE "), F.concat_ws(".", *names), F.coalesce(place, F.lit("")))
     return F.when(F.col("e.op") == _TRUNCATE, truncate).otherwise(F.col("e.ddl"))
 
 
@@ -342,6 +358,23 @@ def _layout() -> Column:
     return F.coalesce(F.get(image, F.lit(0))["fields"], names)
 
 
+def _other_json() -> Column:
+    """Whether a field holds JSON of another type than objects, or lists. BOOLEAN, NULL where it is not there."""
+    return reduce(or_, (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items()))
+
+
+def _undescribed() -> Column:
+    """Whether `tableChanges` leaves out of which table, or which columns, it tells. BOOLEAN, NULL where it is not there."""
+    named = "ARRAY<STRUCT<id: STRING, table: STRUCT<columns: ARRAY<STRUCT<name: STRING, typeName: STRING>>>>>"
+
+    def told(change: Column) -> Column:
+        shape = change["table"]  # of a table that is gone there is none
+        columns = F.forall(shape["columns"], lambda c: c["name"].isNotNull() & c["typeName"].isNotNull())
+        return F.coalesce(change["id"].rlike(_TABLE_ID) & (shape.isNull() | columns), F.lit(False))
+
+    return F.exists(F.from_json("e.tableChanges", named), lambda change: ~told(change))
+
+
 def _reason() -> Column:
     """Why a record cannot be decoded; null when it can."""
     text, kind, source = F.col("value_text"), F.col("kind"), F.col("e.source")
@@ -354,14 +387,20 @@ def _reason() -> Column:
     position = F.coalesce(source["commit_ts"], _milliseconds())
     # TiCDC tells no position.
     placed = _from_ticdc() | (source["file"].isNotNull() & source["pos"].isNotNull())
-    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], *[text.rlike(pattern) for pattern in _STRINGS]]
+    described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
+    doubts = [
+        *[maybe_no_text(F.col(name)) for name in _TEXTS],
+        *[text.rlike(pattern) for pattern in _STRINGS],
+        described,
+    ]
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(unparsed("v"), why_unparsed(text))
-        .when(misread(text, doubts, _TYPES), str(Reason.WRONG_TYPE))
+        .when(_other_json() | misread(text, doubts, _TYPES), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
+        .when(described & _undescribed(), str(Reason.MISSING_FIELD))
         .when(~kind.isin(str(Kind.ROW), str(Kind.DDL), str(Kind.WATERMARK)), F.lit(None))
         .when(position.isNull(), str(Reason.MISSING_FIELD))
         .when((position < 0) | name_too_long(source["db"], F.when(row, source["table"])), str(Reason.WRONG_TYPE))

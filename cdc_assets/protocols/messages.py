@@ -18,7 +18,8 @@ def parse(text: Column, message: str) -> Column:
 
     Out: STRUCT of `m`, the message, and what `unparsed` asks for.
     """
-    return F.from_json(_closed(text), f"m {message}, closed INT, _corrupt STRING", _OPTIONS)
+    readable = F.when(~_half_a_character(text), text)
+    return F.from_json(_closed(readable), f"m {message}, closed INT, _corrupt STRING", _OPTIONS)
 
 
 def unparsed(parsed: str) -> Column:
@@ -29,7 +30,9 @@ def unparsed(parsed: str) -> Column:
 def why_unparsed(text: Column) -> Column:
     """STRING: the reason code of a text that is `unparsed`: no JSON, or JSON of other types."""
     whole = F.try_variant_get(F.try_parse_json(_closed(text)), "$.closed", "int")
-    return F.when(whole.isNull(), str(Reason.MALFORMED_JSON)).otherwise(str(Reason.WRONG_TYPE))
+    return F.when(whole.isNull() | _half_a_character(text), str(Reason.MALFORMED_JSON)).otherwise(
+        str(Reason.WRONG_TYPE)
+    )
 
 
 # What a text looks like that may have been another value.
@@ -64,6 +67,16 @@ def _typed(message: Column, wanted: Mapping[str, str]) -> Column:
     told = {path: F.schema_of_variant(F.try_variant_get(message, path, "variant")) for path in wanted}
     fine = [F.coalesce(told[p].rlike(f"^(?:{kind})|^VOID"), F.lit(True)) for p, kind in wanted.items()]
     return reduce(and_, fine, message.isNotNull())
+
+
+# Two halves of one character, or a backslash that is no escape's first.
+_WHOLE = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+
+
+def _half_a_character(text: Column) -> Column:
+    r"""Whether an escape (`\ud800`) is one half of a character without the other. BOOLEAN, NULL for NULL."""
+    may_be = text.contains(r"\ud") | text.contains(r"\uD")
+    return may_be & F.regexp_replace(text, _WHOLE, "").rlike(r"\\u[dD][89a-fA-F]")
 
 
 def _closed(text: Column) -> Column:

@@ -79,7 +79,7 @@ class OpenProtocol(Protocol):
         told = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
         return [WireColumn(name, text) for name, text in told.items() if text is not None]
 
-    def dumped_key_columns(self, schema: TableSchema) -> list[str]:
+    def sent_key_columns(self, schema: TableSchema) -> list[str]:
         """By name: the columns of an event are in no order."""
         return sorted(schema.key_columns)
 

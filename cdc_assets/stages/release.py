@@ -63,6 +63,7 @@ class ReleaseReport:
     late_sample: list[dict[str, Any]] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     newest: int = 0  # the newest Kafka time of any record that the gate has seen, in milliseconds
+    source: int = 0  # as `ReleaseCursor.source`
     loaded: list[Loaded] = field(default_factory=list)  # tables whose rows were released out of a dump
     total: dict[str, int] = field(default_factory=dict)
 
@@ -137,6 +138,7 @@ def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
         pending_before=cursor.pending,
         holds=cursor.holds,
         newest=cursor.newest,
+        source=cursor.source,
         total=cursor.totals,
     )
 
@@ -331,6 +333,7 @@ class _Run:
             settings=_settings(self.feed),
             highest=max(self.cursor.highest, self.news.highest),
             newest=max(self.cursor.newest, self.news.newest),
+            source=max(self.cursor.source, self.news.source),
             totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
             trimmed=self.cursor.trimmed,
             loads=self.cursor.loads,
@@ -366,6 +369,7 @@ class _Run:
             late_sample=late.sample,
             holds=holds,
             newest=advanced.newest,
+            source=advanced.source,
             total=advanced.totals,
         )
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -32,8 +33,11 @@ _RULES_VERSION = 1
 _IDENTITY = ("database", "table", "column", "mysql_type", "told")
 _VERDICTS = ("mysql_type_verdict", "code_verdict")
 _OK, _ACCEPTED = "ok", "accepted: the feeds file gives the column's type"
-# A table of so many files is written anew, as one.
-_FILES = 16
+_FINE = {_OK, _ACCEPTED}
+# A table of so many files is written anew, as one, as soon as it has doubled since, and at the latest with `_MOST_FILES`.
+_FILES, _MOST_FILES = 16, 64
+# People are shown so many observations at most: what a run costs does not follow what was ever observed.
+SHOWN = 500
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class TypesReport:
         after: the raw batches in (after, through] were judged.
         through: see `after`.
         called: what the protocol calls the codes beside the MySQL types.
-        observations: all different ones, of every run, each with all its events.
+        distinct: how many different observations all runs have made.
+        observations: no more than `SHOWN` of them, each with all its events, those that break a mapping first.
         here: by `identity`: in how many events this run made an observation.
         new: those of them that no run before had made.
         wrong: those that break a mapping: in tables that are refused, and of the newest run that judged any.
@@ -54,6 +59,7 @@ class TypesReport:
     after: int
     through: int
     called: str
+    distinct: int = 0
     observations: list[Observation] = field(default_factory=list)
     here: Mapping[tuple[Any, ...], int] = field(default_factory=dict)
     new: list[Observation] = field(default_factory=list)
@@ -79,7 +85,8 @@ class Types:
         """
         cursor, decoded = _cursor(lake), lake.change_events.cursor()
         span = _Span(cursor.batch, _again(lake, feed, cursor))
-        standing = _rows(lake)
+        table = lake.type_observations.pinned()
+        standing = _standing(table)
         if decoded is None or (decoded.batch <= cursor.batch and not span.again):
             return _report(feed, cursor.batch, cursor, standing, [])
         files, known = _files(lake, feed, span), lake.schema_rows()
@@ -98,13 +105,18 @@ class Types:
             ),
             schemas=learnt.sequence if learnt else 0,
         )
-        # What is judged once more replaces what was found before.
-        kept = [o for o in standing if o["batch"] <= span.after(_name(o))]
+        anew = bool(span.again) or table.outdated() or _scattered(table)
+        if anew or cursor.distinct is None:
+            # What is judged once more replaces what was found before.
+            kept = [o for o in standing.to_pylist() if o["batch"] <= span.after(_name(o))]
+            standing, rows = pa.Table.from_pylist(kept, standing.schema), _together([*kept, *new], advanced)
+            advanced = replace(advanced, distinct=_distinct(rows))
+        else:
+            rows, near = new, _of_tables(standing, map(_name, new))
+            advanced = replace(advanced, distinct=cursor.distinct + _distinct([*near, *new]) - _distinct(near))
         table = lake.type_observations
-        anew = len(kept) < len(standing) or table.outdated() or len(table.files()) >= _FILES
-        rows = _together([*kept, *new], advanced) if anew else new
-        table.commit(table.stage_rows(rows), advanced, over={} if anew else None)
-        return _report(feed, cursor.batch, advanced, kept, new)
+        table.commit(table.stage_rows(rows), advanced, over=None if rows is new else {})
+        return _report(feed, cursor.batch, advanced, standing, new)
 
 
 def judged(events: DataFrame, known: Sequence[Mapping[str, Any]], feed: Feed) -> list[Observation]:
@@ -165,9 +177,14 @@ def identity(observation: Observation) -> tuple[Any, ...]:
     return tuple(observation[name] for name in _IDENTITY)
 
 
+def _distinct(observations: Iterable[Observation]) -> int:
+    return len({identity(o) for o in observations})
+
+
 def report_of(found: list[Observation], called: str) -> TypesReport:
     """The report over observations that no run has made, such as the audit's; `called` as in the report."""
-    return TypesReport(after=0, through=0, called=called, observations=found, wrong=[o for o in found if _wrong(o)])
+    wrong = [o for o in found if _wrong(o)]
+    return TypesReport(after=0, through=0, called=called, distinct=len(found), observations=found, wrong=wrong)
 
 
 def _cursor(lake: Lakehouse) -> TypesCursor:
@@ -249,12 +266,38 @@ def _schemaless(lake: Lakehouse, feed: Feed, files: list[DataFile], known: Seque
     return {_name(r) for r in found if tuple(r[name] for name in names) not in there and feed.tables.takes(*_name(r))}
 
 
-def _rows(lake: Lakehouse) -> list[Observation]:
-    table = lake.type_observations.pinned()
+def _standing(table: LakeTable[TypesCursor]) -> pa.Table:
+    """What runs before have observed; some of it in several rows. Of each row there are 100 bytes, and no Python object."""
     if table.outdated():
-        return _rows_before(table)
-    rows: list[Observation] = table.fetch(table.files(), *TYPE_OBSERVATIONS.columns.names).to_pylist()
-    return rows
+        return pa.Table.from_pylist(_rows_before(table))
+    return table.fetch(table.files(), *TYPE_OBSERVATIONS.columns.names)
+
+
+def _scattered(table: LakeTable[TypesCursor]) -> bool:
+    """Whether the table is to be written anew: that costs no more than a few times what was written since."""
+    rows = sorted(f.rows for f in table.files())
+    return len(rows) >= _MOST_FILES or (len(rows) >= _FILES and sum(rows[:-1]) >= rows[-1])
+
+
+def _where(rows: pa.Table, *, among: Mapping[str, Iterable[str]]) -> pa.Array:
+    """Of each row, whether the values of these columns are among those told. BOOLEAN."""
+    if not rows.num_rows:
+        return pa.array([], pa.bool_())  # the columns of a table that is not there have no types
+    return reduce(
+        pc.and_, (pc.is_in(rows[name], pa.array(sorted(set(told)), pa.string())) for name, told in among.items())
+    )
+
+
+def _of_tables(rows: pa.Table, names: Iterable[Name]) -> list[Observation]:
+    """The rows about these tables."""
+    wanted = set(names)
+    near = {"database": (d for d, _ in wanted), "table": (t for _, t in wanted)}
+    return [o for o in rows.filter(_where(rows, among=near)).to_pylist() if _name(o) in wanted]
+
+
+def _breaking(rows: pa.Table) -> pa.Array:
+    """Of each row, whether it breaks a mapping. BOOLEAN."""
+    return pc.invert(_where(rows, among=dict.fromkeys(_VERDICTS, _FINE)))
 
 
 # What cursor format 2 kept of one event, as a sample.
@@ -275,7 +318,7 @@ def _rows_before(table: LakeTable[TypesCursor]) -> list[Observation]:
 
 def breaks(observation: Observation, verdict: str) -> bool:
     """Whether an observation breaks the mapping that the column `verdict` is about."""
-    return observation[verdict] not in {_OK, _ACCEPTED}
+    return observation[verdict] not in _FINE
 
 
 def _wrong(observation: Observation) -> bool:
@@ -362,21 +405,26 @@ def _order(place: Mapping[str, Any]) -> tuple[Any, ...]:
     return place["commit_ts"] or 0, place["topic"], place["partition"], place["offset"]
 
 
-def _report(
-    feed: Feed, after: int, cursor: TypesCursor, kept: list[Observation], new: list[Observation]
-) -> TypesReport:
-    """The report of a run that found `kept` in the table, and observed `new`."""
+def _report(feed: Feed, after: int, cursor: TypesCursor, standing: pa.Table, new: list[Observation]) -> TypesReport:
+    """The report of a run that found `standing` in the table, and observed `new`."""
     refused = {(r.database, r.table) for r in cursor.refused}
     since = {(d.database, d.table): d.after for d in cursor.doubted if (d.database, d.table) in refused}
-    rows = [*kept, *new]
-    wrong = [o for o in rows if o["batch"] > since.get(_name(o), cursor.batch - 1) and _wrong(o)]
-    known = {identity(o) for o in kept}
+    lowest = min([cursor.batch - 1, *since.values()])
+    breaking = standing.filter(_breaking(standing))
+    recent = breaking.filter(pc.greater(breaking["batch"], lowest)).to_pylist()
+    wrong = [o for o in [*recent, *new] if o["batch"] > since.get(_name(o), cursor.batch - 1) and _wrong(o)]
+    # An observation has a row in each file at most.
+    ordered = pa.concat_tables([breaking, standing.filter(pc.invert(_breaking(standing)))])[: SHOWN * _MOST_FILES]
+    first = ordered.group_by(list(_IDENTITY), use_threads=False).aggregate([])[:SHOWN].to_pylist()
+    near = _of_tables(standing, map(_name, [*first, *new]))
+    known = {identity(o) for o in near}
     once = TypesCursor(sequence=0, batch=cursor.batch)
     return TypesReport(
         after=after,
         through=cursor.batch,
         called=protocol_of(feed).codes_called,
-        observations=_together(rows, once),
+        distinct=_distinct(standing.to_pylist()) if cursor.distinct is None else cursor.distinct,
+        observations=sorted(_together([*near, *new], once), key=lambda o: not _wrong(o))[:SHOWN],
         here={identity(o): o["events"] for o in new},
         new=[o for o in new if identity(o) not in known],
         wrong=_together(wrong, once),

@@ -45,9 +45,11 @@ def path_segment(name: str, root: str = "") -> str:
     """Percent-encode a name from the wire, so that it is one folder's name below `root`, whatever it holds.
 
     Everything but ASCII letters, digits, `_` and `-` is encoded, the dot too: `..` cannot climb, and no name is hidden.
+    So is what Delta takes for a log wherever it stands in a path.
     Below a URI the sign before the digits is `~`: what deltalake writes to where a `%` is, it does not find again.
     """
     encoded = quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
+    encoded = "%5Fdelta_log" if encoded == "_delta_log" else encoded
     return encoded.replace("%", "~") if scheme_of(root) else encoded
 
 

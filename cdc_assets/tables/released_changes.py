@@ -113,6 +113,7 @@ class ReleaseCursor(Cursor):
         settings: of the feed, that the holds were decided by.
         highest: the highest commit_ts of any row event seen: above it no event can be a repeat.
         newest: the newest Kafka time of any record seen, in milliseconds.
+        source: the newest time of the source that any record tells, in milliseconds; 0: a version before did not look.
         totals: row events since the feed began: rows, window, excluded, covered, late_repeated, late_unseen.
         ungated: of feeds whose messages tell whether there are watermarks: the batches up to here were released before the
             first.
@@ -133,6 +134,7 @@ class ReleaseCursor(Cursor):
     settings: str = ""
     highest: int = -1
     newest: int = 0
+    source: int = 0
     totals: dict[str, int] = field(default_factory=dict)
     ungated: int = 0
     placed: bool = False

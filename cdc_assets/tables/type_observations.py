@@ -57,6 +57,7 @@ class TypesCursor(Cursor):
         refused: the tables that are refused.
         doubted: those that are refused, and those with rows whose schema is not known.
         schemas: the sequence of table_schemas that they were looked up in.
+        distinct: how many different observations there are; None: a version before did not count.
     """
 
     FORMAT: ClassVar[int] = 3  # 2: a feed was refused as a whole, after a batch
@@ -67,6 +68,7 @@ class TypesCursor(Cursor):
     refused: list[Refused] = field(default_factory=list)
     doubted: list[Doubted] = field(default_factory=list)
     schemas: int = 0
+    distinct: int | None = None
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -103,3 +103,12 @@ def test_a_watermark_that_is_too_old_or_missing_is_named() -> None:
     whole = report(watermarks=marks, partition_watermarks={t: {"0": 1} for t in marks})
     assert watermark_freshness(whole, 31, at + timedelta(minutes=30, seconds=10)).passed
     assert watermark_freshness(report(), 30, at).passed, "nothing has come yet"
+
+
+def test_without_watermarks_the_newest_time_of_the_source_tells_the_age() -> None:
+    at = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    found = report(source=1_700_000_000_000)
+    assert watermark_freshness(found, 30, at + timedelta(minutes=30, seconds=10)).passed
+    verdict = watermark_freshness(found, 30, at + timedelta(minutes=31))
+    assert not verdict.passed
+    assert verdict.violations == [{"newest": "2023-11-14 22:13:20.000 UTC", "minutes": 31}]

@@ -17,11 +17,13 @@ from cdc_assets.stages import DECODE, INGEST, SCHEMAS, TYPES
 from cdc_assets.stages import types as stage_of_types
 from cdc_assets.tables.change_events import CHANGE_EVENTS
 from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.schema import BIGINT, INT, STRING, column
 from cdc_assets.tables.table import LakeTable
 from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Refused, TypesCursor
 from cdc_assets_tests.checks.judging import check_types
-from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, make_feed, read_lines, tso
+from cdc_assets_tests.laws.test_dialects import records_of, settings_of
+from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, make_feed, tso
 
 # The document, "SQL Type": type -> code.
 BY_TYPE = {
@@ -331,24 +333,32 @@ def test_many_violations_are_counted_whole_and_shown_in_part(spark: SparkSession
     assert jdbc.description.startswith("60 of 60 observations")
 
 
-@pytest.mark.parametrize("scenario", ["orders", "tz", "nopk", "types", "ddl"])
-def test_what_ticdc_really_sends_passes(spark: SparkSession, tmp_path: Path, scenario: str) -> None:
-    assert_passes(spark, tmp_path, RECORDED / "ticdc/canal-json_ext" / scenario)
+# What no test of the laws runs, where every table that breaks a mapping would wait: recorded streams of one feed together.
+REAL = {
+    "ticdc": [
+        ["canal-json_ext/ddl", "canal-json_ext_content-compatible/ddl", "canal-json_ext_delete-handle-only/ddl"],
+        ["canal-json/nokey"],
+        ["open-protocol/tz", "open-protocol_only-updated/tz", "open-protocol/ddl", "open-protocol_batch1/ddl",
+         "open-protocol_delete-handle-only/ddl", "open-protocol_only-updated/ddl"],
+        ["simple-json/ddl"],
+        ["simple-avro/ddl", "simple-avro_handle-key-only/large"],
+        ["debezium_ext_noschema/ddl"],
+    ],
+    "mysql": [
+        ["canal117-flat-gtid/ddl", "canal117-flat-dyn3-shanghai/ddl"],
+        ["dbz195-noschemas-tx/ddl"],
+        ["dbz195-string-hex/ddl"],
+        ["dbz350m-noschemas-tx/ddl", "dbz350m-string-hex/ddl"],
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("scenario", ["orders", "nopk", "types", "nokey"])
-def test_what_ticdc_really_sends_in_open_protocol_passes(spark: SparkSession, tmp_path: Path, scenario: str) -> None:
-    assert_passes(spark, tmp_path, RECORDED / "ticdc/open-protocol" / scenario, protocol="open-protocol")
-
-
-@pytest.mark.parametrize("scenario", ["types", "ddl"])
-def test_what_canal_really_sends_passes(spark: SparkSession, tmp_path: Path, scenario: str) -> None:
-    assert_passes(spark, tmp_path, RECORDED / "mysql/canal117-flat" / scenario, tidb_extension=False)
-
-
-def assert_passes(spark: SparkSession, folder: Path, recording: Path, **settings: Any) -> None:
-    made = Chain(spark, folder, **settings)
-    made.add(read_lines(recording))
+@pytest.mark.parametrize(("family", "streams"), [(f, s) for f, sets in REAL.items() for s in sets], ids=str)
+def test_what_is_really_sent_passes(chain: Callable[..., Chain], family: str, streams: list[str]) -> None:
+    paths = [RECORDED / family / stream for stream in streams]
+    made = chain(**settings_of(paths[0]))
+    for path in paths:
+        made.add(records_of(path))
     for stage in (INGEST, DECODE, SCHEMAS):
         stage.run(made.lake, made.feed)
     report = TYPES.run(made.lake, made.feed)
@@ -456,11 +466,44 @@ def test_the_report_holds_every_run(chain: Callable[..., Chain], monkeypatch: py
             report = stage.run(made.lake, made.feed)
         assert len(report.new) == (2 if n == 0 else 0)
         assert list(report.here.values()) == [1, 1]
+        assert report.distinct == 2
     report = TYPES.run(made.lake, made.feed)  # without news
     assert (report.new, report.here) == ([], {})
     seen = {o["column"]: (o["events"], o["first"]["offset"], o["last"]["commit_ts"]) for o in report.observations}
     assert seen == {"id": (6, 0, tso(5)), "v": (6, 0, tso(5))}
     assert len(made.lake.type_observations.files()) <= 3
+
+
+def test_the_report_is_no_longer_than_people_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells how many observations there are, and shows what is wrong first; each shown has the events of all runs."""
+    monkeypatch.setattr(stage_of_types, "SHOWN", 3)
+    (tmp_path / "snapshots").mkdir()
+    lake = Lakehouse(lambda: pytest.fail("no Spark is needed"), str(tmp_path / "lake"), "f")
+    feed = make_feed(tmp_path / "snapshots")
+
+    def row(batch: int, table: str, verdict: str = "ok") -> dict[str, Any]:
+        place = {"commit_ts": tso(batch), "topic": "t", "partition": 0, "offset": batch}
+        what = {
+            "database": "shop",
+            "table": table,
+            "column": "v",
+            "mysql_type": "varchar",
+            "told": "{}",
+            "expected": "",
+        }
+        seen = {"events": 2, "first_batch": batch, "batch": batch, "first": place, "last": place, "sample_value": None}
+        return what | seen | {"mysql_type_verdict": "ok", "code_verdict": verdict}
+
+    tables = ("a", "b", "c", "d", "wrong")
+    for batch in (1, 2):
+        rows = [row(batch, table, "not a code of this type" if table == "wrong" else "ok") for table in tables]
+        cursor = TypesCursor(sequence=batch, batch=batch, distinct=len(tables))
+        lake.type_observations.commit(lake.type_observations.stage_rows(rows), cursor)
+    report = TYPES.run(lake, feed)
+    assert report.distinct == 5
+    shown = [(o["table"], o["events"], o["first"]["offset"], o["last"]["offset"]) for o in report.observations]
+    assert shown == [("wrong", 4, 1, 2), ("a", 4, 1, 2), ("b", 4, 1, 2)]
+    assert [(o["table"], o["events"]) for o in report.wrong] == [("wrong", 2)], "of the newest run"
 
 
 def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Chain]) -> None:

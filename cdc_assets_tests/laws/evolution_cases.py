@@ -446,12 +446,12 @@ def change_default_and_indexes(m: Model, t: str) -> Columns:
 
 @case()
 def change_the_key(m: Model, t: str) -> Columns:
-    """What is open is closed, and opened under the new key."""
-    _fill(m, t, not_null("a", INT), rows=[{"a": 1}, {"a": 2}, {"a": 3}])
+    """What is open is closed, and opened under the new key: in the order in which messages have its columns."""
+    _fill(m, t, not_null("a", INT), rows=[{"a": 11}, {"a": 12}, {"a": 13}])
     m.alter(t, Rekey(("a", "id")))
     m.insert(t, id=1, v="same id", a=2)
-    m.update(t, 1, 1, v="changed after")
-    m.delete(t, 2, 2)
+    m.update(t, 11, 1, v="changed after")
+    m.delete(t, 12, 2)
     return {t: PLAIN | {"a": "int"}}
 
 

@@ -43,7 +43,7 @@ def run(spark: SparkSession, folder: Path, records: list[Record], cuts: int = 1)
     made = Chain(spark, folder, protocol="debezium")
     for n in range(cuts):
         made.add(records[len(records) * n // cuts : len(records) * (n + 1) // cuts])
-        made.run()
+        assert made.run().types.wrong == []
     settled(made)
     return made
 

@@ -112,7 +112,8 @@ TAKEN_FOR_BYTES = ("docs_json", "j")
 def settings_of(stream: Path) -> dict[str, Any]:
     """What the feeds file has to say of a recorded stream."""
     config, scenario = stream.parent.name, stream.name
-    named = (name for name in ("open-protocol", "simple", "debezium") if config.startswith(name))
+    protocols = {name: name for name in ("open-protocol", "simple", "debezium")} | {"dbz": "debezium"}
+    named = (protocol for name, protocol in protocols.items() if config.startswith(name))
     said: dict[str, Any] = {"protocol": next(named, "canal-json")}
     if config.startswith("simple-avro"):
         said["encoding"] = "avro"
@@ -148,7 +149,9 @@ def scenario_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
             chain = Chain(spark, tmp_path_factory.mktemp(config), **settings)
             for path in streams.values():
                 chain.add(records_of(path))
-            events = chain.run().decode.records * protocol_of(chain.feed).events_a_record
+            report = chain.run()
+            assert report.types.wrong == [], "what real encoders send keeps the rules"
+            events = report.decode.records * protocol_of(chain.feed).events_a_record
             assert evaluation(spark, events) == "NO_CODEGEN"  # what `test_compiled` compares with
             accounted_for(chain, config)
             done[config, apart] = chain
@@ -172,7 +175,7 @@ def run(spark: SparkSession, folder: Path, stream: Path, cuts: int = 1, **settin
     records = records_of(stream)
     for n in range(cuts):
         made.add(records[len(records) * n // cuts : len(records) * (n + 1) // cuts])
-        made.run()
+        assert made.run().types.wrong == []
     accounted_for(made, stream.parent.name)
     return made
 

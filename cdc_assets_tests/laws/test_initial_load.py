@@ -411,7 +411,7 @@ def test_a_key_has_its_columns_in_the_order_of_the_messages() -> None:
     # As recorded: `pkNames` is in the order of the columns, Open Protocol's columns are in none, Simple has the index.
     text = "CREATE TABLE t (c INT NOT NULL, b INT NOT NULL, a INT NOT NULL, PRIMARY KEY (b, a, c))"
     schema = apply_ddl({}, text, "shop").tables["shop", "t"]
-    found = {p.name: p.dumped_key_columns(schema) for p in (CanalJson(), OpenProtocol(), Simple())}
+    found = {p.name: p.sent_key_columns(schema) for p in (CanalJson(), OpenProtocol(), Simple())}
     assert found == {"canal-json": ["c", "b", "a"], "open-protocol": ["a", "b", "c"], "simple": ["b", "a", "c"]}
 
 

@@ -29,7 +29,7 @@ def records_of(config: str) -> list[Record]:
 def json_in_one_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     made = Chain(spark, tmp_path_factory.mktemp("json"), protocol="simple", time_zone="Asia/Tokyo")
     made.add(records_of("simple-json"))
-    made.run()
+    assert made.run().types.wrong == []
     return made
 
 
@@ -56,7 +56,7 @@ def test_avro_in_two_runs_makes_the_histories_of_json_in_one(
     records = records_of("simple-avro")
     for part in (records[: len(records) // 2], records[len(records) // 2 :]):
         made.add(part)
-        made.run()
+        assert made.run().types.wrong == []
     conserved(made.lake, made.feed)
     assert histories(made.lake) == histories(json_in_one_run.lake)
 

@@ -100,10 +100,22 @@ def _row(op: str = "c", **more: Any) -> dict[str, Any]:
     return envelope(op, before, after, source(), **more)
 
 
+_CHANGE = {"type": "ALTER", "id": '"inventory"."customers"', "table": {"columns": []}}
 _SCHEMA_CHANGE = {
     "source": source(), "databaseName": "inventory", "schemaName": None, "ddl": "ALTER TABLE customers ADD COLUMN w INT",
-    "tableChanges": [{"type": "ALTER", "id": '"inventory"."customers"', "table": {"columns": []}}],
+    "tableChanges": [_CHANGE],
 }  # fmt: skip
+_COLUMN = {
+    "name": "w", "jdbcType": 4, "nativeType": None, "typeName": "INT", "typeExpression": "INT", "charsetName": None,
+    "length": None, "scale": None, "position": 1, "optional": True, "autoIncremented": False, "generated": False,
+    "comment": None, "enumValues": [],
+}  # fmt: skip
+
+
+def _of_columns(*columns: dict[str, Any]) -> dict[str, Any]:
+    return _SCHEMA_CHANGE | {"tableChanges": [_CHANGE | {"table": {"columns": columns}}]}
+
+
 _TICDC: dict[str, Any] = {"connector": "TiCDC", "commit_ts": 470590884281843729, "file": "", "pos": 0, "server_id": 0}
 
 # key, value, what it is
@@ -131,11 +143,15 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
         text(_row(ts_us=1, unknown={"a": 1}) | {"source": source(snapshot="last_in_data_collection", new=[])}),
         "row",
     ),
+    # a character told in two halves, and a text that only looks like half of one
+    (KEY, text(_row()).replace(b'"a"', rb'"\ud83d\uDE00 \\ud83d"'), "row"),
     # bad input
     (KEY, b"", "empty_value"),
     (KEY, b"\xff\xfe", "invalid_utf8"),
     (KEY, b"{", "malformed_json"),
     (KEY, text(_row())[:-1], "malformed_json"),
+    (KEY, text(_row()).replace(b'"a"', rb'"\ud83d"'), "malformed_json"),
+    (KEY, text(_row()).replace(b'"a"', rb'"\ud83d\uDE00\uDE00"'), "malformed_json"),
     (KEY, text(_row()) + b"{}", "malformed_json"),
     (KEY, text(_row(ts_ms="yesterday")), "wrong_type"),
     (KEY, text([_row()]), "wrong_type"),
@@ -156,7 +172,26 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
     (KEY, text(_row() | {"source": source(table={"a": 1})}), "wrong_type"),
     (KEY, text(_SCHEMA_CHANGE | {"ddl": ["x"]}), "wrong_type"),
     (KEY, text(_SCHEMA_CHANGE | {"tableChanges": '[{"id'}), "wrong_type"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": _CHANGE}), "wrong_type"),
+    (KEY, text({"schema": None, "payload": _SCHEMA_CHANGE | {"tableChanges": 5}}), "wrong_type"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": [_CHANGE, 5]}), "wrong_type"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": [None]}), "missing_field"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": [_CHANGE | {"id": "customers"}]}), "missing_field"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": [_CHANGE, {"type": "ALTER"}]}), "missing_field"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": [_CHANGE | {"table": {}}]}), "missing_field"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": [_CHANGE | {"table": None}]}), "ddl"),
+    (KEY, text(_SCHEMA_CHANGE | {"tableChanges": [_CHANGE | {"table": []}]}), "wrong_type"),
+    (KEY, text(_of_columns(_COLUMN, _COLUMN)), "ddl"),
+    (KEY, text(_of_columns(_COLUMN, {})), "missing_field"),
+    (KEY, text(_of_columns(_COLUMN, _COLUMN | {"typeName": 7})), "wrong_type"),
+    (KEY, text(_of_columns(_COLUMN, _COLUMN | {"length": "10"})), "wrong_type"),
+    (KEY, text(_of_columns(_COLUMN, _COLUMN | {"enumValues": "x"})), "wrong_type"),
+    (KEY, text(_of_columns(_COLUMN, _COLUMN | {"optional": 1})), "wrong_type"),
+    (KEY, text(_row() | {"after": [1]}), "wrong_type"),
+    (KEY, text(_row("u") | {"before": 5}), "wrong_type"),
+    (None, text({"status": "END", "id": "0-1-2", "event_count": 1, "data_collections": {}}), "wrong_type"),
     (KEY, text({"schema": {"fields": [{"field": "after", "fields": '[{"field'}]}, "payload": _row()}), "wrong_type"),
+    (KEY, text({"schema": {"fields": [{"field": "after", "fields": {}}]}, "payload": _row()}), "wrong_type"),
     (text({"payload": '{"id'}), text(_row()), "bad_key"),
     (b"Struct{id=1}", text(_row()), "bad_key"),
     (b"1004", text(_row()), "bad_key"),
@@ -180,7 +215,7 @@ def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> 
         (None, text(_row()), []),
         (text({"z": 1, "a": "x"}), text(_row()), []),
         (text({"payload": 5}), text(_row()), []),
-        (None, text(envelope("t", None, None, source(table="a`b"))), []),
+        (None, text(envelope("t", None, None, source(907, table="a`b"))), []),
         (text({"payload": {}}), text({"payload": _row() | {"source": source(**_TICDC)}}), []),
         (None, text(envelope("m", None, None, source(**_TICDC, db="", table=""))), []),
     )
@@ -190,7 +225,8 @@ def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> 
     assert keyless["key_columns"] == []
     assert composite["key_columns"] == ["z", "a"]
     assert called_payload["key_columns"] == ["payload"]
-    assert (truncate["ddl_type"], truncate["ddl_statement"]) == ("TRUNCATE", "TRUNCATE TABLE `inventory`.`a``b`")
+    emptied = "TRUNCATE TABLE `inventory`.`a``b` /* mysql-bin.000003:907 */"
+    assert (truncate["ddl_type"], truncate["ddl_statement"]) == ("TRUNCATE", emptied)
     assert (ticdc["commit_ts"], ticdc["source"], ticdc["key_columns"]) == (470590884281843729, None, [])
     assert (mark["commit_ts"], mark["database"]) == (470590884281843729, None)
     assert moved["commit_ts"] == MS << 18

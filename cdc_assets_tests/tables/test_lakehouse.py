@@ -31,6 +31,7 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=64)
 @example("~root")
 @example("a\\b")
 @example("new\nline\0")
+@example("_delta_log")
 def test_path_segment_is_one_plain_folder_name(name: str) -> None:
     segment = path_segment(name)
     assert segment
@@ -39,6 +40,7 @@ def test_path_segment_is_one_plain_folder_name(name: str) -> None:
     assert not set(segment) & set("/\\.~ :*?\"<>|'`$")
     assert Path("root", segment).resolve().parent == Path("root").resolve()
     assert unquote(segment) == (name or "%")
+    assert segment != "_delta_log", "Delta takes it for a table's log"
 
 
 @pytest.mark.fast

@@ -1,0 +1,125 @@
+"""Recorded streams of real encoders through DDL of every kind, against the recorded truth.
+
+TiCDC's tell a commit_ts: the versions, interval for interval. The others do not: the rows that the source held in the end.
+With `EVOLUTION_ALL=1` every recorded configuration is run, else one of each kind.
+"""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.checks.history import reload_required
+from cdc_assets.tables.lakehouse import history_tables
+from cdc_assets_tests.laws.test_dialects import MYSQL, TICDC, Row, settings_of, settled, take, ticdc_types, truth
+from cdc_assets_tests.support import Chain, Reports, read_lines
+
+ALL = bool(os.environ.get("EVOLUTION_ALL"))
+RECORDED_DDL = [Path(str(path).partition(".jsonl")[0]) for path in MYSQL.parent.glob("*/*/ddl*.jsonl*")]
+
+
+def chosen(recorded: Iterable[Path], *some: str) -> list[Any]:
+    """The recorded streams, or those of some configurations."""
+    found = sorted(path for path in recorded if ALL or path.parent.name in some)
+    assert {path.parent.name for path in found} >= set(some)
+    return [pytest.param(path, id=path.parent.name) for path in found]
+
+
+def run(chain: Callable[..., Chain], stream: Path) -> tuple[Chain, Reports]:
+    made = chain(**settings_of(stream))
+    made.add(read_lines(stream))
+    report = made.run()
+    assert report.types.wrong == []
+    settled(made)
+    return made, report
+
+
+def open_rows(made: Chain) -> dict[tuple[str, str], list[Row]]:
+    tables = history_tables(made.lake.root, made.lake.feed)
+    return {name: [r for r in made.history(name[1], name[0]) if r["_cdc_is_current"]] for name in tables}
+
+
+# --- TiCDC
+
+TIMED = [p for p in RECORDED_DDL if p.is_relative_to(TICDC) and p.parent.name not in {"truth", "canal-json"}]
+UNTIMED = [TICDC / "canal-json/ddl"]
+# `rename table product to product_v2`; `drop table product_v2`, which is then made again, its `price` of another type.
+RENAMED, DROPPED = 470590943200804873, 470590949760434182
+TYPES_ASIDE = {f"price__until_{DROPPED}": "decimal(10,2)"}
+
+
+def versions() -> Iterator[Row]:
+    """Of the truth: what is open when its table is renamed ends there, and goes on in the other history."""
+    for v in truth(TICDC, "ddl", "history"):
+        if v["kind"] != "version":
+            continue
+        if v["table"] == "product" and v["valid_from"] < RENAMED < (v["valid_to"] or RENAMED + 1):
+            yield v | {"valid_to": RENAMED}
+            v |= {"table": "product_v2", "valid_from": RENAMED}
+        yield v
+
+
+def column_of(version: Row, name: str) -> str:
+    """Under which name the history has a column of a version."""
+    if name == "price" and version["table"] == "product_v2" and version["valid_from"] < DROPPED:
+        return f"price__until_{DROPPED}"
+    return "full_name" if name == "name" else name
+
+
+@pytest.mark.parametrize("stream", chosen(TIMED, "canal-json_ext_only-updated"))
+def test_versions_are_the_recorded_truth(stream: Path, chain: Callable[..., Chain]) -> None:
+    made, _ = run(chain, stream)
+    got: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for table in ("product", "product_v2", "keyed"):
+        for row in made.history(table):
+            got[table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
+    types = ticdc_types("ddl")
+    for v in versions():
+        wanted = {column_of(v, name): value for name, value in v["values"].items()}
+        there = got[v["table"], v["valid_from"], v["valid_to"]]
+        of_columns = types["shop", "product"] | types["shop", v["table"]] | TYPES_ASIDE
+        # A version that was open when a column was added has its default.
+        assert take(wanted, there, of_columns, lossy=True), (v, there)
+    assert not any(got.values()), "versions that the truth does not have"
+
+
+@pytest.mark.parametrize("stream", chosen(UNTIMED, "canal-json"))
+def test_open_rows_are_the_recorded_truth(stream: Path, chain: Callable[..., Chain]) -> None:
+    made, _ = run(chain, stream)
+    found, types = open_rows(made), ticdc_types("ddl")
+    for line in truth(TICDC, "ddl", "snapshot_end"):
+        place = line["schema"], line["table"]
+        assert take(line["row"], found[place], types[place], lossy=True), (line, found[place])
+    assert not any(found.values()), "rows that the truth does not have"
+
+
+# --- the connectors of a MariaDB server
+
+# What encoders have lost on the way. Canal takes latin1 for UTF-8; Debezium 1.9 reads latin1 after CONVERT TO, too.
+LOST = {"canal1": {("K0", "ref"), ("K2", "ref"), ("K3", "ref")}, "dbz195": {("K10", "ref")}}
+# It was deleted while its table had no key at all: the history has it under the key of before, and says so.
+LEFT = {"db": "dbz_evolve", "table": "orders", "row": {"id": "K11", "region": "BR", "kind": "lost"}}
+# Statements and rows of one second lie in several topics and partitions there: nothing tells their order.
+UNORDERED = "canal117-flat-dyn3-shanghai"
+OF_SERVERS = [p for p in RECORDED_DDL if p.is_relative_to(MYSQL) and p.parent.name not in {"truth", UNORDERED}]
+
+
+@pytest.mark.parametrize("stream", chosen(OF_SERVERS, "canal117-flat", "dbz195-schemas-trunc", "dbz350m-schemas"))
+def test_open_rows_are_what_the_server_held(stream: Path, chain: Callable[..., Chain]) -> None:
+    made, report = run(chain, stream)
+    lost = LOST.get(stream.parent.name[:6], set())
+    shapes = json.loads((MYSQL / "truth/ddl.schema.json").read_text())
+    types = {table: {c["name"]: c["column_type"] for c in shape["columns"]} for table, shape in shapes.items()}
+    found = open_rows(made)
+    for line in [*truth(MYSQL, "ddl", "final"), LEFT]:
+        there = found[line["db"], line["table"]]
+        wanted = {name: v for name, v in line["row"].items() if (line["row"].get("id"), name) not in lost}
+        # Columns of before are there, too.
+        assert take(wanted, there, types[line["table"]], lossy=True), (line, there)
+    assert not any(found.values()), "rows that the truth does not have"
+    (orders,) = [each for each in report.history if each.table == "orders"]
+    assert not reload_required(orders).passed

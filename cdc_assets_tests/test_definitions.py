@@ -309,7 +309,7 @@ def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) ->
 UNPLUGGED = """
 import time
 begun = time.process_time()
-import os, socket, subprocess
+import os, socket, subprocess, sys
 import dagster  # which asks a process of its own what machine this is
 
 def refuse(*_, **__):
@@ -322,6 +322,7 @@ repository = cdc_assets.definitions.defs.get_repository_def()
 repository.get_all_jobs()
 seconds = time.process_time() - begun
 assert dict(os.environ) == before, "the environment was changed"
+assert not {"pandas", "pandera"} & set(sys.modules), "what only runs need was imported"
 print(len(repository.asset_graph.get_all_asset_keys()), seconds)
 """
 

@@ -35,7 +35,8 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
             "conservation",
             asset=key_of(name),
             blocking=True,
-            description="Every raw record is decoded, or is in quarantine.",
+            description="Every raw record is decoded, or is in quarantine. If not, the feed stops here: compare the "
+            "counts below, run the job audit, and tell the maintainers; `rebuild` derives the events again.",
         )
     ]
 

@@ -1,9 +1,11 @@
 """What the assets share: how they are described, and how counts and verdicts become Dagster's metadata."""
 
+import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
 from dagster import (
@@ -22,13 +24,23 @@ from dagster import (
 )
 from pyspark.sql.types import StructType
 
+import cdc_assets
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import Offsets
 from cdc_assets.tables.table import LakeTable
 
-CODE_VERSION = version("cdc-assets")
+
+def _code_version() -> str:
+    """A name of this package's code: another one as soon as any of its lines is."""
+    package = Path(cdc_assets.__file__).parent
+    code = sorted(path for kind in ("py", "scala") for path in package.rglob(f"*.{kind}"))
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in code)).hexdigest()
+    return f"{version('cdc-assets')}+{digest[:12]}"
+
+
+CODE_VERSION = _code_version()
 
 # Above this a browser rounds a number, and a commit_ts is above it.
 _BROWSER_INTEGER = 2**53
@@ -40,11 +52,17 @@ class Described(TypedDict):
     group_name: str
     owners: list[str]
     code_version: str
+    tags: dict[str, str]
 
 
 def described(name: str, feed: Feed) -> Described:
-    """The policy of all assets of a feed: one group a feed, the feed's owners."""
-    return {"group_name": name, "owners": list(feed.owners), "code_version": CODE_VERSION}
+    """The policy of all assets of a feed: one group a feed, the feed's owners, tags to search by."""
+    return {
+        "group_name": name,
+        "owners": list(feed.owners),
+        "code_version": CODE_VERSION,
+        "tags": {"cdc/feed": name, "cdc/protocol": feed.wire},
+    }
 
 
 class Stopwatch:

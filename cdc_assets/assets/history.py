@@ -5,7 +5,7 @@ the tables that it touched, however many there are, and a table that it did not 
 that were skipped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dagster import (
@@ -17,8 +17,14 @@ from dagster import (
     AssetMaterialization,
     AssetObservation,
     AssetSpec,
+    DagsterInstance,
     MetadataValue,
+    TableColumnDep,
+    TableColumnLineage,
+    TableSchema,
+    TableSchemaMetadataValue,
 )
+from pyspark.sql.types import StructType
 
 from cdc_assets.assets import released_changes as upstream
 from cdc_assets.assets import table_schemas
@@ -27,6 +33,7 @@ from cdc_assets.assets.common import (
     Stopwatch,
     Told,
     check_result,
+    column_schema,
     data_version,
     described,
     evaluation,
@@ -36,6 +43,7 @@ from cdc_assets.assets.common import (
 from cdc_assets.assets.names import CheckSpec, asset_key
 from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.history import (
+    column_changes,
     ddl_applied,
     history_complete,
     intervals,
@@ -51,6 +59,7 @@ from cdc_assets.history.writer import TableReport
 from cdc_assets.operations.views import register
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
+from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tso import time_text
@@ -58,6 +67,7 @@ from cdc_assets.tso import time_text
 _CONSERVATION, INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
 _TYPE_MAPPING, _COMPLETE = "type_mapping", "history_complete"
+_COLUMNS = "column_schema_change"
 
 
 def key_of(name: str) -> AssetKey:
@@ -68,6 +78,11 @@ def key_of(name: str) -> AssetKey:
 def table_key(name: str, database: str, table: str) -> AssetKey:
     """The key of one history table."""
     return asset_key(name, HISTORY.name, database, table)
+
+
+def source_key(name: str, database: str, table: str) -> AssetKey:
+    """The key of the source's own table."""
+    return asset_key(name, "source", database, table)
 
 
 def spec(name: str, feed: Feed) -> AssetSpec:
@@ -88,11 +103,20 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
 
 
 def table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetSpec]:
-    """The assets of history tables, (database, table) pairs."""
-    return [
+    """The assets of history tables, (database, table) pairs, and of the source's tables that they are histories of."""
+    sources = [
+        AssetSpec(
+            source_key(name, database, table),
+            kinds={"mysql"},
+            description=f"The source's own table `{database}`.`{table}`, outside of this lakehouse.",
+            group_name=name,
+        )
+        for database, table in tables
+    ]
+    return sources + [
         AssetSpec(
             table_key(name, database, table),
-            deps=[key_of(name)],
+            deps=[key_of(name), source_key(name, database, table)],
             kinds={"deltalake"},
             description=f"The history of `{database}`.`{table}`: one row a version, SCD type 2; written by the step of "
             f"`{name}/history`.",
@@ -105,12 +129,20 @@ def table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> lis
 def table_check_specs(name: str, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
     """The checks of history tables."""
     told = {
-        _CONSERVATION: "After its last released change a key has one open version, or none if that change was a delete.",
-        INTERVALS: "Per key: no overlap, no gap that a delete does not explain, at most one open version.",
-        _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too; else what is left open.",
-        _RELOAD: "No statement (TRUNCATE PARTITION and the like) moved rows without a row event.",
-        _COMPLETE: "From some position on the history has every row: a load, a CREATE TABLE or a TRUNCATE was seen.",
-        _TYPE_MAPPING: "The table waits at no event whose types are not as the protocol's mappings prescribe.",
+        _CONSERVATION: "After its last released change a key has one open version, or none if that change was a "
+        "delete. If the table could not be written, the next run tries again; else run the job audit, and rebuild the feed.",
+        INTERVALS: "Per key: no overlap, no gap that a delete does not explain, at most one open version. If not, "
+        "somebody has written to the table by hand, or it is a bug: run the job audit, and rebuild the feed.",
+        _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too. If not, decide about "
+        "the statement (`cdc-assets acknowledge`); what is left open is right again with each row's next change.",
+        _RELOAD: "No statement (TRUNCATE PARTITION and the like) moved rows without a row event. If one did, begin the "
+        "table anew, with a dump.",
+        _COMPLETE: "From some position on the history has every row: a load, a CREATE TABLE or a TRUNCATE was seen. If "
+        "not, rows of before are missing: begin it with a dump (initial_load: in the feeds file).",
+        _TYPE_MAPPING: "The table waits at no event whose types are not as the protocol's mappings prescribe. If it "
+        "does, give the column's type under columns: in the feeds file, or set type_mapping: warn for the table.",
+        _COLUMNS: "The columns are those of the last run. If not, whoever reads the table may have to follow: what "
+        "changed is told here, and by which statement in ddl_applied; it passes again with the table's next change.",
     }
     return [
         CheckSpec(check, asset=table_key(name, *table), description=description)
@@ -202,7 +234,10 @@ def _tell_table(
     key = table_key(lake.feed, report.database, report.table)
     broken = run.broken.get((report.database, report.table), [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
+    now = column_schema(table.schema() or StructType())
+    columns = column_changes(_columns_told(context.instance, key), _types(now))
     metadata: dict[str, Any] = table_metadata(table, report.versions) | {
+        "dagster/column_lineage": column_lineage(lake.feed, report.database, report.table, _types(now)),
         "current_rows": report.current,
         "changes_applied": report.changes,
         "versions_opened": report.opened,
@@ -219,8 +254,27 @@ def _tell_table(
         *_waits(lake.feed, key, hold, ddl_applied(report)),
         check_result(_RELOAD, key, reload_required(report)),
         check_result(_COMPLETE, key, history_complete(report), AssetCheckSeverity.WARN),
+        check_result(_COLUMNS, key, columns, AssetCheckSeverity.WARN),
     ):
         context.log_event(evaluation(key, result))
+
+
+def _columns_told(instance: DagsterInstance, key: AssetKey) -> dict[str, str] | None:
+    """The types of the columns as Dagster was last told of them."""
+    event = instance.get_latest_materialization_event(key)
+    told = event.asset_materialization if event else None
+    shown = told.metadata.get("dagster/column_schema") if told else None
+    return _types(shown.value) if isinstance(shown, TableSchemaMetadataValue) else None
+
+
+def _types(shown: TableSchema) -> dict[str, str]:
+    return {column.name: column.type for column in shown.columns}
+
+
+def column_lineage(name: str, database: str, table: str, columns: Iterable[str]) -> TableColumnLineage:
+    """Which of the source's columns each column of a history table comes from; those that are ours alone from none."""
+    source = source_key(name, database, table)
+    return TableColumnLineage({c: [TableColumnDep(source, source_name(c))] for c in source_columns(columns)})
 
 
 def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:

@@ -24,15 +24,22 @@ def spec(name: str, feed: Feed) -> AssetSpec:
         deps=[raw_records.key_of(name), gate.key_of(name), history.key_of(name)],
         skippable=True,
         kinds={"deltalake"},
-        description="Lines, records and values that the other stages could not use, each with its coordinates, a reason "
-        "and what to do about it.",
+        description="Lines, records and values that the other stages could not use, each with its coordinates, a "
+        "reason and what to do about it.",
         **described(name, feed),
     )
 
 
 def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
     """Its check."""
-    return [AssetCheckSpec("nothing_quarantined", asset=key_of(name), description="The quarantine is empty.")]
+    return [
+        AssetCheckSpec(
+            "nothing_quarantined",
+            asset=key_of(name),
+            description="The quarantine is empty. If not, each row says why it is there and what to do; the job "
+            "replay_quarantine tries whole records again.",
+        )
+    ]
 
 
 def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:  # noqa: ARG001

@@ -34,8 +34,9 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
             "conservation",
             asset=key_of(name),
             blocking=True,
-            description="Every record read, and every line of a snapshot file, is a record that the table holds once, or is "
-            "in quarantine.",
+            description="Every record read, and every line of a snapshot file, is a record that the table holds once, "
+            "or is in quarantine. If not, the feed stops here: somebody has written to the table by hand, or it is a "
+            "bug; run the job audit.",
         )
     ]
 

@@ -1,9 +1,9 @@
 """released_changes/<feed>: the gate."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
+from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec, FreshnessPolicy
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas, type_observations
@@ -38,6 +38,11 @@ def spec(name: str, feed: Feed) -> AssetSpec:
         skippable=True,
         kinds={"pyspark", "deltalake"},
         description="The changes below the watermark: each once, one a key and commit_ts.",
+        # Beside the check watermark_freshness, which a run tells of: this one notices that there are no runs. Watermarks are
+        # news, so that a feed whose tables nobody changes is released from, too.
+        freshness_policy=FreshnessPolicy.time_window(fail_window=timedelta(minutes=feed.freshness_minutes))
+        if feed.freshness_minutes is not None
+        else None,
         **described(name, feed),
     )
 
@@ -51,24 +56,33 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
             asset=key,
             blocking=True,
             description="Every row event is exactly one of released, duplicate, late, pending, covered by a load or "
-            "excluded; each change stands once.",
+            "excluded; each change stands once. If not, the feed stops here: run the job audit, and tell the maintainers.",
         ),
         AssetCheckSpec(
             "late_events_seen_before",
             asset=key,
-            description="An event below the released watermark is a repeat of one that was released.",
+            description="An event below the released watermark is a repeat of one that was released. If not, the "
+            "source broke its promise, and the event is in no history: it is in change_events at the coordinates shown; "
+            "begin its table anew.",
         ),
     ]
     if may_have_watermarks(feed):
-        told = "Every partition shows a watermark, and the released one moves when events come."
+        told = (
+            "Every partition shows a watermark, and the released one moves when events come. If not, look at the "
+            "changefeed, and at partitions: in the feeds file."
+        )
         checks.append(AssetCheckSpec("watermark_progress", asset=key, description=told))
     if feed.freshness_minutes is not None:
         told = (
-            f"No topic's released watermark, or else the newest event, is older than {feed.freshness_minutes} minutes."
+            f"No topic's released watermark, or else the newest event, is older than {feed.freshness_minutes} minutes. If one "
+            "is, look at the changefeed, and how often the pipeline runs."
         )
         checks.append(AssetCheckSpec("watermark_freshness", asset=key, description=told))
     if protocol_of(feed).numbers_schemas:
-        told = "No event waits for its table's schema; one may, until the next BOOTSTRAP brings it."
+        told = (
+            "No event waits for its table's schema; one may, until the next BOOTSTRAP brings it. If none comes, see "
+            "that the changefeed sends them."
+        )
         checks.append(AssetCheckSpec("schema_known", asset=key, description=told))
     return checks
 
@@ -84,8 +98,8 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     )
     for each in report.loaded:
         context.log.info(
-            f"released_changes/{lake.feed}: {each.rows} rows of {each.database}.{each.table} loaded, as of {each.position} "
-            f"({time_text(each.position)})"
+            f"released_changes/{lake.feed}: {each.rows} rows of {each.database}.{each.table} loaded, as of "
+            f"{each.position} ({time_text(each.position)})"
         )
     watermarks = [
         {"topic": topic, "watermark": mark, "time": time_text(mark)}

@@ -33,11 +33,18 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
     """Its checks."""
     key = key_of(name)
     return [
-        AssetCheckSpec("mysql_type_mapping", asset=key, description="Every column's type is one that MySQL has."),
+        AssetCheckSpec(
+            "mysql_type_mapping",
+            asset=key,
+            description="Every column's type is one that MySQL has. If not, its table waits: give the type under "
+            "columns: in the feeds file, or set type_mapping: warn.",
+        ),
         AssetCheckSpec(
             "jdbc_type_mapping",
             asset=key,
-            description="Every column's type code is the one that its MySQL type and value prescribe.",
+            description="Every column's type code is the one that its MySQL type and value prescribe. If not, its "
+            "table waits: compare the record at the coordinates with its producer's version; type_mapping: warn lets "
+            "it through.",
         ),
     ]
 

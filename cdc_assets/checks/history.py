@@ -1,5 +1,6 @@
 """What a history table promises: versions in order, and the source's statements carried over."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,18 @@ def intervals(broken: list[dict[str, Any]]) -> Verdict:
         else "Versions neither overlap nor leave unexplained gaps."
     )
     return Verdict(not broken, told, broken)
+
+
+def column_changes(before: Mapping[str, str] | None, now: Mapping[str, str]) -> Verdict:
+    """Whether the columns, name -> type, are those of `before`; None: nothing is known of before."""
+    known = now if before is None else before
+    rows = [
+        {"column": name, "before": known.get(name), "now": now.get(name)}
+        for name in dict.fromkeys([*known, *now])
+        if known.get(name) != now.get(name)
+    ]
+    told = ", ".join(f"{r['column']} ({r['before'] or 'absent'} -> {r['now'] or 'absent'})" for r in rows)
+    return Verdict(not rows, f"Columns changed: {told}." if rows else "The columns are those of before.", rows)
 
 
 def waits_for_decision(feed: str, hold: Hold) -> Verdict:

@@ -1,5 +1,6 @@
 """history: the SCD type 2 table of one source table, one row a version."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,9 +80,19 @@ HISTORY = Definition(
 )
 
 
+# What follows the name of a column whose name has passed to another.
+_PUT_ASIDE = re.compile(r"__until_\d+$")
+
+
 def history_name(column_name: str) -> str:
     """The name of a source column in the history table: its own, unless it would hide one of ours."""
     return f"_source{column_name}" if column_name.lower().startswith(RESERVED) else column_name
+
+
+def source_name(column: str) -> str:
+    """The name that a history table's column had in the source: the inverse of `history_name`, of one put aside too."""
+    own = _PUT_ASIDE.sub("", column)
+    return own.removeprefix("_source") if own.lower().startswith(f"_source{RESERVED}") else own
 
 
 def source_columns(columns: Iterable[str]) -> list[str]:

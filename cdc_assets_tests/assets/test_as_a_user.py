@@ -119,7 +119,8 @@ ASSETS = """
   assetMaterializations(limit: 1) { runId metadataEntries { label
     ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
     ... on TableMetadataEntry { table { records } }
-    ... on TableSchemaMetadataEntry { schema { columns { name type description } } } } }
+    ... on TableSchemaMetadataEntry { schema { columns { name type description } } }
+    ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { assetKey { path } columnName } } } } }
   assetChecksOrError { ... on AssetChecks { checks { name blocking
     executionForLatestMaterialization { runId status evaluation { success severity description
       metadataEntries { label ... on TableMetadataEntry { table { records } } } } } } } } } }
@@ -164,7 +165,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         told.answers["unknown"] = told.ask(ASSETS)["assetNodes"]
         told.launch("fixed", "cdc_pipeline")
         told.launch("audit", "audit")
-        told.answers["assets"] = told.ask(ASSETS)["assetNodes"]
+        nodes = told.ask(ASSETS)["assetNodes"]
+        told.answers["assets"] = [node for node in nodes if node["assetKey"]["path"][1] != "source"]
     return told
 
 
@@ -360,6 +362,14 @@ def test_metadata_stands_under_dagsters_own_keys(node: Callable[..., dict[str, A
     assert (columns["id"]["type"], columns["v"]["type"]) == ("bigint", "string")
     assert (columns["id"]["description"], columns["v"]["description"]) == ("bigint", "varchar")
     assert "null while open" in columns["_cdc_to_ts"]["description"]
+    # Our own columns come from none of the source's.
+    assert orders["dagster/column_lineage"]["lineage"] == [
+        {
+            "columnName": column,
+            "columnDeps": [{"assetKey": {"path": ["shop", "source", "shop", "orders"]}, "columnName": column}],
+        }
+        for column in ("id", "v")
+    ]
     raw = node("shop", "raw_records")["entries"]
     # partition 0: two changes, a watermark, the pending one; then the odd update and a watermark
     assert [json.loads(r) for r in raw["offsets_held"]["table"]["records"]] == [

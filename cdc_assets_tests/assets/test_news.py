@@ -46,7 +46,7 @@ def test_a_run_without_news_tells_nothing_and_leaves_every_verdict(both: Job) ->
     stale = ("shop", "released_changes", "watermark_freshness")
     begun_in_the_middle = {(feed, *table, "history_complete") for feed in ("shop", "crm")}
     assert {key for key, status in verdicts.items() if status != "SUCCEEDED"} == {stale, *begun_in_the_middle}
-    assert len(verdicts) == 2 * (3 + 2 + 2 + 1 + 6) + 1
+    assert len(verdicts) == 2 * (3 + 2 + 2 + 1 + 7) + 1
     idle = both.run()
     assert idle.success
     assert materialised(idle) == []

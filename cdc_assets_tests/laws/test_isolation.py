@@ -25,7 +25,7 @@ ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 Damage = Callable[[Path], AbstractContextManager[None]]
 CHECKS = ("conservation", "history_intervals", "ddl_applied", "type_mapping", "reload_required")  # of a history table
 # No CREATE TABLE was seen.
-ALL_FINE = dict.fromkeys(CHECKS, True) | {"history_complete": False}
+ALL_FINE = dict.fromkeys((*CHECKS, "column_schema_change"), True) | {"history_complete": False}
 
 # --- what may be wrong with a table's folder
 

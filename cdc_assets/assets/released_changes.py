@@ -74,8 +74,8 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
         checks.append(AssetCheckSpec("watermark_progress", asset=key, description=told))
     if feed.freshness_minutes is not None:
         told = (
-            f"No topic's released watermark, or else the newest event, is older than {feed.freshness_minutes} minutes. If one "
-            "is, look at the changefeed, and how often the pipeline runs."
+            f"No topic's released watermark, or else the newest event, is older than {feed.freshness_minutes} minutes. "
+            "If one is, look at the changefeed, and how often the pipeline runs."
         )
         checks.append(AssetCheckSpec("watermark_freshness", asset=key, description=told))
     if protocol_of(feed).numbers_schemas:

@@ -40,6 +40,7 @@ FULL = [
         refused=[Refused("d", "t", 2**61, 3, {"topic": "t", "partition": 0, "offset": 1, "column": "c", "told": "x"})],
         doubted=[Doubted("d", "t", 2, 1)],
         schemas=3,
+        distinct=5,
     ),
     ReleaseCursor(
         sequence=9,
@@ -54,6 +55,7 @@ FULL = [
         settings="x",
         highest=2**61,
         newest=5,
+        source=6,
         totals={"rows": 6},
         ungated=1,
         placed=True,

@@ -20,6 +20,7 @@ from cdc_assets.checks.gate import (
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.choose import may_have_watermarks
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
 from cdc_assets.stages import RELEASE
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tso import time_text
@@ -39,9 +40,9 @@ def spec(name: str, feed: Feed) -> AssetSpec:
         kinds={"pyspark", "deltalake"},
         description="The changes below the watermark: each once, one a key and commit_ts.",
         # Beside the check watermark_freshness, which a run tells of: this one notices that there are no runs. Watermarks are
-        # news, so that a feed whose tables nobody changes is released from, too.
+        # news, so that a feed whose tables nobody changes is released from, too; without them it has no news then.
         freshness_policy=FreshnessPolicy.time_window(fail_window=timedelta(minutes=feed.freshness_minutes))
-        if feed.freshness_minutes is not None
+        if feed.freshness_minutes is not None and protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
         else None,
         **described(name, feed),
     )

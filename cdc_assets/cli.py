@@ -1,4 +1,4 @@
-"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff, report, views."""
+"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff, verify, report, views."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cdc_assets import read
 from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Kafka, load_feeds
-from cdc_assets.operations import diff, explained
+from cdc_assets.operations import diff, explained, verify
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
 from cdc_assets.operations.explain import ExplainError, explain
 from cdc_assets.operations.finality import final
@@ -18,6 +18,7 @@ from cdc_assets.operations.views import register
 from cdc_assets.places import PlaceError, canonical
 from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of
+from cdc_assets.sources.mysql import PASSWORD, USER, Address, SourceError
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
 from cdc_assets.storage import Store
@@ -39,20 +40,28 @@ _ERRORS = (
     FileNotFoundError,
     PlaceError,
     SnapshotError,
+    SourceError,
     read.NoTableError,
 )
 _FEED = f"{_ANY_FEED} with source.kafka: its broker and options are used"
 
 
+class _Differing(str):
+    """An answer with which a command ends as one that failed."""
+
+    __slots__ = ()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code: 0, or 1 with one line about what is wrong."""
+    """Run a command; return the exit code: 0; or 1 with one line about what is wrong, or where two sides are to be equal."""
     given = _parser().parse_args(arguments)
     try:
-        print(given.run(load_feeds(), given), flush=True)
+        told = given.run(load_feeds(), given)
     except _ERRORS as error:
         print(error, file=sys.stderr)
         return 1
-    return 0
+    print(told, flush=True)
+    return int(isinstance(told, _Differing))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -156,6 +165,30 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="as JSON")
     form.add_argument("--html", dest="form", action="store_const", const=diff.as_html, help="as a page of HTML")
     compare.set_defaults(run=_diff)
+    against = commands.add_parser(
+        "verify",
+        help="tell whether a history is what the source has",
+        description="Compare the rows of a history as of a position with the source's own: TiDB's as of the same position, "
+        "MySQL's and MariaDB's as they are now. Ends with 1 where they differ. The source's user and password are taken "
+        f"from {USER} and {PASSWORD}.",
+    )
+    against.add_argument("feed", help=_ANY_FEED)
+    against.add_argument("table", help=_TABLE)
+    against.add_argument(
+        "--jdbc", required=True, metavar="URL", help="the source: jdbc:mysql://HOST:PORT/[?sslMode=...]"
+    )
+    against.add_argument(
+        "--at",
+        type=_position_or_final,
+        default=_FINAL,
+        metavar="POSITION",
+        help=f"{_POSITION}; or {_FINAL}, the last that changes no more, the default",
+    )
+    against.add_argument(
+        "--samples", type=int, default=diff.SAMPLES, help="how many rows of each kind; default: %(default)s"
+    )
+    against.add_argument("--json", action="store_true", help="as JSON")
+    against.set_defaults(run=_verify)
     page = commands.add_parser(
         "report",
         help="write one page about a feed: state, tables, volumes, types, DDL, quarantine",
@@ -228,6 +261,16 @@ def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
 
     told = diff.diff(side(None, given.before), side(given.other, given.after), given.samples)
     return str((given.form or diff.as_text)(told))
+
+
+def _verify(file: FeedsFile, given: argparse.Namespace) -> str:
+    address = Address.of(given.jdbc)
+    lake = _lakehouse(file, given.feed)
+    name = read.existing(lake, given.table)
+    position = final(lake, *name).position if given.at is None else given.at
+    told = verify.verify(lake, file.feeds[given.feed], name, address, position, given.samples)
+    text = as_json(told) if given.json else verify.as_text(told)
+    return text if told.equal else _Differing(text)
 
 
 def _report(file: FeedsFile, given: argparse.Namespace) -> str:

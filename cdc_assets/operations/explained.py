@@ -7,6 +7,8 @@ from cdc_assets.operations.fates import Fate, place_text
 from cdc_assets.operations.plain import row_text, value_text
 from cdc_assets.tso import time_text
 
+_BRIEF = 3  # steps
+
 
 def as_text(told: Explanation) -> str:
     """As lines, newest first."""
@@ -15,6 +17,15 @@ def as_text(told: Explanation) -> str:
         lines += ["", f"{step.commit_ts}  {time_text(step.commit_ts)}  {_title(step)}"]
         lines += [f"    {line}" for line in [*_what(step), *_whence(step)]]
     return "\n".join(lines)
+
+
+def in_brief(told: Explanation) -> list[str]:
+    """The verdict, and the newest of what happened."""
+    lines = [told.verdict]
+    for step in told.steps[:_BRIEF]:
+        why = f": {step.why}" if step.why else ""
+        lines.append(f"{step.commit_ts} ({time_text(step.commit_ts)}) {_title(step)}{why}")
+    return lines
 
 
 def as_markdown(told: Explanation) -> str:

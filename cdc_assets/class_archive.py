@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import FeedsFile
-from cdc_assets.jvm import class_archive, ensure_jars
+from cdc_assets.jvm import class_archive, spark_jars
 from cdc_assets.session import spark_session
 from cdc_assets.stages import STAGES
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -86,7 +86,7 @@ def _run(spark: SparkSession, folder: Path) -> None:
 
 def main() -> int:
     """Fetch the jars, and make the archive."""
-    if not make(class_archive(ensure_jars())):
+    if not make(class_archive(spark_jars())):
         sys.stderr.write("No archive of classes could be made: processes start some seconds slower, nothing else.\n")
     return 0
 

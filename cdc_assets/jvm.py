@@ -224,34 +224,43 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
             fetched.replace(folder / jar.file_name)  # atomic: a reader sees the whole jar or none
 
 
-_LOG_STORE = Path(__file__).with_name("ConditionalLogStore.scala")
+def spark_jars() -> list[Path]:
+    """All that Spark needs wherever its tables are: `JARS`, and the one with this package's function for packed values."""
+    return [*ensure_jars(), _compiled("Unpacked")]
 
 
 def log_store_jar() -> Path:
-    """The jar of this package's one JVM class, compiled when it is not in the cache yet, by Spark's own Scala compiler.
+    """The jar of this package's log store for S3."""
+    return _compiled(
+        "ConditionalLogStore", [jar for jar in (*JARS, *S3_JARS) if jar.module in {"delta-storage", "hadoop-aws"}]
+    )
+
+
+def _compiled(source: str, against: Sequence[Jar] = ()) -> Path:
+    """The jar of a class of this package, compiled when it is not in the cache yet, by Spark's own Scala compiler.
 
     Raises:
         RuntimeError: it does not compile.
     """
-    against = ensure_jars([jar for jar in (*JARS, *S3_JARS) if jar.module in {"delta-storage", "hadoop-aws"}])
-    digest = hashlib.sha256(
-        "\n".join([_LOG_STORE.read_text(), pyspark.__version__, *(p.name for p in against)]).encode()
-    )
-    jar = cache_dir() / f"cdc-assets-log-store-{digest.hexdigest()[:16]}.jar"
+    file, beside = Path(__file__).with_name(f"{source}.scala"), Path(pyspark.__file__).parent / "jars"
+    told = [file.read_text(), pyspark.__version__, *(jar.file_name for jar in against)]
+    jar = cache_dir() / f"cdc-assets-{source}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jar"
     if not jar.exists():
+        others = ensure_jars(against)
+        jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent) as work:
-            made, beside = f"{work}/made.jar", Path(pyspark.__file__).parent / "jars"
+            made = f"{work}/made.jar"
             command = [java(), "-cp", f"{beside}/*", "scala.tools.nsc.Main", "-usejavacp", "-release", "17"]
-            command += ["-classpath", os.pathsep.join(map(str, against)), "-d", made, str(_LOG_STORE)]
+            command += ["-classpath", os.pathsep.join(map(str, others)), "-d", made, str(file)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
             if done.returncode:
-                raise RuntimeError(f"{_LOG_STORE.name} does not compile:\n{done.stdout}{done.stderr}")
+                raise RuntimeError(f"{file.name} does not compile:\n{done.stdout}{done.stderr}")
             Path(made).replace(jar)
     return jar
 
 
 if __name__ == "__main__":
-    ensure_jars()
+    spark_jars()
     if "s3" in sys.argv[1:]:
         ensure_jars(S3_JARS)
         log_store_jar()

@@ -3,21 +3,23 @@
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaMember
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.jvm import class_archive, ensure_jars
+from cdc_assets.jvm import class_archive, spark_jars
 from cdc_assets.storage import LOCAL, Store
 
 _ENV_PREFIX = "CDC_SPARK_"
+# Below the root, of runs on a cluster.
+_CHECKPOINTS = "_checkpoints"
 
 _DEFAULTS = {
     "spark.app.name": "cdc_assets",
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Kept for a UI that is off, plans and all.
@@ -44,6 +46,9 @@ _DEFAULTS = {
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
+
+# No machine but this one has to reach the driver of a local master.
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 # Avro makes room for as much as a length says before it reads: in a corrupt record that may be any number, and the JVM dies.
 # No row has more values, and no type more labels, than MySQL's 65,535 labels of an enum; and TiDB's largest row has 120 MB.
@@ -75,6 +80,35 @@ def gathered(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1)
 
 
+def is_local(master: str) -> bool:
+    """Whether a master is threads of the driver's own process: there are no executors but it."""
+    return master == "local" or master.startswith("local[")
+
+
+def on_cluster() -> bool:
+    """Whether Spark has started in this process, with executors that are processes of their own, and may be elsewhere."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 -- asked for without starting it
+    return context is not None and not is_local(str(context.master))
+
+
+def settled(frame: DataFrame, *, eager: bool = True) -> DataFrame:
+    """The rows computed once, for a plan that begins with them.
+
+    Where executors may be lost, and with them what they keep, the rows go into files below the root, at once.
+
+    Args:
+        frame: of rows.
+        eager: whether to compute them at once; otherwise with the first use.
+    """
+    if not on_cluster():
+        return frame.localCheckpoint(eager)
+    spark, done = frame.sparkSession, frame.checkpoint()
+    jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
+    folder = jvm.org.apache.hadoop.fs.Path(spark.sparkContext.getCheckpointDir())
+    folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).deleteOnExit(folder)  # noqa: SLF001
+    return done
+
+
 def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> dict[str, str]:
     """Return every Spark setting: the defaults, over them `store`'s, `configured`, and the environment's; and the jars.
 
@@ -88,12 +122,14 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
     }
     given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configured.items()}
     settings = _DEFAULTS | store.spark_settings() | given | from_env
+    local = is_local(settings["spark.master"])
+    settings = (_LOOPBACK if local else _for_cluster(store)) | settings
     for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
-    # Spark's Python workers, which only compressed values need, run in this environment; Spark knows no setting for it.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    jars = [*ensure_jars(), *store.jars()]
-    if settings["spark.master"].startswith("local"):
+    jars = [*spark_jars(), *store.jars()]
+    if local:
+        # For frames that the session's user makes of Python's values; the pipeline has no Python outside the driver.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # A second faster than spark.jars, which copies every jar for each session.
         present = settings.get("spark.driver.extraClassPath")
         if not present and (archive := class_archive(jars)).exists():
@@ -106,6 +142,11 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
         present = settings.get("spark.jars")
         settings["spark.jars"] = ",".join([*map(str, jars), *([present] if present else [])])
     return settings
+
+
+def _for_cluster(store: Store) -> dict[str, str]:
+    """What Spark is to be told where its executors are processes of their own."""
+    return {"spark.checkpoint.dir": f"{store.places[0]}/{_CHECKPOINTS}"} if store.places else {}
 
 
 def spark_session(configured: Mapping[str, object] | None = None, store: Store = LOCAL) -> SparkSession:

@@ -33,7 +33,7 @@ class Store:
 
     Attributes:
         settings: the feeds file's.
-        places: all places that Spark may be asked for.
+        places: all places that Spark may be asked for; the lakehouse's root first.
     """
 
     settings: Storage = field(default_factory=Storage)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.gate.changes import pieces
-from cdc_assets.session import gathered
+from cdc_assets.session import gathered, settled
 
 LATE_SAMPLE = 50
 
@@ -29,7 +29,7 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
 
     In: row events with `key` and `key_before`; the row changes released before, which hold those of the same times.
     """
-    split = pieces(late).where("weight = 1").localCheckpoint()
+    split = settled(pieces(late).where("weight = 1"))
     bounds = split.agg(F.min("commit_ts"), F.max("commit_ts"), F.count("*")).head() or (0, 0, 0)
     change = ["database", "table", "key", "commit_ts"]
     before = released.where(F.col("commit_ts").between(bounds[0], bounds[1])).select(*change)
@@ -37,7 +37,7 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
     unseen = split.alias("late").join(before.alias("released"), on=same, how="left_anti")
     shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
     # A copy of a late event that was never seen is a repeat, not another event.
-    distinct = unseen.dropDuplicates([*change, "piece_op"]).select(*shown).localCheckpoint()
+    distinct = settled(unseen.dropDuplicates([*change, "piece_op"]).select(*shown))
     count = distinct.count()
     sample = [r.asDict() for r in gathered(distinct).orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
     return Late(repeated=bounds[2] - count, unseen=count, sample=sample)

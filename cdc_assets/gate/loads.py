@@ -11,6 +11,7 @@ from pyspark.sql import Column, Observation
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.executors import prove_seen
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.base import Name, Part
 from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
@@ -87,6 +88,7 @@ def _dumped(
     if not files:
         return table.stage_rows([])
     spark, protocol = session_for(lake.spark, size // _ROW_BYTES), protocol_of(feed)
+    prove_seen(spark, files[0].path, "initial_load")
     found = read_rows(spark, lake.store, row["format"], files, columns, row["time_zone"])
     watch = Observation()
     told = found.observe(watch, F.max(F.substring("bad", 1, _SHOWN_CHARACTERS)).alias("bad"))

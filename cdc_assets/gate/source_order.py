@@ -17,6 +17,7 @@ from cdc_assets.gate.changes import STATE, alone, pieces, with_copies
 from cdc_assets.gate.late import NO_LATE, Late, too_late
 from cdc_assets.gate.news import News
 from cdc_assets.gate.transactions import Bounds, HeldBack, held_back
+from cdc_assets.session import settled
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Hold, PartitionWatermarks, Transactions
@@ -138,7 +139,7 @@ def in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tu
     they would be if a run ended between them (the chop law).
     """
     # Done once, for two uses; and a plan that went on from such expressions would take seconds to make.
-    judged = rules.group(split, prior).localCheckpoint(eager=False)
+    judged = settled(rules.group(split, prior), eager=False)
     return kept(judged), NO_LATE if prior is None else too_late(judged)
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.session import settled
 from cdc_assets.tables.change_events import Kind
 
 Bounds = dict[str, dict[str, int]]  # topic -> partition -> the first offset that is held back
@@ -58,7 +59,7 @@ def bounds_of(candidates: DataFrame, every: Callable[[], DataFrame], known: set[
         F.max("transaction.collections").alias("collections"),
     )  # fmt: skip
     of_rows = rows.where(F.col("transaction.id").isNotNull()).select("transaction.id").distinct()
-    transactions = of_rows.join(marks, on="id", how="full").localCheckpoint()
+    transactions = settled(of_rows.join(marks, on="id", how="full"))
     return _bounds(transactions, rows, every, known)
 
 

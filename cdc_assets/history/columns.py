@@ -18,6 +18,7 @@ from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
+from cdc_assets.session import settled
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import quoted
 
@@ -219,7 +220,7 @@ class Typing:
             )
             return F.struct(F.lit(c.name).alias("column"), reason.alias("reason"), value.cast("binary").alias("value"))
 
-        lost = typed.where("lost").localCheckpoint(eager=False)
+        lost = settled(typed.where("lost"), eager=False)
         columns = self._losing(lost)
         found = F.filter(F.array(*[each(c) for c in columns]), lambda p: p["reason"].isNotNull())
         place = [F.col(c) for c in ("topic", "partition", "offset", "index", "database", "table")]

@@ -22,7 +22,7 @@ from cdc_assets.history.shape import Shape, shape_of
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import DDL, Effects, boundaries, number_copies, timeline, versions
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered
+from cdc_assets.session import SMALL, gathered, settled
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -123,7 +123,7 @@ def apply(
     typed, watch = typing.typed(changes, few=few), Observation()
     if few:
         # A plan that went on from expressions for every column would take seconds to make.
-        typed = typed.localCheckpoint(eager=False)
+        typed = settled(typed, eager=False)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
     standing = _open_versions(session, work, shape, typing.schema, changes, few=few)

@@ -21,6 +21,7 @@ from cdc_assets.gate.watermark import bound
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
+from cdc_assets.session import settled
 from cdc_assets.stages import decode
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -128,7 +129,7 @@ def _moved(lake: Lakehouse, rows: DataFrame) -> DataFrame:
     cursor = lake.raw_records.cursor()
     held = lake.raw_records.read(rows.sparkSession).select(*_PLACE)
     there = F.col("batch") > (cursor.trimmed if cursor else 0)
-    return rows.where(there).join(held, on=_PLACE, how="left_anti").localCheckpoint()
+    return settled(rows.where(there).join(held, on=_PLACE, how="left_anti"))
 
 
 def _without(rows: DataFrame, condition: str) -> Callable[[DeltaTable], object]:

@@ -5,20 +5,19 @@
 file: `{"key": base64, "value": base64}`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from urllib.parse import unquote
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from cdc_assets.executors import prove_seen
 from cdc_assets.protocols.base import Envelope
+from cdc_assets.tables.schema import frame_of
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
-# No compressed value is larger unpacked: Kafka's own limits are far below.
-_MAX_UNPACKED = 1 << 30
-_VARINT_BYTES = 5
+# This package's own function in the JVM: executors need no Python.
+_UNPACKED = "cdc_unpacked"
 LENGTH_BYTES = 8  # of the numbers in Open Protocol's frames
 
 
@@ -37,46 +36,9 @@ def packed(value: Column, envelope: Envelope) -> Column:
 def unpack(messages: DataFrame, envelope: Envelope) -> DataFrame:
     """Decompress the values that are compressed; what is not, or cannot be, stays. In and out: value BINARY, and more."""
     compressed = packed(F.col("value"), envelope)
-    one = _unpacked_frames if envelope.value else _unpacked
-    opened = messages.where(compressed).mapInArrow(partial(_unpack_batches, one), messages.schema)
-    return messages.where(~compressed).unionByName(opened)
-
-
-def _unpack_batches(one: Callable[[bytes], bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        at = batch.schema.get_field_index("value")
-        values = [one(v) for v in batch.column(at).to_pylist()]
-        yield batch.set_column(at, batch.schema.field(at), pa.array(values, batch.schema.field(at).type))
-
-
-def _unpacked(value: bytes) -> bytes:
-    try:
-        if value.startswith(LZ4_MAGIC):
-            return bytes(pa.input_stream(pa.py_buffer(value), compression="lz4").read())
-        size, shift = 0, 0
-        for byte in value[:_VARINT_BYTES]:  # a Snappy block begins with its unpacked size, as a varint
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        if not 0 < size <= _MAX_UNPACKED:
-            return value
-        return bytes(pa.decompress(value, decompressed_size=size, codec="snappy", asbytes=True))
-    except (OSError, pa.ArrowInvalid):
-        return value
-
-
-def _unpacked_frames(value: bytes) -> bytes:
-    """Decompress each event's value by itself; as it was where the lengths do not fit."""
-    out, at = bytearray(), 0
-    while at < len(value):
-        start = at + LENGTH_BYTES
-        at = start + int.from_bytes(value[at:start], "big")
-        if at > len(value):
-            return value
-        opened = _unpacked(value[start:at])
-        out += len(opened).to_bytes(LENGTH_BYTES, "big") + opened
-    return bytes(out)
+    messages.sparkSession.udf.registerJavaFunction(_UNPACKED, "cdc_assets.Unpacked", BinaryType())
+    opened = F.call_function(_UNPACKED, "value", F.lit(bool(envelope.value)))
+    return messages.where(~compressed).unionByName(messages.where(compressed).withColumn("value", opened))
 
 
 def claim(
@@ -103,12 +65,14 @@ def claim(
     if not claims:
         return events
     wanted = {c[-1] for c in claims}
-    listed = spark.read.format("binaryFile").load(folder).select("path").collect()  # lists, reads nothing
-    paths = {name: r["path"] for r in listed if (name := r["path"].rsplit("/", 1)[-1]) in wanted}
+    listed = map(unquote, spark.read.format("binaryFile").load(folder).inputFiles())  # lists, reads nothing
+    paths = {name: path for path in listed if (name := path.rsplit("/", 1)[-1]) in wanted}
     if not paths:
         return events
+    prove_seen(spark, next(iter(paths.values())), "claim_check")
     schema = StructType([*[events.schema[c] for c in place], StructField("name", StringType())])
-    places = spark.createDataFrame([c for c in claims if c[-1] in paths], schema)
+    pointed = [dict(zip(schema.names, c, strict=True)) for c in claims if c[-1] in paths]
+    places = frame_of(spark, pointed, schema)
     record = F.from_json("value", "key STRING, value STRING")
     files = spark.read.text(list(paths.values()), wholetext=True).select(
         F.substring_index(F.col("_metadata.file_path"), "/", -1).alias("name"),

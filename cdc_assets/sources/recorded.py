@@ -12,6 +12,7 @@ from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cdc_assets.executors import prove_seen
 from cdc_assets.storage import LOCAL, Store
 
 _LINE = (
@@ -48,8 +49,14 @@ def read_lines(spark: SparkSession, folder: str, names: Iterable[str]) -> DataFr
     Out: topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
     headers ARRAY<STRUCT<key STRING, value BINARY>>, `_line` BINARY and `_file` STRING where the line is not a record (the
     other columns are null then), else null. Blank lines are skipped.
+
+    Raises:
+        PlaceError: a folder of the driver's machine that executors do not see.
     """
-    text = spark.read.text([f"{folder}/{name}" for name in names], lineSep="\n")
+    paths = [f"{folder}/{name}" for name in names]
+    for path in paths[:1]:
+        prove_seen(spark, path, "source.recorded")
+    text = spark.read.text(paths, lineSep="\n")
     parsed = text.where(F.length(F.trim("value")) > 0).select(
         F.col("value").alias("_text"),
         F.from_json("value", _LINE, {"columnNameOfCorruptRecord": "_corrupt"}).alias("r"),

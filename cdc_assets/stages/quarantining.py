@@ -6,7 +6,7 @@ from collections import Counter
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.session import SMALL, gathered
+from cdc_assets.session import SMALL, gathered, settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
@@ -44,7 +44,7 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
         there = 0
         if files := [f for f in table.files() if _may_hold(f, stage, after, through)]:
             of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
-            present = gathered(table.scan(rows.sparkSession, files).where(of_batches)).localCheckpoint()
+            present = settled(gathered(table.scan(rows.sparkSession, files).where(of_batches)))
             same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
             there = present.count()

@@ -22,7 +22,7 @@ from cdc_assets.gate.news import News, news_of
 from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, session_for
+from cdc_assets.session import SMALL, gathered, session_for, settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
     RELEASED_CHANGES,
@@ -415,7 +415,7 @@ class _Run:
     def _apart(self, events: DataFrame, facts: Facts) -> tuple[DataFrame, Late | None]:
         """Many events: only those that share a key with another are looked at together."""
         by, keyless = self.gate.by, F.size("key_columns") == 0
-        shared = F.broadcast(several(events.where(~keyless), *by).localCheckpoint())
+        shared = F.broadcast(settled(several(events.where(~keyless), *by)))
         hashed = events.withColumn("group", group_hash(*by))
         moved = F.col("key_before").isNotNull() | keyless
         single = hashed.where(~moved).join(shared, on="group", how="left_anti").drop("group")

@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyspark.sql import SparkSession
 
+from cdc_assets.executors import prove_root_seen
 from cdc_assets.places import canonical, scheme_of
+from cdc_assets.session import on_cluster
 from cdc_assets.storage import LOCAL, Store, is_shared
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.cursor import Cursor
@@ -102,9 +104,11 @@ class Lakehouse:
         return LakeTable(self.place(name), name, definition, self.store, self._before_commits)
 
     def _before_commits(self) -> None:
-        """Be sure that no commit of another driver is overwritten."""
+        """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""
         if is_shared(self.root):
             prove_exclusive(self.spark, self.root)
+        elif on_cluster():
+            prove_root_seen(self.spark, self.root, self.store)
 
     @cached_property
     def raw_records(self) -> LakeTable[RawCursor]:

@@ -1,0 +1,85 @@
+"""The core on a cluster whose executors have nothing but Spark, and are killed: the tables that a local run makes."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.session import spark_settings
+from cdc_assets.storage import Store
+from cdc_assets_tests.cluster import Cluster
+from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
+from cdc_assets_tests.support import Chain, Record, Rows, bytes_of, histories, record, tso
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster."""
+    (tmp_path / "cluster").mkdir()
+    running = Cluster(tmp_path / "cluster")
+    yield running
+    running.stop()
+
+
+def _packed(line: Record) -> Record:
+    if line["value"] is None:
+        return line
+    value = pa.compress(bytes_of(line), codec="snappy", asbytes=True)
+    return line | {"value": base64.b64encode(value).decode()}
+
+
+def _chain(spark: SparkSession, folder: Path) -> Chain:
+    """The short stream, half of it compressed, one row in a claim-check file, and a record that cannot be decoded."""
+    claims = folder / "claims"
+    claims.mkdir(parents=True)
+    whole = Rows(table="large").insert(tso(3), 1, "kept elsewhere")
+    value = base64.b64encode(json.dumps(whole).encode()).decode()
+    (claims / "one.json").write_text(json.dumps({"key": None, "value": value}))
+    pointing = whole | {"data": [{"id": "1"}], "_tidb": whole["_tidb"] | {"claimCheckLocation": "s3://bucket/one.json"}}
+    made = Chain(spark, folder, **_settings(folder))
+    first, second = short_stream()
+    made.add([record(pointing, 0, 2001), *first])
+    made.add([*map(_packed, second), record(b"{", 0, 2002)])
+    return made
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return {"partitions": PARTITIONS, "claim_check": str(folder / "claims")}
+
+
+def test_executors_need_nothing_but_spark_and_may_be_lost(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    local, there = _chain(spark, tmp_path / "local"), _chain(spark, tmp_path / "there")
+    told = cluster.run(there.folder, _settings(there.folder))
+    local.run()
+    assert histories(there.lake) == histories(local.lake)
+    assert {name.rpartition("/")[2] for name in histories(there.lake)} == {"orders", "customers", "large"}
+    (large,) = there.history("large")
+    assert large["v"] == "kept elsewhere"
+    counts = conserved(there.lake, there.feed)
+    assert (counts.records, counts.undecodable) == (1 + sum(map(len, short_stream())) + 1, 1)
+    # What was put aside is gone with the driver.
+    assert list((there.folder / "lake/_checkpoints").iterdir()) == []
+    assert "source.recorded is a folder of the driver's machine, which not every executor of spark://" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_what_only_a_local_master_is_told(tmp_path: Path) -> None:
+    local, cluster = (
+        spark_settings({"spark.master": master}, Store(places=("s3a://bucket/lake",)))
+        for master in ("local[2]", "spark://host:7077")
+    )
+    loopback = {"spark.driver.host", "spark.driver.bindAddress"}
+    assert [local.get(each) for each in sorted(loopback)] == ["127.0.0.1", "127.0.0.1"]
+    assert not loopback & cluster.keys()
+    assert cluster["spark.checkpoint.dir"] == "s3a://bucket/lake/_checkpoints"
+    shipped = {Path(jar).name.rpartition("-")[0] for jar in cluster["spark.jars"].split(",")}
+    assert {"delta-spark_4.1_2.13", "cdc-assets-Unpacked", "hadoop-aws"} <= shipped
+    assert "spark.jars" not in local

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.feeds import Storage
+from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.operations.finality import Final
 from cdc_assets.operations.finality import final as final_of
 from cdc_assets.session import spark_session
@@ -44,6 +45,10 @@ class Table(Generic[T]):
     def final(self) -> Final:
         """Up to which position all that this table tells is final."""
         return final_of(self.lake, self.database, self.table)
+
+    def complete(self) -> Complete:
+        """From which position on it has every row that the source had: as of one before it rows may be missing."""
+        return complete_from(self.lake, self.database, self.table)
 
     def current(self, columns: Sequence[str] | None = None) -> T:
         """The rows that the source's table holds, as far as they were released: its columns, or some of them.

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
-from cdc_assets.history.completeness import NEVER
+from cdc_assets.history.completeness import NEVER, complete
 from cdc_assets.history.writer import TableReport
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tso import time_text
@@ -86,20 +86,7 @@ def reload_required(report: TableReport) -> Verdict:
 
 def history_complete(report: TableReport) -> Verdict:
     """Whether it is known from where on the history has every row that the source had."""
-    told = {"complete_from": "never", "met_first_by_update_or_delete": report.met}
-    met = f"{report.met} rows were met first by an UPDATE or a DELETE"
-    remedy = "Begin the table with a dump: initial_load in the feeds file."
-    if report.complete == NEVER:
-        said = (
-            f"No load, CREATE TABLE or TRUNCATE tells from where on the history is complete; {met}. Rows that have not"
-        )
-        return Verdict(
-            passed=False, description=f"{said} been touched since the feed began are missing. {remedy}", metadata=told
-        )
-    told |= {"complete_from": f"{report.complete} ({time_text(report.complete)})"}
-    said = f"The history is complete from {told['complete_from']} on"
-    if report.met:
-        return Verdict(
-            passed=False, description=f"{said}, but {met} since: others may be missing. {remedy}", metadata=told
-        )
-    return Verdict(passed=True, description=f"{said}.", metadata=told)
+    found = complete(report.complete, report.met)
+    since = "never" if found.position == NEVER else f"{found.position} ({time_text(found.position)})"
+    told = {"complete_from": since, "met_first_by_update_or_delete": found.met}
+    return Verdict(found.holds, found.reason, metadata=told)

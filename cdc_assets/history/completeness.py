@@ -6,10 +6,50 @@ from functools import cached_property
 from cdc_assets.history.evolution import Arrive, Step
 from cdc_assets.history.plan import Work
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tso import time_text
 
 NEVER = -1
 # After these the source's table is empty.
 _EMPTYING = ("create_table", "drop_table", "drop_database", "truncate_table")
+_REMEDY = "Begin the table with a dump: initial_load in the feeds file."
+
+
+@dataclass(frozen=True)
+class Complete:
+    """From where on a history has every row that the source had, for people.
+
+    Attributes:
+        position: the commit_ts from which on it has; `NEVER`: nothing tells.
+        met: how many rows were met first by an UPDATE or a DELETE since.
+        reason: both in words, and what to do.
+    """
+
+    position: int
+    met: int
+    reason: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is such a position, and nothing that came since speaks against it."""
+        return self.position != NEVER and not self.met
+
+
+def complete(position: int, met: int) -> Complete:
+    """What the two say that a history's cursor has."""
+    late = f"{met} rows were met first by an UPDATE or a DELETE"
+    if position == NEVER:
+        said = (
+            f"No load, CREATE TABLE or TRUNCATE tells from where on the history is complete; {late}. Rows that have not"
+        )
+        return Complete(position, met, f"{said} been touched since the feed began are missing. {_REMEDY}")
+    said = f"The history is complete from {position} ({time_text(position)}) on"
+    return Complete(position, met, f"{said}, but {late} since: others may be missing. {_REMEDY}" if met else f"{said}.")
+
+
+def complete_from(lake: Lakehouse, database: str, table: str) -> Complete:
+    """From where on a history table is complete, as far as it is applied."""
+    cursor = lake.history(database, table).cursor()
+    return complete(NEVER, 0) if cursor is None else complete(cursor.complete, cursor.met)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from cdc_assets.feeds import Feed
+from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, place_of
 from cdc_assets.operations.finality import Final, applied_release, final
 from cdc_assets.operations.keys import Near, key_columns, key_of_image, nearest, same_values, sought, texts_of
@@ -125,6 +126,8 @@ class Explanation:
         at: the position as of which it is asked; None: now.
         verdict: in a sentence, whether the row is there, or why not.
         final: up to where nothing of the table changes any more.
+        complete: from where on the table's history is complete.
+        unseen: whether, and until when, the source had the row before the history did; None: nothing says so.
         steps: newest first.
         undecoded: records in quarantine that name the table and the key's values.
         near: of a key that was never seen, those next to it.
@@ -138,6 +141,8 @@ class Explanation:
     at: int | None
     verdict: str
     final: Final
+    complete: Complete
+    unseen: str | None
     steps: list[Step]
     undecoded: list[Row]
     near: Near | None
@@ -323,6 +328,8 @@ class _Life:
             self.at,
             self._verdict(steps),
             final(self.lake, self.database, self.table),
+            self._complete,
+            self._unseen(),
             steps,
             self.judge.undecoded(texts_of(self.key)),
             None if self.seen else nearest(self.lake, self.database, self.table, self.key),
@@ -424,6 +431,23 @@ class _Life:
         return Fate.NOTHING, "the row was so already"
 
     @cached_property
+    def _complete(self) -> Complete:
+        return complete_from(self.lake, self.database, self.table)
+
+    def _unseen(self) -> str | None:
+        """Of a row that was met first by an UPDATE or a DELETE: that it was there before."""
+        since = self._complete.position
+        known = (c for c in self.changes if c["commit_ts"] > since and c["release"] <= self._applied)
+        first = next(known, None)
+        if first is None or first["op"] not in {Op.UPDATE, Op.DELETE}:
+            return None
+        at = first["commit_ts"]
+        # What ended before that position is no row of it.
+        if any(v["_cdc_from_ts"] < at and _end(v) > since for v in self.versions):
+            return None
+        return _met(first["op"], at)
+
+    @cached_property
     def _applied(self) -> int:
         return applied_release(self.lake, self.database, self.table)
 
@@ -511,6 +535,11 @@ def _own(version: Row) -> Row:
 
 def _end(version: Row) -> int:
     return _LAST if version["_cdc_to_ts"] is None else version["_cdc_to_ts"]
+
+
+def _met(op: str, at: int) -> str:
+    article = "an" if op == Op.UPDATE else "a"
+    return f"the row was met first by {article} {op.upper()}, at {_at(at)}: it was there before, and how is not known"
 
 
 def _at(commit_ts: int) -> str:

@@ -47,7 +47,10 @@ def _head(told: Explanation) -> list[str]:
     lines = [
         f"{told.database}.{told.table}{columns} {told.key} of feed {told.feed}: {told.verdict}",
         f"final up to {until}: {told.final.reason}",
+        told.complete.reason,
     ]
+    if told.unseen is not None:
+        lines.append(told.unseen)
     if told.near is not None:
         near = told.near
         lines.append(

@@ -2,10 +2,29 @@
 
 from collections.abc import Callable
 
+from cdc_assets import read
 from cdc_assets.checks.history import history_complete
+from cdc_assets.history.completeness import NEVER
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.explained import as_text
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, tso
 
+SEEN = "the row was met first by {}, at {} ({}): it was there before, and how is not known"
 CREATE = "CREATE TABLE {} (id BIGINT PRIMARY KEY, v VARCHAR(20))"
+
+
+def unseen(it: Chain, table: str, key: str) -> str | None:
+    """What `why` says of a row's time before the history had it; its text has the same lines."""
+    told = explain(it.lake, it.feed, f"shop.{table}", [key])
+    head = as_text(told).splitlines()
+    assert head[2] == told.complete.reason == complete(it, table)[2]
+    assert told.unseen is None or head[3] == told.unseen
+    return told.unseen
+
+
+def complete(it: Chain, table: str) -> tuple[int, int, str]:
+    found = read.table(it.lake.feed, f"shop.{table}", root=it.lake.root).complete()
+    return found.position, found.met, found.reason
 
 
 def test_a_history_tells_from_where_on_it_is_complete(chain: Callable[..., Chain]) -> None:
@@ -26,6 +45,11 @@ def test_a_history_tells_from_where_on_it_is_complete(chain: Callable[..., Chain
     assert "initial_load" in first["orders"].description
     assert first["born"].passed
     assert first["born"].metadata["complete_from"] == f"{tso(40)} (2023-11-14 22:13:20.040 UTC)"
+    assert complete(it, "orders") == (NEVER, 2, first["orders"].description)
+    assert complete(it, "born") == (tso(40), 0, first["born"].description)
+    assert unseen(it, "orders", "1") == SEEN.format("an UPDATE", tso(10), "2023-11-14 22:13:20.010 UTC")
+    assert unseen(it, "orders", "2") == SEEN.format("a DELETE", tso(30), "2023-11-14 22:13:20.030 UTC")
+    assert (unseen(it, "orders", "3"), unseen(it, "born", "1")) == (None, None)
 
     later = Stream(topic="later")
     later.send(ddl("TRUNCATE TABLE orders", tso(80), ddl_type="TRUNCATE"))
@@ -40,3 +64,6 @@ def test_a_history_tells_from_where_on_it_is_complete(chain: Callable[..., Chain
     assert not second["born"].passed
     assert second["born"].metadata["met_first_by_update_or_delete"] == 1
     assert "but 1 rows were met first by an UPDATE or a DELETE since" in second["born"].description
+    assert complete(it, "born") == (tso(40), 1, second["born"].description)
+    assert unseen(it, "orders", "1") is None, "since the TRUNCATE it has been there from its INSERT on"
+    assert unseen(it, "born", "9") == SEEN.format("a DELETE", tso(90), "2023-11-14 22:13:20.090 UTC")

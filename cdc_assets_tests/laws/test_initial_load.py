@@ -279,6 +279,7 @@ def test_a_row_of_a_dump_can_be_asked_about(loaded: Loaded) -> None:
     ]
     assert told.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
     assert "as of" in str(told.steps[1].why)
+    assert (told.complete.position, told.complete.met, told.unseen) == (P, 0, None)
 
 
 def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:

@@ -130,16 +130,14 @@ class Snapshot:
         return _binlog("MariaDB", said.get("binlog_snapshot_file"), said.get("binlog_snapshot_position"))
 
     def _mysql(self, _: int) -> str:
-        """Nothing is committed while the snapshot is taken and its position is read: so both belong together."""
-        self._run("FLUSH TABLES WITH READ LOCK")
-        try:
-            self._start()
-            ((version,),) = self._run("SELECT VERSION()")
-            log = "BINARY LOG" if tuple(map(int, version.split("-")[0].split(".")[:2])) >= (8, 2) else "MASTER"
-            said = self._run(f"SHOW {log} STATUS")
-        finally:
-            self._run("UNLOCK TABLES")
-        return _binlog("MySQL", *(said[0][:2] if said else (None, None)))
+        """MySQL keeps none; and a global lock, under which to read it, would have writers wait: from before, and after."""
+        ((version,),) = self._run("SELECT VERSION()")
+        log = "BINARY LOG" if tuple(map(int, version.split("-")[0].split(".")[:2])) >= (8, 2) else "MASTER"
+        (before,) = self._run(f"SHOW {log} STATUS") or [(None, None)]
+        self._start()
+        (after,) = self._run(f"SHOW {log} STATUS") or [(None, None)]
+        told = _binlog("MySQL", *before[:2])
+        return told if before[:2] == after[:2] else f"{told}, or up to {after[0]}:{after[1]}"
 
     def _start(self) -> None:
         self._run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -74,6 +74,7 @@ class MariaDB:
         ]
         scripts = _BEGIN + "".join((share / name).read_text() for name in _SCRIPTS)
         subprocess.run([*command, "--bootstrap"], input=scripts.encode(), check=True, capture_output=True)
+        command += ["--skip-ssl"]  # else it makes a key first: 10 s and more
         # Not UTC, so that a text in the server's own zone would show.
         command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={folder / 'socket'}", "--log-bin"]
         command += ["--server-id=1", f"--init-file={folder / 'init.sql'}", "--default-time-zone=+09:00"]

@@ -122,6 +122,7 @@ _BYTES_OF = {
 _LARGEST = {"decimal": 65, "bit": 64, "datetime": 6, "timestamp": 6, "time": 6}
 _LARGEST_OF_ALL = (1 << 32) - 1
 _LARGEST_SCALE = 30
+_MOST_LABELS = {"enum": 65_535, "set": 64}
 
 # What MySQL takes when a DDL statement gives no length; (10, 0) for decimal.
 _DECLARED_LENGTH = {"char": 1, "binary": 1, "bit": 1, "decimal": 10}
@@ -172,6 +173,8 @@ def read_type(cursor: Cursor) -> MySQLType:
     length = scale = None
     if base in {"enum", "set"}:
         labels = _labels(cursor)
+        if labels and len(labels) > _MOST_LABELS[base]:
+            raise SqlSyntaxError(f"{len(labels)} labels is more than {_MOST_LABELS[base]}")
     else:
         length, scale = _parameters(cursor, _LARGEST.get(base, _LARGEST_OF_ALL))
     if words in {("bool",), ("boolean",)}:

@@ -185,7 +185,16 @@ def test_canonical_text_reads_back(mysql_type: MySQLType) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["bit(65)", "decimal(66,0)", "decimal(40,31)", "decimal(8,22)", "datetime(7)", f"varchar({'9' * 5000})"]
+    "text",
+    [
+        "bit(65)",
+        "decimal(66,0)",
+        "decimal(40,31)",
+        "decimal(8,22)",
+        "datetime(7)",
+        f"varchar({'9' * 5000})",
+        f"set({','.join(map(repr, map(str, range(65))))})",
+    ],
 )
 def test_what_no_mysql_type_can_be(text: str) -> None:
     with pytest.raises(UnknownType, match="is more than"):

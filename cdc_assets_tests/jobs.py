@@ -72,6 +72,11 @@ class Job:
         job = self.loaded().resolve_implicit_global_asset_job_def().get_subset(asset_check_selection=set(checks))
         return job.execute_in_process(raise_on_error=False, instance=self.instance)
 
+    def alone(self, *asset: str) -> ExecuteInProcessResult:
+        """Materialise one asset, as from its page."""
+        job = self.loaded().resolve_implicit_global_asset_job_def().get_subset(asset_selection={AssetKey([*asset])})
+        return job.execute_in_process(raise_on_error=False, instance=self.instance)
+
     def verdicts(self) -> dict[tuple[str, ...], str]:
         """What Dagster shows of every check: when it was planned and not evaluated, that."""
         keys = list(self.loaded().resolve_asset_graph().asset_check_keys)

@@ -9,7 +9,7 @@ from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets_tests.jobs import Job, evaluated, failures, materialised
-from cdc_assets_tests.support import Rows, Stream, ddl, make_feed, rows_of, tso
+from cdc_assets_tests.support import Rows, Stream, ddl, make_feed, rows_in, rows_of, tso
 
 ROWS = Rows()
 STAGES = ["raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "history"]
@@ -135,3 +135,25 @@ def test_a_run_registers_the_tables_that_it_touches(job: Job) -> None:
     assert job.run().success
     assert rows_of(job.spark.sql(current)) == [{"id": 1, "v": "a", "w": 7}]
     job.spark.sql("DROP SCHEMA cdc_news CASCADE")
+
+
+def test_stages_materialised_one_by_one_stop_where_a_whole_run_does(job: Job) -> None:
+    stream = Stream()
+    stream.send(ROWS.insert(tso(10), 1, "a"))
+    # The code is VARCHAR's by no document.
+    stream.send(ROWS.insert(tso(11), 2, "b") | {"sqlType": {"id": -5, "v": 3}})
+    stream.watermark(tso(20))
+    for feed in ("shop", "crm"):
+        job.add(feed, stream.records)
+    assert job.run("cdc_pipeline_crm").success
+    for stage in STAGES:
+        assert job.alone("shop", stage).success
+    told = job.verdicts()
+    del told["shop", "released_changes", "watermark_freshness"]
+    of_feed = {feed: {key[1:]: said for key, said in told.items() if key[0] == feed} for feed in ("shop", "crm")}
+    assert of_feed["shop"] == of_feed["crm"]
+    assert of_feed["crm"]["type_observations", "jdbc_type_mapping"] == "FAILED"
+    assert of_feed["crm"]["history", "shop", "orders", "type_mapping"] == "FAILED"
+    for feed in ("shop", "crm"):
+        held = rows_in(job.lake(feed).history("shop", "orders"), job.spark)
+        assert [(version["id"], version["_cdc_from_ts"]) for version in held] == [(1, tso(10))]

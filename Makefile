@@ -47,9 +47,10 @@ test: setup lint  ## everything that CI checks
 test-fast: setup  ## the core of the tests, for every few minutes
 	$(BIN)/pytest -q -m fast
 
-soak: setup  ## kill the pipeline, and the broker, at random moments, and compare with an undisturbed run (half an hour)
+soak: setup  ## kill the pipeline, and the broker, at random moments; every recorded stream of DDL (half an hour)
 	$(BIN)/python -m cdc_assets_tests.soak
 	$(BIN)/python -m cdc_assets_tests.soak_broker
+	EVOLUTION_ALL=1 $(BIN)/pytest -q -n 2 cdc_assets_tests/laws/test_evolution_recorded.py
 
 fuzz: setup  ## run the pipeline over bent records of every protocol; RECORDS=1000000 for the whole of it, hours
 	$(BIN)/python -m cdc_assets_tests.fuzz --records $${RECORDS:-20000} $${SEED:+--seed $$SEED}

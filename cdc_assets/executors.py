@@ -2,12 +2,11 @@
 
 import uuid
 from functools import cache
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from cdc_assets.places import PlaceError, scheme_of
-from cdc_assets.session import on_cluster
+from cdc_assets.session import hadoop_path, on_cluster
 from cdc_assets.storage import Store
 
 _FOLDER = "_seen"
@@ -26,8 +25,7 @@ def prove_seen(spark: SparkSession, file: str, named: str) -> None:
     """
     if not _in_doubt(file):
         return
-    jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
-    path, conf = jvm.org.apache.hadoop.fs.Path(file), spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+    path, conf = hadoop_path(spark, file)
     if path.getFileSystem(conf).getFileStatus(path).getLen() == 0:
         return  # Spark does not ask for it.
     # A file a task, and tasks for all cores. What is missing is passed over, as a task that fails is tried again elsewhere.

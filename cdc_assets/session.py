@@ -91,6 +91,12 @@ def on_cluster() -> bool:
     return context is not None and not is_local(str(context.master))
 
 
+def hadoop_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
+    """A place as Hadoop's own Path, in the JVM, and the configuration by which it finds its file system."""
+    jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
+    return jvm.org.apache.hadoop.fs.Path(place), spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+
+
 def settled(frame: DataFrame, *, eager: bool = True) -> DataFrame:
     """The rows computed once, for a plan that begins with them.
 
@@ -103,9 +109,8 @@ def settled(frame: DataFrame, *, eager: bool = True) -> DataFrame:
     if not on_cluster():
         return frame.localCheckpoint(eager)
     spark, done = frame.sparkSession, frame.checkpoint()
-    jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
-    folder = jvm.org.apache.hadoop.fs.Path(spark.sparkContext.getCheckpointDir())
-    folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).deleteOnExit(folder)  # noqa: SLF001
+    folder, conf = hadoop_path(spark, spark.sparkContext.getCheckpointDir() or "")
+    folder.getFileSystem(conf).deleteOnExit(folder)
     return done
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyspark
@@ -118,9 +119,12 @@ def _kill_once(spark: SparkSession, workers: list[int]) -> None:
     jvm: Any = spark._jvm
     frames: Any = DataFrame
     checkpoint = frames.checkpoint
+    first = Lock()  # of the threads that write tables
 
     def and_kill(frame: DataFrame, eager: bool = True) -> Any:
         done = checkpoint(frame, eager)
+        if not first.acquire(blocking=False):
+            return done
         executors = [
             each.pid() for w in workers for each in jvm.java.lang.ProcessHandle.of(w).get().children().toList()
         ]

@@ -68,7 +68,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         specs=[stage.spec(name, feed) for stage in _stages_of(feed)],
         check_specs=[check for stage in _stages_of(feed) for check in stage.check_specs(name, feed)],
         can_subset=True,
-        # Two runs of a feed at once would do no harm; but the second would wait for nothing but to be refused.
+        # Of two runs of a feed at once the second would be refused; and on a local root Delta may not notice it.
         pool=f"feed_{name}",
     )
     def pipeline(

@@ -21,10 +21,11 @@ from cdc_assets.operations.explained import in_brief
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.keys import key_columns, key_of, row_key
 from cdc_assets.operations.plain import row_text, value_text
-from cdc_assets.sources.mysql import Address, Snapshot, SourceError, name, snapshot, table_name
+from cdc_assets.sources.mysql import Address, Snapshot, SourceError, snapshot, table_name, text_of
 from cdc_assets.tables.history import covers, history_name, source_columns
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.query import engine_for
+from cdc_assets.tables.schema import quoted
 from cdc_assets.tso import time_text
 
 Texts = dict[str, str | None]
@@ -57,7 +58,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verified:
     """What came out.
 
     Attributes:
@@ -105,7 +106,7 @@ class _Column:
     @property
     def value(self) -> str:
         """Its canonical bytes, in the source's SQL."""
-        return f"CAST({self.form.sql.format(name(self.name))} AS BINARY)"
+        return f"CAST({self.form.sql.format(quoted(self.name))} AS BINARY)"
 
     def part(self, *, whole: bool) -> str:
         """What it adds to the text of a row, or of its key, which has values whole; in the source's SQL."""
@@ -128,7 +129,7 @@ class _Column:
 
 def verify(
     lake: Lakehouse, feed: Feed, names: tuple[str, str], address: Address, position: int, samples: int = SAMPLES
-) -> Verdict:
+) -> Verified:
     """Compare a history as of a position with the source's own rows.
 
     Args:
@@ -145,7 +146,7 @@ def verify(
     with snapshot(address, position) as source:
         it = _Comparison(lake, feed, names, position, source)
         it.narrow()
-        return Verdict(
+        return Verified(
             table=".".join(names),
             position=position,
             source=source.told,
@@ -258,7 +259,7 @@ class _Comparison:
         mine = Counter((self.ids[r], self.digests[r]) for r in rows)
         within = ", ".join(map(str, chunks))
         sql = f"SELECT {self._id()}, {self._digest()} FROM {self._from} WHERE {self._chunk()} IN ({within})"
-        theirs = Counter((_text(told), int(digest)) for told, digest in self._source.rows(sql))
+        theirs = Counter((text_of(told), int(digest)) for told, digest in self._source.rows(sql))
         missing = [told for told, _ in (theirs - mine).elements()]
         extra = [told for told, _ in (mine - theirs).elements()]
         changed = set() if self.keyless else {*missing} & {*extra}
@@ -302,7 +303,7 @@ class _Comparison:
         listed = ", ".join(f"'{told}'" for told in wanted)
         columns = ", ".join([self._id(), *(c.value for c in self.columns)])
         rows = self._source.rows(f"SELECT {columns} FROM {self._from} WHERE {self._id()} IN ({listed})")
-        return {_text(row[0]): tuple(row[1:]) for row in rows}
+        return {text_of(row[0]): tuple(row[1:]) for row in rows}
 
     def unsettled(self) -> list[str]:
         """What may have changed one side only."""
@@ -313,7 +314,7 @@ class _Comparison:
         return said
 
 
-def as_text(told: Verdict) -> str:
+def as_text(told: Verified) -> str:
     """As lines: the verdict, what was not compared, and each row with its life in brief."""
     counts = ", ".join(f"{count} {kind}" for kind, count in told.counts.items())
     lines = [
@@ -339,10 +340,6 @@ def _values(found: Found) -> str:
 
 def _md5(value: bytes) -> str:
     return hashlib.md5(value, usedforsecurity=False).hexdigest()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _listed(chunks: Sequence[int]) -> Iterator[list[int]]:

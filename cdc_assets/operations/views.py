@@ -57,9 +57,6 @@ def _register(spark: SparkSession, name: tuple[str, str], path: str, own: list[S
         return
     rows = f"SELECT {', '.join(quoted(f.name) for f in own)} FROM delta.{quoted(path)} WHERE"
     spark.sql(f"CREATE TABLE IF NOT EXISTS {there} USING delta LOCATION {literal(path)}")
-    named = ", ".join(f"{quoted(f.name)}{_comment(f)}" for f in own)
-    said = literal(f"The rows that {source} holds.")
-    spark.sql(f"CREATE OR REPLACE VIEW {view} ({named}) COMMENT {said} AS {rows} _cdc_is_current")
     typed = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}{_comment(f)}" for f in own)
     said = literal(f"The rows that {source} held as of a commit_ts.")
     # By its function's name, as the table may have a column that is called so.
@@ -68,6 +65,10 @@ def _register(spark: SparkSession, name: tuple[str, str], path: str, own: list[S
         f"CREATE OR REPLACE FUNCTION {function}(commit_ts BIGINT) RETURNS TABLE ({typed}) COMMENT {said} "
         f"RETURN {rows} {covers(position)}"
     )
+    # Last, as by its columns the next run sees whether anything is left to do.
+    named = ", ".join(f"{quoted(f.name)}{_comment(f)}" for f in own)
+    said = literal(f"The rows that {source} holds.")
+    spark.sql(f"CREATE OR REPLACE VIEW {view} ({named}) COMMENT {said} AS {rows} _cdc_is_current")
 
 
 def _columns_of(spark: SparkSession, view: str) -> list[tuple[str, str, str | None]]:

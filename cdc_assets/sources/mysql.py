@@ -12,6 +12,8 @@ import pymysql
 from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
+from cdc_assets.tables.schema import quoted
+
 USER, PASSWORD = "CDC_VERIFY_USER", "CDC_VERIFY_PASSWORD"
 _SECONDS = 20  # to connect
 _PORTS = {"mysql": 3306, "mariadb": 3306}
@@ -95,7 +97,10 @@ class Snapshot:
         self._run("SET SESSION time_zone = '+00:00', sql_mode = ''")
         ((version,),) = self._run("SELECT VERSION()")
         self.exact = "TiDB" in version  # whether it is as of the position asked for
-        self.told = (self._tidb if self.exact else self._mariadb if "MariaDB" in version else self._mysql)(position)
+        if self.exact:
+            self.told = self._tidb(position)
+        else:
+            self.told = self._mariadb() if "MariaDB" in version else self._mysql(version)
 
     def columns(self, database: str, table: str) -> list[Column]:
         """The columns of a table.
@@ -104,7 +109,7 @@ class Snapshot:
             SourceError: there is no such table.
         """
         rows = self._run(f"SHOW COLUMNS FROM {table_name(database, table)}")
-        return [Column(row[0], _text(row[1])) for row in rows]
+        return [Column(row[0], text_of(row[1])) for row in rows]
 
     def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """The answer to a SELECT, as it comes in."""
@@ -123,16 +128,16 @@ class Snapshot:
         self._run(f"SET SESSION tidb_snapshot = '{position}'")
         return f"TiDB as of {position}"
 
-    def _mariadb(self, _: int) -> str:
+    def _mariadb(self) -> str:
         """MariaDB keeps the position that belongs to a snapshot."""
         self._start()
         said = {name.lower(): value for name, value in self._run("SHOW STATUS LIKE 'binlog_snapshot_%'")}
         return _binlog("MariaDB", said.get("binlog_snapshot_file"), said.get("binlog_snapshot_position"))
 
-    def _mysql(self, _: int) -> str:
+    def _mysql(self, version: str) -> str:
         """MySQL keeps none; and a global lock, under which to read it, would have writers wait: from before, and after."""
-        ((version,),) = self._run("SELECT VERSION()")
-        log = "BINARY LOG" if tuple(map(int, version.split("-")[0].split(".")[:2])) >= (8, 2) else "MASTER"
+        major, minor, *_ = version.partition("-")[0].split(".")
+        log = "BINARY LOG" if (int(major), int(minor)) >= (8, 2) else "MASTER"
         (before,) = self._run(f"SHOW {log} STATUS") or [(None, None)]
         self._start()
         (after,) = self._run(f"SHOW {log} STATUS") or [(None, None)]
@@ -170,17 +175,13 @@ def snapshot(address: Address, position: int, environment: Mapping[str, str] = o
         yield Snapshot(connection, position)
 
 
-def name(identifier: str) -> str:
-    """A name as an SQL identifier."""
-    return "`" + identifier.replace("`", "``") + "`"
-
-
 def table_name(database: str, table: str) -> str:
     """A table's name in SQL."""
-    return f"{name(database)}.{name(table)}"
+    return f"{quoted(database)}.{quoted(table)}"
 
 
-def _text(value: str | bytes) -> str:
+def text_of(value: str | bytes) -> str:
+    """A text of an answer, of which some come as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -54,8 +54,8 @@ def read_lines(spark: SparkSession, folder: str, names: Iterable[str]) -> DataFr
         PlaceError: a folder of the driver's machine that executors do not see.
     """
     paths = [f"{folder}/{name}" for name in names]
-    for path in paths[:1]:
-        prove_seen(spark, path, "source.recorded")
+    if paths:
+        prove_seen(spark, paths[0], "source.recorded")
     text = spark.read.text(paths, lineSep="\n")
     parsed = text.where(F.length(F.trim("value")) > 0).select(
         F.col("value").alias("_text"),

@@ -410,11 +410,12 @@ def _report(feed: Feed, after: int, cursor: TypesCursor, standing: pa.Table, new
     refused = {(r.database, r.table) for r in cursor.refused}
     since = {(d.database, d.table): d.after for d in cursor.doubted if (d.database, d.table) in refused}
     lowest = min([cursor.batch - 1, *since.values()])
-    breaking = standing.filter(_breaking(standing))
+    broken = _breaking(standing)
+    breaking = standing.filter(broken)
     recent = breaking.filter(pc.greater(breaking["batch"], lowest)).to_pylist()
     wrong = [o for o in [*recent, *new] if o["batch"] > since.get(_name(o), cursor.batch - 1) and _wrong(o)]
     # An observation has a row in each file at most.
-    ordered = pa.concat_tables([breaking, standing.filter(pc.invert(_breaking(standing)))])[: SHOWN * _MOST_FILES]
+    ordered = pa.concat_tables([breaking, standing.filter(pc.invert(broken))])[: SHOWN * _MOST_FILES]
     first = ordered.group_by(list(_IDENTITY), use_threads=False).aggregate([])[:SHOWN].to_pylist()
     near = _of_tables(standing, map(_name, [*first, *new]))
     known = {identity(o) for o in near}

@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cdc_assets.places import PlaceError
+from cdc_assets.session import hadoop_path
 from cdc_assets.storage import LOG_STORE
 
 _FOLDER = "_exclusive_writes"
@@ -23,8 +24,7 @@ def prove_exclusive(spark: SparkSession, root: str) -> None:
         PlaceError: the root cannot be written, or the store replaces files that are there.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
-    conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
-    path = jvm.org.apache.hadoop.fs.Path(f"{root}/{_FOLDER}/{uuid.uuid4().hex}")
+    path, conf = hadoop_path(spark, f"{root}/{_FOLDER}/{uuid.uuid4().hex}")
     log = getattr(jvm, LOG_STORE)(conf)
 
     overwrite = recursive = False

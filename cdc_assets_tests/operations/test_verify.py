@@ -14,7 +14,7 @@ from cdc_assets import cli
 from cdc_assets.mysql_types.canonical import Form, form_of
 from cdc_assets.operations import verify as verifying
 from cdc_assets.operations.fates import Fate
-from cdc_assets.operations.verify import Verdict, verify
+from cdc_assets.operations.verify import Verified, verify
 from cdc_assets.sources.mysql import PASSWORD, USER, Address, Snapshot, SourceError, snapshot
 from cdc_assets_tests import mariadb
 from cdc_assets_tests.mariadb import MariaDB
@@ -162,7 +162,7 @@ def no_session() -> SparkSession:
     raise AssertionError("a JVM is asked for")
 
 
-def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 1, samples: int = 100) -> Verdict:
+def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 1, samples: int = 100) -> Verified:
     """Without a JVM."""
     lake = replace(feed.lake, session=no_session)
     return verify(lake, feed.feed, ("shop", table), Address.of(source.url), at, samples)

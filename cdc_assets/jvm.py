@@ -225,15 +225,18 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 
 
 def spark_jars() -> list[Path]:
-    """All that Spark needs wherever its tables are: `JARS`, and the one with this package's function for packed values."""
-    return [*ensure_jars(), _compiled("Unpacked")]
+    """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
+    return [*ensure_jars(), _log_store("LinkingLogStore"), _compiled("Unpacked")]
 
 
-def log_store_jar() -> Path:
-    """The jar of this package's log store for S3."""
-    return _compiled(
-        "ConditionalLogStore", [jar for jar in (*JARS, *S3_JARS) if jar.module in {"delta-storage", "hadoop-aws"}]
-    )
+def s3_jars() -> list[Path]:
+    """What Spark needs for tables on S3: `S3_JARS`, and this package's log store there."""
+    return [*ensure_jars(S3_JARS), _log_store("ConditionalLogStore", "hadoop-aws")]
+
+
+def _log_store(source: str, *modules: str) -> Path:
+    """The jar of one of this package's log stores, which calls Delta's, and these modules."""
+    return _compiled(source, [jar for jar in (*JARS, *S3_JARS) if jar.module in {"delta-storage", *modules}])
 
 
 def _compiled(source: str, against: Sequence[Jar] = ()) -> Path:
@@ -262,6 +265,5 @@ def _compiled(source: str, against: Sequence[Jar] = ()) -> Path:
 if __name__ == "__main__":
     spark_jars()
     if "s3" in sys.argv[1:]:
-        ensure_jars(S3_JARS)
-        log_store_jar()
+        s3_jars()
     sys.exit(0)

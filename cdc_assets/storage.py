@@ -13,11 +13,12 @@ from pathlib import Path
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 
 from cdc_assets.feeds import FeedsFile, Storage
-from cdc_assets.jvm import S3_JARS, ensure_jars, log_store_jar
+from cdc_assets.jvm import s3_jars
 from cdc_assets.places import S3, scheme_of
 
-# The class of the one Scala file of this package.
-LOG_STORE = "cdc_assets.ConditionalLogStore"
+# Scheme -> this package's own class that writes Delta's commits there. Delta's own looks whether the commit is there, and
+# then writes it, whoever wrote it meanwhile.
+LOG_STORES = {S3: "cdc_assets.ConditionalLogStore", "file": "cdc_assets.LinkingLogStore"}
 
 # With credentials that the driver found in its environment, Spark configures the executors, too; else each process asks.
 _CREDENTIALS = (
@@ -87,19 +88,16 @@ class Store:
     def spark_settings(self) -> dict[str, str]:
         """Spark's settings for these places; may hold secrets."""
         hadoop = {key: value.get_secret_value() for key, value in self.settings.options.items()}
+        stores = {f"spark.delta.logStore.{scheme}.impl": name for scheme, name in LOG_STORES.items()}
         if not self._has_s3:
-            return {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
+            return stores | {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
         told = {
             "fs.s3a.path.style.access": str(self.settings.path_style).lower(),
             "fs.s3a.aws.credentials.provider": ",".join(_CREDENTIALS),
             **({"fs.s3a.endpoint": self.settings.endpoint} if self.settings.endpoint else {}),
             **({"fs.s3a.endpoint.region": self._region} if self._region else {}),
         }
-        return {
-            # Delta's own looks whether the commit is there, and then writes it, whoever wrote it meanwhile.
-            f"spark.delta.logStore.{S3}.impl": LOG_STORE,
-            **{f"spark.hadoop.{key}": value for key, value in (told | hadoop).items()},
-        }
+        return stores | {f"spark.hadoop.{key}": value for key, value in (told | hadoop).items()}
 
     def jars(self) -> list[Path]:
         """The jars that Spark needs for these places beside those that it always needs, fetched if they are missing.
@@ -107,7 +105,7 @@ class Store:
         Raises:
             RuntimeError: one could not be fetched, or is not the one that is pinned.
         """
-        return [*ensure_jars(S3_JARS), log_store_jar()] if self._has_s3 else []
+        return s3_jars() if self._has_s3 else []
 
     @property
     def _has_s3(self) -> bool:

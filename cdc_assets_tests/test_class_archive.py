@@ -35,11 +35,10 @@ def test_the_archive_that_setup_has_made_is_taken(tmp_path: Path) -> None:
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An archive in a cache of its own, which no JVM can read."""
-    *_, compiled = jvm.spark_jars()
+    compiled = jvm.spark_jars()[len(jvm.JARS) :]
     monkeypatch.setenv("CDC_JARS", str(tmp_path))
-    for jar in jvm.JARS:
-        (tmp_path / jar.file_name).write_bytes(b"")
-    (tmp_path / compiled.name).write_bytes(b"")
+    for name in [*(jar.file_name for jar in jvm.JARS), *(jar.name for jar in compiled)]:
+        (tmp_path / name).write_bytes(b"")
     path = jvm.class_archive(jvm.spark_jars())
     path.write_bytes(os.urandom(100_000))
     return path

@@ -68,7 +68,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         specs=[stage.spec(name, feed) for stage in _stages_of(feed)],
         check_specs=[check for stage in _stages_of(feed) for check in stage.check_specs(name, feed)],
         can_subset=True,
-        # Of two runs of a feed at once the second would be refused; and on a local root Delta may not notice it.
+        # Of two runs of a feed at once the second would be refused what the first commits.
         pool=f"feed_{name}",
     )
     def pipeline(

@@ -7,9 +7,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cdc_assets.places import PlaceError
+from cdc_assets.places import PlaceError, scheme_of
 from cdc_assets.session import hadoop_path
-from cdc_assets.storage import LOG_STORE
+from cdc_assets.storage import LOG_STORES
 
 _FOLDER = "_exclusive_writes"
 
@@ -25,7 +25,7 @@ def prove_exclusive(spark: SparkSession, root: str) -> None:
     """
     jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
     path, conf = hadoop_path(spark, f"{root}/{_FOLDER}/{uuid.uuid4().hex}")
-    log = getattr(jvm, LOG_STORE)(conf)
+    log = getattr(jvm, LOG_STORES[scheme_of(root)])(conf)
 
     overwrite = recursive = False
 

@@ -3,7 +3,9 @@
 usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT [SETTINGS], where SETTINGS are the feed's, in JSON, and
 MOMENT is
 `before N` or `after N`: immediately before or after the Nth commit of rows and cursor;
-`created NAME`: after the history table NAME was created, empty; `shaped`: after a history table got its columns.
+`created NAME`: after the history table NAME was created, empty; `shaped`: after a history table got its columns;
+`looked NAME`: in the middle of a commit to the table NAME, when it has looked what the table's newest version is: there
+the process does not die, but stops (SIGSTOP), and goes on when it is told to.
 History tables are written one after the other, so that the commits have an order.
 
 The switch is set here from outside; the product has none. With PYSPARK_GATEWAY_PORT set, a session of a running JVM is
@@ -23,7 +25,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from cdc_assets.feeds import Storage
 from cdc_assets.session import spark_session
+from cdc_assets.storage import Store
 from cdc_assets.tables.table import LakeTable
 from cdc_assets_tests.laws.streams import PARTITIONS
 from cdc_assets_tests.support import SHORT_LIVED, Chain
@@ -36,6 +40,19 @@ class Killed(BaseException):
 def die() -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("still alive")
+
+
+def stop_at(moment: str) -> Callable[[str], None]:
+    """What `install` is to call for a run that stops at the moment, once."""
+    stopped = False
+
+    def reached(this: str) -> None:
+        nonlocal stopped
+        if this == moment and not stopped:
+            stopped = True
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return reached
 
 
 def be_killed() -> NoReturn:
@@ -62,7 +79,7 @@ def install(
     put: Callable[[object, str, object], object],
 ) -> None:
     """Have `reached` called at each moment, `told` with the name of each table that is committed; `put` is as setattr."""
-    create, alter = LakeTable.create, LakeTable.alter
+    create, alter, before = LakeTable.create, LakeTable.alter, LakeTable._before
     count = 0
 
     def counted(commit: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,6 +102,12 @@ def install(
         alter(self, *args)
         reached("shaped")
 
+    def looked(self: LakeTable[Any], cursor: Any) -> object:
+        log = before(self, cursor)
+        reached(f"looked {self.name}")
+        return log
+
+    put(LakeTable, "_before", looked)
     put(LakeTable, "commit", counted(LakeTable.commit))
     put(LakeTable, "transact", counted(LakeTable.transact))
     put(LakeTable, "create", created)
@@ -108,6 +131,30 @@ def run_and_die(
     folder: Path, moment: str, jvm_of: SparkSession | None = None, settings: dict[str, Any] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run this module over the chain in a folder, in the JVM of a session or in one of its own."""
+    run = _start(folder, moment, jvm_of, settings)
+    out, err = run.communicate(timeout=300)
+    return subprocess.CompletedProcess(run.args, run.returncode, out, err)
+
+
+def run_and_stop(
+    folder: Path, moment: str, jvm_of: SparkSession, settings: dict[str, Any]
+) -> Callable[[], "subprocess.CompletedProcess[str]"]:
+    """As `run_and_die`, up to where it has stopped; call what is returned to have it go on to its end."""
+    run = _start(folder, moment, jvm_of, settings)
+    _, status = os.waitpid(run.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), run.communicate()
+
+    def go_on() -> "subprocess.CompletedProcess[str]":
+        run.send_signal(signal.SIGCONT)
+        out, err = run.communicate(timeout=300)
+        return subprocess.CompletedProcess(run.args, run.returncode, out, err)
+
+    return go_on
+
+
+def _start(
+    folder: Path, moment: str, jvm_of: SparkSession | None, settings: dict[str, Any] | None
+) -> "subprocess.Popen[str]":
     env = dict(os.environ) | SHORT_LIVED
     if jvm_of is not None:
         gateway = jvm_of.sparkContext._gateway
@@ -115,21 +162,27 @@ def run_and_die(
         parameters = gateway.gateway_parameters
         env |= {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
     command = [sys.executable, "-m", "cdc_assets_tests.laws.crashing_run", str(folder), moment]
-    return subprocess.run(
+    return subprocess.Popen(
         [*command, json.dumps(settings)] if settings else command,
         cwd=Path(__file__).parents[2],
         env=env,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
-        check=False,
     )
+
+
+def _chain(folder: Path, settings: dict[str, Any]) -> Chain:
+    """The feed's chain; its lakehouse may have a `root`, and `storage`, of its own."""
+    root, storage = settings.pop("root", None), Storage(**settings.pop("storage", {}))
+    return Chain(session(), folder, root=root, store=Store(storage, (root,) if root else ()), **settings)
 
 
 if __name__ == "__main__":
     folder, moment, *more = sys.argv[1:]
     settings = json.loads(more[0]) if more else {"partitions": PARTITIONS}
-    install(die_at(moment, die), lambda name: print(f"commit {name}", flush=True), setattr)
-    Chain(session(), Path(folder), **settings).run()
+    reached = stop_at(moment) if moment.startswith("looked") else die_at(moment, die)
+    install(reached, lambda name: print(f"commit {name}", flush=True), setattr)
+    _chain(Path(folder), settings).run()
     print("ended", flush=True)
     os._exit(0)  # and leave the JVM, which may be another's, alone

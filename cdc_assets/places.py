@@ -6,7 +6,8 @@ import re
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 # `s3` and `s3a` name the same places; this is Hadoop's name.
 S3 = "s3a"
-SCHEMES = ("s3", S3, "abfss", "gs", "hdfs", "file")
+HDFS = "hdfs"
+SCHEMES = ("s3", S3, "abfss", "gs", HDFS, "file")
 ALLOWED = f"a local folder, or a URI of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
+from hdfs_native.fsspec import HdfsFileSystem
+from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem, S3FileSystem
 
 from cdc_assets.feeds import FeedsFile, Storage
 from cdc_assets.jvm import s3_jars
-from cdc_assets.places import S3, scheme_of
+from cdc_assets.places import HDFS, S3, scheme_of
 
 # Scheme -> this package's own class that writes Delta's commits there. Delta's own looks whether the commit is there, and
 # then writes it, whoever wrote it meanwhile.
@@ -57,6 +58,9 @@ class Store:
             return LocalFileSystem(), place
         if scheme == S3:
             return _s3(self.settings.endpoint, self._region, self.settings.path_style), place.partition("://")[2]
+        if scheme == HDFS:
+            server, _, path = place.partition("://")[2].partition("/")
+            return _hdfs(server), f"/{path}"
         found: tuple[FileSystem, str] = FileSystem.from_uri(place)
         return found
 
@@ -132,3 +136,9 @@ def _s3(endpoint: str | None, region: str | None, path_style: bool) -> S3FileSys
     return S3FileSystem(
         endpoint_override=host or None, scheme=scheme, region=region, force_virtual_addressing=not path_style
     )
+
+
+@cache
+def _hdfs(server: str) -> FileSystem:
+    host, _, port = server.partition(":")
+    return PyFileSystem(FSSpecHandler(HdfsFileSystem(host or None, int(port) if port else None)))

@@ -14,6 +14,7 @@ from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets_tests.broker import Client, TestBroker
+from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.s3 import S3Server
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
@@ -68,6 +69,14 @@ def s3(unstarted_s3: S3Server) -> Iterator[S3Server]:
     unstarted_s3.stop()
 
 
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """An HDFS."""
+    server = Hdfs(tmp_path_factory.mktemp("hdfs"))
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, unstarted_s3: S3Server) -> Iterator[SparkSession]:
     """The one session of the test process, small and with the pipeline's own settings, those for S3 among them."""
@@ -82,6 +91,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, unstarted_s3: S3Server) -> I
             "-XX:MetaspaceSize=512m -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            # How long a writer waits for HDFS to know of its last block, before it asks again.
+            "spark.hadoop.dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -1,16 +1,18 @@
-"""The core of the laws with the lakehouse on S3, and what only happens there: two drivers, and answers that do not come.
+"""The core of the laws with the lakehouse on S3 and HDFS, where two drivers may meet, and answers may not come.
 
 What the tables must hold is what the same records make of a local folder, where other tests hold it against the source.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.feeds import Storage
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.places import PlaceError
@@ -47,38 +49,57 @@ def local(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     return found
 
 
+@dataclass
+class Place:
+    """A root in a store; and its server, if that can be told what is to go wrong."""
+
+    root: str
+    storage: dict[str, Any]
+    faulty: S3Server | None
+
+
+@pytest.fixture(scope="module", params=["s3", "hdfs"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Where the lakehouse lies."""
+    server = request.getfixturevalue(request.param)
+    if request.param == "s3":
+        return Place(f"s3a://{server.bucket}/chopped", server.told, server)
+    return Place(f"{server.root}/lakes/chopped", {}, None)
+
+
 @pytest.fixture(scope="module")
-def on_s3(s3: S3Server, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     """The same records, in all that may happen to runs.
 
-    All through the first run one of eight requests fails, and listings are slow. The second is killed after its seventh
-    commit. The third's process is stopped in the middle of a commit, and goes on when the fourth has ended, which is as the
-    first.
+    All through the first run one of eight requests fails, and listings are slow, if the store can be told so. The second
+    run is killed after its seventh commit. The third's process is stopped in the middle of a commit, and goes on when the
+    fourth has ended.
     """
-    root = f"s3a://{s3.bucket}/chopped"
-    made = Chain(
-        spark, tmp_path_factory.mktemp("s3"), root=root, store=Store(s3.settings, (root,)), partitions=PARTITIONS
-    )
+    store = Store(Storage.model_validate(place.storage), (place.root,))
+    made = Chain(spark, tmp_path_factory.mktemp("there"), root=place.root, store=store, partitions=PARTITIONS)
     first, second = records()
     made.add(first)
-    run_to_the_end(made, s3)
+    if place.faulty is None:
+        made.run()
+    else:
+        run_to_the_end(made, place.faulty)
     made.add(second)
     with pytest.MonkeyPatch.context() as patched:
         install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
         with pytest.raises(Killed):
             made.run()
-    settings = {"partitions": PARTITIONS, "root": root, "storage": s3.told}
+    settings = {"partitions": PARTITIONS, "root": place.root, "storage": place.storage}
     go_on = run_and_stop(made.folder, "looked history/f/shop/customers", spark, settings)
-    run_to_the_end(made, s3)
+    made.run()
     third = go_on()
     assert third.returncode == 1
     assert "history/f/shop/customers: another run has already committed step" in third.stderr
     return made
 
 
-def run_to_the_end(chain: Chain, s3: S3Server) -> None:
+def run_to_the_end(chain: Chain, server: S3Server) -> None:
     """Run through faults as often as it takes: if the answer to a commit is lost, that commit looks like another run's."""
-    s3.faults(every=8, hang=2, slow=0.02)
+    server.faults(every=8, hang=1, slow=0.02)
     for _ in range(5):
         try:
             chain.run()
@@ -88,8 +109,8 @@ def run_to_the_end(chain: Chain, s3: S3Server) -> None:
             break
     else:
         raise AssertionError("five runs have failed")
-    assert s3.left("hang") == 0
-    s3.faults()
+    assert server.left("hang") == 0
+    server.faults()
 
 
 def of(chain: Chain) -> dict[str, list[dict[str, Any]]]:
@@ -97,35 +118,34 @@ def of(chain: Chain) -> dict[str, list[dict[str, Any]]]:
     return {name.replace("~", "%"): rows for name, rows in histories(chain.lake).items()}
 
 
-def test_the_histories_are_those_of_a_local_folder(
-    on_s3: Chain, local: dict[str, list[dict[str, Any]]], s3: S3Server
-) -> None:
-    assert of(on_s3) == local
-    counts = conserved(on_s3.lake, on_s3.feed)
+def test_the_histories_are_those_of_a_local_folder(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
+    assert of(there) == local
+    counts = conserved(there.lake, there.feed)
     assert (counts.records, counts.undecodable) == (sum(map(len, records())), 1)
-    assert len(on_s3.history(ODD.table)) == 2
+    assert len(there.history(ODD.table)) == 2
     # Spark reads them where deltalake does.
-    assert on_s3.lake.history("shop", ODD.table).read(on_s3.lake.spark).count() == 2
+    assert there.lake.history("shop", ODD.table).read(there.lake.spark).count() == 2
 
 
-def test_every_commit_was_written_only_if_absent(on_s3: Chain, s3: S3Server) -> None:
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_every_commit_was_written_only_if_absent(there: Chain, s3: S3Server) -> None:
     """Those of deltalake, and those of Spark (the first run's tables with added columns, and the second's)."""
     commits = [r for r in s3.requests if r.commits]
     assert {r.condition for r in commits} == {"*"}
     assert {"Hadoop" if "Hadoop" in r.agent else "deltalake" for r in commits} == {"Hadoop", "deltalake"}
 
 
-def test_maintenance_and_rebuild(on_s3: Chain, local: dict[str, list[dict[str, Any]]], s3: S3Server) -> None:
-    replaced = {each.table for each in rebuild(on_s3.lake, on_s3.feed)}
+def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
+    replaced = {each.table for each in rebuild(there.lake, there.feed)}
     assert {name.replace("~", "%") for name in replaced} >= local.keys()
-    assert of(on_s3) == local
-    files, path = on_s3.lake.store.files(on_s3.lake.place("rebuilding", "f"))
+    assert of(there) == local
+    files, path = there.lake.store.files(there.lake.place("rebuilding", "f"))
     assert [each.path for each in files.get_file_info([path]) if each.is_file] == []
-    small = on_s3.lake.raw_records
+    small = there.lake.raw_records
     assert len(small.files()) > 1
-    (done,) = (each for each in maintenance.compact(on_s3.lake) if each.table == small.name)
+    (done,) = (each for each in maintenance.compact(there.lake) if each.table == small.name)
     assert (done.added, len(small.files())) == (1, 1)
-    assert of(on_s3) == local
+    assert of(there) == local
 
 
 # --- two drivers

@@ -1,0 +1,63 @@
+"""An HDFS for the tests: a name node and a data node, each a process of its own on a free port, from a pinned jar."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+from hdfs_native import Client, WriteOptions
+
+from cdc_assets.jvm import Jar, ensure_jars, java
+from cdc_assets_tests.broker import free_port
+
+_JAR = Jar(
+    "org.apache.hadoop",
+    "hadoop-client-minicluster",
+    "3.4.2",
+    "ae2406c544825b7734b8aad4f87eff60d9ec422284f0b16c2856032083b63c77",
+)
+_NAMES, _DATA = ("org.apache.hadoop.hdfs.server." + each for each in ("namenode.NameNode", "datanode.DataNode"))
+_SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+_ANY_PORT = "127.0.0.1:0"
+_SECONDS = 60
+
+
+class Hdfs:
+    """It takes files as soon as it is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = f"hdfs://127.0.0.1:{free_port()}"
+        settings = {
+            "fs.defaultFS": self.root,
+            "dfs.replication": "1",
+            "dfs.namenode.name.dir": str(folder / "names"),
+            "dfs.datanode.data.dir": str(folder / "data"),
+            "dfs.namenode.http-address": _ANY_PORT,
+            **{f"dfs.datanode.{each}": _ANY_PORT for each in ("address", "ipc.address", "http.address")},
+        }
+        told = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
+        (folder / "hdfs-site.xml").write_text(f"<configuration>{told}</configuration>")
+        (jar,) = ensure_jars([_JAR])
+        spark = Path(pyspark.__file__).parent / "jars"
+        command = [java(), *_SMALL, "-cp", f"{folder}:{jar}:{spark}/*"]
+        with (folder / "log").open("wb") as log:
+            subprocess.run([*command, _NAMES, "-format", "-nonInteractive"], stdout=log, stderr=log, check=True)
+            self._servers = [subprocess.Popen([*command, each], stdout=log, stderr=log) for each in (_NAMES, _DATA)]
+        end = time.monotonic() + _SECONDS
+        while not self._takes_files():
+            assert time.monotonic() < end, (folder / "log").read_text()[-3000:]
+            time.sleep(0.2)
+
+    def _takes_files(self) -> bool:
+        try:
+            with Client(self.root).create("/ready", WriteOptions(overwrite=True)) as file:
+                file.write(b"1")
+        except Exception:  # noqa: BLE001 -- there are many, until both are up
+            return False
+        return True
+
+    def stop(self) -> None:
+        for each in self._servers:
+            each.kill()
+        for each in self._servers:
+            each.wait()

@@ -3,20 +3,19 @@
 Each is a process with no more than Spark: an empty environment, a working directory of its own, nothing of this package.
 
 usage: python -m cdc_assets_tests.cluster MASTER FOLDER SETTINGS WORKER..., where FOLDER is a chain's, SETTINGS the feed's,
-in JSON, and each WORKER is a process: its executors are killed once, right after the run has put rows aside for later use.
-Printed is what the run says of a file that no executor sees.
+in JSON, and each WORKER is a process: its executors are killed again and again. Printed is when they were, and what the run
+says of a file that no executor sees.
 """
 
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pyspark
@@ -27,6 +26,7 @@ from cdc_assets.executors import prove_seen
 from cdc_assets.jvm import java
 from cdc_assets.places import PlaceError
 from cdc_assets.session import spark_session
+from cdc_assets.stages import STAGES
 from cdc_assets.storage import Store
 from cdc_assets_tests.support import SHORT_LIVED, Chain
 
@@ -114,27 +114,56 @@ def _wait_for(port: int) -> None:
 # --- the driver's process
 
 
-def _kill_once(spark: SparkSession, workers: list[int]) -> None:
-    """Have all executors killed when the first rows are put aside: what only they hold of these is lost."""
-    jvm: Any = spark._jvm
-    frames: Any = DataFrame
-    checkpoint = frames.checkpoint
-    first = Lock()  # of the threads that write tables
+class _Killer(threading.Thread):
+    """All executors are killed in each stage, when its first task runs; and when the first rows are put aside.
 
-    def and_kill(frame: DataFrame, eager: bool = True) -> Any:
-        done = checkpoint(frame, eager)
-        if not first.acquire(blocking=False):
+    What only they hold of rows, shuffled or kept, is lost with them. Spark starts others.
+    """
+
+    def __init__(self, spark: SparkSession, workers: list[int]) -> None:
+        super().__init__(daemon=True)
+        self._spark, self._workers = spark, workers
+        self._stage = ""
+        self.killed: list[str] = []
+        for stage in STAGES:
+            self._have_told(type(stage), stage.name)
+        self._kill_after_checkpoint()
+
+    def run(self) -> None:
+        tracker = self._spark.sparkContext.statusTracker()
+        while True:
+            time.sleep(0.01)
+            running = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            if self._stage not in self.killed and any(each and each.numActiveTasks for each in running):
+                self._kill(self._stage)
+
+    def _have_told(self, stage: Any, name: str) -> None:
+        run = stage.run
+
+        def told(*args: Any) -> Any:
+            self._stage = name
+            return run(*args)
+
+        stage.run = told
+
+    def _kill_after_checkpoint(self) -> None:
+        frames: Any = DataFrame
+        checkpoint = frames.checkpoint
+        first = threading.Lock()  # of the threads that write tables
+
+        def and_kill(frame: DataFrame, eager: bool = True) -> Any:
+            done = checkpoint(frame, eager)
+            if first.acquire(blocking=False):
+                self._kill("checkpoint")
             return done
-        executors = [
-            each.pid() for w in workers for each in jvm.java.lang.ProcessHandle.of(w).get().children().toList()
-        ]
-        assert len(executors) == len(workers)
-        for pid in executors:
-            os.kill(pid, signal.SIGKILL)
-        frames.checkpoint = checkpoint
-        return done
 
-    frames.checkpoint = and_kill
+        frames.checkpoint = and_kill
+
+    def _kill(self, moment: str) -> None:
+        handles = self._spark._jvm.java.lang.ProcessHandle
+        for executor in [e for w in self._workers for e in handles.of(w).get().children().toList()]:
+            executor.destroyForcibly()
+        self.killed.append(moment)
 
 
 def _main(master: str, folder: Path, settings: dict[str, Any], workers: list[int]) -> None:
@@ -150,11 +179,14 @@ def _main(master: str, folder: Path, settings: dict[str, Any], workers: list[int
         # Both executors are there before the first task.
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.cores.max": "2",
+        # Tasks are seen as soon as they run.
+        "spark.ui.liveUpdate.period": "0",
     }
     spark = spark_session(configured, store)
-    _kill_once(spark, workers)
-    Chain(spark, folder, store=store, **settings).run()
-    assert DataFrame.checkpoint.__name__ == "checkpoint", "nothing was killed"
+    chain, killer = Chain(spark, folder, store=store, **settings), _Killer(spark, workers)
+    killer.start()
+    chain.run()
+    print("killed in", *sorted(killer.killed))
     try:
         # In the folder that each process works in; of this one's files executors have none there.
         prove_seen(spark, "/proc/self/cwd/pyproject.toml", "source.recorded")

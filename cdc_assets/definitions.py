@@ -4,9 +4,7 @@ import sys
 
 from dagster import (
     AssetCheckKey,
-    AssetsDefinition,
     AssetSelection,
-    AssetSpec,
     Definitions,
     JobDefinition,
     ScheduleDefinition,
@@ -15,8 +13,8 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from cdc_assets.assets import alerts, audit, history, new_records, operations
-from cdc_assets.assets import feed as feed_assets
+from cdc_assets.assets import alerts, feed_definitions, new_records, operations
+from cdc_assets.assets.feed_definitions import PIPELINE
 from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
 from cdc_assets.places import PlaceError
@@ -24,38 +22,24 @@ from cdc_assets.resources import build_resources
 from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import lakehouse_root
 
-_PIPELINE = "cdc_pipeline"
-
 
 def build_definitions(feeds_file: FeedsFile) -> Definitions:
     """Everything that Dagster shows and runs, for the feeds of one file."""
     feeds, root = feeds_file.feeds, lakehouse_root()
-    assets: list[AssetsDefinition | AssetSpec] = []
-    audits, audited, jobs = [], [], {}
-    for name, feed in feeds.items():
-        tables = known_tables(root, name)
-        chain = feed_assets.build(name, feed)
-        assets += [chain, *history.table_specs(name, feed, tables)]
-        if tables:
-            audits.append(audit.tables_audit(name, feed, tables))
-        audited += audit.audited(name, tables)
-        jobs[name] = define_asset_job(
-            f"{_PIPELINE}_{name}",
-            selection=AssetSelection.assets(*chain.keys).without_checks(),
-            description=f"The pipeline of the feed {name} alone.",
-        )
+    built = {name: feed_definitions.build(name, feed, known_tables(root, name)) for name, feed in feeds.items()}
+    jobs = {name: each.job for name, each in built.items()}
     pipeline = define_asset_job(
-        _PIPELINE,
+        PIPELINE,
         selection=AssetSelection.all().without_checks(),
         description="Everything once, in order: take in what is new, decode it, release what is complete, write history.",
     )
     sensors = alerts.build(str(feeds_file.alerts.webhook)) if feeds_file.alerts else []
-    sensors.append(new_records.build(feeds, jobs, _PIPELINE, root, Store.of(feeds_file, root)))
+    sensors.append(new_records.build(feeds, jobs, PIPELINE, root, Store.of(feeds_file, root)))
     of_people = {job.name: job for job in operations.build(feeds)}
-    audit_job = _audit_job(audited)
+    audit_job = _audit_job([check for each in built.values() for check in each.audited])
     return Definitions(
-        assets=assets,
-        asset_checks=audits,
+        assets=[asset for each in built.values() for asset in each.assets],
+        asset_checks=[check for each in built.values() for check in each.checks],
         jobs=[pipeline, *jobs.values(), audit_job, *of_people.values()],
         schedules=_schedules(pipeline, of_people["maintenance"], audit_job),
         sensors=sensors,

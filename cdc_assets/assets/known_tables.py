@@ -38,10 +38,21 @@ class KnownTables:
     tables: tuple[tuple[str, str], ...]
 
 
-def known_tables(root: str, feed: str) -> tuple[tuple[str, str], ...]:
-    """The history tables of a feed below `root` that its last run left; none as long as nothing is known."""
-    known = _read(feed)
-    return known.tables if known is not None and known.root == root else ()
+def known_tables(root: str, feed: str, otherwise: Path | None = None) -> tuple[tuple[str, str], ...]:
+    """The history tables of a feed below `root` that its last run left; none as long as nothing is known.
+
+    Args:
+        root: of the lakehouse.
+        feed: its name.
+        otherwise: a file that `keep` has made, for where no run has left anything.
+    """
+    left = (_read(path) for path in (_path(feed), otherwise) if path)
+    return next((known.tables for known in left if known is not None and known.root == root), ())
+
+
+def keep(lake: Lakehouse, path: Path) -> None:
+    """Look which history tables there are, and keep that in a file."""
+    _write(path, KnownTables(lake.root, 0, tuple(lake.histories())))
 
 
 def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse) -> None:
@@ -49,7 +60,7 @@ def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse
 
     A run never fails by it: what cannot be written or told is a warning in its log.
     """
-    progress, known = read_progress(lake), _read(lake.feed)
+    progress, known = read_progress(lake), _read(_path(lake.feed))
     release = progress.release if progress and not progress.behind else 0
     known = known if known is not None and known.root == lake.root else None
     if known is not None and known.release == release > 0:
@@ -58,7 +69,7 @@ def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse
     if found == known:
         return
     try:
-        _write(lake.feed, found)
+        _write(_path(lake.feed), found)
     except OSError as error:
         context.log.warning(f"{lake.feed}: the list of its tables could not be kept: {error}")
         return
@@ -98,10 +109,10 @@ def _path(feed: str) -> Path:
     return (Path(folder) if folder else feeds_path().parent / ".cdc_state") / f"{feed}.json"
 
 
-def _read(feed: str) -> KnownTables | None:
+def _read(path: Path) -> KnownTables | None:
     """What is known; None when there is nothing that can be used."""
     try:
-        said = json.loads(_path(feed).read_text())
+        said = json.loads(path.read_text())
         return KnownTables(str(said["root"]), int(said["release"]), _pairs(said["tables"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -111,8 +122,7 @@ def _pairs(said: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((str(database), str(table)) for database, table in said)
 
 
-def _write(feed: str, known: KnownTables) -> None:
-    path = _path(feed)
+def _write(path: Path, known: KnownTables) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.{os.getpid()}")
     made.write_text(json.dumps(asdict(known), ensure_ascii=False))

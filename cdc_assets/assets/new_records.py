@@ -49,6 +49,7 @@ def build(
     of_all: str,
     root: str,
     store: Store,
+    named: str = "new_records",
 ) -> SensorDefinition:
     """The sensor.
 
@@ -58,10 +59,11 @@ def build(
         of_all: the name of the job of all feeds: while a run of it is under way, no feed's is started.
         root: of the lakehouse.
         store: how it is reached.
+        named: the sensor's name.
     """
 
     @sensor(
-        name="new_records",
+        name=named,
         jobs=list(jobs.values()),
         minimum_interval_seconds=60,
         description="Asks brokers and folders of all feeds for new records, and starts the pipeline of each feed that has "

@@ -1,0 +1,99 @@
+"""A feed as a component, loaded as `dg` loads it: what `cdc_assets.definitions` has of it, and what can be changed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dagster import AssetKey, AssetSpec, Definitions
+from dagster.components.core.component_tree import ComponentTreeException
+from dagster.components.testing import create_defs_folder_sandbox
+
+from cdc_assets import definitions
+from cdc_assets.component import CdcFeedComponent
+from cdc_assets.feeds import load_feeds
+from cdc_assets_tests.test_definitions import TWO_FEEDS, keep
+
+# Dagster's, of parts of its own.
+pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning")
+
+TABLES = [("sales", "orders"), ("sales", "customers")]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the feeds file, and a lakehouse without tables."""
+    (tmp_path / "feeds.yaml").write_text(TWO_FEEDS)
+    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+    monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
+    return tmp_path
+
+
+def component(**attributes: Any) -> dict[str, Any]:
+    return {"type": "cdc_assets.component.CdcFeedComponent", "attributes": attributes}
+
+
+@contextmanager
+def loaded(*components: dict[str, Any]) -> Iterator[Definitions]:
+    with create_defs_folder_sandbox() as sandbox:
+        for each in components:
+            sandbox.scaffold_component(CdcFeedComponent, scaffold_params={"feed": "x"}, defs_yaml_contents=each)
+        with sandbox.build_all_defs() as defs:
+            yield defs
+
+
+def specs_of(defs: Definitions) -> dict[AssetKey, AssetSpec]:
+    """Without their metadata: Dagster says there in which file of the project they are."""
+    return {spec.key: spec.replace_attributes(metadata={}) for spec in defs.resolve_all_asset_specs()}
+
+
+def test_feeds_are_those_of_the_definitions(home: Path) -> None:
+    keep(home, "shop", str(home / "lake"), TABLES)
+    whole = definitions.build_definitions(load_feeds())
+    with loaded(component(feed="shop"), component(feed="crm")) as defs:
+        assert AssetKey(["shop", "history", "sales", "orders"]) in specs_of(defs)
+        assert specs_of(defs) == specs_of(whole)
+        assert defs.resolve_asset_graph().asset_check_keys == whole.resolve_asset_graph().asset_check_keys
+        repository = defs.get_repository_def()
+        assert {"cdc_pipeline_shop", "cdc_pipeline_crm"} <= {job.name for job in repository.get_all_jobs()}
+        assert {sensor.name for sensor in repository.sensor_defs} == {"new_records_shop", "new_records_crm"}
+
+
+def test_one_feed_is_taken_alone_and_its_assets_are_changed(home: Path) -> None:
+    changed = component(
+        feed="crm", translation={"group_name": "crm_{{ spec.key.path[-1] }}", "tags": {"of": "{{ feed }}"}}
+    )
+    with loaded(changed) as defs:
+        specs = specs_of(defs)
+        assert {key.path[0] for key in specs} == {"crm"}
+        raw = specs[AssetKey(["crm", "raw_records"])]
+        assert (raw.group_name, raw.tags["of"]) == ("crm_raw_records", "crm")
+        assert raw.description == specs_of(definitions.build_definitions(load_feeds()))[raw.key].description
+
+
+def test_a_feed_that_is_not_there_is_told(home: Path) -> None:
+    with pytest.raises(ComponentTreeException) as failed, loaded(component(feed="shp")):
+        pass
+    told = str(failed.value.__cause__)
+    assert told.endswith(f"defs.yaml: attributes.feed: 'shp' is not in {home}/feeds.yaml; allowed: shop, crm")
+
+
+def test_where_no_run_has_left_word_the_state_of_dg_is_taken(home: Path) -> None:
+    """It is made without a JVM, and by nothing but `dg utils refresh-defs-state`."""
+    state, made = home / "state", CdcFeedComponent(feed="shop")
+    (home / "lake/history/shop/sales/orders/_delta_log").mkdir(parents=True)
+    made.write_state_to_path(state)
+    assert not made.defs_state_config.refresh_if_dev
+    keys = specs_of(made.build_defs_from_state(None, state))  # type: ignore[arg-type]  # asked of an unknown feed alone
+    assert AssetKey(["shop", "history", "sales", "orders"]) in keys
+
+
+def test_dg_finds_it_and_writes_its_file(tmp_path: Path) -> None:
+    (point,) = entry_points(group="dagster_dg_cli.registry_modules", name="cdc_assets")
+    assert point.load().CdcFeedComponent is CdcFeedComponent
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(CdcFeedComponent, scaffold_params={"feed": "shop"})
+        assert yaml.safe_load((path / "defs.yaml").read_text()) == component(feed="shop")

@@ -344,6 +344,9 @@ class _Life:
             follows = last is not None and last["_cdc_to_ts"] == ts
             before[copy] = v
             change = next((c for c in self.changes if c["commit_ts"] == ts and _coordinates(c) == _opener(v)), None)
+            by = change or next(
+                (e for e in self._trimmed if e["commit_ts"] == ts and _coordinates(e) == _opener(v)), None
+            )
             ended = v["_cdc_to_ts"] is not None and v["_cdc_to_ts"] <= self.until
             yield Step(
                 ts,
@@ -367,16 +370,24 @@ class _Life:
                         "value": (q["value"] or b"").decode(errors="replace"),
                     }
                     for q in self.quarantined
-                    if change and place_of(q) == place_of(change)
+                    if by and place_of(q) == place_of(by)
                 ],
-                event=self._message(change),
+                event=self._message(by),
             )
 
     @cached_property
+    def _trimmed(self) -> list[Row]:
+        """The row events whose changes maintenance has deleted, if they made any."""
+        return [e for e in self.events if self.judge.trimmed(e)]
+
+    @cached_property
     def _ends(self) -> list[tuple[Row, Row | None]]:
-        """The versions that no other goes on from, each with the released delete that ended it; None: a statement did."""
+        """The versions that no other goes on from, each with the delete that ended it, the change or else the event.
+
+        None: a statement did, or maintenance has deleted both.
+        """
         opened = {(v.get(COPY.name), v["_cdc_from_ts"]) for v in self.versions}
-        deletes = [c for c in self.changes if c["op"] == Op.DELETE]
+        deletes = [c for c in [*self.changes, *self._trimmed] if c["op"] == Op.DELETE]
         found: list[tuple[Row, Row | None]] = []
         for v in self.versions:
             ts, closed_by = v["_cdc_to_ts"], v["_cdc_closed_by"]
@@ -392,26 +403,29 @@ class _Life:
 
     def _ended(self) -> Iterator[Step]:
         """The ends of versions."""
-        for v, change in self._ends:
+        for v, by in self._ends:
             ts = v["_cdc_to_ts"]
             yield Step(
                 ts,
                 Fate.END,
                 v["_cdc_closed_by"],
                 copy=v.get(COPY.name),
-                record=self._record(*_coordinates(change)) if change else None,
-                release=self.judge.release(change["release"], change["topic"]) if change else None,
-                statement=None if change else self._statement(ts),
-                event=self._message(change),
+                record=self._record(*_coordinates(by)) if by else None,
+                release=self.judge.release(by["release"], by["topic"]) if by and "release" in by else None,
+                statement=None if v["_cdc_closed_by"] == Op.DELETE else self._statement(ts),
+                event=self._message(by),
             )
 
     def _others(self) -> Iterator[Step]:
         """What opened no version, and ended none."""
         told = {(_opener(v), v["_cdc_from_ts"]) for v in self.versions}
-        ends = {place_of(change) for _, change in self._ends if change}
+        ends = {place_of(by) for _, by in self._ends if by}
+        trimmed = {place_of(e) for e in self._trimmed}
         for e in self.events:
             ts, change = e["commit_ts"], self.judge.change(e)
             record, event = self._record(*_coordinates(e)), self._message(e)
+            if place_of(e) in trimmed and ((_coordinates(e), ts) in told or place_of(e) in ends):
+                continue
             if change is None:
                 fate, why = self.judge.fate(e)
                 yield Step(ts, fate, e["op"], why, record=record, event=event)

@@ -30,6 +30,7 @@ from cdc_assets.operations.explained import as_markdown, as_text
 from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.keys import Near, row_key
+from cdc_assets.operations.maintenance import trim_changes
 from cdc_assets.operations.report import as_html, gather
 from cdc_assets.operations.views import catalog_name
 from cdc_assets.tables.cursor import RUN as RUN_NOTED
@@ -179,9 +180,16 @@ def test_a_table_that_is_not_there(lived: Lived) -> None:
 # --- why
 
 
-def life(lived: Lived, *key: str, of: str = "orders", at: int | None = None, records: bool = False) -> Explanation:
+def life(
+    lived: Lived,
+    *key: str,
+    of: str = "orders",
+    at: int | None = None,
+    records: bool = False,
+    lake: Lakehouse | None = None,
+) -> Explanation:
     """Told without a JVM."""
-    return explain(without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
+    return explain(lake or without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
 
 
 def no_session() -> SparkSession:
@@ -320,18 +328,42 @@ def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
     ]
 
 
-def test_every_event_has_one_fate(lived: Lived) -> None:
+def assert_one_fate_each(lived: Lived, lake: Lakehouse) -> None:
     """Of all that came of any table, nothing is left out, and nothing is told twice."""
-    events = lived.it.lake.change_events
+    events = lake.change_events
     place = ("topic", "partition", "offset")
     rows = events.fetch(events.files(kind="row"), "table", "key", "after", "before", *place).to_pylist()
     keys = {
         (r["table"], r["key"] or row_key(json.loads(r["after"] or r["before"]))) for r in rows if r["table"] != "wide"
     }
-    records = [s.record for of, key in sorted(keys) for s in life(lived, key, of=of).steps]
+    records = [s.record for of, key in sorted(keys) for s in life(lived, key, of=of, lake=lake).steps]
     found = Counter((r.topic, r.partition, r.offset) for r in records if r)
     assert found == Counter(tuple(r[c] for c in place) for r in rows if r["table"] != "wide")
     assert len(found) == 26
+
+
+def test_every_event_has_one_fate(lived: Lived) -> None:
+    assert_one_fate_each(lived, without_spark(lived))
+
+
+def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
+    """Versions stay, with the records that opened and ended them; whether the rest were repeats nothing tells any more."""
+    shutil.copytree(lived.it.lake.root, tmp_path / "trimmed")
+    assert trim_changes(replace(lived.it.lake, root=str(tmp_path / "trimmed")), datetime(2100, 1, 1, tzinfo=UTC)) > 0
+    lake = replace(without_spark(lived), root=str(tmp_path / "trimmed"))
+    assert_one_fate_each(lived, lake)
+    found = life(lived, "2", lake=lake)
+    assert told(found) == [
+        (tso(11), "end", "delete", at(lived, "delete 2")),
+        (tso(5), "unknown", "update", at(lived, "late repeat")),
+        (tso(5), "version", "update", at(lived, "update 2")),
+        (tso(3), "version", "insert", at(lived, "insert 2")),
+    ]
+    end, unknown, _, insert = found.steps
+    assert (end.statement, end.release, insert.release) == (None, None, None)
+    assert unknown.why == "maintenance has deleted the released changes of that time"
+    assert insert.quarantined == [{"column": "d", "reason": "zero_date", "value": "0000-00-00"}]
+    assert told(life(lived, "50", lake=lake)) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, place_of
 from cdc_assets.operations.finality import Final, applied_release, final
-from cdc_assets.operations.keys import Near, key_columns, key_of_image, nearest, same_values, sought, texts_of
+from cdc_assets.operations.keys import Near, columns_of, key_of_image, keys_of, nearest, same_values, sought, texts_of
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, reader_of
 from cdc_assets.tables.change_events import Kind, Op
@@ -121,7 +121,8 @@ class Explanation:
         feed: the feed.
         database: of the source's table.
         table: its name.
-        key_columns: the columns of its key, in order; empty: it has none; None: not known.
+        key_columns: the columns of its key, in order, of the newest that has as many as `key`; empty: it has none; None: not
+            known.
         key: the key's values as a JSON array; the whole row, a JSON object, where the table has no key.
         at: the position as of which it is asked; None: now.
         verdict: in a sentence, whether the row is there, or why not.
@@ -136,7 +137,7 @@ class Explanation:
     feed: str
     database: str
     table: str
-    key_columns: list[str] | None
+    key_columns: Sequence[str] | None
     key: str
     at: int | None
     verdict: str
@@ -172,14 +173,15 @@ def explain(
             f"{lake.feed}: a version before this one wrote its tables: run its pipeline, which updates them"
         )
     database, table = _table(lake, name)
-    columns = key_columns(lake, database, table)
+    keys = keys_of(lake, database, table)
     try:
-        key = sought(values, columns)
+        key = sought(values, keys)
     except ValueError as error:
         raise ExplainError(f"{name}: {error}") from None
-    life = _Life(lake, feed, (database, table), key, at, records=records)
+    columns = columns_of(key, keys)
+    life = _Life(lake, feed, (database, table), columns, key, at, records=records)
     if not life.seen and (same := same_values(lake, database, table, columns, values)) is not None:
-        life = _Life(lake, feed, (database, table), same, at, records=records)
+        life = _Life(lake, feed, (database, table), columns, same, at, records=records)
     return life.told()
 
 
@@ -201,18 +203,22 @@ class _Life:
     """What the tables have of one key."""
 
     def __init__(
-        self, lake: Lakehouse, feed: Feed, name: tuple[str, str], key: str, at: int | None, *, records: bool
+        self,
+        lake: Lakehouse,
+        feed: Feed,
+        name: tuple[str, str],
+        columns: Sequence[str] | None,
+        key: str,
+        at: int | None,
+        *,
+        records: bool,
     ) -> None:
         self.lake, self.feed, self.key, self.at, self.records = lake, feed, key, at, records
         self.database, self.table = name
+        self.key_columns = columns
         self.history = lake.history(*name)
         self.until = _LAST if at is None else at
         self.judge = Judge(lake, feed, *name, self.changes, self.events)
-
-    @cached_property
-    def key_columns(self) -> list[str] | None:
-        """The columns of the table's key."""
-        return key_columns(self.lake, self.database, self.table)
 
     @property
     def seen(self) -> bool:

@@ -297,7 +297,10 @@ class _Comparison:
         until = final(self._lake, *self._names)
         said = [] if self._position <= until.position else [f"{self._position} is not final yet: {until.reason}"]
         if not self._source.exact:
-            said.append("what the source did after that position, up to now, differs")
+            said.append(
+                "the source is read as it is now: what it did after that position shows as a difference, "
+                "and a difference that it has undone since does not show"
+            )
         return said
 
 

@@ -64,7 +64,8 @@ def _digits(value: Decimal | float) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"
     exact = Decimal(repr(value)).quantize(_SMALLEST, context=_DIGITS)
-    bounded = max(-_LARGEST, min(_LARGEST, exact))
+    # Not `-_LARGEST`, which is rounded to the 28 digits of the default context.
+    bounded = max(_LARGEST.copy_negate(), min(_LARGEST, exact))
     return f"{bounded or abs(bounded):f}"
 
 

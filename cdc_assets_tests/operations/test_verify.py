@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,47 @@ def test_types_without_a_common_text(kind: str, history: pa.DataType, why: str) 
     told = form_of(kind, history)
     assert not isinstance(told, Form)
     assert told.startswith(why)
+
+
+LEAST, LARGEST = f"0.{'0' * 29}1", f"{'9' * 35}.{'9' * 30}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "values", "texts"),
+    [
+        (
+            "double",
+            pa.float64(),
+            [1e20, -0.0, 1.5e-7, 1e-40, -1e-40, 5e-31, 1234567890123456.8, 1e300, -1e40, None],
+            [
+                f"1{'0' * 20}",
+                "0",
+                "0.00000015",
+                "0",
+                "0",
+                f"0.{'0' * 29}1",
+                "1234567890123456.8",
+                LARGEST,
+                f"-{LARGEST}",
+                None,
+            ],
+        ),
+        (
+            "decimal(30,10)",
+            pa.decimal128(30, 10),
+            [Decimal("0.00000001"), Decimal("-120.5"), Decimal(0), Decimal(100), None],
+            ["0.00000001", "-120.5", "0", "100", None],
+        ),
+        ("time(2)", pa.string(), ["-838:59:59.12", "08:00:00", None], ["-838:59:59.120000", "08:00:00.000000", None]),
+    ],
+)
+def test_texts_are_those_of_the_server(
+    kind: str, held: pa.DataType, values: list[Any], texts: list[str | None]
+) -> None:
+    """Doubles as CAST AS DECIMAL(65,30) gives them, which cuts off at its largest; as a MariaDB server answered."""
+    form = form_of(kind, held)
+    assert isinstance(form, Form)
+    assert form.text(pa.array(values, held)).to_pylist() == [None if t is None else t.encode() for t in texts]
 
 
 @pytest.fixture

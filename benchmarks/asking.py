@@ -78,15 +78,15 @@ def _fill(lake: Lakehouse, keys: np.ndarray, start: int) -> None:
     )
     said = {"kind": "row", "database": _TABLE[0], "table": _TABLE[1], "op": "update", "commit_ts": ts, "after": image}
     said |= {"key": pc.binary_join_element_wise('["', ids, '"]', "")}
-    _append(lake.change_events, said | place | {"batch": 1, "before": image}, len(keys))
-    _append(lake.released_changes, said | place | {"release": 1, "events": 1, "repeats": 0}, len(keys))
+    append(lake.change_events, said | place | {"batch": 1, "before": image}, len(keys))
+    append(lake.released_changes, said | place | {"release": 1, "events": 1, "repeats": 0}, len(keys))
     version = {"_cdc_key": said["key"], "_cdc_from_ts": ts, "_cdc_to_ts": until, "_cdc_is_current": False}
     version |= {"_cdc_op": "update", "_cdc_closed_by": "update", "id": pa.array(keys), "note": pc.cast(ts, pa.string())}
     version |= {"_cdc_topic": "bench", "_cdc_partition": 0, "_cdc_offset": place["offset"], "status": "paid"}
-    _append(lake.history(*_TABLE), version, len(keys))
+    append(lake.history(*_TABLE), version, len(keys))
 
 
-def _append(table: LakeTable[Any], values: dict[str, object], count: int) -> None:
+def append(table: LakeTable[Any], values: dict[str, object], count: int) -> None:
     """Append rows in the table's columns: of each value one for all, or an array; what is not given is NULL."""
     log = table.log()
     if log is None:

@@ -51,6 +51,14 @@ def processor_seconds() -> float:
     return sum(process.seconds for process in _tree(os.getpid()))
 
 
+def high_water(pid: int) -> float:
+    """The most memory that one process has had since it began, in MB; 0: it has ended."""
+    with contextlib.suppress(OSError):
+        size = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return int(size[1]) * 1024 / _MB if size else 0
+    return 0
+
+
 class _Process(NamedTuple):
     pid: int
     parent: int

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import parsed
@@ -18,6 +18,7 @@ from cdc_assets.mysql_types.types import parsed
 _DOUBLES = "DECIMAL(65,30)"  # what doubles are compared in: 35 digits before the point, 30 after it
 _SMALLEST, _LARGEST = Decimal("1e-30"), Decimal("9" * 35 + "." + "9" * 30)
 _DIGITS = Context(prec=400, rounding=ROUND_HALF_UP)
+_POINT = pa.scalar(".", pa.large_string())
 
 
 @dataclass(frozen=True)
@@ -27,51 +28,56 @@ class Form:
     Attributes:
         sql: the expression of the source, `{}` stands for the column: of bytes the bytes themselves, else a text in UTF-8.
         held: whether an Arrow type can have such values.
-        text: of a column, the same as bytes, in UTF-8.
+        text: of values of that type, the same as LARGE_BINARY, in UTF-8.
         long: whether values may be so long that only their digests go into a row's.
     """
 
     sql: str
     held: Callable[[pa.DataType], bool]
-    text: Callable[[pa.ChunkedArray], list[bytes | None]]
+    text: Callable[[pa.Array], pa.Array]
     long: bool = False
 
 
-def _each(one: Callable[[Any], str | bytes]) -> Callable[[pa.ChunkedArray], list[bytes | None]]:
-    def text(column: pa.ChunkedArray) -> list[bytes | None]:
-        return [None if v is None else _bytes(one(v)) for v in column.to_pylist()]
-
-    return text
+def _bytes(values: pa.Array) -> pa.Array:
+    return values.cast(pa.large_binary())
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode()
+def _text(values: pa.Array) -> pa.Array:
+    return _bytes(values.cast(pa.large_string()))
 
 
-def _number(value: Decimal | int | str) -> str:
-    """Without the zeros that only the column's type gives it."""
-    text = value if isinstance(value, str) else str(value) if isinstance(value, int) else f"{value:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+def _numbers(values: pa.Array) -> pa.Array:
+    """Without exponent, and without the zeros that only the column's type gives them."""
+    if pa.types.is_float32(values.type):
+        values = values.cast(pa.float64())  # as servers calculate with them
+    texts = values.cast(pa.large_string())
+    odd = pc.match_substring_regex(texts, "[eE]|^-0$")
+    if pc.any(odd).as_py():
+        exact = pa.array([_digits(v) for v in values.filter(odd).to_pylist()], pa.large_string())
+        texts = pc.replace_with_mask(texts, odd, exact)
+    trimmed = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+    return _bytes(pc.if_else(pc.match_substring(texts, "."), trimmed, texts))
 
 
-def _double(value: float) -> str:
-    """The shortest decimal number that no other double is nearer to, as servers make it; rounded as they do."""
+def _digits(value: Decimal | float) -> str:
+    """All digits of a number; of a double those that servers keep, and of -0 no sign."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     exact = Decimal(repr(value)).quantize(_SMALLEST, context=_DIGITS)
-    return _number(abs(bounded) if not (bounded := max(-_LARGEST, min(_LARGEST, exact))) else bounded)
+    # Not `-_LARGEST`, which is rounded to the 28 digits of the default context.
+    bounded = max(_LARGEST.copy_negate(), min(_LARGEST, exact))
+    return f"{bounded or abs(bounded):f}"
 
 
-def _time(value: str) -> str:
-    whole, _, fraction = value.partition(".")
-    return f"{whole}.{fraction:0<6}"
+def _times(values: pa.Array) -> pa.Array:
+    parts = pc.extract_regex(values.cast(pa.large_string()), r"^(?P<whole>[^.]*)\.?(?P<fraction>.*)$")
+    fraction = pc.ascii_rpad(pc.struct_field(parts, "fraction"), 6, "0")
+    return _bytes(pc.binary_join_element_wise(pc.struct_field(parts, "whole"), fraction, _POINT))
 
 
-def _as_date(column: pa.ChunkedArray) -> list[bytes | None]:
-    return _each(str)(column.cast(pa.string()))
-
-
-def _as_instant(column: pa.ChunkedArray) -> list[bytes | None]:
+def _moments(values: pa.Array) -> pa.Array:
     """To the microsecond; instants in UTC."""
-    return _each(str)(column.cast(pa.timestamp("us")).cast(pa.string()))
+    return _text(values.cast(pa.timestamp("us")))
 
 
 def _exact(kind: pa.DataType) -> bool:
@@ -91,27 +97,27 @@ def _valid(date_format: str) -> str:
 
 
 # `+ 0` takes the zeros that ZEROFILL shows, and makes numbers of bits and years.
-_INTEGER = Form("CAST({0} + 0 AS CHAR)", _exact, _each(_number))
-_TEXT = Form("CONVERT({0} USING utf8mb4)", pa.types.is_string, _each(str), long=True)
-_MOMENT = Form(_valid("%Y-%m-%d %H:%i:%s.%f"), pa.types.is_timestamp, _as_instant)
+_INTEGER = Form("CAST({0} + 0 AS CHAR)", _exact, _numbers)
+_TEXT = Form("CONVERT({0} USING utf8mb4)", pa.types.is_string, _text, long=True)
+_MOMENT = Form(_valid("%Y-%m-%d %H:%i:%s.%f"), pa.types.is_timestamp, _moments)
 
 _FORMS: Mapping[Family, Form] = MappingProxyType(
     {
         Family.INTEGER: _INTEGER,
         Family.YEAR: _INTEGER,
         Family.BIT: _INTEGER,
-        Family.DECIMAL: Form(_without_zeros("CAST({0} AS CHAR)"), _exact, _each(_number)),
+        Family.DECIMAL: Form(_without_zeros("CAST({0} AS CHAR)"), _exact, _numbers),
         Family.FLOAT: Form(
-            _without_zeros(f"CAST(CAST({{0}} + 0E0 AS {_DOUBLES}) AS CHAR)"), pa.types.is_floating, _each(_double)
+            _without_zeros(f"CAST(CAST({{0}} + 0E0 AS {_DOUBLES}) AS CHAR)"), pa.types.is_floating, _numbers
         ),
         Family.TEXT: _TEXT,
         Family.ENUM: _TEXT,
         Family.SET: _TEXT,
-        Family.BINARY: Form("{0}", pa.types.is_binary, _each(bytes), long=True),
-        Family.DATE: Form(_valid("%Y-%m-%d"), pa.types.is_date, _as_date),
+        Family.BINARY: Form("{0}", pa.types.is_binary, _bytes, long=True),
+        Family.DATE: Form(_valid("%Y-%m-%d"), pa.types.is_date, _text),
         Family.DATETIME: _MOMENT,
         Family.TIMESTAMP: _MOMENT,
-        Family.TIME: Form("CAST(CAST({0} AS TIME(6)) AS CHAR)", pa.types.is_string, _each(_time)),
+        Family.TIME: Form("CAST(CAST({0} AS TIME(6)) AS CHAR)", pa.types.is_string, _times),
     }
 )
 _NONE: Mapping[Family, str] = MappingProxyType(

@@ -10,13 +10,15 @@ from typing import Any
 
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.plain import row_text, value_text
-from cdc_assets.tables.history import COPY, covers, source_columns
+from cdc_assets.tables.history import COPY, RESERVED, covers, source_columns
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.query import Engine, engine_for
 from cdc_assets.tso import time_text
 
 Row = dict[str, Any]
 SAMPLES = 5
+# Names that no column of a source's table can have.
+_COPY, _OF = f"{RESERVED}number", f"{RESERVED}of"
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ def _joined(before: Side, after: Side, *, keyless: bool) -> str:
         there, then = f"{there} AND NOT ({then})", f"{then} AND NOT ({there})"
     # Equal rows are numbered as they come: which is which nobody can tell.
     number = "row_number() OVER (PARTITION BY _cdc_key ORDER BY _cdc_from_ts)" if keyless else "1"
-    left, right = (f"(SELECT *, {number} AS n FROM {t} WHERE {w})" for t, w in (("a", there), ("b", then)))
-    return f"{left} l FULL OUTER JOIN {right} r ON l._cdc_key = r._cdc_key AND l.n = r.n"
+    left, right = (f"(SELECT *, {number} AS {_COPY} FROM {t} WHERE {w})" for t, w in (("a", there), ("b", then)))
+    return f"{left} l FULL OUTER JOIN {right} r ON l._cdc_key = r._cdc_key AND l.{_COPY} = r.{_COPY}"
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,15 @@ class _Compared:
         """Some rows of a kind."""
         names = [(n, self.engine.name(c)) for n, c in enumerate(self.columns)]
         listed = ", ".join(f"l.{name} AS l{n}, r.{name} AS r{n}" for n, name in names)
-        sql = f"SELECT coalesce(l._cdc_key, r._cdc_key) AS k{', ' * bool(names)}{listed} FROM {self.joined} "
-        rows = self.engine.fetch(f"{sql} WHERE {self._is(op)} ORDER BY k LIMIT {count}", self.tables).to_pylist()
+        sql = f"SELECT coalesce(l._cdc_key, r._cdc_key) AS {_OF}{', ' * bool(names)}{listed} FROM {self.joined} "
+        rows = self.engine.fetch(f"{sql} WHERE {self._is(op)} ORDER BY {_OF} LIMIT {count}", self.tables).to_pylist()
         return [self._sample(op, row) for row in rows]
 
     def _sample(self, op: str, row: Row) -> Sample:
         shown = [(n, c) for n, c in enumerate(self.columns) if op != "update" or row[f"l{n}"] != row[f"r{n}"]]
         before = None if op == "insert" else {c: row[f"l{n}"] for n, c in shown}
         after = None if op == "delete" else {c: row[f"r{n}"] for n, c in shown}
-        return Sample(op, row["k"], before, after)
+        return Sample(op, row[_OF], before, after)
 
 
 def _unsettled(side: Side) -> list[str]:

@@ -16,7 +16,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, place_of
 from cdc_assets.operations.finality import Final, applied_release, final
-from cdc_assets.operations.keys import Near, key_columns, key_of_image, nearest, same_values, sought, texts_of
+from cdc_assets.operations.keys import Near, columns_of, key_of_image, keys_of, nearest, same_values, sought, texts_of
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, reader_of
 from cdc_assets.tables.change_events import Kind, Op
@@ -121,7 +121,8 @@ class Explanation:
         feed: the feed.
         database: of the source's table.
         table: its name.
-        key_columns: the columns of its key, in order; empty: it has none; None: not known.
+        key_columns: the columns of its key, in order, of the newest that has as many as `key`; empty: it has none; None: not
+            known.
         key: the key's values as a JSON array; the whole row, a JSON object, where the table has no key.
         at: the position as of which it is asked; None: now.
         verdict: in a sentence, whether the row is there, or why not.
@@ -136,7 +137,7 @@ class Explanation:
     feed: str
     database: str
     table: str
-    key_columns: list[str] | None
+    key_columns: Sequence[str] | None
     key: str
     at: int | None
     verdict: str
@@ -172,14 +173,15 @@ def explain(
             f"{lake.feed}: a version before this one wrote its tables: run its pipeline, which updates them"
         )
     database, table = _table(lake, name)
-    columns = key_columns(lake, database, table)
+    keys = keys_of(lake, database, table)
     try:
-        key = sought(values, columns)
+        key = sought(values, keys)
     except ValueError as error:
         raise ExplainError(f"{name}: {error}") from None
-    life = _Life(lake, feed, (database, table), key, at, records=records)
+    columns = columns_of(key, keys)
+    life = _Life(lake, feed, (database, table), columns, key, at, records=records)
     if not life.seen and (same := same_values(lake, database, table, columns, values)) is not None:
-        life = _Life(lake, feed, (database, table), same, at, records=records)
+        life = _Life(lake, feed, (database, table), columns, same, at, records=records)
     return life.told()
 
 
@@ -201,18 +203,22 @@ class _Life:
     """What the tables have of one key."""
 
     def __init__(
-        self, lake: Lakehouse, feed: Feed, name: tuple[str, str], key: str, at: int | None, *, records: bool
+        self,
+        lake: Lakehouse,
+        feed: Feed,
+        name: tuple[str, str],
+        columns: Sequence[str] | None,
+        key: str,
+        at: int | None,
+        *,
+        records: bool,
     ) -> None:
         self.lake, self.feed, self.key, self.at, self.records = lake, feed, key, at, records
         self.database, self.table = name
+        self.key_columns = columns
         self.history = lake.history(*name)
         self.until = _LAST if at is None else at
         self.judge = Judge(lake, feed, *name, self.changes, self.events)
-
-    @cached_property
-    def key_columns(self) -> list[str] | None:
-        """The columns of the table's key."""
-        return key_columns(self.lake, self.database, self.table)
 
     @property
     def seen(self) -> bool:
@@ -344,6 +350,9 @@ class _Life:
             follows = last is not None and last["_cdc_to_ts"] == ts
             before[copy] = v
             change = next((c for c in self.changes if c["commit_ts"] == ts and _coordinates(c) == _opener(v)), None)
+            by = change or next(
+                (e for e in self._trimmed if e["commit_ts"] == ts and _coordinates(e) == _opener(v)), None
+            )
             ended = v["_cdc_to_ts"] is not None and v["_cdc_to_ts"] <= self.until
             yield Step(
                 ts,
@@ -367,16 +376,24 @@ class _Life:
                         "value": (q["value"] or b"").decode(errors="replace"),
                     }
                     for q in self.quarantined
-                    if change and place_of(q) == place_of(change)
+                    if by and place_of(q) == place_of(by)
                 ],
-                event=self._message(change),
+                event=self._message(by),
             )
 
     @cached_property
+    def _trimmed(self) -> list[Row]:
+        """The row events whose changes maintenance has deleted, if they made any."""
+        return [e for e in self.events if self.judge.trimmed(e)]
+
+    @cached_property
     def _ends(self) -> list[tuple[Row, Row | None]]:
-        """The versions that no other goes on from, each with the released delete that ended it; None: a statement did."""
+        """The versions that no other goes on from, each with the delete that ended it, the change or else the event.
+
+        None: a statement did, or maintenance has deleted both.
+        """
         opened = {(v.get(COPY.name), v["_cdc_from_ts"]) for v in self.versions}
-        deletes = [c for c in self.changes if c["op"] == Op.DELETE]
+        deletes = [c for c in [*self.changes, *self._trimmed] if c["op"] == Op.DELETE]
         found: list[tuple[Row, Row | None]] = []
         for v in self.versions:
             ts, closed_by = v["_cdc_to_ts"], v["_cdc_closed_by"]
@@ -392,26 +409,29 @@ class _Life:
 
     def _ended(self) -> Iterator[Step]:
         """The ends of versions."""
-        for v, change in self._ends:
+        for v, by in self._ends:
             ts = v["_cdc_to_ts"]
             yield Step(
                 ts,
                 Fate.END,
                 v["_cdc_closed_by"],
                 copy=v.get(COPY.name),
-                record=self._record(*_coordinates(change)) if change else None,
-                release=self.judge.release(change["release"], change["topic"]) if change else None,
-                statement=None if change else self._statement(ts),
-                event=self._message(change),
+                record=self._record(*_coordinates(by)) if by else None,
+                release=self.judge.release(by["release"], by["topic"]) if by and "release" in by else None,
+                statement=None if v["_cdc_closed_by"] == Op.DELETE else self._statement(ts),
+                event=self._message(by),
             )
 
     def _others(self) -> Iterator[Step]:
         """What opened no version, and ended none."""
         told = {(_opener(v), v["_cdc_from_ts"]) for v in self.versions}
-        ends = {place_of(change) for _, change in self._ends if change}
+        ends = {place_of(by) for _, by in self._ends if by}
+        trimmed = {place_of(e) for e in self._trimmed}
         for e in self.events:
             ts, change = e["commit_ts"], self.judge.change(e)
             record, event = self._record(*_coordinates(e)), self._message(e)
+            if place_of(e) in trimmed and ((_coordinates(e), ts) in told or place_of(e) in ends):
+                continue
             if change is None:
                 fate, why = self.judge.fate(e)
                 yield Step(ts, fate, e["op"], why, record=record, event=event)

@@ -89,6 +89,10 @@ class Judge:
         """The released change that an event, by itself, makes."""
         return self._released.get(place_of(event))
 
+    def trimmed(self, event: Row) -> bool:
+        """Whether an event may have made a change that maintenance has deleted."""
+        return self.change(event) is None and event["commit_ts"] <= self._cursor.trimmed.highest
+
     def fate(self, event: Row) -> tuple[Fate, str]:
         """Of an event that makes no change by itself: what became of it, and why."""
         waits = self._waits(event)

@@ -37,8 +37,8 @@ class Near:
     alike: list[str]
 
 
-def key_columns(lake: Lakehouse, database: str, table: str) -> list[str] | None:
-    """The columns of a table's key, as its newest rows have it; empty: it has none; None: not known."""
+def keys_of(lake: Lakehouse, database: str, table: str) -> list[list[str]]:
+    """The columns of each key that a table has had, newest first; empty: it had none. No entry: nothing is known."""
     released = lake.released_changes
     files = released.files(kind=str(ReleasedKind.LAYOUT))
     told = released.fetch(files, "database", "table", "last_ts", "key_columns").to_pylist()
@@ -46,8 +46,20 @@ def key_columns(lake: Lakehouse, database: str, table: str) -> list[str] | None:
     if not told:
         shapes = [r for r in lake.schema_rows([(database, table)]) if r["columns"] is not None]
         told = [(r["commit_ts"], r["key_columns"]) for r in shapes]
-    found: list[str] | None = max(told)[1] if told else None
-    return found
+    newest_first: list[list[str]] = [columns for _, columns in sorted(told, reverse=True)]
+    return [columns for n, columns in enumerate(newest_first) if columns not in newest_first[:n]]
+
+
+def key_columns(lake: Lakehouse, database: str, table: str) -> list[str] | None:
+    """The columns of a table's key, as its newest rows have it; empty: it has none; None: not known."""
+    return next(iter(keys_of(lake, database, table)), None)
+
+
+def columns_of(key: str, keys: Sequence[Sequence[str]]) -> Sequence[str] | None:
+    """The columns whose values a key has, of those that its table's keys have had; None: not known."""
+    said = json.loads(key)
+    fitting = (columns for columns in keys if len(columns) == (0 if isinstance(said, dict) else len(said)))
+    return next(fitting, keys[0] if keys else None)
 
 
 def key_of(values: Sequence[str | None]) -> str:
@@ -72,12 +84,12 @@ def texts_of(key: str) -> list[str]:
     return [v for v in (said.values() if isinstance(said, dict) else said) if v is not None]
 
 
-def sought(given: Sequence[str], columns: Sequence[str] | None) -> str:
+def sought(given: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
     """The key that a person means.
 
     Args:
         given: its values; or one JSON array of them, or one JSON object, the row of a table without a key.
-        columns: of the key, as far as they are known.
+        keys: the columns of each key that the table has had, newest first, as far as they are known.
 
     Raises:
         ValueError: these are not its values.
@@ -91,10 +103,10 @@ def sought(given: Sequence[str], columns: Sequence[str] | None) -> str:
             return row_key(said)
         if isinstance(said, list):
             return key_of([_text(v) for v in said])
-    if columns == []:
-        raise ValueError('has no key: give the row as one JSON object, such as {"a": "1"}')
-    if columns and len(given) != len(columns):
-        raise ValueError(f"has the key ({', '.join(columns)}): {len(columns)} values are needed, {len(given)} given")
+    if keys and len(given) not in map(len, keys):
+        if not keys[0]:
+            raise ValueError('has no key: give the row as one JSON object, such as {"a": "1"}')
+        raise ValueError(f"has the key ({', '.join(keys[0])}): {len(keys[0])} values are needed, {len(given)} given")
     return key_of(given)
 
 
@@ -131,7 +143,7 @@ def nearest(lake: Lakehouse, database: str, table: str, key: str) -> Near | None
     if schema is None:
         return None
     engine = engine_for(lake.session, history)
-    columns, texts = key_columns(lake, database, table), texts_of(key)
+    columns, texts = columns_of(key, keys_of(lake, database, table)), texts_of(key)
     kinds = {f.name.lower(): f for f in schema if not f.name.startswith(RESERVED)}
     only = kinds.get(history_name(columns[0]).lower()) if columns and len(columns) == 1 and len(texts) == 1 else None
     by, to = "_cdc_key", engine.text(key)

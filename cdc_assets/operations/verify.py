@@ -2,20 +2,21 @@
 
 Rows fall into chunks by a checksum of their keys, so that no order of texts matters, which each collation has its own of.
 Of equal chunks only checksums travel; of those that differ, the rows' digests; of the rows that are shown, the values.
+The history is read as often as the source, a few thousand rows at a time.
 """
 
-import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.canonical import Form, form_of
+from cdc_assets.mysql_types.canonical import form_of
 from cdc_assets.operations.diff import SAMPLES
+from cdc_assets.operations.digests import ID, Column, Digests, chunk_of
 from cdc_assets.operations.explain import Explanation, explain
 from cdc_assets.operations.explained import in_brief
 from cdc_assets.operations.finality import final
@@ -24,17 +25,16 @@ from cdc_assets.operations.plain import row_text, value_text
 from cdc_assets.sources.mysql import Address, Snapshot, SourceError, snapshot, table_name, text_of
 from cdc_assets.tables.history import covers, history_name, source_columns
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.query import engine_for
-from cdc_assets.tables.schema import quoted
+from cdc_assets.tables.query import Tables, engine_for
 from cdc_assets.tso import time_text
 
 Texts = dict[str, str | None]
-Values = tuple[bytes | None, ...]
+Values = dict[str, bytes | None]  # column -> canonical value
 
 _ROWS = 1000  # of a chunk, about
 _MOST = 1 << 16  # chunks
-_LISTED = 1000  # chunks that one statement asks for
-_HEX = 15  # digits of a row's digest: 60 bits, of which sums are exact everywhere
+_HELD = 1_000_000  # rows of differing chunks whose digests are held at once
+_FETCHED = 10_000  # rows that are taken from the source at once
 KINDS = ("missing", "extra", "changed")
 
 
@@ -95,38 +95,6 @@ class Verified:
         return not any(self.counts.values())
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A column that is compared: its name in the source and in the history."""
-
-    name: str
-    held_as: str
-    form: Form
-
-    @property
-    def value(self) -> str:
-        """Its canonical bytes, in the source's SQL."""
-        return f"CAST({self.form.sql.format(quoted(self.name))} AS BINARY)"
-
-    def part(self, *, whole: bool) -> str:
-        """What it adds to the text of a row, or of its key, which has values whole; in the source's SQL."""
-        said = f"MD5({self.value})" if self.form.long and not whole else self.value
-        return f"COALESCE(CONCAT(LENGTH({said}), ':', {said}), 'N')"
-
-    def part_of(self, value: bytes | None, *, whole: bool) -> bytes:
-        """The same of a value."""
-        if value is None:
-            return b"N"
-        said = _md5(value).encode() if self.form.long and not whole else value
-        return b"%d:%s" % (len(said), said)
-
-    def shown(self, value: bytes | None) -> str | None:
-        """A value for people: bytes as 0x and hex digits."""
-        if value is None:
-            return None
-        return f"0x{value.hex()}" if self.form.sql == "{0}" else value.decode(errors="replace")
-
-
 def verify(
     lake: Lakehouse, feed: Feed, names: tuple[str, str], address: Address, position: int, samples: int = SAMPLES
 ) -> Verified:
@@ -145,48 +113,58 @@ def verify(
     """
     with snapshot(address, position) as source:
         it = _Comparison(lake, feed, names, position, source)
-        it.narrow()
+        differing = it.differing()
+        found = it.narrowed(differing, samples)
         return Verified(
             table=".".join(names),
             position=position,
             source=source.told,
-            rows=len(it.digests),
+            rows=it.rows,
             source_rows=it.source_rows,
             chunks=it.chunks,
-            differing=len(it.differing),
-            counts={kind: len(it.found[kind]) for kind in KINDS},
-            samples=[told for kind in KINDS for told in it.told(kind, samples)],
+            differing=len(differing),
+            counts=found.counts,
+            samples=list(it.told(found.ids)),
             compared=[c.name for c in it.columns],
             not_compared=it.not_compared,
             unsettled=it.unsettled(),
         )
 
 
+@dataclass(frozen=True)
+class _Differing:
+    """Rows that differ, by kind: how many, and the ids of some, the lowest."""
+
+    counts: dict[str, int]
+    ids: dict[str, list[bytes]]
+
+
 class _Comparison:
-    """The two sides, and what was found so far."""
+    """The two sides. Of neither are all rows ever in memory."""
 
     def __init__(self, lake: Lakehouse, feed: Feed, names: tuple[str, str], position: int, source: Snapshot) -> None:
         self._lake, self._feed, self._names, self._position, self._source = lake, feed, names, position, source
-        self.columns: list[_Column] = []
+        self._history = lake.history(*names)
+        self._engine = engine_for(lake.session, self._history)
+        self.columns: list[Column] = []
         self.not_compared: dict[str, str] = {}
-        self.rows = self._read()
+        self._choose_columns()
         wanted = [c.lower() for c in key_columns(lake, *names) or ()]
         mine = {c.name.lower(): c for c in self.columns}
         if absent := [c for c in wanted if c not in mine]:
             raise SourceError(
                 f"{'.'.join(names)}: its rows cannot be told apart without {', '.join(absent)} of the key"
             )
-        self.keyless = not wanted
-        self._key = [mine[c] for c in wanted] or self.columns
-        self.found: dict[str, list[str]] = {kind: [] for kind in KINDS}
-        self.source_rows = 0
-        self.differing: list[int] = []
+        if not mine:
+            raise SourceError(f"{'.'.join(names)}: it has no column that can be compared")
+        self._digests = Digests(self.columns, [mine[c] for c in wanted])
+        (row,) = self._engine.fetch(f"SELECT count(*) AS n FROM h WHERE {covers(position)}", self._tables).to_pylist()
+        ((source_rows,),) = source.rows(f"SELECT COUNT(*) FROM {self._from}")
+        self.rows, self.source_rows = int(row["n"]), int(source_rows)
+        self.chunks = min(_MOST, max(self.rows, self.source_rows) // _ROWS + 1)
 
-    def _read(self) -> pa.Table:
-        """The history's rows as of the position, and which columns are compared."""
-        history = self._lake.history(*self._names)
-        engine = engine_for(self._lake.session, history)
-        rows = engine.fetch(f"SELECT * FROM h WHERE {covers(self._position)}", {"h": history})
+    def _choose_columns(self) -> None:
+        rows = self._engine.fetch("SELECT * FROM h LIMIT 0", self._tables)
         held = {c.lower(): c for c in source_columns(rows.column_names)}
         for column in self._source.columns(*self._names):
             held_as = held.pop(history_name(column.name).lower(), None)
@@ -197,120 +175,132 @@ class _Comparison:
             if isinstance(form, str):
                 self.not_compared[column.name] = form
             else:
-                self.columns.append(_Column(column.name, held_as, form))
+                self.columns.append(Column(column.name, held_as, form))
         self.not_compared |= dict.fromkeys(held.values(), "only the history has it")
-        return rows
 
-    def _id(self) -> str:
-        """What tells a row from others, in the source's SQL: of a table without a key all of it."""
-        return f"MD5(CONCAT({', '.join(c.part(whole=not self.keyless) for c in self._key)}))"
-
-    def _chunk(self) -> str:
-        return f"CAST(CONV(LEFT({self._id()}, 8), 16, 10) AS UNSIGNED) % {self.chunks}"
-
-    def _digest(self) -> str:
-        parts = ", ".join(c.part(whole=False) for c in self.columns)
-        return f"CAST(CONV(LEFT(MD5(CONCAT({parts})), {_HEX}), 16, 10) AS UNSIGNED)"
+    @property
+    def _tables(self) -> Tables:
+        return {"h": self._history}
 
     @property
     def _from(self) -> str:
         return table_name(*self._names)
 
-    @cached_property
-    def chunks(self) -> int:
-        """How many there are: by the history's rows, as the source's are not counted yet."""
-        return min(_MOST, len(self.rows) // _ROWS + 1)
+    def _read(self) -> Iterator[tuple[pa.Array, dict[str, pa.Array]]]:
+        """The history's rows as of the position, some at a time: `_cdc_key`, and their canonical values."""
+        listed = ", ".join(map(self._engine.name, ["_cdc_key", *(c.held_as for c in self.columns)]))
+        sql = f"SELECT {listed} FROM h WHERE {covers(self._position)}"
+        for batch in self._engine.batches(sql, self._tables):
+            yield batch["_cdc_key"], self._digests.canonical(batch)
 
-    @cached_property
-    def values(self) -> list[Values]:
-        """The canonical values of the history's rows, as the columns that are compared."""
-        columns = [c.form.text(self.rows[c.held_as]) for c in self.columns]
-        return list(zip(*columns, strict=True))
+    def differing(self) -> list[tuple[int, int]]:
+        """The chunks that differ: number, and how many rows the larger side has in it."""
+        counts, sums = (np.zeros((2, self.chunks), np.uint64) for _ in range(2))
+        for _, values in self._read():
+            at = chunk_of(self._digests.ids(values), self.chunks)
+            np.add.at(counts[0], at, 1)
+            np.add.at(sums[0], at, self._digests.values(values))
+        rows = f"SELECT {self._digests.chunk_sql(self.chunks)} AS c, {self._digests.value_sql} AS d FROM {self._from}"
+        for chunk, count, total in self._source.rows(f"SELECT c, COUNT(*), SUM(d) FROM ({rows}) AS t GROUP BY c"):
+            # What numbers of 64 bits hold of a sum: those of the history wrap around.
+            counts[1, int(chunk)], sums[1, int(chunk)] = int(count), int(total) % (1 << 64)
+        different = np.flatnonzero((counts[0] != counts[1]) | (sums[0] != sums[1]))
+        return [(int(chunk), int(counts[:, chunk].max())) for chunk in different]
 
-    @cached_property
-    def ids(self) -> list[str]:
-        """What tells each row of the history from others."""
-        key = [(c, self.columns.index(c)) for c in self._key]
-        parts = ([c.part_of(row[n], whole=not self.keyless) for c, n in key] for row in self.values)
-        return [_md5(b"".join(each)) for each in parts]
+    def narrowed(self, differing: Sequence[tuple[int, int]], samples: int) -> _Differing:
+        """The rows that differ in these chunks, of which so many ids of each kind are kept."""
+        found = _Differing(dict.fromkeys(KINDS, 0), {kind: [] for kind in KINDS})
+        for chunks in _listed(differing):
+            net = pa.concat_tables([*self._mine(chunks), *self._theirs(chunks)])
+            net = net.group_by(["id", "digest"]).aggregate([("n", "sum")]).filter(pc.field("n_sum") != 0)
+            by_id = net.group_by("id").aggregate([("n_sum", "min"), ("n_sum", "max"), ("n_sum", "sum")])
+            low, high = pc.field("n_sum_min"), pc.field("n_sum_max")
+            for kind, which in zip(KINDS, (high < 0, low > 0, (low < 0) & (high > 0)), strict=True):
+                these = by_id.filter(which)
+                rows = these.num_rows if kind == "changed" else abs(pc.sum(these["n_sum_sum"]).as_py() or 0)
+                found.counts[kind] += rows
+                lowest = these.sort_by("id")["id"].slice(0, samples).to_pylist()
+                found.ids[kind][:] = sorted([*found.ids[kind], *lowest])[:samples]
+        return found
 
-    @cached_property
-    def digests(self) -> list[int]:
-        """What each row of the history comes to."""
-        parts = ([c.part_of(v, whole=False) for c, v in zip(self.columns, row, strict=True)] for row in self.values)
-        return [int(_md5(b"".join(each))[:_HEX], 16) for each in parts]
+    def _mine(self, chunks: Sequence[int]) -> Iterator[pa.Table]:
+        """The rows of the history in some chunks: BINARY(16) id, UINT64 digest, and 1."""
+        wanted = np.zeros(self.chunks, bool)
+        wanted[chunks] = True
+        for _, values in self._read():
+            ids = self._digests.ids(values)
+            there = pa.array(wanted[chunk_of(ids, self.chunks)])
+            within = {name: column.filter(there) for name, column in values.items()}
+            yield _counted(ids.filter(there), pa.array(self._digests.values(within)), 1)
 
-    def narrow(self) -> None:
-        """Find the chunks that differ, and the rows that do."""
-        mine: dict[int, list[int]] = defaultdict(list)
-        for row, told in enumerate(self.ids):
-            mine[int(told[:8], 16) % self.chunks].append(row)
-        sums = {chunk: (len(rows), sum(self.digests[r] for r in rows)) for chunk, rows in mine.items()}
-        rows_of = f"SELECT {self._chunk()} AS c, {self._digest()} AS d FROM {self._from}"
-        sql = f"SELECT c, COUNT(*), SUM(d) FROM ({rows_of}) AS t GROUP BY c"
-        theirs = {int(c): (int(count), int(total)) for c, count, total in self._source.rows(sql)}
-        self.source_rows = sum(count for count, _ in theirs.values())
-        self.differing = sorted(c for c in {*sums, *theirs} if sums.get(c) != theirs.get(c))
-        for chunks in _listed(self.differing):
-            self._compare([row for c in chunks for row in mine[c]], chunks)
+    def _theirs(self, chunks: Sequence[int]) -> Iterator[pa.Table]:
+        """Those of the source, and -1."""
+        within = f"{self._digests.chunk_sql(self.chunks)} IN ({', '.join(map(str, chunks))})"
+        sql = f"SELECT {self._digests.id_sql}, {self._digests.value_sql} FROM {self._from} WHERE {within}"
+        rows = self._source.rows(sql)
+        while some := list(islice(rows, _FETCHED)):
+            ids = pa.array([bytes.fromhex(text_of(told)) for told, _ in some], ID)
+            yield _counted(ids, pa.array([int(digest) for _, digest in some], pa.uint64()), -1)
 
-    def _compare(self, rows: Sequence[int], chunks: Sequence[int]) -> None:
-        """Compare the rows of some chunks."""
-        mine = Counter((self.ids[r], self.digests[r]) for r in rows)
-        within = ", ".join(map(str, chunks))
-        sql = f"SELECT {self._id()}, {self._digest()} FROM {self._from} WHERE {self._chunk()} IN ({within})"
-        theirs = Counter((text_of(told), int(digest)) for told, digest in self._source.rows(sql))
-        missing = [told for told, _ in (theirs - mine).elements()]
-        extra = [told for told, _ in (mine - theirs).elements()]
-        changed = set() if self.keyless else {*missing} & {*extra}
-        self.found["missing"] += [told for told in missing if told not in changed]
-        self.found["extra"] += [told for told in extra if told not in changed]
-        self.found["changed"] += changed
-
-    def told(self, kind: str, count: int) -> Iterator[Found]:
-        """Some rows of a kind, with their lives."""
-        wanted = sorted({*self.found[kind]})[:count]
-        rows = {told: row for row, told in enumerate(self.ids) if told in wanted} if kind != "missing" else {}
-        theirs = self._fetched(wanted) if kind != "extra" else {}
-        for told in wanted:
-            mine, other = (self.values[rows[told]] if rows else None), theirs.get(told)
-            differ = [n for n in range(len(self.columns)) if mine is None or other is None or mine[n] != other[n]]
-            has = mine or other or ()
-            key = {c.name: c.shown(has[self.columns.index(c)]) for c in self._key}
-            given = self.rows["_cdc_key"][rows[told]].as_py() if rows else self._given(key)
+    def told(self, ids: Mapping[str, Sequence[bytes]]) -> Iterator[Found]:
+        """Rows of each kind, with their lives."""
+        keys, mine = self._held([*ids["extra"], *ids["changed"]])
+        theirs = self._fetched([*ids["missing"], *ids["changed"]])
+        for kind, told in [(each, told) for each in KINDS for told in ids[each]]:
+            here, there = mine.get(told), theirs.get(told)
+            row = here or there
+            if row is None:
+                continue  # a run has changed the history meanwhile
+            differ = [c for c in self.columns if here is None or there is None or here[c.name] != there[c.name]]
+            key = {c.name: c.shown(row[c.name]) for c in self._digests.key or self.columns}
+            given = [keys[told]] if here is not None else self._given(key)
             yield Found(
                 kind,
                 key,
-                self._shown(mine, differ),
-                self._shown(other, differ),
-                explain(self._lake, self._feed, ".".join(self._names), given if isinstance(given, list) else [given]),
+                _shown(here, differ),
+                _shown(there, differ),
+                explain(self._lake, self._feed, ".".join(self._names), given),
             )
 
-    def _given(self, key: Texts) -> str | list[str]:
+    def _given(self, key: Texts) -> list[str]:
         """A key that only the source has, as a person would give it."""
-        if self.keyless:
-            return row_key(key)
+        if not self._digests.key:
+            return [row_key(key)]
         values = list(key.values())
-        return [v for v in values if v is not None] if None not in values else key_of(values)
+        return [v for v in values if v is not None] if None not in values else [key_of(values)]
 
-    def _shown(self, row: Values | None, columns: Iterable[int]) -> Texts | None:
-        return None if row is None else {self.columns[n].name: self.columns[n].shown(row[n]) for n in columns}
+    def _held(self, ids: Sequence[bytes]) -> tuple[dict[bytes, str], dict[bytes, Values]]:
+        """The keys of some rows of the history, and their canonical values."""
+        keys: dict[bytes, str] = {}
+        rows: dict[bytes, Values] = {}
+        wanted = pa.array(ids, ID)
+        for held, values in self._read() if ids else ():
+            told = self._digests.ids(values)
+            within = pc.is_in(told, value_set=wanted)
+            found = told.filter(within).to_pylist()
+            keys |= zip(found, held.filter(within).to_pylist(), strict=True)
+            rows |= zip(found, pa.table(values).filter(within).to_pylist(), strict=True)
+        return keys, rows
 
-    def _fetched(self, wanted: Sequence[str]) -> Mapping[str, Values]:
-        """The source's canonical values of some rows."""
-        if not wanted:
+    def _fetched(self, ids: Sequence[bytes]) -> dict[bytes, Values]:
+        """The canonical values of some rows of the source."""
+        if not ids:
             return {}
-        listed = ", ".join(f"'{told}'" for told in wanted)
-        columns = ", ".join([self._id(), *(c.value for c in self.columns)])
-        rows = self._source.rows(f"SELECT {columns} FROM {self._from} WHERE {self._id()} IN ({listed})")
-        return {text_of(row[0]): tuple(row[1:]) for row in rows}
+        listed = ", ".join(f"'{told.hex()}'" for told in ids)
+        columns = ", ".join([self._digests.id_sql, *(c.value for c in self.columns)])
+        rows = self._source.rows(f"SELECT {columns} FROM {self._from} WHERE {self._digests.id_sql} IN ({listed})")
+        names = [c.name for c in self.columns]
+        return {bytes.fromhex(text_of(row[0])): dict(zip(names, row[1:], strict=True)) for row in rows}
 
     def unsettled(self) -> list[str]:
         """What may have changed one side only."""
         until = final(self._lake, *self._names)
         said = [] if self._position <= until.position else [f"{self._position} is not final yet: {until.reason}"]
         if not self._source.exact:
-            said.append("what the source did after that position, up to now, differs")
+            said.append(
+                "the source is read as it is now: what it did after that position shows as a difference, "
+                "and a difference that it has undone since does not show"
+            )
         return said
 
 
@@ -338,11 +328,23 @@ def _values(found: Found) -> str:
     )
 
 
-def _md5(value: bytes) -> str:
-    return hashlib.md5(value, usedforsecurity=False).hexdigest()
+def _shown(row: Values | None, columns: Sequence[Column]) -> Texts | None:
+    return None if row is None else {c.name: c.shown(row[c.name]) for c in columns}
 
 
-def _listed(chunks: Sequence[int]) -> Iterator[list[int]]:
-    rest = iter(chunks)
-    while some := list(islice(rest, _LISTED)):
+def _counted(ids: pa.Array, digests: pa.Array, each: int) -> pa.Table:
+    return pa.table({"id": ids, "digest": digests, "n": pa.array(np.full(len(ids), each, np.int64))})
+
+
+def _listed(differing: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Chunks that are looked at together, so that the digests of their rows are few enough to hold."""
+    some: list[int] = []
+    held = 0
+    for chunk, rows in differing:
+        if some and held + rows > _HELD:
+            yield some
+            some, held = [], 0
+        some.append(chunk)
+        held += rows
+    if some:
         yield some

@@ -4,18 +4,20 @@ Both skip files, row groups and pages by their statistics. (Measured: one key am
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from cdc_assets.tables.linked import deltalake_place
 from cdc_assets.tables.schema import literal, quoted
 from cdc_assets.tables.table import LakeTable
 
 T = TypeVar("T")
+_COLLECTED = 250_000  # rows that Spark gives at once, about
 Tables = Mapping[str, LakeTable[Any]]  # the name that the SQL has for it -> the table
 
 
@@ -43,6 +45,10 @@ class Engine(ABC, Generic[T]):
         """
 
     @abstractmethod
+    def batches(self, sql: str, tables: Tables) -> Iterator[pa.RecordBatch]:
+        """As `run`, the rows a part at a time: never are all of them in memory."""
+
+    @abstractmethod
     def fetch(self, sql: str, tables: Tables) -> pa.Table:
         """As `run`, the rows themselves."""
 
@@ -60,6 +66,20 @@ class Arrow(Engine[pa.Table]):
 
     def run(self, sql: str, tables: Tables) -> pa.Table:
         """In this process."""
+        found = self._reader(sql, tables).read_all()
+        return found.cast(_without_views(found.schema))
+
+    def batches(self, sql: str, tables: Tables) -> Iterator[pa.RecordBatch]:
+        """As the engine's threads come to them."""
+        reader = self._reader(sql, tables)
+        schema = _without_views(reader.schema)
+        return (batch.cast(schema) for batch in reader)
+
+    def fetch(self, sql: str, tables: Tables) -> pa.Table:
+        """The same as `run`."""
+        return self.run(sql, tables)
+
+    def _reader(self, sql: str, tables: Tables) -> pa.RecordBatchReader:
         builder = QueryBuilder()
         for name, table in tables.items():
             log = table.log()
@@ -69,12 +89,7 @@ class Arrow(Engine[pa.Table]):
                 name,
                 DeltaTable(deltalake_place(table.path, rows=True), storage_options=table.store.log_options(table.path)),
             )
-        found = pa.table(builder.execute(sql).read_all())
-        return found.cast(pa.schema([f.with_type(_without_views(f.type)) for f in found.schema]))
-
-    def fetch(self, sql: str, tables: Tables) -> pa.Table:
-        """The same."""
-        return self.run(sql, tables)
+        return pa.RecordBatchReader.from_stream(builder.execute(sql))
 
 
 class Spark(Engine[DataFrame]):
@@ -96,6 +111,14 @@ class Spark(Engine[DataFrame]):
         named = ", ".join(f"{name} AS (SELECT * FROM delta.{quoted(t.path)})" for name, t in tables.items())
         return self._session.sql(f"WITH {named} {sql}")
 
+    def batches(self, sql: str, tables: Tables) -> Iterator[pa.RecordBatch]:
+        """Spark collects a result whole only: in as many queries as it has parts, by a hash of the rows."""
+        frame = self.run(sql, tables)
+        parts = frame.count() // _COLLECTED + 1
+        part = F.pmod(F.xxhash64(*map(frame.__getitem__, map(quoted, frame.columns))), F.lit(parts))
+        for number in range(parts):
+            yield from frame.where(part == number).toArrow().to_batches()
+
     def fetch(self, sql: str, tables: Tables) -> pa.Table:
         """Collected."""
         return self.run(sql, tables).toArrow()
@@ -107,8 +130,12 @@ def engine_for(session: Callable[[], SparkSession], *tables: LakeTable[Any]) -> 
     return Spark(session()) if any(log is not None and log.widened for log in logs) else Arrow()
 
 
-def _without_views(kind: pa.DataType) -> pa.DataType:
+def _without_views(schema: pa.Schema) -> pa.Schema:
     """Texts and bytes in the form that all that takes Arrow knows."""
+    return pa.schema([f.with_type(_without_view(f.type)) for f in schema])
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(_without_views(f.type)) for f in kind])
+        return pa.struct([f.with_type(_without_view(f.type)) for f in kind])
     return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
+from cdc_assets import read
 from cdc_assets.checks.history import reload_required
+from cdc_assets.operations.diff import Side, diff
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.fates import Fate
 from cdc_assets.tables.lakehouse import history_tables
 from cdc_assets_tests.laws.test_dialects import MYSQL, TICDC, Row, settings_of, settled, take, ticdc_types, truth
 from cdc_assets_tests.support import Chain, Reports, read_lines
@@ -85,6 +89,40 @@ def test_versions_are_the_recorded_truth(stream: Path, chain: Callable[..., Chai
         # A version that was open when a column was added has its default.
         assert take(wanted, there, of_columns, lossy=True), (v, there)
     assert not any(got.values()), "versions that the truth does not have"
+    assert_asked_across_the_rename(made)
+
+
+def assert_asked_across_the_rename(made: Chain) -> None:
+    """`why`, `read` and `diff` of the table's first name and of its second: what the one had goes on in the other."""
+    there = [v for v in versions() if v["valid_from"] < RENAMED == v["valid_to"] and v["table"] == "product"]
+    moved = {str(v["key"]["id"]): v["valid_from"] for v in there}
+    assert len(moved) > 5
+    for key, since in sorted(moved.items())[:2]:
+        end, version, *_ = explain(made.lake, made.feed, "shop.product", [key]).steps
+        assert (end.fate, end.commit_ts, end.op, end.record) == (Fate.END, RENAMED, "rename", None)
+        assert end.statement is not None
+        assert end.statement.text.lower().startswith("rename table")
+        assert (version.fate, version.commit_ts, version.until) == (Fate.VERSION, since, RENAMED)
+        *_, first = explain(made.lake, made.feed, "shop.product_v2", [key]).steps
+        assert (first.fate, first.commit_ts, first.op, first.statement) == (
+            Fate.VERSION,
+            RENAMED,
+            "ddl",
+            end.statement,
+        )
+    old, new = (
+        read.table("f", f"shop.{t}", root=made.lake.root, spark=made.lake.spark) for t in ("product", "product_v2")
+    )
+    for position, holder, other in ((RENAMED - 1, old, new), (RENAMED, new, old)):
+        assert {str(r["id"]) for r in holder.as_of(position, ["id"]).collect()} == moved.keys()
+        assert other.as_of(position).count() == 0
+    for table, op in ((old, "delete"), (new, "ddl")):
+        changes = table.changes_between(RENAMED - 1, RENAMED).collect()
+        assert {(c["op"], c["key"]) for c in changes} == {(op, json.dumps([key])) for key in moved}
+    for table, counts in ((old, (0, len(moved), 0)), (new, (len(moved), 0, 0))):
+        before, after = (Side(made.lake, table.database, table.table, at) for at in (RENAMED - 1, RENAMED))
+        found = diff(before, after)
+        assert (found.inserted, found.deleted, found.updated) == counts
 
 
 @pytest.mark.parametrize("stream", chosen(UNTIMED, "canal-json"))

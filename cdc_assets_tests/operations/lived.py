@@ -14,12 +14,18 @@ from cdc_assets.tables.cursor import running
 from cdc_assets_tests.support import Chain, Record, Rows, Stream, ddl, dml, tso, watermark
 
 TYPES = {"id": "bigint", "v": "varchar", "d": "date", "w": "int"}
-ODD = {"a": "varchar", "b": "varbinary", "n": "int"}
+# With columns that are called as what is told of changes.
+ODD = {"a": "varchar", "b": "varbinary", "n": "int", "key": "int", "commit_ts": "int", "op": "int"}
 WIDE = {"id": "bigint", "n": "int"}
 DAY, ZERO = "2024-02-29", "0000-00-00"
 # Every byte of a binary key, as Canal-JSON has it: as Latin-1 characters.
 BYTES = bytes(range(256)).decode("latin-1")
 ODD_TEXT = 'é"\\\n\t\x01/€'
+# What shop.odd.keys holds in the end.
+ODD_ROWS = [
+    {"a": ODD_TEXT, "b": bytes(range(256)), "n": 1, "key": 9, "commit_ts": 9, "op": 9},
+    {"a": "", "b": b"", "n": 2, "key": 8, "commit_ts": 8, "op": 8},
+]
 FEED, RUN = "shop", "the second run"
 EXCLUDED = ["shop.secret*"]
 
@@ -75,8 +81,9 @@ def _first(it: Stream, known: dict[str, Record]) -> None:
     for _ in range(2):
         it.send(_keyless(logs.insert(tso(3), 1, "twice")))
     it.send(_keyless(logs.delete(tso(8), 1, "twice")))
-    it.send(dml("INSERT", tso(3), {"a": ODD_TEXT, "b": BYTES, "n": "1"}, ODD, key=("a", "b"), table="odd.keys"))
-    it.send(dml("INSERT", tso(4), {"a": "", "b": "", "n": "2"}, ODD, key=("a", "b"), table="odd.keys"))
+    for at, a, b, *more in ((3, ODD_TEXT, BYTES, "1", "9", "9", "9"), (4, "", "", "2", "8", "8", "8")):
+        row = dict(zip(ODD, (a, b, *more), strict=True))
+        it.send(dml("INSERT", tso(at), row, ODD, key=("a", "b"), table="odd.keys"))
     pairs, ended = Rows(table="pairs"), Rows(table="ended")
     it.send(pairs.insert(tso(2), 1, "a"))
     # as TiCDC splits an update of a unique column

@@ -30,6 +30,7 @@ from cdc_assets.operations.explained import as_markdown, as_text
 from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.keys import Near, row_key
+from cdc_assets.operations.maintenance import trim_changes
 from cdc_assets.operations.report import as_html, gather
 from cdc_assets.operations.views import catalog_name
 from cdc_assets.tables.cursor import RUN as RUN_NOTED
@@ -38,7 +39,18 @@ from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.query import WidenedError
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tso import position_of, time_of
-from cdc_assets_tests.operations.lived import BYTES, EXCLUDED, FEED, HELD, ODD_TEXT, RELEASED, RUN, Lived, live
+from cdc_assets_tests.operations.lived import (
+    BYTES,
+    EXCLUDED,
+    FEED,
+    HELD,
+    ODD_ROWS,
+    ODD_TEXT,
+    RELEASED,
+    RUN,
+    Lived,
+    live,
+)
 from cdc_assets_tests.support import (
     RECORDED,
     SHORT_LIVED,
@@ -157,6 +169,7 @@ def test_both_engines_read_the_same(lived: Lived, spark: SparkSession) -> None:
     assert comparable(arrow.as_of(tso(8)).to_pylist()) == rows_of(frames.as_of(tso(8)))
     arrow, frames = both("odd.keys")
     assert comparable(arrow.versions().to_pylist()) == rows_of(frames.versions())
+    assert comparable(arrow.changes_between(0).to_pylist()) == rows_of(frames.changes_between(0))
     assert pl.from_arrow(table(lived).current()).height == 2
 
 
@@ -179,9 +192,16 @@ def test_a_table_that_is_not_there(lived: Lived) -> None:
 # --- why
 
 
-def life(lived: Lived, *key: str, of: str = "orders", at: int | None = None, records: bool = False) -> Explanation:
+def life(
+    lived: Lived,
+    *key: str,
+    of: str = "orders",
+    at: int | None = None,
+    records: bool = False,
+    lake: Lakehouse | None = None,
+) -> Explanation:
     """Told without a JVM."""
-    return explain(without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
+    return explain(lake or without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
 
 
 def no_session() -> SparkSession:
@@ -309,9 +329,9 @@ def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
     hexadecimal = "0x" + bytes(range(256)).hex()
     for key in ([json.dumps([ODD_TEXT, BYTES])], [ODD_TEXT, hexadecimal]):
         (only,) = life(lived, *key, of="odd.keys").steps
-        assert only.row == {"a": ODD_TEXT, "b": bytes(range(256)), "n": 1}
+        assert only.row == ODD_ROWS[0]
     (empty,) = life(lived, "", "", of="odd.keys").steps
-    assert empty.row == {"a": "", "b": b"", "n": 2}
+    assert empty.row == ODD_ROWS[1]
     steps = life(lived, '{"v": "twice", "id": 1}', of="logs").steps
     assert [(str(s.fate), s.op, s.copy) for s in steps] == [
         ("end", "delete", 2),
@@ -320,18 +340,42 @@ def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
     ]
 
 
-def test_every_event_has_one_fate(lived: Lived) -> None:
+def assert_one_fate_each(lived: Lived, lake: Lakehouse) -> None:
     """Of all that came of any table, nothing is left out, and nothing is told twice."""
-    events = lived.it.lake.change_events
+    events = lake.change_events
     place = ("topic", "partition", "offset")
     rows = events.fetch(events.files(kind="row"), "table", "key", "after", "before", *place).to_pylist()
     keys = {
         (r["table"], r["key"] or row_key(json.loads(r["after"] or r["before"]))) for r in rows if r["table"] != "wide"
     }
-    records = [s.record for of, key in sorted(keys) for s in life(lived, key, of=of).steps]
+    records = [s.record for of, key in sorted(keys) for s in life(lived, key, of=of, lake=lake).steps]
     found = Counter((r.topic, r.partition, r.offset) for r in records if r)
     assert found == Counter(tuple(r[c] for c in place) for r in rows if r["table"] != "wide")
     assert len(found) == 26
+
+
+def test_every_event_has_one_fate(lived: Lived) -> None:
+    assert_one_fate_each(lived, without_spark(lived))
+
+
+def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
+    """Versions stay, with the records that opened and ended them; whether the rest were repeats nothing tells any more."""
+    shutil.copytree(lived.it.lake.root, tmp_path / "trimmed")
+    assert trim_changes(replace(lived.it.lake, root=str(tmp_path / "trimmed")), datetime(2100, 1, 1, tzinfo=UTC)) > 0
+    lake = replace(without_spark(lived), root=str(tmp_path / "trimmed"))
+    assert_one_fate_each(lived, lake)
+    found = life(lived, "2", lake=lake)
+    assert told(found) == [
+        (tso(11), "end", "delete", at(lived, "delete 2")),
+        (tso(5), "unknown", "update", at(lived, "late repeat")),
+        (tso(5), "version", "update", at(lived, "update 2")),
+        (tso(3), "version", "insert", at(lived, "insert 2")),
+    ]
+    end, unknown, _, insert = found.steps
+    assert (end.statement, end.release, insert.release) == (None, None, None)
+    assert unknown.why == "maintenance has deleted the released changes of that time"
+    assert insert.quarantined == [{"column": "d", "reason": "zero_date", "value": "0000-00-00"}]
+    assert told(life(lived, "50", lake=lake)) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
 
 
 @pytest.mark.parametrize(
@@ -489,6 +533,17 @@ def test_between_two_positions(lived: Lived) -> None:
     assert (equal_rows.inserted, equal_rows.deleted, equal_rows.updated) == (0, 1, 0)
 
 
+def test_rows_with_keys_of_every_byte(lived: Lived) -> None:
+    one, two = (side(lived, tso(at), "odd.keys") for at in (2, 4))
+    found = diff(one, two)
+    assert (found.inserted, found.deleted, found.updated, found.columns) == (2, 0, 0, {})
+    assert [s.after for s in found.samples] == ODD_ROWS[::-1]
+    assert [json.loads(s.key) for s in found.samples] == [["", ""], [ODD_TEXT, BYTES]]
+    assert diff(two, one).deleted == 2
+    changes = table(lived, "odd.keys").changes_between(tso(2), tso(4)).to_pylist()
+    assert [(c["op"], c["before"], c["after"]) for c in changes] == [("insert", None, row) for row in ODD_ROWS]
+
+
 def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
     """One in which a row was changed by hand, one deleted, and a column is missing."""
     shutil.copytree(lived.it.lake.root, tmp_path / "other")
@@ -554,7 +609,7 @@ def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.
     assert "cdc_shop.shop__orders" in names
     assert spark.table("cdc_shop.shop__orders").count() == 6
     assert rows_of(spark.table("cdc_shop.shop__orders__current")) == held_at(tso(RELEASED))
-    assert spark.table(f"{odd}__current").columns == ["a", "b", "n"]
+    assert spark.table(f"{odd}__current").columns == list(ODD_ROWS[0])
     session = spark.newSession()
     session.sql("USE cdc_shop")
     assert rows_of(session.sql(f"SELECT * FROM shop__orders__as_of({tso(8)})")) == held_at(tso(8))

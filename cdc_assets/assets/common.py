@@ -25,6 +25,7 @@ from dagster import (
 from pyspark.sql.types import StructType
 
 import cdc_assets
+from cdc_assets.assets import page
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -53,15 +54,17 @@ class Described(TypedDict):
     owners: list[str]
     code_version: str
     tags: dict[str, str]
+    metadata: dict[str, MetadataValue]
 
 
 def described(name: str, feed: Feed) -> Described:
-    """The policy of all assets of a feed: one group a feed, the feed's owners, tags to search by."""
+    """The policy of all assets of a feed: one group a feed, the feed's owners, tags to search by, its page."""
     return {
         "group_name": name,
         "owners": list(feed.owners),
         "code_version": CODE_VERSION,
         "tags": {"cdc/feed": name, "cdc/protocol": feed.wire},
+        "metadata": {"report": MetadataValue.path(page.place(name))},
     }
 
 

@@ -27,6 +27,7 @@ from cdc_assets.assets import (
     history,
     initial_load,
     known_tables,
+    page,
     quarantine,
     raw_records,
     released_changes,
@@ -102,20 +103,33 @@ def _run(
             of_table = table_metadata(told.table) if told.table else {}
             yield MaterializeResult(asset_key=key, data_version=told.version, metadata=of_table | dict(told.metadata))
         blocking = {spec.name for spec in stage.check_specs(lake.feed, feed) if spec.blocking}
-        for result in [*told.checks, *told.of_time]:
-            # As the result of a check that the run was started for, else as an event of its log.
-            if AssetCheckKey(key, str(result.check_name)) in context.selected_asset_check_keys:
-                yield result
-            elif news or result in told.of_time:
-                yield evaluation(key, result, blocking=result.check_name in blocking)
-            if not result.passed and result.check_name in blocking:
-                raise BlockingCheckFailed(
-                    f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
-                )
+        yield from _verdicts(context, key, told, blocking, news=news)
         error = error or told.error
-    known_tables.refresh(context, lake)
+    tables = known_tables.refresh(context, lake)
+    if news:
+        page.renew(context, lake, feed, tables)
     if error:
         raise error
+
+
+def _verdicts(
+    context: AssetExecutionContext, key: AssetKey, told: Told, blocking: set[str], *, news: bool
+) -> Iterator[AssetCheckResult | AssetCheckEvaluation]:
+    """The verdicts on what a stage did, up to the first that stops the feed.
+
+    Raises:
+        BlockingCheckFailed: one does.
+    """
+    for result in [*told.checks, *told.of_time]:
+        # As the result of a check that the run was started for, else as an event of its log.
+        if AssetCheckKey(key, str(result.check_name)) in context.selected_asset_check_keys:
+            yield result
+        elif news or result in told.of_time:
+            yield evaluation(key, result, blocking=result.check_name in blocking)
+        if not result.passed and result.check_name in blocking:
+            raise BlockingCheckFailed(
+                f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
+            )
 
 
 def _is_news(instance: DagsterInstance, key: AssetKey, told: Told) -> bool:

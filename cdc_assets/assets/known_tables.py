@@ -46,7 +46,7 @@ def known_tables(root: str, feed: str, otherwise: Path | None = None) -> tuple[t
         feed: its name.
         otherwise: a file that `keep` has made, for where no run has left anything.
     """
-    left = (_read(path) for path in (_path(feed), otherwise) if path)
+    left = (_read(path) for path in (state_file(feed), otherwise) if path)
     return next((known.tables for known in left if known is not None and known.root == root), ())
 
 
@@ -55,26 +55,30 @@ def keep(lake: Lakehouse, path: Path) -> None:
     _write(path, KnownTables(lake.root, 0, tuple(lake.histories())))
 
 
-def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse) -> None:
+def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse) -> tuple[tuple[str, str], ...]:
     """See whether tables have come or gone, if anything was released since it was last seen; tell the web server of them.
 
     A run never fails by it: what cannot be written or told is a warning in its log.
+
+    Returns:
+        The history tables that there are.
     """
-    progress, known = read_progress(lake), _read(_path(lake.feed))
+    progress, known = read_progress(lake), _read(state_file(lake.feed))
     release = progress.release if progress and not progress.behind else 0
     known = known if known is not None and known.root == lake.root else None
     if known is not None and known.release == release > 0:
-        return
+        return known.tables
     found = KnownTables(lake.root, release, tuple(lake.histories()))
     if found == known:
-        return
+        return found.tables
     try:
-        _write(_path(lake.feed), found)
+        _write(state_file(lake.feed), found)
     except OSError as error:
         context.log.warning(f"{lake.feed}: the list of its tables could not be kept: {error}")
-        return
+        return found.tables
     if found.tables != (known.tables if known else ()):
         _tell(context, lake.feed)
+    return found.tables
 
 
 def _tell(context: AssetExecutionContext | OpExecutionContext, feed: str) -> None:
@@ -104,7 +108,8 @@ def _tell(context: AssetExecutionContext | OpExecutionContext, feed: str) -> Non
         context.log.info(f"{feed}: tables came or went, and the web server at {address} knows them")
 
 
-def _path(feed: str) -> Path:
+def state_file(feed: str) -> Path:
+    """The file of a feed."""
     folder = os.environ.get("CDC_STATE")
     return (Path(folder) if folder else feeds_path().parent / ".cdc_state") / f"{feed}.json"
 

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec, FreshnessPolicy
 
@@ -19,11 +20,13 @@ from cdc_assets.checks.gate import (
 )
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.choose import may_have_watermarks
+from cdc_assets.operations.fates import held_by
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.stages import RELEASE
+from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tso import time_text
+from cdc_assets.tso import time_of, time_text
 
 
 def key_of(name: str) -> AssetKey:
@@ -106,19 +109,16 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         {"topic": topic, "watermark": mark, "time": time_text(mark)}
         for topic, mark in sorted(report.watermarks.items())
     ]
-    metadata = {
+    metadata = on_call(report, lake.feed, datetime.now(UTC)) | {
         "watermarks": rows_metadata(watermarks),
         "partition_watermarks": rows_metadata(partition_table(report)),
-        "released": report.released,
         "duplicate": report.duplicate,
         "late_repeated": report.late_repeated,
         "late_unseen": report.late_unseen,
         "excluded": report.excluded,
         "covered_by_a_load": report.covered,
         "loaded_tables": rows_metadata(asdict(each) for each in report.loaded),
-        "pending": report.pending,
         "ddl_statements": report.ddl,
-        "held_tables": rows_metadata(h.row() for h in report.holds),
         "since_the_feed_began": report.total,
         "seconds": watch.seconds,
     }
@@ -136,3 +136,23 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         fresh = watermark_freshness(report, feed.freshness_minutes, datetime.now(UTC))
         of_time.append(check_result("watermark_freshness", key, fresh))
     return told_of(lake.released_changes, metadata, checks, of_time)
+
+
+def on_call(report: ReleaseReport, feed: str, now: datetime) -> dict[str, Any]:
+    """What somebody on call asks first, in that order: how far it is, how late, how much waits, for what, and what to do.
+
+    `lag_seconds` is from the oldest of the topics' released watermarks to `now`; there is none without watermarks.
+    """
+    oldest = min(report.watermarks.values(), default=None)
+    reached = f"released up to {time_text(oldest)}" if oldest else "what has come is released: there are no watermarks"
+    waits = [held_by(h, feed) for h in report.holds]
+    late = {} if oldest is None else {"lag_seconds": round((now - time_of(oldest)).total_seconds(), 1)}
+    return {
+        "state": f"{reached}; {report.pending} row events wait; {len(waits)} tables are held",
+        **late,
+        "released": report.released,
+        "pending": report.pending,
+        "held_tables": rows_metadata(h.row() for h in report.holds),
+        "next_step": "; ".join(f"{h.database}.{h.table}: {why}" for h, why in zip(report.holds, waits, strict=True))
+        or "none",
+    }

@@ -282,19 +282,19 @@ def as_html(report: Report) -> str:
         loader=PackageLoader("cdc_assets.operations"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     pages.filters |= {"count": "{:,}".format, "instant": _instant_text, "breaks": breaks}
-    return pages.get_template("report.html.jinja").render(report=report, charts=_charts(report))
+    return pages.get_template("report.html.jinja").render(report=report, charts=charts(report))
 
 
 def _instant_text(time: datetime | None) -> str:
     return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def _charts(report: Report) -> list[tuple[str, str]]:
-    """Titles and pictures, as SVG."""
-    releases, chart = report.releases, partial(_chart, report.releases)
+def charts(report: Report, ink: str = "currentColor") -> list[tuple[str, str]]:
+    """Titles and pictures, as SVG with texts and axes in this colour."""
+    releases, chart = report.releases, partial(_chart, report.releases, ink)
     if len(releases) < _MANY:
         return []
-    charts = [
+    drawn = [
         (
             "Row events of each release, repeats included",
             chart(pygal.StackedBar, released=_of(releases, "window"), late=_of(releases, "late")),
@@ -303,21 +303,20 @@ def _charts(report: Report) -> list[tuple[str, str]]:
     ]
     if any(release.lag_seconds is not None for release in releases):
         lag = "Seconds from the released watermark to the newest record, after each release"
-        charts.append((lag, chart(pygal.Line, lag=_of(releases, "lag_seconds"))))
-    return charts
+        drawn.append((lag, chart(pygal.Line, lag=_of(releases, "lag_seconds"))))
+    return drawn
 
 
 def _of(releases: Sequence[Release], name: str) -> list[Any]:
     return [getattr(release, name) for release in releases]
 
 
-def _chart(releases: Sequence[Release], kind: Any, **series: list[float | None]) -> str:  # noqa: ANN401 -- untyped library
-    # In the page's own colours, by day and by night.
+def _chart(releases: Sequence[Release], ink: str, kind: Any, **series: list[float | None]) -> str:  # noqa: ANN401 -- untyped library
     style = Style(
         background="transparent",
         plot_background="transparent",
-        foreground="currentColor",
-        foreground_strong="currentColor",
+        foreground=ink,
+        foreground_strong=ink,
         foreground_subtle="#8886",
         font_family="inherit",
         colors=("#3b82f6", "#f97316"),

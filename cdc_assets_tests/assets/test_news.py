@@ -47,9 +47,12 @@ def test_a_run_without_news_tells_nothing_and_leaves_every_verdict(both: Job) ->
     begun_in_the_middle = {(feed, *table, "history_complete") for feed in ("shop", "crm")}
     assert {key for key, status in verdicts.items() if status != "SUCCEEDED"} == {stale, *begun_in_the_middle}
     assert len(verdicts) == 2 * (3 + 2 + 2 + 1 + 7) + 1
+    pages = [both.home / f".cdc_state/{feed}.html" for feed in ("shop", "crm")]
+    made = [page.stat().st_mtime_ns for page in pages]
     idle = both.run()
     assert idle.success
     assert materialised(idle) == []
+    assert [page.stat().st_mtime_ns for page in pages] == made
     # Time goes on without news.
     assert names(idle) == [stale]
     assert both.verdicts() == verdicts
@@ -70,6 +73,12 @@ def test_what_a_run_had_done_that_was_killed_is_told_by_the_next(both: Job) -> N
     told = [("shop", name) for name in STAGES] + [("shop", "history", "shop", "orders")]
     assert sorted(materialised(done)) == sorted(told)
     assert materialised(both.run()) == []
+    # After two releases there is something to draw; the page has it, and the asset.
+    assert "<svg" in (both.home / ".cdc_state/shop.html").read_text()
+    gate = AssetKey(["shop", "released_changes"])
+    (seen,) = both.instance.fetch_observations(gate, limit=10).records
+    assert seen.asset_observation
+    assert "![Row events of each release" in str(seen.asset_observation.metadata["over_time"].value)
 
 
 def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch: pytest.MonkeyPatch) -> None:

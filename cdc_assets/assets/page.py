@@ -1,0 +1,64 @@
+"""The page of `cdc-assets report`, which each run with news makes anew, beside what it keeps of the feed's tables.
+
+Its pictures are told to Dagster, too.
+"""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from dagster import AssetExecutionContext, AssetObservation, MetadataValue
+
+from cdc_assets.assets.known_tables import state_file
+from cdc_assets.assets.names import asset_key
+from cdc_assets.feeds import Feed
+from cdc_assets.stages import RELEASE
+from cdc_assets.tables.lakehouse import Lakehouse
+
+# The page looks into the log of each table: of a feed with more of them no run makes it, but the command alone.
+MOST_TABLES = 100
+# To be read on white and on black: a picture knows nothing of the page that it is in.
+_INK = "#888888"
+
+
+def place(feed: str) -> Path:
+    """The file of a feed's page."""
+    return state_file(feed).with_suffix(".html")
+
+
+def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]) -> None:
+    """Make the page of a feed with these history tables anew, and tell its pictures of releases over time.
+
+    A run never fails by it: what goes wrong is a warning.
+
+    Args:
+        context: whose log is told.
+        lake: of the feed.
+        feed: its settings.
+        tables: the (database, table) pairs that have a history.
+    """
+    if len(tables) > MOST_TABLES:
+        return
+    # Which a run without news need not load.
+    from cdc_assets.operations.report import as_html, charts, gather  # noqa: PLC0415
+
+    path = place(lake.feed)
+    try:
+        report = gather(lake, feed)
+        pictures = charts(report, _INK)
+        made = path.with_name(f".{path.name}.new")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text(as_html(report), "utf-8")
+        made.replace(path)  # atomic: a reader sees all of it
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the run has done its work
+        context.log.warning(f"{lake.feed}: its page {path} could not be made: {error}")
+        return
+    context.log.info(f"{lake.feed}: {path} tells what this run and those before it have done")
+    if pictures:
+        over_time = "\n\n".join(f"{title}:\n\n![{title}]({_inline(picture)})" for title, picture in pictures)
+        told = {"over_time": MetadataValue.md(over_time)}
+        context.log_event(AssetObservation(asset_key(lake.feed, RELEASE.name), metadata=told))
+
+
+def _inline(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -1,0 +1,61 @@
+"""What a person on call sees first: the gate's state in its order, and the page that a run makes."""
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cdc_assets.assets import page
+from cdc_assets.assets.released_changes import on_call
+from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets_tests.support import make_feed
+
+# 2024-05-01 00:00:00 UTC, as TiDB writes it: milliseconds, and 18 bits of a logical part.
+MAY = 1_714_521_600_000 << 18
+
+
+def test_what_somebody_on_call_asks_comes_first() -> None:
+    waits = Hold("shop", "orders", MAY, HoldReason.SCHEMA, 3, {"schema_version": 7})
+    report = ReleaseReport(released=5, pending=4, watermarks={"late": MAY, "early": MAY + (1000 << 18)}, holds=[waits])
+    told = on_call(report, "f", datetime(2024, 5, 1, 0, 1, 30, tzinfo=UTC))
+    assert list(told) == ["state", "lag_seconds", "released", "pending", "held_tables", "next_step"]
+    assert told["state"] == "released up to 2024-05-01 00:00:00.000 UTC; 4 row events wait; 1 tables are held"
+    assert told["lag_seconds"] == 90
+    assert told["next_step"].startswith(
+        f"shop.orders: the table is held from commit_ts {MAY} (2024-05-01 00:00:00.000 UTC) on"
+    )
+
+
+def test_without_watermarks_no_lag_is_made_up() -> None:
+    told = on_call(ReleaseReport(released=5), "f", datetime.now(UTC))
+    assert "lag_seconds" not in told
+    assert told["state"] == "what has come is released: there are no watermarks; 0 row events wait; 0 tables are held"
+    assert told["next_step"] == "none"
+
+
+def renewed(root: Path, tables: int) -> None:
+    context: Any = SimpleNamespace(log=logging.getLogger("run"), log_event=lambda _: None)
+    lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(root / "lake"), "f")
+    page.renew(context, lake, make_feed(root), [("shop", str(n)) for n in range(tables)])
+
+
+def test_a_page_that_cannot_be_made_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CDC_STATE", str(tmp_path / "file"))
+    renewed(tmp_path, 1)
+    assert f"f: its page {tmp_path}/file/f.html could not be made: " in caplog.text
+
+
+def test_of_many_tables_no_page_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_STATE", str(tmp_path / "state"))
+    renewed(tmp_path, page.MOST_TABLES + 1)
+    assert not page.place("f").exists()
+    renewed(tmp_path, page.MOST_TABLES)
+    assert [file.name for file in (tmp_path / "state").iterdir()] == ["f.html"]

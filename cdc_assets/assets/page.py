@@ -1,18 +1,16 @@
 """The page of `cdc-assets report`, which each run with news makes anew, beside what it keeps of the feed's tables.
 
-Its pictures are told to Dagster, too.
+Its pictures are metadata of the gate's asset, too.
 """
 
 import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from dagster import AssetExecutionContext, AssetObservation, MetadataValue
+from dagster import AssetExecutionContext, MetadataValue
 
 from cdc_assets.assets.known_tables import state_file
-from cdc_assets.assets.names import asset_key
 from cdc_assets.feeds import Feed
-from cdc_assets.stages import RELEASE
 from cdc_assets.tables.lakehouse import Lakehouse
 
 # The page looks into the log of each table: of a feed with more of them no run makes it, but the command alone.
@@ -27,9 +25,7 @@ def place(feed: str) -> Path:
 
 
 def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]) -> None:
-    """Make the page of a feed with these history tables anew, and tell its pictures of releases over time.
-
-    A run never fails by it: what goes wrong is a warning.
+    """Make the page of a feed with these history tables anew. A run never fails by it: what goes wrong is a warning.
 
     Args:
         context: whose log is told.
@@ -40,24 +36,26 @@ def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: S
     if len(tables) > MOST_TABLES:
         return
     # Which a run without news need not load.
-    from cdc_assets.operations.report import as_html, charts, gather  # noqa: PLC0415
+    from cdc_assets.operations.report import as_html, gather  # noqa: PLC0415
 
     path = place(lake.feed)
     try:
-        report = gather(lake, feed)
-        pictures = charts(report, _INK)
         made = path.with_name(f".{path.name}.new")
         path.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(as_html(report), "utf-8")
+        made.write_text(as_html(gather(lake, feed)), "utf-8")
         made.replace(path)  # atomic: a reader sees all of it
     except Exception as error:  # noqa: BLE001 -- whatever it is, the run has done its work
         context.log.warning(f"{lake.feed}: its page {path} could not be made: {error}")
-        return
-    context.log.info(f"{lake.feed}: {path} tells what this run and those before it have done")
-    if pictures:
-        over_time = "\n\n".join(f"{title}:\n\n![{title}]({_inline(picture)})" for title, picture in pictures)
-        told = {"over_time": MetadataValue.md(over_time)}
-        context.log_event(AssetObservation(asset_key(lake.feed, RELEASE.name), metadata=told))
+    else:
+        context.log.info(f"{lake.feed}: {path} tells what this run and those before it have done")
+
+
+def pictures(lake: Lakehouse) -> dict[str, MetadataValue]:
+    """The page's pictures of releases over time, as metadata; none where there is too little to draw."""
+    from cdc_assets.operations.report import charts, releases_of  # noqa: PLC0415 -- as above
+
+    drawn = [f"{title}:\n\n![{title}]({_inline(svg)})" for title, svg in charts(releases_of(lake), _INK)]
+    return {"over_time": MetadataValue.md("\n\n".join(drawn))} if drawn else {}
 
 
 def _inline(svg: str) -> str:

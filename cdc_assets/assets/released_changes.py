@@ -10,6 +10,7 @@ from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas, type_observations
 from cdc_assets.assets.common import Stopwatch, Told, check_result, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.page import pictures
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.gate import (
     late_events_seen_before,
@@ -119,6 +120,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         "covered_by_a_load": report.covered,
         "loaded_tables": rows_metadata(asdict(each) for each in report.loaded),
         "ddl_statements": report.ddl,
+        **(pictures(lake) if report.release is not None else {}),
         "since_the_feed_began": report.total,
         "seconds": watch.seconds,
     }
@@ -148,7 +150,7 @@ def on_call(report: ReleaseReport, feed: str, now: datetime) -> dict[str, Any]:
     waits = [held_by(h, feed) for h in report.holds]
     late = {} if oldest is None else {"lag_seconds": round((now - time_of(oldest)).total_seconds(), 1)}
     return {
-        "state": f"{reached}; {report.pending} row events wait; {len(waits)} tables are held",
+        "state": f"{reached}; row events that wait: {report.pending}; tables that are held: {len(waits)}",
         **late,
         "released": report.released,
         "pending": report.pending,

@@ -155,7 +155,7 @@ def gather(lake: Lakehouse, feed: Feed) -> Report:
         },
         partitions=_partitions(lake, released),
         tables=_tables(lake, released),
-        releases=_releases(lake),
+        releases=releases_of(lake),
         types=_types(lake),
         statements=statements[:STATEMENTS],
         statements_in_all=len(statements),
@@ -201,8 +201,8 @@ def _tables(lake: Lakehouse, released: ReleaseCursor) -> list[Table]:
     return found
 
 
-def _releases(lake: Lakehouse) -> list[Release]:
-    """Those that the log still has; of the first of them it is not known what it counted."""
+def releases_of(lake: Lakehouse) -> list[Release]:
+    """The newest that the log still has, oldest first; of the first of them it is not known what it counted."""
     cursors: dict[int, tuple[datetime, ReleaseCursor]] = {}
     for each in lake.released_changes.carried():
         cursors[each.cursor.sequence] = each.commit.time, each.cursor
@@ -282,16 +282,16 @@ def as_html(report: Report) -> str:
         loader=PackageLoader("cdc_assets.operations"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     pages.filters |= {"count": "{:,}".format, "instant": _instant_text, "breaks": breaks}
-    return pages.get_template("report.html.jinja").render(report=report, charts=charts(report))
+    return pages.get_template("report.html.jinja").render(report=report, charts=charts(report.releases))
 
 
 def _instant_text(time: datetime | None) -> str:
     return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def charts(report: Report, ink: str = "currentColor") -> list[tuple[str, str]]:
+def charts(releases: Sequence[Release], ink: str = "currentColor") -> list[tuple[str, str]]:
     """Titles and pictures, as SVG with texts and axes in this colour."""
-    releases, chart = report.releases, partial(_chart, report.releases, ink)
+    chart = partial(_chart, releases, ink)
     if len(releases) < _MANY:
         return []
     drawn = [

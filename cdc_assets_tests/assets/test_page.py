@@ -24,7 +24,9 @@ def test_what_somebody_on_call_asks_comes_first() -> None:
     report = ReleaseReport(released=5, pending=4, watermarks={"late": MAY, "early": MAY + (1000 << 18)}, holds=[waits])
     told = on_call(report, "f", datetime(2024, 5, 1, 0, 1, 30, tzinfo=UTC))
     assert list(told) == ["state", "lag_seconds", "released", "pending", "held_tables", "next_step"]
-    assert told["state"] == "released up to 2024-05-01 00:00:00.000 UTC; 4 row events wait; 1 tables are held"
+    assert (
+        told["state"] == "released up to 2024-05-01 00:00:00.000 UTC; row events that wait: 4; tables that are held: 1"
+    )
     assert told["lag_seconds"] == 90
     assert told["next_step"].startswith(
         f"shop.orders: the table is held from commit_ts {MAY} (2024-05-01 00:00:00.000 UTC) on"
@@ -34,12 +36,15 @@ def test_what_somebody_on_call_asks_comes_first() -> None:
 def test_without_watermarks_no_lag_is_made_up() -> None:
     told = on_call(ReleaseReport(released=5), "f", datetime.now(UTC))
     assert "lag_seconds" not in told
-    assert told["state"] == "what has come is released: there are no watermarks; 0 row events wait; 0 tables are held"
+    assert (
+        told["state"]
+        == "what has come is released: there are no watermarks; row events that wait: 0; tables that are held: 0"
+    )
     assert told["next_step"] == "none"
 
 
 def renewed(root: Path, tables: int) -> None:
-    context: Any = SimpleNamespace(log=logging.getLogger("run"), log_event=lambda _: None)
+    context: Any = SimpleNamespace(log=logging.getLogger("run"))
     lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(root / "lake"), "f")
     page.renew(context, lake, make_feed(root), [("shop", str(n)) for n in range(tables)])
 

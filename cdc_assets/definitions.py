@@ -38,7 +38,7 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
         assets += [chain, *history.table_specs(name, feed, tables)]
         if tables:
             audits.append(audit.tables_audit(name, feed, tables))
-        audited += audit.audited(name, tables)
+        audited += audit.audited(name, feed, tables)
         jobs[name] = define_asset_job(
             f"{_PIPELINE}_{name}",
             selection=AssetSelection.assets(*chain.keys).without_checks(),

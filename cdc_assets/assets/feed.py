@@ -26,7 +26,6 @@ from cdc_assets.assets import (
     change_events,
     history,
     initial_load,
-    known_tables,
     quarantine,
     raw_records,
     released_changes,
@@ -113,7 +112,6 @@ def _run(
                     f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
                 )
         error = error or told.error
-    known_tables.refresh(context, lake)
     if error:
         raise error
 

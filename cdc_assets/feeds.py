@@ -447,6 +447,8 @@ class Feed(_Model):
     # How far a watermark may be ahead of its record's Kafka time and be believed.
     max_watermark_lead: _Duration = Field(timedelta(days=1), description=_DURATION)
     owners: tuple[_Owner, ...] = Field((), description="a list of email addresses and team:name")
+    # Above it Dagster shows one asset a database.
+    max_table_assets: _WholeNumber = Field(200, ge=1, description="a whole number, 1 or more")
     claim_check: _Text | None = Field(None, description=_FOLDER)
     initial_load: InitialLoad | None = None
     # Where each run, and `cdc-assets views`, registers the histories.

@@ -17,6 +17,7 @@ from dagster import (
     DefaultScheduleStatus,
     DefaultSensorStatus,
     Definitions,
+    DynamicPartitionsDefinition,
     FreshnessPolicy,
     ScheduleDefinition,
 )
@@ -147,6 +148,27 @@ def test_history_tables_that_are_known_are_assets_of_their_own_under_their_own_n
     checks |= {"column_schema_change"}
     for key in tables:
         assert {check.name for check in found.asset_check_keys if check.asset_key == key} == checks
+
+
+def test_above_the_limit_of_the_feeds_file_each_database_is_an_asset_with_its_tables_as_partitions(load: Load) -> None:
+    limit = f"max_table_assets: {len(HISTORIES) - 1}\n    owners:"
+    loaded = load(TWO_FEEDS.replace("owners:", limit), histories=HISTORIES)
+    found = graph(loaded)
+    databases = {database for database, _ in HISTORIES}
+    histories = {AssetKey(["shop", "history", each]): AssetKey(["shop", "source", each]) for each in databases}
+    assert found.get_all_asset_keys() == stages("shop") | stages("crm") | histories.keys() | set(histories.values())
+    for key, source in histories.items():
+        node = found.get(key)
+        assert node.parent_keys == {AssetKey(["shop", "history"]), source}
+        assert isinstance(node.partitions_def, DynamicPartitionsDefinition)
+        assert node.partitions_def.name == "/".join(key.path)
+        checks = [check for check in found.asset_check_keys if check.asset_key == key]
+        assert len(checks) == 7
+        assert all("table of the database" in found.get_check_spec(check).description for check in checks)
+    audited = loaded.resolve_job_def("audit").asset_layer.asset_graph.asset_check_keys
+    assert {check for check in audited if check.asset_key in histories} == {
+        AssetCheckKey(key, "history_intervals") for key in histories
+    }
 
 
 def test_a_feed_that_begins_with_a_dump_lists_its_tables(load: Load) -> None:

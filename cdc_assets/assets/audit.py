@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from dagster import (
-    AssetCheckEvaluation,
     AssetCheckExecutionContext,
     AssetCheckKey,
     AssetCheckResult,
@@ -28,7 +27,10 @@ from dagster import (
 from cdc_assets.assets import change_events, history, raw_records, released_changes, type_observations
 from cdc_assets.assets.common import check_result
 from cdc_assets.assets.names import output_name
+from cdc_assets.assets.table_assets import TableAsset, table_assets
+from cdc_assets.assets.verdicts import last_evaluation
 from cdc_assets.checks import audit
+from cdc_assets.checks.database import of_database
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
@@ -43,10 +45,26 @@ _OF_STAGES = (
 )
 
 
-def audited(name: str, tables: Sequence[tuple[str, str]]) -> list[AssetCheckKey]:
+def audited(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetCheckKey]:
     """The checks of a feed that can look over everything."""
-    of_stages = [AssetCheckKey(stage.key_of(name), check) for stage, check in _OF_STAGES]
-    return of_stages + [AssetCheckKey(history.table_key(name, *table), history.INTERVALS) for table in tables]
+    return [*_audited_of_stages(name), *_by_check(table_assets(name, feed, tables))]
+
+
+def _audited_of_stages(name: str) -> list[AssetCheckKey]:
+    return [AssetCheckKey(stage.key_of(name), check) for stage, check in _OF_STAGES]
+
+
+def _by_check(assets: Sequence[TableAsset]) -> dict[AssetCheckKey, list[TableAsset]]:
+    """The tables that each check over a whole history is about."""
+    found: dict[AssetCheckKey, list[TableAsset]] = {}
+    for asset in assets:
+        found.setdefault(AssetCheckKey(asset.key, history.INTERVALS), []).append(asset)
+    return found
+
+
+def _all_intervals(lake: Lakehouse, assets: Sequence[TableAsset]) -> Verdict:
+    found = {each.table: audit.all_intervals(lake, each.database, each.table) for each in assets}
+    return found[assets[0].table] if assets[0].partition is None else of_database(found)
 
 
 def _audits(
@@ -63,9 +81,10 @@ def _audits(
         lambda: types()[0],
         lambda: types()[1],
         partial(audit.all_events_placed, lake, feed),
-        *(partial(audit.all_intervals, lake, *table) for table in tables),
     ]
-    return dict(zip(audited(lake.feed, tables), verdicts, strict=True))
+    of_stages = dict(zip(_audited_of_stages(lake.feed), verdicts, strict=True))
+    of_tables = _by_check(table_assets(lake.feed, feed, tables))
+    return of_stages | {key: partial(_all_intervals, lake, assets) for key, assets in of_tables.items()}
 
 
 def results(
@@ -89,16 +108,15 @@ def results(
 
 def _as_before(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResult:
     """The last verdict on a check that only a run of the pipeline can tell of."""
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=10):
-        if isinstance(known := record.evaluation, AssetCheckEvaluation):
-            return AssetCheckResult(
-                check_name=key.name,
-                asset_key=key.asset_key,
-                passed=known.passed,
-                severity=known.severity,
-                description=known.description,
-                metadata=known.metadata,
-            )
+    if known := last_evaluation(instance, key):
+        return AssetCheckResult(
+            check_name=key.name,
+            asset_key=key.asset_key,
+            passed=known.passed,
+            severity=known.severity,
+            description=known.description,
+            metadata=known.metadata,
+        )
     raise Failure(
         f"{key.asset_key.to_user_string()} {key.name}: only a run of the pipeline can tell, and none has yet.",
         allow_retries=False,
@@ -107,7 +125,7 @@ def _as_before(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResul
 
 def tables_audit(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChecksDefinition:
     """The checks of one feed's history tables."""
-    specs = history.table_check_specs(name, tables)
+    specs = history.table_check_specs(name, feed, tables)
     # As @multi_asset_check does it; but that names the inputs by the keys, and a table's name need not be a Dagster name.
     inputs = {output_name(spec.asset_key): spec.asset_key for spec in specs}
     outputs = {spec.get_python_identifier(): spec for spec in specs}

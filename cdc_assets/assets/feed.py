@@ -26,7 +26,6 @@ from cdc_assets.assets import (
     change_events,
     history,
     initial_load,
-    known_tables,
     page,
     quarantine,
     raw_records,
@@ -35,6 +34,7 @@ from cdc_assets.assets import (
     type_observations,
 )
 from cdc_assets.assets.common import CODE_VERSION, StageAsset, Stopwatch, Told, evaluation, table_metadata
+from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.assets.verdicts import BlockingCheckFailed
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
@@ -105,9 +105,8 @@ def _run(
         blocking = {spec.name for spec in stage.check_specs(lake.feed, feed) if spec.blocking}
         yield from _verdicts(context, key, told, blocking, news=news)
         error = error or told.error
-    tables = known_tables.refresh(context, lake)
     if news:
-        page.renew(context, lake, feed, tables)
+        page.renew(context, lake, feed, known_tables(lake.root, lake.feed))
     if error:
         raise error
 

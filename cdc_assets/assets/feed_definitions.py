@@ -36,7 +36,7 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> FeedDefin
     return FeedDefinitions(
         assets=[chain, *history.table_specs(name, feed, tables)],
         checks=[audit.tables_audit(name, feed, tables)] if tables else [],
-        audited=audit.audited(name, tables),
+        audited=audit.audited(name, feed, tables),
         job=define_asset_job(
             f"{PIPELINE}_{name}",
             selection=AssetSelection.assets(*chain.keys).without_checks(),

@@ -2,13 +2,16 @@
 
 The feed's step writes all of them. A table's asset is one that Dagster is told about, not one that it plans: a run tells of
 the tables that it touched, however many there are, and a table that it did not touch neither looks stale nor has checks
-that were skipped.
+that were skipped. Where there are very many, a database is the asset, and its tables are the partitions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dagster import (
+    AssetCheckKey,
     AssetCheckResult,
     AssetCheckSeverity,
     AssetCheckSpec,
@@ -16,11 +19,13 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetObservation,
+    AssetRecordsFilter,
     AssetSpec,
     DagsterInstance,
     MetadataValue,
     TableColumnDep,
     TableColumnLineage,
+    TableMetadataValue,
     TableSchema,
     TableSchemaMetadataValue,
 )
@@ -40,8 +45,19 @@ from cdc_assets.assets.common import (
     rows_metadata,
     table_metadata,
 )
+from cdc_assets.assets.known_tables import refresh
 from cdc_assets.assets.names import CheckSpec, asset_key
+from cdc_assets.assets.table_assets import (
+    TableAsset,
+    add_partitions,
+    each_alone,
+    partitions,
+    table_asset,
+    table_assets,
+)
+from cdc_assets.assets.verdicts import last_evaluation
 from cdc_assets.checks.conservation import changes_reflected
+from cdc_assets.checks.database import of_database
 from cdc_assets.checks.history import (
     column_changes,
     ddl_applied,
@@ -75,16 +91,6 @@ def key_of(name: str) -> AssetKey:
     return asset_key(name, HISTORY.name)
 
 
-def table_key(name: str, database: str, table: str) -> AssetKey:
-    """The key of one history table."""
-    return asset_key(name, HISTORY.name, database, table)
-
-
-def source_key(name: str, database: str, table: str) -> AssetKey:
-    """The key of the source's own table."""
-    return asset_key(name, "source", database, table)
-
-
 def spec(name: str, feed: Feed) -> AssetSpec:
     """The list of one feed's history tables."""
     return AssetSpec(
@@ -103,30 +109,30 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
 
 
 def table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetSpec]:
-    """The assets of history tables, (database, table) pairs, and of the source's tables that they are histories of."""
-    sources = [
-        AssetSpec(
-            source_key(name, database, table),
+    """The assets of history tables, (database, table) pairs, and of what the source has that they are histories of."""
+    sources, histories = {}, {}
+    for asset in table_assets(name, feed, tables):
+        one = asset.partition is None
+        what = f"table `{asset.database}`.`{asset.table}`" if one else f"tables of the database `{asset.database}`"
+        sources[asset.source] = AssetSpec(
+            asset.source,
             kinds={"mysql"},
-            description=f"The source's own table `{database}`.`{table}`, outside of this lakehouse.",
+            description=f"The source's own {what}, outside of this lakehouse.",
             group_name=name,
         )
-        for database, table in tables
-    ]
-    return sources + [
-        AssetSpec(
-            table_key(name, database, table),
-            deps=[key_of(name), source_key(name, database, table)],
+        histories[asset.key] = AssetSpec(
+            asset.key,
+            deps=[key_of(name), asset.source],
+            partitions_def=None if one else partitions(asset.key),
             kinds={"deltalake"},
-            description=f"The history of `{database}`.`{table}`: one row a version, SCD type 2; written by the step of "
-            f"`{name}/history`.",
+            description=f"The {'history' if one else 'histories'} of the {what}{'' if one else ', each a partition'}: one "
+            f"row a version, SCD type 2; written by the step of `{name}/history`.",
             **described(name, feed),
         )
-        for database, table in tables
-    ]
+    return [*sources.values(), *histories.values()]
 
 
-def table_check_specs(name: str, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
+def table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
     """The checks of history tables."""
     told = {
         _CONSERVATION: "After its last released change a key has one open version, or none if that change was a "
@@ -144,11 +150,16 @@ def table_check_specs(name: str, tables: Sequence[tuple[str, str]]) -> list[Chec
         _COLUMNS: "The columns are those of the last run. If not, whoever reads the table may have to follow: what "
         "changed is told here, and by which statement in ddl_applied; it passes again with the table's next change.",
     }
+    assets = {asset.key: asset for asset in table_assets(name, feed, tables)}
     return [
-        CheckSpec(check, asset=table_key(name, *table), description=description)
-        for table in tables
+        CheckSpec(check, asset=key, description=description if asset.partition is None else _OF_EACH + description)
+        for key, asset in assets.items()
         for check, description in told.items()
     ]
+
+
+# Before the description of a check that is about all tables of a database.
+_OF_EACH = "Of each table of the database, and the violations name those that fail: "
 
 
 def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
@@ -165,20 +176,27 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         )
 
     done = HISTORY.run(lake, feed, told=told)
+    known = refresh(
+        context, lake
+    )  # before it is told of the tables: which asset is theirs depends on how many there are
+    asset_of = partial(table_asset, name, alone=each_alone(feed, known))
     holds, failed = _waiting(lake), {(f.database, f.table) for f in done.failures}
+    touched = {(report.database, report.table) for report in done.tables}
+    if touched | failed:
+        add_partitions(context.instance, [asset_of(*table) for table in sorted({*known, *touched, *failed})])
+    found: list[_Found] = []
     for report in done.tables:
-        _tell_table(context, lake, done, report, holds.get((report.database, report.table)))
+        asset = asset_of(report.database, report.table)
+        found += _tell_table(context, lake, done, report, asset, holds.get((report.database, report.table)))
     for failure in done.failures:
         context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
-        key = table_key(name, failure.database, failure.table)
-        context.log_event(evaluation(key, _failed(key, failure)))
+        found.append(_Found(asset_of(failure.database, failure.table), _CONSERVATION, _failed(failure)))
     if feed.views is not None and done.tables:
         _register(context, lake, feed.views, done)
-    reported = failed | {(report.database, report.table) for report in done.tables}
-    for table in sorted(({*done.unchanged, *holds}) - reported):
-        key = table_key(name, *table)
-        for result in _waits(name, key, holds.get(table), nothing_waits()):
-            context.log_event(evaluation(key, result))
+    for table in sorted(({*done.unchanged, *holds}) - touched - failed):
+        found += _waits(name, asset_of(*table), holds.get(table), nothing_waits())
+    for key, result in _results(context.instance, found):
+        context.log_event(evaluation(key, result))
     return _listed(context, lake, done, watch)
 
 
@@ -227,17 +245,48 @@ def _timeline(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["commit_ts"], line["database"], line["table"]))
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What a check found of one table."""
+
+    asset: TableAsset
+    check: str
+    verdict: Verdict
+    severity: AssetCheckSeverity = AssetCheckSeverity.ERROR
+
+
+def _results(instance: DagsterInstance, found: Sequence[_Found]) -> Iterator[tuple[AssetKey, AssetCheckResult]]:
+    """The results to tell, of which asset: a table's own, and one for all tables of a database that is an asset."""
+    of_databases: dict[AssetCheckKey, list[_Found]] = {}
+    for each in found:
+        if each.asset.partition is None:
+            yield each.asset.key, check_result(each.check, each.asset.key, each.verdict, each.severity)
+        else:
+            of_databases.setdefault(AssetCheckKey(each.asset.key, each.check), []).append(each)
+    for key, tables in of_databases.items():
+        last = last_evaluation(instance, key)
+        shown = last.metadata.get("violations") if last else None
+        before = [record.data for record in shown.records] if isinstance(shown, TableMetadataValue) else []
+        verdict = of_database({each.asset.table: each.verdict for each in tables}, before)
+        yield key.asset_key, check_result(key.name, key.asset_key, verdict, tables[0].severity)
+
+
 def _tell_table(
-    context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, report: TableReport, hold: Hold | None
-) -> None:
+    context: AssetExecutionContext,
+    lake: Lakehouse,
+    run: HistoryReport,
+    report: TableReport,
+    asset: TableAsset,
+    hold: Hold | None,
+) -> list[_Found]:
+    """Tell of one table; what its checks found is returned."""
     table = lake.history(report.database, report.table).pinned()
-    key = table_key(lake.feed, report.database, report.table)
     broken = run.broken.get((report.database, report.table), [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
     now = column_schema(table.schema() or StructType())
-    columns = column_changes(_columns_told(context.instance, key), _types(now))
+    columns = column_changes(_columns_told(context.instance, asset), _types(now))
     metadata: dict[str, Any] = table_metadata(table, report.versions) | {
-        "dagster/column_lineage": column_lineage(lake.feed, report.database, report.table, _types(now)),
+        "dagster/column_lineage": column_lineage(asset, _types(now)),
         "current_rows": report.current,
         "changes_applied": report.changes,
         "versions_opened": report.opened,
@@ -247,22 +296,23 @@ def _tell_table(
         "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
     }
     tags = {"dagster/data_version": data_version(table).value, "dagster/code_version": CODE_VERSION}
-    context.log_event(AssetMaterialization(key, metadata=metadata, tags=tags))
-    for result in (
-        check_result(_CONSERVATION, key, changes_reflected(report, unreflected)),
-        check_result(INTERVALS, key, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
-        *_waits(lake.feed, key, hold, ddl_applied(report)),
-        check_result(_RELOAD, key, reload_required(report)),
-        check_result(_COMPLETE, key, history_complete(report), AssetCheckSeverity.WARN),
-        check_result(_COLUMNS, key, columns, AssetCheckSeverity.WARN),
-    ):
-        context.log_event(evaluation(key, result))
+    context.log_event(AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
+    warn = AssetCheckSeverity.WARN
+    return [
+        _Found(asset, _CONSERVATION, changes_reflected(report, unreflected)),
+        _Found(asset, INTERVALS, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        *_waits(lake.feed, asset, hold, ddl_applied(report)),
+        _Found(asset, _RELOAD, reload_required(report)),
+        _Found(asset, _COMPLETE, history_complete(report), warn),
+        _Found(asset, _COLUMNS, columns, warn),
+    ]
 
 
-def _columns_told(instance: DagsterInstance, key: AssetKey) -> dict[str, str] | None:
+def _columns_told(instance: DagsterInstance, asset: TableAsset) -> dict[str, str] | None:
     """The types of the columns as Dagster was last told of them."""
-    event = instance.get_latest_materialization_event(key)
-    told = event.asset_materialization if event else None
+    of_table = AssetRecordsFilter(asset.key, asset_partitions=None if asset.partition is None else [asset.partition])
+    records = instance.fetch_materializations(of_table, limit=1).records
+    told = records[0].asset_materialization if records else None
     shown = told.metadata.get("dagster/column_schema") if told else None
     return _types(shown.value) if isinstance(shown, TableSchemaMetadataValue) else None
 
@@ -271,10 +321,11 @@ def _types(shown: TableSchema) -> dict[str, str]:
     return {column.name: column.type for column in shown.columns}
 
 
-def column_lineage(name: str, database: str, table: str, columns: Iterable[str]) -> TableColumnLineage:
+def column_lineage(asset: TableAsset, columns: Iterable[str]) -> TableColumnLineage:
     """Which of the source's columns each column of a history table comes from; those that are ours alone from none."""
-    source = source_key(name, database, table)
-    return TableColumnLineage({c: [TableColumnDep(source, source_name(c))] for c in source_columns(columns)})
+    return TableColumnLineage(
+        {c: [TableColumnDep(asset.source, asset.source_column(source_name(c)))] for c in source_columns(columns)}
+    )
 
 
 def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:
@@ -284,17 +335,18 @@ def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:
     return {(h.database, h.table): h for h in holds if h.reason != HoldReason.SCHEMA}
 
 
-def _waits(name: str, key: AssetKey, hold: Hold | None, applied: Verdict) -> list[AssetCheckResult]:
+def _waits(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_Found]:
     """The checks that fail while a table waits; `applied`: what is said of its DDL when it does not wait at any."""
     at_type = hold is not None and hold.reason == HoldReason.TYPE
+    of_ddl = applied if hold is None or at_type else waits_for_decision(name, hold)
     return [
-        check_result(_DDL_APPLIED, key, applied if hold is None or at_type else waits_for_decision(name, hold)),
-        check_result(_TYPE_MAPPING, key, type_mapping(hold if at_type else None)),
+        _Found(asset, _DDL_APPLIED, of_ddl),
+        _Found(asset, _TYPE_MAPPING, type_mapping(hold if at_type else None)),
     ]
 
 
-def _failed(key: AssetKey, failure: Failure) -> AssetCheckResult:
-    """The failing check of a table that could not be written."""
+def _failed(failure: Failure) -> Verdict:
+    """What is said of a table that could not be written."""
     first_line = str(failure.error).strip().split("\n", 1)[0]
     told = f"The table was not written, and the next run takes it up where it stands: {first_line}"
-    return check_result(_CONSERVATION, key, Verdict(passed=False, description=told))
+    return Verdict(passed=False, description=told)

@@ -16,9 +16,9 @@ from dagster import (
 )
 from pydantic import Field
 
-from cdc_assets.assets import known_tables
 from cdc_assets.assets.common import Stopwatch
-from cdc_assets.assets.history import table_key
+from cdc_assets.assets.known_tables import known_tables, refresh
+from cdc_assets.assets.table_assets import each_alone, table_asset
 from cdc_assets.feeds import Feed
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
@@ -197,7 +197,7 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
             return
         for done in rebuild(lake, feeds[name]):
             context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
-        known_tables.refresh(context, lake)
+        refresh(context, lake)
 
     @job(
         name="rebuild",
@@ -245,8 +245,10 @@ def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         except (ExplainError, ValueError) as error:
             raise Failure(str(error), allow_retries=False) from None
         context.log.info(as_text(told))
-        key = table_key(name, told.database, told.table)
-        context.log_event(AssetObservation(key, metadata={"why": MetadataValue.md(as_markdown(told))}))
+        alone = each_alone(feeds[name], known_tables(lakehouse.root, name))
+        asset = table_asset(name, told.database, told.table, alone=alone)
+        shown = {"why": MetadataValue.md(as_markdown(told))}
+        context.log_event(AssetObservation(asset.key, partition=asset.partition, metadata=shown))
 
     @job(
         name="why",

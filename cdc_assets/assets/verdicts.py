@@ -1,6 +1,14 @@
 """What a run said that somebody has to look at, out of Dagster's log of it."""
 
-from dagster import AssetCheckSeverity, DagsterEvent, DagsterEventType, DagsterInstance, Failure
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterInstance,
+    Failure,
+)
 
 
 class BlockingCheckFailed(Failure):
@@ -33,6 +41,14 @@ def reasons(instance: DagsterInstance, run: str) -> list[str]:
                 # The first line: after it Spark's messages go on with the JVM's stack.
                 found.append(f"{event.step_key}: {error.message.strip().splitlines()[0]}")
     return found
+
+
+def last_evaluation(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckEvaluation | None:
+    """The last verdict on a check; what was only planned since is none."""
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=10):
+        if isinstance(known := record.evaluation, AssetCheckEvaluation):
+            return known
+    return None
 
 
 def _events(instance: DagsterInstance, run: str) -> list[DagsterEvent]:

@@ -1,0 +1,82 @@
+"""A feed of more tables than are an asset each: what its runs tell Dagster, a database and a partition at a time."""
+
+import pytest
+from dagster import AssetCheckKey, AssetKey, DagsterInstance, ExecuteInProcessResult, TableMetadataValue
+
+from cdc_assets.assets.table_assets import add_partitions, partition, table_asset
+from cdc_assets_tests.jobs import Job, evaluated, evaluations, materialised
+from cdc_assets_tests.support import Rows, Stream, tso
+
+DATABASE = ("shop", "history", "shop")
+
+
+@pytest.mark.parametrize(
+    ("table", "wanted"),
+    [
+        ("orders", "orders"),
+        ("a.b", "a.b"),
+        ("注文 a/b", "注文 a/b"),
+        ("a...b", "a%2E%2E.b"),
+        ("a%2E%2E.b", "a%252E%252E.b"),
+        ("line\nbreak", "line%0Abreak"),
+    ],
+)
+def test_a_partition_is_called_as_its_table_but_for_what_dagster_does_not_take(table: str, wanted: str) -> None:
+    assert partition(table) == wanted
+    with DagsterInstance.ephemeral() as instance:
+        asset = table_asset("shop", "sales", table, alone=False)
+        for _ in range(2):  # the second time it is known
+            add_partitions(instance, [asset, table_asset("shop", "sales", table, alone=True)])
+        assert instance.get_dynamic_partitions("shop/history/sales") == [wanted]
+
+
+def partitions_told(done: ExecuteInProcessResult) -> dict[str, list[str]]:
+    """The partitions of the database that a run materialised, each with the source's columns of its lineage."""
+    events = [e for e in done.all_events if e.event_type_value == "ASSET_MATERIALIZATION"]
+    told = [e.step_materialization_data.materialization for e in events if e.asset_key == AssetKey(DATABASE)]
+    return {
+        str(m.partition): sorted(
+            dep.column_name
+            for deps in m.metadata["dagster/column_lineage"].value.deps_by_column.values()
+            for dep in deps
+        )
+        for m in told
+    }
+
+
+def test_two_tables_where_one_may_be_an_asset(job: Job) -> None:
+    feeds = job.home / "feeds.yaml"
+    feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    max_table_assets: 1\n"))
+    job.add("crm", [])
+    orders, items = Rows("shop", "orders"), Rows("shop", "items")
+    stream = Stream()
+    stream.send(orders.insert(tso(10), 1, "a"))
+    # The code is VARCHAR's by no document: the table waits.
+    stream.send(items.insert(tso(11), 1, "a"))
+    stream.send(items.insert(tso(12), 2, "b") | {"sqlType": {"id": -5, "v": 3}})
+    stream.watermark(tso(20))
+    job.add("shop", stream.records)
+    first = job.run()
+    assert first.success
+    assert partitions_told(first) == {"items": ["items.id", "items.v"], "orders": ["orders.id", "orders.v"]}
+    assert not [path for path in materialised(first) if len(path) == 4]
+    assert sorted(job.instance.get_dynamic_partitions("/".join(DATABASE))) == ["items", "orders"]
+    said = evaluations(first, *DATABASE)
+    assert len([each for each in evaluated(first) if each.asset_key == AssetKey(DATABASE)]) == len(said) == 7
+    assert {name for name, each in said.items() if not each.passed} == {"type_mapping", "history_complete"}
+    assert said["type_mapping"].description == "Failing tables: 1: items."
+
+    seen = len(stream.records)
+    stream.send(orders.update(tso(30), 1, "b", "a"))
+    stream.watermark(tso(40))
+    job.add("shop", stream.records[seen:])
+    second = job.run()
+    assert second.success
+    assert partitions_told(second).keys() == {"orders"}
+    # Of the table that was not touched, too.
+    shown = evaluations(second, *DATABASE)["type_mapping"].metadata["violations"]
+    assert isinstance(shown, TableMetadataValue)
+    assert [record.data["table"] for record in shown.records] == ["items"]
+    audit = job.by_hand(AssetCheckKey(AssetKey(DATABASE), "history_intervals"))
+    assert audit.success
+    assert [each.description for each in evaluated(audit)] == ["No table of the database fails."]

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import asking, decoding, idle, many, small, stream, verifying, versions
+from benchmarks import asking, decoding, idle, many, small, stream, tables, verifying, versions
 from benchmarks.form import FORMS, Bench
 from benchmarks.measuring import Section
 from benchmarks.report import section_text, write_report
@@ -20,6 +20,7 @@ SECTIONS: dict[str, Callable[[Bench], Section | None]] = {
     "idle": idle.measure,
     "small": small.measure,
     "many": many.measure,
+    "tables": tables.measure,
     "stream": stream.measure,
     "versions": versions.measure,
     "decoding": decoding.measure,

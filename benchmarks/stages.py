@@ -17,7 +17,7 @@ from cdc_assets.tables.lakehouse import Lakehouse
 
 FEED = "bench"
 # Of the job in this process no log is shown.
-_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 CANAL_JSON = {"protocol": "canal-json", "tidb_extension": True}
 
 
@@ -87,7 +87,7 @@ def run_job(spark: SparkSession, place: Place, name: str) -> tuple[Timing, Timin
 
     def run() -> None:
         with DagsterInstance.ephemeral() as instance:
-            result = job.execute_in_process(instance=instance, run_config=_QUIET, raise_on_error=False)
+            result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
         for event in result.all_events:
             if event.is_step_success:
                 steps[str(event.step_key)] = event.step_success_data.duration_ms / 1000

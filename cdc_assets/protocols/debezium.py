@@ -58,8 +58,9 @@ _FIELDS = ", ".join(f"{name}: {data_type}" for name, data_type in _PAYLOAD.items
 _SCHEMA = "STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: STRING>>>"
 _MESSAGE = f"STRUCT<schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>, {_FIELDS}>"
 _KEY = "STRUCT<payload: STRING>"
-# "database"."table", in which a quote is doubled
-_TABLE_ID = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"$'
+# "database"."table", in which a quote is doubled; of a RENAME the old and the new name, with a comma between.
+_NAME = r'"(?:[^"]|"")*"\."(?:[^"]|"")*"'
+_TABLE_ID = rf"^{_NAME}(?:,{_NAME})?$"
 
 _TEXTS = ["e.source.db", "e.source.table", "e.source.file", "e.source.connector", "e.databaseName", "e.ddl"]
 _STRINGS = [

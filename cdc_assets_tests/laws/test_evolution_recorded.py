@@ -74,7 +74,7 @@ def column_of(version: Row, name: str) -> str:
     return "full_name" if name == "name" else name
 
 
-@pytest.mark.parametrize("stream", chosen(TIMED, "canal-json_ext_only-updated"))
+@pytest.mark.parametrize("stream", chosen(TIMED, "canal-json_ext_only-updated", "debezium_ext_noschema"))
 def test_versions_are_the_recorded_truth(stream: Path, chain: Callable[..., Chain]) -> None:
     made, _ = run(chain, stream)
     got: dict[tuple[Any, ...], list[Row]] = defaultdict(list)

@@ -133,6 +133,11 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
     (text({"databaseName": "inventory"}), text(_SCHEMA_CHANGE), "ddl"),
     (None, text({"schema": None, "payload": _SCHEMA_CHANGE}), "ddl"),
     (None, text(_SCHEMA_CHANGE | {"source": read_source(), "tableChanges": []}), "statement"),
+    (
+        None,
+        text(_SCHEMA_CHANGE | {"tableChanges": [_CHANGE | {"id": '"shop"."old","shop"."new"'}]}),
+        "ddl",
+    ),  # of a RENAME
     (None, text(_SCHEMA_CHANGE | {"source": read_source()}), "ddl"),
     (None, text({"status": "BEGIN", "id": "file=mysql-bin.000007,pos=1712", "event_count": None}), "transaction"),
     (None, text({"status": "END", "id": "0-1-2", "event_count": 1, "data_collections": [], "ts_ms": 1}), "transaction"),

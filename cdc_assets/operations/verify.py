@@ -263,11 +263,8 @@ class _Comparison:
             )
 
     def _given(self, key: Texts) -> list[str]:
-        """A key that only the source has, as a person would give it."""
-        if not self._digests.key:
-            return [row_key(key)]
-        values = list(key.values())
-        return [v for v in values if v is not None] if None not in values else [key_of(values)]
+        """A key that only the source has, in the one form that is taken for nothing else."""
+        return [key_of(list(key.values())) if self._digests.key else row_key(key)]
 
     def _held(self, ids: Sequence[bytes]) -> tuple[dict[bytes, str], dict[bytes, Values]]:
         """The keys of some rows of the history, and their canonical values."""

@@ -119,11 +119,27 @@ def test_each_feed_is_one_chain(load: Load) -> None:
             assert found.get(AssetKey([feed, name])).parent_keys == {AssetKey([feed, each]) for each in upstream}
 
 
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ("protocol: canal-json\n    tidb_extension: true", "tidb"),  # TiCDC's alone
+        ("protocol: open-protocol", "tidb"),
+        ("protocol: simple", "tidb"),
+        ("protocol: canal-json", "mysql"),  # official Canal's, or TiCDC's without the extension
+        ("protocol: debezium", "mysql"),  # Debezium's, or TiCDC's
+    ],
+)
+def test_a_source_is_called_what_the_settings_tell_of_it(load: Load, settings: str, kind: str) -> None:
+    feeds = f"\nfeeds:\n  shop:\n    {settings}\n    source: {{recorded: shop}}\n"
+    found = graph(load(feeds, histories=[("sales", "orders")]))
+    assert found.get(AssetKey(["shop", "source", "sales", "orders"])).kinds == {kind}
+
+
 def test_each_asset_has_a_description_a_group_kinds_and_owners(load: Load) -> None:
     found = graph(load(histories=[("sales", "orders")]))
     owners = {"shop": ["team:data", "ann@example.com"], "crm": []}
     source = found.get(AssetKey(["shop", "source", "sales", "orders"]))
-    assert (source.kinds, source.is_executable, source.parent_keys) == ({"mysql"}, False, set())
+    assert (source.kinds, source.is_executable, source.parent_keys) == ({"tidb"}, False, set())
     for key in found.get_all_asset_keys() - {source.key}:
         node = found.get(key)
         assert len(node.description) > 20

@@ -73,6 +73,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.verify import UNREFLECTED
 from cdc_assets.history.writer import TableReport
 from cdc_assets.operations.views import register
+from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tables.history import source_columns, source_name
@@ -116,7 +117,7 @@ def table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> lis
         what = f"table `{asset.database}`.`{asset.table}`" if one else f"tables of the database `{asset.database}`"
         sources[asset.source] = AssetSpec(
             asset.source,
-            kinds={"mysql"},
+            kinds={protocol_of(feed).source_kind(feed)},
             description=f"The source's own {what}, outside of this lakehouse.",
             group_name=name,
         )

@@ -50,11 +50,18 @@ def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: S
         context.log.info(f"{lake.feed}: {path} tells what this run and those before it have done")
 
 
-def pictures(lake: Lakehouse) -> dict[str, MetadataValue]:
-    """The page's pictures of releases over time, as metadata; none where there is too little to draw."""
+def pictures(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, MetadataValue]:
+    """The page's pictures of releases over time, as metadata; none where there is too little to draw.
+
+    The gate has committed before, and its feed goes on: what goes wrong is a warning here, too.
+    """
     from cdc_assets.operations.report import charts, releases_of  # noqa: PLC0415 -- as above
 
-    drawn = [f"{title}:\n\n![{title}]({_inline(svg)})" for title, svg in charts(releases_of(lake), _INK)]
+    try:
+        drawn = [f"{title}:\n\n![{title}]({_inline(svg)})" for title, svg in charts(releases_of(lake), _INK)]
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the stage has done its work
+        context.log.warning(f"{lake.feed}: the pictures of its releases could not be drawn: {error}")
+        return {}
     return {"over_time": MetadataValue.md("\n\n".join(drawn))} if drawn else {}
 
 

@@ -120,7 +120,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         "covered_by_a_load": report.covered,
         "loaded_tables": rows_metadata(asdict(each) for each in report.loaded),
         "ddl_statements": report.ddl,
-        **(pictures(lake) if report.release is not None else {}),
+        **(pictures(context, lake) if report.release is not None else {}),
         "since_the_feed_began": report.total,
         "seconds": watch.seconds,
     }

@@ -133,6 +133,13 @@ class Protocol(Reader):
     def watermarks(self, feed: Feed) -> Watermarks:
         """Whether a feed has watermarks."""
 
+    def source_kind(self, feed: Feed) -> str:
+        """What the source is, as far as the settings tell: of all senders TiCDC alone promises watermarks.
+
+        What both it and others send, as Debezium's form, is `mysql`, whose protocol TiDB speaks.
+        """
+        return "tidb" if self.watermarks(feed) is Watermarks.ALWAYS else "mysql"
+
     @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":
         """What the type checks hold its messages against."""

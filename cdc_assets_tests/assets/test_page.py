@@ -10,6 +10,7 @@ import pytest
 
 from cdc_assets.assets import page
 from cdc_assets.assets.released_changes import on_call
+from cdc_assets.operations import report as reports
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
@@ -56,6 +57,19 @@ def test_a_page_that_cannot_be_made_is_a_warning(
     monkeypatch.setenv("CDC_STATE", str(tmp_path / "file"))
     renewed(tmp_path, 1)
     assert f"f: its page {tmp_path}/file/f.html could not be made: " in caplog.text
+
+
+def test_pictures_that_cannot_be_drawn_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(lake: Lakehouse) -> None:
+        raise ValueError("no such commit")
+
+    monkeypatch.setattr(reports, "releases_of", broken)
+    context: Any = SimpleNamespace(log=logging.getLogger("run"))
+    lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(tmp_path / "lake"), "f")
+    assert page.pictures(context, lake) == {}
+    assert "f: the pictures of its releases could not be drawn: no such commit" in caplog.text
 
 
 def test_of_many_tables_no_page_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

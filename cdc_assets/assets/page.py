@@ -1,9 +1,10 @@
 """The page of `cdc-assets report`, which each run with news makes anew, beside what it keeps of the feed's tables.
 
-Its pictures are metadata of the gate's asset, too.
+One of its pictures is metadata of the gate's asset, too.
 """
 
 import base64
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from cdc_assets.tables.lakehouse import Lakehouse
 MOST_TABLES = 100
 # To be read on white and on black: a picture knows nothing of the page that it is in.
 _INK = "#888888"
+# Releases in metadata; the page has more.
+_DRAWN = 20
 
 
 def place(feed: str) -> Path:
@@ -40,7 +43,7 @@ def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: S
 
     path = place(lake.feed)
     try:
-        made = path.with_name(f".{path.name}.new")
+        made = path.with_name(f".{path.name}.{os.getpid()}")
         path.parent.mkdir(parents=True, exist_ok=True)
         made.write_text(as_html(gather(lake, feed)), "utf-8")
         made.replace(path)  # atomic: a reader sees all of it
@@ -50,19 +53,20 @@ def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: S
         context.log.info(f"{lake.feed}: {path} tells what this run and those before it have done")
 
 
-def pictures(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, MetadataValue]:
-    """The page's pictures of releases over time, as metadata; none where there is too little to draw.
+def picture(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, MetadataValue]:
+    """The page's last picture of releases over time, as metadata: of the lag, or without watermarks of what is pending.
 
-    The gate has committed before, and its feed goes on: what goes wrong is a warning here, too.
+    There is none where there is too little to draw. Dagster keeps each run's, so it is short. The gate has committed
+    before, and its feed goes on: what goes wrong is a warning here, too.
     """
     from cdc_assets.operations.report import charts, releases_of  # noqa: PLC0415 -- as above
 
     try:
-        drawn = [f"{title}:\n\n![{title}]({_inline(svg)})" for title, svg in charts(releases_of(lake), _INK)]
+        drawn = charts(releases_of(lake)[-_DRAWN:], _INK)[-1:]
     except Exception as error:  # noqa: BLE001 -- whatever it is, the stage has done its work
-        context.log.warning(f"{lake.feed}: the pictures of its releases could not be drawn: {error}")
+        context.log.warning(f"{lake.feed}: the picture of its releases could not be drawn: {error}")
         return {}
-    return {"over_time": MetadataValue.md("\n\n".join(drawn))} if drawn else {}
+    return {"over_time": MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})") for title, svg in drawn}
 
 
 def _inline(svg: str) -> str:

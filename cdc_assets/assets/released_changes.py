@@ -10,7 +10,7 @@ from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas, type_observations
 from cdc_assets.assets.common import Stopwatch, Told, check_result, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.assets.page import pictures
+from cdc_assets.assets.page import picture
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.gate import (
     late_events_seen_before,
@@ -120,7 +120,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         "covered_by_a_load": report.covered,
         "loaded_tables": rows_metadata(asdict(each) for each in report.loaded),
         "ddl_statements": report.ddl,
-        **(pictures(context, lake) if report.release is not None else {}),
+        **(picture(context, lake) if report.release is not None else {}),
         "since_the_feed_began": report.total,
         "seconds": watch.seconds,
     }

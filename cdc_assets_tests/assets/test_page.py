@@ -59,7 +59,7 @@ def test_a_page_that_cannot_be_made_is_a_warning(
     assert f"f: its page {tmp_path}/file/f.html could not be made: " in caplog.text
 
 
-def test_pictures_that_cannot_be_drawn_are_a_warning(
+def test_a_picture_that_cannot_be_drawn_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(lake: Lakehouse) -> None:
@@ -68,8 +68,8 @@ def test_pictures_that_cannot_be_drawn_are_a_warning(
     monkeypatch.setattr(reports, "releases_of", broken)
     context: Any = SimpleNamespace(log=logging.getLogger("run"))
     lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(tmp_path / "lake"), "f")
-    assert page.pictures(context, lake) == {}
-    assert "f: the pictures of its releases could not be drawn: no such commit" in caplog.text
+    assert page.picture(context, lake) == {}
+    assert "f: the picture of its releases could not be drawn: no such commit" in caplog.text
 
 
 def test_of_many_tables_no_page_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

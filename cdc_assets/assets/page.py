@@ -66,7 +66,8 @@ def picture(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, Metada
     except Exception as error:  # noqa: BLE001 -- whatever it is, the stage has done its work
         context.log.warning(f"{lake.feed}: the picture of its releases could not be drawn: {error}")
         return {}
-    return {"over_time": MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})") for title, svg in drawn}
+    told = [MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})") for title, svg in drawn]
+    return {"over_time": told[0]} if told else {}
 
 
 def _inline(svg: str) -> str:

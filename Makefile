@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars demo ui test test-fast lint bench bench-all soak fuzz audit lock clean
+.PHONY: help java setup jars demo ui test test-fast ui-test lint bench bench-all soak fuzz audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -46,6 +46,9 @@ test: setup lint  ## everything that CI checks
 
 test-fast: setup  ## the core of the tests, for every few minutes
 	$(BIN)/pytest -q -m fast
+
+ui-test: setup  ## look at the web interface in a real Chromium, and make docs/asset-graph.png anew
+	$(BIN)/pytest -q cdc_assets_tests/ui/pages.py
 
 soak: setup  ## kill the pipeline, and the broker, at random moments; every recorded stream of DDL (half an hour)
 	$(BIN)/python -m cdc_assets_tests.soak

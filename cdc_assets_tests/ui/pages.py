@@ -1,0 +1,114 @@
+"""What a person sees in a real browser: what `make ui-test` runs, and `make test` does not, as it needs a Chromium.
+
+One story: a first run; a second, one of whose columns has a type code of no document; a third without news. On the way
+the picture of the graph in docs/ is made anew.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from cdc_assets_tests.assets.test_as_a_user import JOB, ORDERS, PROJECT, WRONG, Story, coded, serve
+from cdc_assets_tests.support import Stream, ddl, tso
+
+_GRAPH = PROJECT / "docs/asset-graph.png"
+_STAGES = [
+    "raw_records",
+    "change_events",
+    "table_schemas",
+    "type_observations",
+    "released_changes",
+    "history",
+    "quarantine",
+]
+_MILLISECONDS = 30_000
+
+
+def chromium() -> str:
+    """The browser's program."""
+    found = os.environ.get("CDC_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    assert found, "no Chromium is there: `apt-get install chromium`, or name its program in CDC_CHROMIUM"
+    return found
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """A page of the browser."""
+    expect.set_options(timeout=_MILLISECONDS)
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": 2420, "height": 900})
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def story(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """The web server, over what the runs have told."""
+    told = Story(tmp_path_factory.mktemp("project"))
+    (told.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
+    told.feeds("block")
+    stream = Stream(partitions=2)
+    create = "CREATE TABLE `shop`.`orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20))"
+    stream.send(ddl(create, tso(5), table="orders"), 0)
+    stream.send(coded(ORDERS.insert(tso(10), 1, "a")), 0)
+    stream.send(coded(ORDERS.insert(tso(20), 2, "b")), 1)
+    stream.watermark(tso(100))
+    told.snapshot("1.jsonl", stream.records)
+    told.execute("first", JOB)
+    with serve(told):
+        page.goto(f"{told.server}/locations/cdc_assets/asset-groups/shop")
+        for name in [*_STAGES, "orders"]:
+            expect(page.get_by_text(name, exact=True).first).to_be_visible()
+        expect(page.get_by_text("7 / 7 Passed").first).to_be_visible()
+        page.screenshot(path=_GRAPH, clip={"x": 300, "y": 190, "width": 2065, "height": 640})
+        before = len(stream.records)
+        stream.send(coded(ORDERS.insert(tso(210), 4, "wrong code"), WRONG), 1)
+        stream.watermark(tso(300))
+        told.snapshot("2.jsonl", stream.records[before:])
+        told.execute("held", JOB)
+        told.execute("idle", JOB)
+        assert list(told.codes.values()) == [0, 0, 0]
+        yield told
+
+
+def open_asset(page: Page, story: Story, path: str, view: str) -> None:
+    page.goto(f"{story.server}/assets/shop/{path}?view={view}")
+
+
+def test_a_check_that_failed_shows_what_broke_it_and_what_to_do(story: Story, page: Page) -> None:
+    open_asset(page, story, "type_observations", "checks")
+    page.get_by_text("jdbc_type_mapping").first.click()
+    expect(page.get_by_text("Failed").first).to_be_visible()
+    expect(page.get_by_text("violations").first).to_be_visible()
+    expect(page.get_by_text("not a code of this type").first).to_be_visible()
+
+
+def test_an_asset_after_a_run_without_news_shows_the_newest_news(story: Story, page: Page) -> None:
+    open_asset(page, story, "raw_records", "overview")
+    row = page.get_by_role("row").filter(has_text="records_taken_in")
+    expect(row.get_by_text("3", exact=True)).to_be_visible()  # a change, and a watermark to each of two partitions
+
+
+def test_the_gate_says_first_what_is_held_up_and_why(story: Story, page: Page) -> None:
+    open_asset(page, story, "released_changes", "overview")
+    expect(page.get_by_text("tables that are held: 1").first).to_be_visible()
+    expect(page.get_by_text("a type mapping is broken in column v").first).to_be_visible()
+    page.get_by_text("[Show Markdown]").first.click()
+    expect(page.get_by_role("img", name="Seconds from the released watermark")).to_be_visible()
+
+
+def test_the_automation_page_has_sensor_and_schedules(story: Story, page: Page) -> None:
+    page.goto(f"{story.server}/automation")
+    for name in ("new_records", "cdc_pipeline_hourly", "maintenance_nightly", "audit_weekly"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+
+
+def test_the_page_that_runs_make_says_what_needs_somebody(story: Story, page: Page) -> None:
+    page.goto((story.home / ".cdc_state/shop.html").as_uri())
+    expect(page.get_by_text("shop.orders waits: ").first).to_be_visible()
+    assert page.locator("svg").count() >= 3
+    assert Path(page.url.removeprefix("file://")).is_file()

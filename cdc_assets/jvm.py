@@ -187,11 +187,12 @@ def ensure_jars(jars: Sequence[Jar] | None = None) -> list[Path]:
 def class_archive(jars: Sequence[Path]) -> Path:
     """Where the archive of classes of a JVM with `jars` before Spark's own lies, if `cdc_assets.class_archive` has made it.
 
-    Another JVM, another Spark or other jars have another one: a JVM takes none but that of its own class path.
+    Another JVM, another Spark, one installed anew, or other jars have another one: a JVM takes none but that of its own
+    class path.
     """
     command = Path(shutil.which(java()) or java()).resolve()
     told = [pyspark.__version__, pyspark.__file__, str(command), *map(str, jars)]
-    told += [str(file.stat().st_mtime_ns) for file in (command, *jars) if file.exists()]
+    told += [str(file.stat().st_mtime_ns) for file in (command, Path(pyspark.__file__), *jars) if file.exists()]
     return cache_dir() / f"classes-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jsa"
 
 

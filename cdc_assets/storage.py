@@ -91,17 +91,16 @@ class Store:
 
     def spark_settings(self) -> dict[str, str]:
         """Spark's settings for these places; may hold secrets."""
-        hadoop = {key: value.get_secret_value() for key, value in self.settings.options.items()}
         stores = {f"spark.delta.logStore.{scheme}.impl": name for scheme, name in LOG_STORES.items()}
-        if not self._has_s3:
-            return stores | {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
-        told = {
-            "fs.s3a.path.style.access": str(self.settings.path_style).lower(),
-            "fs.s3a.aws.credentials.provider": ",".join(_CREDENTIALS),
-            **({"fs.s3a.endpoint": self.settings.endpoint} if self.settings.endpoint else {}),
-            **({"fs.s3a.endpoint.region": self._region} if self._region else {}),
-        }
-        return stores | {f"spark.hadoop.{key}": value for key, value in (told | hadoop).items()}
+        hadoop = {key: value.get_secret_value() for key, value in self.settings.options.items()}
+        if self._has_s3:
+            hadoop = {
+                "fs.s3a.path.style.access": str(self.settings.path_style).lower(),
+                "fs.s3a.aws.credentials.provider": ",".join(_CREDENTIALS),
+                **({"fs.s3a.endpoint": self.settings.endpoint} if self.settings.endpoint else {}),
+                **({"fs.s3a.endpoint.region": self._region} if self._region else {}),
+            } | hadoop
+        return stores | {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
 
     def jars(self) -> list[Path]:
         """The jars that Spark needs for these places beside those that it always needs, fetched if they are missing.

@@ -128,7 +128,12 @@ def _pairs(said: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
 
 
 def _write(path: Path, known: KnownTables) -> None:
+    write_whole(path, json.dumps(asdict(known), ensure_ascii=False))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, its folder too, so that a reader sees all of it or what was there before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.{os.getpid()}")
-    made.write_text(json.dumps(asdict(known), ensure_ascii=False))
-    made.replace(path)  # atomic: a reader sees all of it
+    made.write_text(text, "utf-8")
+    made.replace(path)

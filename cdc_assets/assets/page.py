@@ -4,13 +4,12 @@ One of its pictures is metadata of the gate's asset, too.
 """
 
 import base64
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from dagster import AssetExecutionContext, MetadataValue
 
-from cdc_assets.assets.known_tables import state_file
+from cdc_assets.assets.known_tables import state_file, write_whole
 from cdc_assets.feeds import Feed
 from cdc_assets.tables.lakehouse import Lakehouse
 
@@ -43,10 +42,7 @@ def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: S
 
     path = place(lake.feed)
     try:
-        made = path.with_name(f".{path.name}.{os.getpid()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(as_html(gather(lake, feed)), "utf-8")
-        made.replace(path)  # atomic: a reader sees all of it
+        write_whole(path, as_html(gather(lake, feed)))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the run has done its work
         context.log.warning(f"{lake.feed}: its page {path} could not be made: {error}")
     else:
@@ -62,12 +58,14 @@ def picture(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, Metada
     from cdc_assets.operations.report import charts, releases_of  # noqa: PLC0415 -- as above
 
     try:
-        drawn = charts(releases_of(lake)[-_DRAWN:], _INK)[-1:]
+        drawn = charts(releases_of(lake)[-_DRAWN:], _INK)
     except Exception as error:  # noqa: BLE001 -- whatever it is, the stage has done its work
         context.log.warning(f"{lake.feed}: the picture of its releases could not be drawn: {error}")
         return {}
-    told = [MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})") for title, svg in drawn]
-    return {"over_time": told[0]} if told else {}
+    if not drawn:
+        return {}
+    title, svg = drawn[-1]
+    return {"over_time": MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})")}
 
 
 def _inline(svg: str) -> str:

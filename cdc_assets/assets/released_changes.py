@@ -147,7 +147,7 @@ def on_call(report: ReleaseReport, feed: str, now: datetime) -> dict[str, Any]:
     """
     oldest = min(report.watermarks.values(), default=None)
     reached = f"released up to {time_text(oldest)}" if oldest else "what has come is released: there are no watermarks"
-    waits = [held_by(h, feed) for h in report.holds]
+    waits = [f"{h.database}.{h.table}: {held_by(h, feed)}" for h in report.holds]
     late = {} if oldest is None else {"lag_seconds": round((now - time_of(oldest)).total_seconds(), 1)}
     return {
         "state": f"{reached}; row events that wait: {report.pending}; tables that are held: {len(waits)}",
@@ -155,6 +155,5 @@ def on_call(report: ReleaseReport, feed: str, now: datetime) -> dict[str, Any]:
         "released": report.released,
         "pending": report.pending,
         "held_tables": rows_metadata(h.row() for h in report.holds),
-        "next_step": "; ".join(f"{h.database}.{h.table}: {why}" for h, why in zip(report.holds, waits, strict=True))
-        or "none",
+        "next_step": "; ".join(waits) or "none",
     }

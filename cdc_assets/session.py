@@ -47,8 +47,13 @@ _DEFAULTS = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 
-# No machine but this one has to reach the driver of a local master.
-_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# Where there are no executors but the driver.
+_ALONE = {
+    # No other machine has to reach it.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.hadoop.fs.file.impl": "cdc_assets.LocalFiles",
+}
 
 # Avro makes room for as much as a length says before it reads: in a corrupt record that may be any number, and the JVM dies.
 # No row has more values, and no type more labels, than MySQL's 65,535 labels of an enum; and TiDB's largest row has 120 MB.
@@ -128,7 +133,7 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
     given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configured.items()}
     settings = _DEFAULTS | store.spark_settings() | given | from_env
     local = is_local(settings["spark.master"])
-    settings = (_LOOPBACK if local else _for_cluster(store)) | settings
+    settings = (_ALONE if local else _for_cluster(store)) | settings
     for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
     jars = [*spark_jars(), *store.jars()]

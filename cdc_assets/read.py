@@ -94,7 +94,7 @@ class Table(Generic[T]):
         own, name = self._own(), self.engine.name
         same = "o._cdc_key = c._cdc_key AND o._cdc_from_ts = c._cdc_to_ts"
         if COPY.name in self._columns():
-            same += f" AND o.{COPY.name} = c.{COPY.name}"
+            same += f" AND coalesce(o.{COPY.name}, 0) = coalesce(c.{COPY.name}, 0)"
 
         def row(of: str) -> str:
             fields = ", ".join(f"{self.engine.text(c)}, {of}.{name(c)}" for c in own)

@@ -10,7 +10,7 @@ The rules are those of the design, "Schema evolution"; everything in here is a p
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -127,9 +127,15 @@ class Recover:
 
 @dataclass(frozen=True)
 class Rekey:
-    """Rows that ended with this statement go on under the key that these columns make."""
+    """Rows that ended with this statement go on under another key.
+
+    Attributes:
+        columns: they make the key; none: the whole row does.
+        by_row: whether the whole row was the key before; None: of some it was.
+    """
 
     columns: tuple[Slot, ...]
+    by_row: bool | None
 
 
 @dataclass(frozen=True)
@@ -151,11 +157,13 @@ class Step:
         ddl: the statement.
         live: from then on: the source's columns, in lower case -> their slots.
         ops: what becomes of the rows that are open.
+        by_row: whether from then on the whole row, as the history has it, is the key: the table has lost its own.
     """
 
     ddl: Ddl
     live: Mapping[str, Slot]
     ops: tuple[Op, ...]
+    by_row: bool = False
 
     @property
     def spot(self) -> Spot:
@@ -178,6 +186,10 @@ class Evolution:
     def live(self, era: int) -> Mapping[str, Slot]:
         """The source's columns in an era, in lower case -> their slots."""
         return self.steps[era - 1].live if era else self.base
+
+    def by_row(self, era: int) -> bool:
+        """Whether the whole row, as the history has it, is the key in an era."""
+        return era > 0 and self.steps[era - 1].by_row
 
     def slot(self, era: int, name: str) -> Slot | None:
         """Which column of the history a name stands for in rows of an era.
@@ -260,6 +272,8 @@ class _Walk:
         self._kept: dict[Name, list[Slot]] = {}  # what the table of this name had, and only its history still has
         self._dropped: dict[Name, tuple[int, dict[str, Slot]]] = {}
         self._keys: dict[Name, tuple[Slot, ...]] = {}
+        self._by_row: set[Name] = set()  # tables that have lost their key
+        self._left: set[Name] = set()  # tables of which rows stay under a key of before
         self._overridden, self._loaded = overridden, loaded
 
     def show(self, name: Name, columns: Iterable[tuple[str, MySQLType | None]]) -> None:
@@ -275,12 +289,13 @@ class _Walk:
                 table.base[lower] = now[lower]
             else:
                 last = table.steps[-1]
-                table.steps[-1] = Step(last.ddl, MappingProxyType(dict(now)), last.ops)
+                table.steps[-1] = replace(last, live=MappingProxyType(dict(now)))
 
     def apply(self, ddl: Ddl) -> None:
         """Go on by one statement."""
         before = {name: dict(live) for name, live in self._now.items()}
         kept = {name: list(slots) for name, slots in self._kept.items()}
+        by_row = set(self._by_row)
         for name in sorted(self._touched(ddl)):
             self._begin(name)
             ops = self._leave(name, ddl)
@@ -289,6 +304,8 @@ class _Walk:
             origin = ddl.moved.get(name)
             if origin is not None and ddl.spot.commit_ts > self._loaded.get(name, -1):
                 taken = self._arrive(name, before.get(origin, {}), kept.get(origin, []), ddl)
+                if origin in by_row:
+                    self._by_row.add(name)
                 self._step(name, ddl, [Arrive(origin, taken, self._left_before(origin, ddl))])
         if ddl.kind is None and not ddl.shapes and ddl.told is not None:
             self._step(ddl.told, ddl, [Flag("the statement could not be read")])
@@ -312,10 +329,16 @@ class _Walk:
         self._keys[name] = after = tuple(now[c.lower()] for c in ddl.keys[name] if c.lower() in now)
         if before is None or before == after or ddl.kind != "alter_table":
             return []
-        if not after or not all(s.type and s.type.base in _KEY_TYPES and s.id.split(":")[0] != ddl.id for s in after):
+        by_row = None if name in self._left else not before
+        self._by_row.discard(name)
+        if not all(s.type and s.type.base in _KEY_TYPES and s.id.split(":")[0] != ddl.id for s in after):
+            self._left.add(name)
             return [Flag("open rows stay under the key of before: their columns do not tell the new one", reload=True)]
         self._step(name, ddl, [Close("ddl")])
-        return [Rekey(after)]
+        self._left.discard(name)
+        if not after:
+            self._by_row.add(name)
+        return [Rekey(after, by_row)]
 
     def _touched(self, ddl: Ddl) -> set[Name]:
         if ddl.database is not None:
@@ -327,7 +350,8 @@ class _Walk:
             self.tables[name], self._now[name], self._kept[name] = Evolution(name), {}, []
 
     def _step(self, name: Name, ddl: Ddl, ops: Sequence[Op]) -> None:
-        self.tables[name].steps.append(Step(ddl, MappingProxyType(dict(self._now[name])), tuple(ops)))
+        live = MappingProxyType(dict(self._now[name]))
+        self.tables[name].steps.append(Step(ddl, live, tuple(ops), name in self._by_row))
 
     def _new(self, name: Name, began: str, column: str, mysql_type: MySQLType | None) -> Slot:
         key = f"{began}:{column.lower()}"
@@ -352,6 +376,8 @@ class _Walk:
         for slot in self._now[name].values():
             slot.gone = ddl.spot.commit_ts
         self._now[name], self._kept[name] = {}, []
+        self._by_row.discard(name)
+        self._left.discard(name)
         return [Close(reason)]
 
     def _arrive(self, name: Name, columns: Mapping[str, Slot], kept: Sequence[Slot], ddl: Ddl) -> dict[Slot, Slot]:

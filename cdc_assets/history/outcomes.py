@@ -81,7 +81,7 @@ def _said(op: Op) -> str:
         case Recover():
             said = "the rows that the DROP ended come back"
         case Rekey(columns):
-            said = f"rows go on under the key {', '.join(slot.name for slot in columns)}"
+            said = f"rows go on under the key {', '.join(slot.name for slot in columns) or 'of the whole row'}"
         case Flag(why):
             said = why
     return said

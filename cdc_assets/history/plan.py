@@ -64,7 +64,7 @@ class Work:
         last: the highest commit_ts of one; None: there is none.
         files: of released_changes, with the table's changes among others.
         layouts: of the changes, the newest last.
-        keyless: whether the table has no key.
+        keyless: whether rows of the table may have no key.
         evolution: the table's.
         base: the era of the versions that are open.
         eras: the rows of the part: from which era to which.
@@ -525,7 +525,7 @@ class _Table:
                 evolution,
                 self._among(evolution, rows) if evolution.placed else None,
             ),
-            keyless=self._keyless(rows),
+            keyless=self._keyless(rows, evolution),
             evolution=evolution,
             base=start,
             among=self._among(evolution, rows),
@@ -554,10 +554,10 @@ class _Table:
             return evolution.between(self.replay, self.replay)[0]
         return next((n for n, s in enumerate(evolution.steps) if s.ddl.id not in self.done), len(evolution.steps))
 
-    def _keyless(self, rows: list[dict[str, Any]]) -> bool:
-        if self.present is not None:
-            return COPY.name in self.present.names
-        return bool(rows) and not any(r["key_columns"] for r in rows)
+    def _keyless(self, rows: list[dict[str, Any]], evolution: Evolution) -> bool:
+        if self.present is not None and COPY.name in self.present.names:
+            return True
+        return any(step.by_row for step in evolution.steps) or not all(r["key_columns"] for r in rows)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
         return Shape(StructType([*CDC_COLUMNS, *copy, *own]), properties, [], naming, told)
     renames = _renames(work)
     present = {_through(renames, f.name).lower(): f for f in work.present}
-    added = [f for f in own if f.name.lower() not in present]
+    copy = [COPY] if work.keyless else []
+    added = [f for f in [*copy, *own] if f.name.lower() not in present]
     changed = [f for f in own if f.name.lower() in present]
     widened = [f for f in changed if present[f.name.lower()].dataType != f.dataType]
     table = f"delta.{quoted(work.table.path)}"

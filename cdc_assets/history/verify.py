@@ -67,11 +67,13 @@ def _modulo(numbers: pa.Array, by: int) -> pa.Array:
 
 
 def _versions(lake: Lakehouse, report: TableReport) -> pa.Table:
-    """The versions in the files that were written: `_COLUMNS`, and the copy, 0 in tables with a key."""
+    """The versions in the files that were written: `_COLUMNS`, and the copy, 0 of rows with a key."""
     table = lake.history(report.database, report.table)
-    has_copy = COPY.name in report.columns.names
-    rows = table.fetch(report.files, *_COLUMNS, *([COPY.name] if has_copy else []))
-    return rows if has_copy else rows.append_column(COPY.name, pa.array([0] * rows.num_rows, pa.int32()))
+    if COPY.name not in report.columns.names:
+        rows = table.fetch(report.files, *_COLUMNS)
+        return rows.append_column(COPY.name, pa.array([0] * rows.num_rows, pa.int32()))
+    rows = table.fetch(report.files, *_COLUMNS, COPY.name)
+    return rows.set_column(len(_COLUMNS), COPY.name, pc.fill_null(rows[COPY.name], 0))
 
 
 def _changes(lake: Lakehouse, report: TableReport) -> pa.Table:
@@ -89,7 +91,8 @@ def wrong_versions(lake: Lakehouse, database: str, table: str) -> list[Broken]:
     kept, cursor = lake.history(database, table), lake.history(database, table).cursor()
     parts = -(-cursor.versions // _AT_ONCE) if cursor else 0
     rows = kept.read(lake.spark)
-    columns = [*_COLUMNS, COPY.name] if COPY.name in rows.columns else [*_COLUMNS, F.lit(0).alias(COPY.name)]
+    copy = F.coalesce(COPY.name, F.lit(0)) if COPY.name in rows.columns else F.lit(0)
+    columns = [*map(F.col, _COLUMNS), copy.alias(COPY.name)]
     broken: list[Broken] = []
     for part in range(parts):
         mine = F.pmod(F.xxhash64("_cdc_key"), F.lit(parts)) == part

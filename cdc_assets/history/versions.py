@@ -78,16 +78,22 @@ class Effects:
 NO_EFFECTS = Effects()
 
 
+def is_row(key: Column) -> Column:
+    """Whether a key is the whole row (a JSON object), not some of its values (an array). BOOLEAN."""
+    return key.startswith("{")
+
+
 def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     """Give each change of a table without a key the copy of the row that it is about.
 
     An insert opens the copy after the last that is open; a delete closes the newest open copy; a delete of a row that has
     no open copy is left out, and so is an update to an equal row.
 
-    In: changes with key (the row itself), era, commit_ts, release, ordinal, op, topic, partition, offset, index; open
-    versions with key, copy and era. Out: the changes, with `copy` INT from 1, and `ordinal` as they follow one another.
+    In: changes with key, era, commit_ts, release, ordinal, op, topic, partition, offset, index; open versions with key,
+    copy and era. Out: the changes, with `copy` INT from 1, and `ordinal` as they follow one another; those of rows that
+    have a key (as before the table lost it) with `copy` 0.
     """
-    of_life = effects.life(F.col("era"))
+    of_life, of_row = effects.life(F.col("era")), is_row(F.col("key"))
     held = open_versions.groupBy("key").agg(F.max("copy").alias("held"), F.max(of_life).alias("held_life"))
     # Equal rows come and go in Kafka's order.
     by_row = Window.partitionBy("key", "life").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
@@ -102,9 +108,9 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
         .withColumn("count", F.col("sum") - F.least(F.lit(0), F.min("sum").over(by_row)))
         .withColumn("before", F.coalesce(F.lag("count").over(by_row), start))
         .withColumn("copy", F.when(F.col("step") > 0, F.col("count")).when(F.col("step") < 0, F.col("before")))
-        .where("copy > 0")
-        .withColumn("copy", F.col("copy").cast("int"))
-        .withColumn("ordinal", F.row_number().over(by_row))
+        .withColumn("copy", F.when(~of_row, 0).otherwise(F.col("copy")).cast("int"))
+        .where(F.col("copy") >= F.when(of_row, 1).otherwise(0))
+        .withColumn("ordinal", F.when(of_row, F.row_number().over(by_row)).otherwise(F.col("ordinal")))
         .drop("held", "held_life", "life", "step", "sum", "count", "before")
     )
 

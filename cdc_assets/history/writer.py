@@ -1,6 +1,6 @@
 """One table's part of a run: its changes typed, chained into versions, and written in one commit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets import tso
+from cdc_assets.expressions import first_true
 from cdc_assets.feeds import Feed
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
@@ -18,11 +19,13 @@ from cdc_assets.history.evolution import Arrive, Recover, Rekey
 from cdc_assets.history.outcomes import outcomes
 from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.plan import Work, columns_of, readable
+from cdc_assets.history.row_keys import row_key
 from cdc_assets.history.shape import Shape, shape_of
 from cdc_assets.history.statements import Spot
-from cdc_assets.history.versions import DDL, Effects, boundaries, number_copies, timeline, versions
+from cdc_assets.history.versions import DDL, Effects, boundaries, is_row, number_copies, timeline, versions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, settled
+from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -106,6 +109,8 @@ def apply(
     """
     few = work.changes <= SMALL
     changes = _changes(lake, session, work, few=few)
+    if lost_key := _eras_without_key(work):
+        changes = _shown(changes)
     work = _as_sent(work, changes)
     read = readable(feed, work)
     scales = {}
@@ -124,10 +129,12 @@ def apply(
     if few:
         # A plan that went on from expressions for every column would take seconds to make.
         typed = settled(typed, eager=False)
+    if lost_key:
+        typed = _keyed_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
-    standing = _open_versions(session, work, shape, typing.schema, changes, few=few)
-    arrived = _arrived(lake, session, feed, work, columns)
+    standing = _open_versions(session, work, shape, typing.schema, typed, few=few)
+    arrived = _arrived(lake, session, feed, work, columns, effects)
     line = timeline(_numbered(work, watched, standing.rows, arrived, effects), standing.rows, arrived)
     completeness, first = Completeness(lake, work), Observation()
     bounds = boundaries(gathered(line) if few else line, effects, first, completeness.since)
@@ -157,6 +164,30 @@ def _as_sent(work: Work, changes: DataFrame) -> Work:
         return work
     found = {(r["layout_id"], r["era"]) for r in changes.select("layout_id", "era").distinct().collect()}
     return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
+
+
+def _eras_without_key(work: Work) -> list[int]:
+    """The eras of the changes in which the table has lost its key."""
+    first, last = work.among
+    return [era for era in range(first, last + 1) if work.evolution.by_row(era)]
+
+
+def _shown(changes: DataFrame) -> DataFrame:
+    """Where the whole row is the key, also a deletion shows the row."""
+    return changes.withColumn(
+        "after", F.when(is_row(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
+    )
+
+
+def _keyed_by_row(work: Work, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
+    """The changes with the key that they have where the table has lost its own: that of its rows of before, too.
+
+    In: `Typing.typed`, of `_shown`; deletions show no row again.
+    """
+    told = [(F.col("era") == era, row_key(F.col("row"), work.evolution.live(era), columns)) for era in eras]
+    key = F.when(is_row(F.col("key")), first_true(*told).otherwise(F.col("key"))).otherwise(F.col("key"))
+    there = F.col("op") != str(Op.DELETE)
+    return typed.withColumns({"key": key, "row": F.when(there, F.col("row")), "lost": F.col("lost") & there})
 
 
 def _numbered(
@@ -220,7 +251,7 @@ def _open_versions(
         row = [f"CAST({quoted(f.name)} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
         return rows.selectExpr(
             "_cdc_key AS key",
-            f"{COPY.name if work.keyless else 0} AS copy",
+            f"{_copy_in(shape.columns.names)} AS copy",
             "_cdc_from_ts AS commit_ts",
             f"{work.base} AS era",
             "_cdc_op AS op",
@@ -252,6 +283,11 @@ def _open_versions(
     return _Open(shaped(current).join(keys, on="key", how="left_semi"), all=False)
 
 
+def _copy_in(names: Iterable[str]) -> str:
+    """The copy that a version of a history table with these columns is; 0 where its row has a key."""
+    return f"coalesce({COPY.name}, 0)" if COPY.name in names else "0"
+
+
 def _of_before(work: Work) -> Column:
     """The versions that were open at the commit_ts to which the table goes back."""
     begin = F.lit(work.replay)
@@ -266,40 +302,55 @@ def _gone(work: Work) -> str:
 
 
 def _arrived(
-    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, columns: list[SourceColumn]
+    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, columns: list[SourceColumn], effects: Effects
 ) -> DataFrame | None:
     """Rows that statements bring into the table. Out: as changes, in `timeline`; None: there are none."""
     frames = []
     for era, step in enumerate(work.steps, start=work.base):
         for op in step.ops:
             if isinstance(op, Recover):
-                frames.append(
-                    _came(work, step.spot, era, work.table.read(session), (-1, op.dropped), "drop", None, columns)
-                )
+                frames.append(_came(step.spot, era, work.table.read(session), (-1, op.dropped), "drop", None, columns))
             elif isinstance(op, Rekey):
-                at, key = step.spot.commit_ts, ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
-                ended = work.table.read(session)
-                again = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
-                frames.append(_newest(_came(work, step.spot, era, again, (at - 1, at), "ddl", None, columns)))
+                frames.append(_rekeyed(session, work, step.spot, era, op, columns, effects))
             elif isinstance(op, Arrive) and feed.takes(*op.origin):
                 origin = lake.history(*op.origin)
                 if origin.exists():
                     named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
                     at = step.spot.commit_ts
-                    frames.append(
-                        _came(work, step.spot, era, origin.read(session), (op.since, at), "rename", named, columns)
-                    )
+                    frames.append(_came(step.spot, era, origin.read(session), (op.since, at), "rename", named, columns))
     return reduce(DataFrame.unionByName, frames) if frames else None
 
 
-def _newest(rows: DataFrame) -> DataFrame:
-    """Of rows that have one key now the one that was written last: under the key of before they were not told apart."""
-    of_key = Window.partitionBy("key").orderBy(F.desc("began"))
-    return rows.withColumn("n", F.row_number().over(of_key)).where("n = 1").drop("n")
+def _rekeyed(
+    session: SparkSession,
+    work: Work,
+    spot: Spot,
+    era: int,
+    op: Rekey,
+    columns: list[SourceColumn],
+    effects: Effects,
+) -> DataFrame:
+    """Rows that ended as their key changed, under the new one. Out: as `_came`."""
+    ended, at = work.table.read(session), spot.commit_ts
+    if op.by_row is not None:
+        # Of one commit_ts another change of the key may have ended rows.
+        ended = ended.where(is_row(F.col("_cdc_key")) == F.lit(op.by_row))
+    if op.columns:
+        key = ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
+        ended = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
+    came = _came(spot, era, ended, (at - 1, at), "ddl", None, columns).withColumn("copy", F.lit(0))
+    if not op.columns:
+        row = effects.kept(F.col("row"), F.lit(era), F.lit(era + 1))
+        came = came.withColumn("key", row_key(row, work.evolution.live(era + 1), columns))
+    of_key = Window.partitionBy("key").orderBy(F.desc("began"), "topic", "partition", "offset")
+    numbered = came.withColumn("n", F.row_number().over(of_key))
+    if op.columns:
+        # Of rows that have one key now the one that was written last: under the key of before they were not told apart.
+        return numbered.where("n = 1").drop("n")
+    return numbered.withColumn("copy", F.col("n")).drop("n")
 
 
 def _came(
-    work: Work,
     spot: Spot,
     era: int,
     rows: DataFrame,
@@ -324,7 +375,7 @@ def _came(
     ours = rows.where(within & (F.col("_cdc_closed_by") == reason))
     return ours.selectExpr(
         "_cdc_key AS key",
-        f"{COPY.name if work.keyless and COPY.name.lower() in there else 0} AS copy",
+        f"{_copy_in(there)} AS copy",
         f"{era} AS era",
         f"CAST({spot.commit_ts} AS BIGINT) AS commit_ts",
         "CAST(0 AS BIGINT) AS release",
@@ -356,7 +407,7 @@ def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_
         "_cdc_topic": "topic",
         "_cdc_partition": "partition",
         "_cdc_offset": "offset",
-        COPY.name: "copy",
+        COPY.name: "nullif(copy, 0)",
     }
     own = {c.column for c in columns}
 
@@ -453,7 +504,7 @@ def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, curs
     source = frames[0].unionByName(frames[1]).alias("s")
     same = "t._cdc_is_current = true AND t._cdc_key = s._cdc_close_key"
     if work.keyless:
-        same += f" AND t.{COPY.name} = s.{COPY.name}"
+        same += f" AND t.{COPY.name} <=> s.{COPY.name}"
     update = {c: F.col(f"s.{c}") for c in _CLOSING}
     inserted: dict[str, str | Column] = {quoted(f.name): F.col(f"s.{quoted(f.name)}") for f in shape.columns}
     work.table.transact(

@@ -69,8 +69,8 @@ CDC_COLUMNS = StructType(
         column("_cdc_offset", BIGINT, "Its offset."),
     ]
 )
-# In tables without a key only: which of several equal rows, from 1.
-COPY = column("_cdc_copy", INT, "Which of several equal rows, from 1; only in tables without a key.")
+# In tables only that have no key, or had none for a time.
+COPY = column("_cdc_copy", INT, "Which of several equal rows, from 1; NULL where the row has a key.")
 
 HISTORY = Definition(
     columns=CDC_COLUMNS,

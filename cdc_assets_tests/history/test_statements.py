@@ -120,7 +120,7 @@ MOVED = {
     "truncated": "TRUNCATE PARTITION p0",
     "dropped": "DROP PARTITION p0",
     "exchanged": "EXCHANGE PARTITION p0 WITH TABLE other",
-    "keyless": "DROP PRIMARY KEY",
+    "numbered": "DROP PRIMARY KEY, ADD COLUMN `no` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY",
 }
 
 

@@ -63,6 +63,7 @@ from cdc_assets.checks.history import (
     ddl_applied,
     history_complete,
     intervals,
+    not_loaded,
     nothing_waits,
     reload_required,
     type_mapping,
@@ -77,6 +78,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tables.history import source_columns, source_name
+from cdc_assets.tables.initial_load import RefusedLoad
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tso import time_text
@@ -196,6 +198,8 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         _register(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - touched - failed):
         found += _waits(name, asset_of(*table), holds.get(table), nothing_waits())
+    # After what a table's own report says.
+    found += [_Found(asset_of(r.database, r.table), _COMPLETE, not_loaded(r)) for r in _refused(lake)]
     for key, result in _results(context.instance, found):
         context.log_event(evaluation(key, result))
     return _listed(context, lake, done, watch)
@@ -269,7 +273,9 @@ def _results(instance: DagsterInstance, found: Sequence[_Found]) -> Iterator[tup
         shown = last.metadata.get("violations") if last else None
         before = [record.data for record in shown.records] if isinstance(shown, TableMetadataValue) else []
         verdict = of_database({each.asset.table: each.verdict for each in tables}, before)
-        yield key.asset_key, check_result(key.name, key.asset_key, verdict, tables[0].severity)
+        errors = any(not each.verdict.passed and each.severity == AssetCheckSeverity.ERROR for each in tables)
+        severity = AssetCheckSeverity.ERROR if errors else tables[0].severity
+        yield key.asset_key, check_result(key.name, key.asset_key, verdict, severity)
 
 
 def _tell_table(
@@ -336,10 +342,16 @@ def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:
     return {(h.database, h.table): h for h in holds if h.reason != HoldReason.SCHEMA}
 
 
+def _refused(lake: Lakehouse) -> list[RefusedLoad]:
+    """The tables whose dump cannot be loaded."""
+    released = lake.released_changes.cursor()
+    return released.refused if released else []
+
+
 def _waits(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_Found]:
     """The checks that fail while a table waits; `applied`: what is said of its DDL when it does not wait at any."""
     at_type = hold is not None and hold.reason == HoldReason.TYPE
-    of_ddl = applied if hold is None or at_type else waits_for_decision(name, hold)
+    of_ddl = applied if hold is None or at_type or hold.reason == HoldReason.LOAD else waits_for_decision(name, hold)
     return [
         _Found(asset, _DDL_APPLIED, of_ddl),
         _Found(asset, _TYPE_MAPPING, type_mapping(hold if at_type else None)),

@@ -29,13 +29,16 @@ def spec(name: str, feed: Feed) -> AssetSpec:
 
 
 def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """It has none: a dump that cannot be loaded fails the run."""
+    """It has none: that a dump cannot be loaded, the check `history_complete` of its table tells."""
     return []
 
 
 def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     """Run the stage."""
-    for row in LOAD.run(lake, feed).found:
+    done = LOAD.run(lake, feed)
+    for refused in done.refused:
+        context.log.warning(f"initial_load/{lake.feed}: {refused.database}.{refused.table}: not loaded: {refused.why}")
+    for row in done.found:
         size = sum(file["size"] for file in row["files"])
         context.log.info(
             f"initial_load/{lake.feed}: {row['database']}.{row['table']} at {row['position']} "

@@ -7,6 +7,7 @@ from typing import Any
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.history.completeness import NEVER, complete
 from cdc_assets.history.writer import TableReport
+from cdc_assets.tables.initial_load import RefusedLoad
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tso import time_text
 
@@ -82,6 +83,12 @@ def reload_required(report: TableReport) -> Verdict:
             "Begin the table anew: a feed of its own that is read from its beginning, or from a snapshot of the source."
         )
     return Verdict(not report.reload, told, report.reload)
+
+
+def not_loaded(refused: RefusedLoad) -> Verdict:
+    """The failing `history_complete` of a table whose dump cannot be loaded."""
+    told = f"The table's dump is not loaded: {refused.why} The next run after that loads it. All else goes on."
+    return Verdict(passed=False, description=told)
 
 
 def history_complete(report: TableReport) -> Verdict:

@@ -31,6 +31,29 @@ def by_types(refused: Iterable[Refused], gate: Gate, cursor: ReleaseCursor, befo
     return found
 
 
+def by_loads(cursor: ReleaseCursor, gate: Gate, before: Held, released: Callable[[], AbstractSet[Name]]) -> list[Hold]:
+    """The holds of tables whose dump cannot be loaded, and of which no change is released: they wait as they are.
+
+    Args:
+        cursor: of the release before, with the loads that were refused.
+        gate: the gate.
+        before: where tables were held until now.
+        released: the tables of which rows were released.
+    """
+    waiting = {(h.database, h.table) for h in cursor.holds if h.reason == HoldReason.LOAD}
+    found = []
+    for each in cursor.refused:
+        name = each.database, each.table
+        if name in waiting or name not in released():
+            first, by_time = {"why": each.why}, gate.axis == "commit_ts"
+            # What lies below was left out, if there was any.
+            since = before.get(name, max(cursor.watermarks.values(), default=0)) if by_time else 0
+            found.append(
+                Hold(*name, since, HoldReason.LOAD, 0, first, 0 if by_time else before.get(name, cursor.batch + 1))
+            )
+    return found
+
+
 def retried(
     cursor: ReleaseCursor, learnt: int, settings: str, refused: Callable[[], Sequence[Refused]]
 ) -> Sequence[Hold]:
@@ -45,6 +68,9 @@ def retried(
     if not cursor.holds:
         return []
     if learnt > cursor.schemas or settings != cursor.settings:
+        return cursor.holds
+    refused_loads = {(r.database, r.table) for r in cursor.refused}
+    if any(h.reason == HoldReason.LOAD and (h.database, h.table) not in refused_loads for h in cursor.holds):
         return cursor.holds
     by_type = [h for h in cursor.holds if h.reason == HoldReason.TYPE]
     if not by_type:

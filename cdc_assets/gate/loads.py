@@ -7,7 +7,9 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, Observation
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, Observation, Row
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
@@ -22,9 +24,9 @@ from cdc_assets.protocols.keys import whole_row
 from cdc_assets.protocols.loaded import loaded_layout
 from cdc_assets.session import gathered, session_for
 from cdc_assets.sources.dump_rows import Columns, read_rows
-from cdc_assets.sources.dumps import DumpError, DumpFile
+from cdc_assets.sources.dumps import DumpError, DumpFile, line_number, unreadable
 from cdc_assets.tables.change_events import Kind, Op
-from cdc_assets.tables.initial_load import LOAD_TOPIC
+from cdc_assets.tables.initial_load import LOAD_TOPIC, LoadsCursor, RefusedLoad, told_apart
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, Loaded, ReleaseCursor, ReleasedKind
 from cdc_assets.tables.schema import conform
@@ -33,36 +35,55 @@ from cdc_assets.tables.table import Staged
 # Dumps of fewer bytes are read in one task.
 _FEW_BYTES = 8 << 20
 _ROW_BYTES = 1 << 7  # of a dumped row, about
-_SHOWN_CHARACTERS = 200
 _LOADED = str(ReleasedKind.LOADED)
 
 
 def loads_due(lake: Lakehouse, cursor: ReleaseCursor) -> bool:
-    """Whether tables are to be loaded whose rows are not released."""
+    """Whether there is a plan of what to load that was not gone through."""
     planned = lake.loads.cursor()
-    return planned is not None and planned.tables > len(cursor.loads)
+    return planned is not None and planned.sequence > cursor.planned
 
 
 def release_loads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Loaded]:
     """Release the rows of tables that are to be loaded: a commit a table, so that a run that dies goes on with the next.
 
+    A table whose dump is damaged is refused, until its files are others.
+
     Raises:
-        DumpError: a file of the dump is damaged, or gone.
         ConcurrentRunError: another run released meanwhile.
     """
-    done = []
-    for row in lake.load_rows()[len(cursor.loads) :]:
-        number, name = cursor.sequence + 1, (row["database"], row["table"])
-        columns, key = _columns_of(protocol_of(feed), _schema_of(row))
-        staged = _kept(lake, name, number) if _is_kept(lake, name) else _dumped(lake, feed, row, columns, key, number)
-        loaded = Loaded(*name, row["position"], staged.rows)
-        cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
-        layout = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
-        layout |= {"layout_id": _layout_id(columns), "layout": _layout(columns), "key_columns": key}
-        layout |= {"commit_ts": row["position"], "last_ts": row["position"]}
-        lake.released_changes.commit(staged + lake.released_changes.stage_rows([layout]), cursor)
-        done.append(loaded)
+    plan = lake.loads.cursor() or LoadsCursor(sequence=0)
+    done, refused = [], list(plan.refused)
+    before = {r.dump: r for r in cursor.refused}
+    for row in lake.load_rows():
+        if cursor.loaded_at.get((row["database"], row["table"])) == row["position"]:
+            continue
+        if (known := before.get(told_apart(row))) is not None:
+            refused.append(known)
+            continue
+        try:
+            cursor = _released(lake, feed, cursor, row)
+        except DumpError as error:
+            refused.append(RefusedLoad(row["database"], row["table"], str(error), told_apart(row)))
+        else:
+            done.append(cursor.loads[-1])
+    through = replace(cursor, sequence=cursor.sequence + 1, tables=[], planned=plan.sequence, refused=refused)
+    lake.released_changes.commit(lake.released_changes.stage_rows([]), through)
     return done
+
+
+def _released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapping[str, Any]) -> ReleaseCursor:
+    """Release the rows of one table; the cursor of that commit."""
+    number, name = cursor.sequence + 1, (row["database"], row["table"])
+    columns, key = _columns_of(protocol_of(feed), _schema_of(row))
+    staged = _kept(lake, name, number) if _is_kept(lake, name) else _dumped(lake, feed, row, columns, key, number)
+    loaded = Loaded(*name, row["position"], staged.rows)
+    cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
+    layout = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
+    layout |= {"layout_id": _layout_id(columns), "layout": _layout(columns), "key_columns": key}
+    layout |= {"commit_ts": row["position"], "last_ts": row["position"]}
+    lake.released_changes.commit(staged + lake.released_changes.stage_rows([layout]), cursor)
+    return cursor
 
 
 def _is_kept(lake: Lakehouse, name: Name) -> bool:
@@ -82,16 +103,45 @@ def _kept(lake: Lakehouse, name: Name, number: int) -> Staged:
 def _dumped(
     lake: Lakehouse, feed: Feed, row: Mapping[str, Any], columns: Columns, key: list[str], number: int
 ) -> Staged:
-    """The rows of a dump, in files of released_changes."""
+    """The rows of a dump, in files of released_changes.
+
+    Raises:
+        DumpError: a file of it is damaged, or gone.
+    """
     files = [DumpFile(f["path"], f["size"]) for f in row["files"]]
-    table, size = lake.released_changes, sum(f.size for f in files)
     if not files:
-        return table.stage_rows([])
+        return lake.released_changes.stage_rows([])
+    try:
+        staged, bad = _written(lake, feed, row, files, columns, key, number)
+    except (PySparkException, Py4JJavaError) as error:
+        if not (told := unreadable(lake.store, row["format"], files)):
+            raise  # it is not the dump's
+        raise DumpError(told) from error
+    if bad is not None:
+        path, line = line_number(lake.store, files, bad["checksum"])
+        raise DumpError(
+            f"{path}: line {line} is no row of {row['database']}.{row['table']}, in UTF-8 and as Dumpling writes "
+            f"{row['format']} by default: {bad['line']}: mend it, or take the dump anew."
+        )
+    return staged
+
+
+def _written(
+    lake: Lakehouse,
+    feed: Feed,
+    row: Mapping[str, Any],
+    files: list[DumpFile],
+    columns: Columns,
+    key: list[str],
+    number: int,
+) -> tuple[Staged, Row | None]:
+    """The rows of files in files of released_changes, and a line that is no row of the table, if there is one."""
+    table, size = lake.released_changes, sum(f.size for f in files)
     spark, protocol = session_for(lake.spark, size // _ROW_BYTES), protocol_of(feed)
     prove_seen(spark, files[0].path, "initial_load")
     found = read_rows(spark, lake.store, row["format"], files, columns, row["time_zone"])
     watch = Observation()
-    told = found.observe(watch, F.max(F.substring("bad", 1, _SHOWN_CHARACTERS)).alias("bad"))
+    told = found.observe(watch, F.max("bad").alias("bad"))
     rows = told.select(
         F.lit(_LOADED).alias("kind"),
         F.lit(number).alias("release"),
@@ -114,13 +164,7 @@ def _dumped(
     )
     shaped = conform(rows, RELEASED_CHANGES.columns)
     staged = table.stage(gathered(shaped) if size < _FEW_BYTES else shaped)
-    if (bad := watch.get["bad"]) is not None:
-        name = f"{row['database']}.{row['table']}"
-        raise DumpError(
-            f"{row['path']}: a line of {name} is no row of the table, in UTF-8 and as Dumpling writes {row['format']} by "
-            f"default: {bad}"
-        )
-    return staged
+    return staged, watch.get["bad"]
 
 
 def _key(protocol: Protocol, key: list[str], columns: Columns) -> Column:
@@ -157,12 +201,21 @@ def covered(part: Column, loads: Iterable[Loaded]) -> Column:
     return F.when(settled & reduce(or_, mine), str(Part.COVERED)).otherwise(part)
 
 
-def check_position(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
-    """Fail where a table cannot be loaded at its position, or what has gone by is not known to go on from there.
+def check_key(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
+    """Fail where the rows of a dump cannot be told apart as messages do; `row`: of initial_load.
+
+    Raises:
+        DumpError: why they cannot.
+    """
+    _ = lake.spark  # which no expression can be built without
+    _columns_of(protocol_of(feed), _schema_of(row))
+
+
+def check_position(lake: Lakehouse, row: Mapping[str, Any]) -> None:
+    """Fail where what has gone by is not known to go on from the position of a dump. Without Spark.
 
     Args:
         lake: the feed's tables.
-        feed: the feed.
         row: of initial_load.
 
     Raises:
@@ -170,8 +223,6 @@ def check_position(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
     """
     name, position = (row["database"], row["table"]), row["position"]
     called = f"{'.'.join(name)}: the dump at {row['path']} was taken at {position} ({tso.time_text(position)})"
-    _ = lake.spark  # which no expression can be built without
-    _columns_of(protocol_of(feed), _schema_of(row))
     if (expired := _expired(lake, position)) is not None:
         topic, partition, begins, oldest = expired
         raise DumpError(

@@ -231,6 +231,8 @@ def held_by(hold: Hold, feed: str) -> str:
             why = f"the schema {first.get('schema_version')} of its rows has not come"
         case HoldReason.TYPE:
             why = f"a type mapping is broken in column {first.get('column')}: {first.get('told')}"
+        case HoldReason.LOAD:
+            why = f"its dump cannot be loaded: {first.get('why')}"
         case HoldReason.LINKED:
             why = f"{first.get('why')}: {first.get('statement')}"
         case HoldReason.DDL:

@@ -32,6 +32,8 @@ _SQL_ROW = r"(?s)^\(.*\)[,;]\z"
 _INSERT = "INSERT INTO "
 _NAMED = re.compile(r"INSERT INTO `(?:[^`]|``)*` \((?P<names>.*)\) VALUES")
 _NAME = re.compile(r"`((?:[^`]|``)*)`")
+_SHOWN_CHARACTERS = 200
+_BAD = "struct<checksum: bigint, line: string>"
 _CLOCK = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 
 
@@ -49,7 +51,8 @@ def read_rows(
         time_zone: in which the dump prints TIMESTAMP.
 
     Returns:
-        `values` STRUCT: a STRING a column; and `bad` STRING: the line, where it is no row of the table, else NULL.
+        `values` STRUCT: a STRING a column; and `bad` STRUCT<checksum BIGINT, line STRING>: the line, where it is no row of
+        the table, and the CRC-32 of its bytes; else NULL.
 
     Raises:
         DumpError: the files have other columns.
@@ -83,7 +86,9 @@ def read_rows(
     fine = F.coalesce(F.col("good"), F.lit(False))
     for each in encoded:
         fine &= F.coalesce(each, F.lit(True))
-    return made.select("values", F.when(~fine, F.col("line")).alias("bad"))
+    data = F.encode("line", _LATIN) if raw else F.col("line").cast("binary")
+    told = F.struct(F.crc32(data).alias("checksum"), F.substring("line", 1, _SHOWN_CHARACTERS).alias("line"))
+    return made.select("values", F.when(~fine, told).alias("bad"))
 
 
 def _csv_names(header: str) -> list[str]:
@@ -159,7 +164,7 @@ def _parquet_rows(rows: DataFrame, columns: Columns, time_zone: str, path: str) 
         _parquet_text(F.col(quoted(own)), kind, t, time_zone).alias(name)
         for own, kind, (name, t) in zip(rows.columns, kinds, named, strict=True)
     ]
-    return rows.select(F.struct(*texts).alias("values"), F.lit(None).cast("string").alias("bad"))
+    return rows.select(F.struct(*texts).alias("values"), F.lit(None).cast(_BAD).alias("bad"))
 
 
 def _parquet_text(value: Column, kind: DataType, mysql_type: MySQLType, time_zone: str) -> Column:

@@ -5,11 +5,15 @@ and `metadata` with the position. In names it writes what a file's name cannot h
 """
 
 import gzip
+import io
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
+from pyarrow import ArrowException, parquet
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from cdc_assets.storage import Store
@@ -24,6 +28,8 @@ _WITHOUT_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>[^.]+)-schema-(?:vie
 _KINDS = {"dumpling-csv": "csv", "dumpling-sql": "sql", "parquet": "parquet"}
 _STATUS = re.compile(r"SHOW MASTER STATUS:\s*\n\s*Log:\s*(?P<log>\S+)\s*\n\s*Pos:\s*(?P<position>[0-9]+)")
 _TSO_LOG = "tidb-binlog"  # what TiDB calls the binlog that it does not have
+_UNREADABLE = (OSError, EOFError, zlib.error, ArrowException)
+_CHUNK = 1 << 20
 
 
 class DumpError(RuntimeError):
@@ -32,20 +38,30 @@ class DumpError(RuntimeError):
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A file with rows: its URI, and its size in bytes."""
+    """A file with rows: its URI, its size in bytes, and when it was written, in nanoseconds (0: nobody knows)."""
 
     path: str
     size: int
+    modified: int = 0
 
 
 @dataclass(frozen=True)
 class DumpedTable:
-    """A table of a dump: its CREATE TABLE, and the files with its rows, by name."""
+    """A table of a dump.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        statement: its CREATE TABLE; "" where that cannot be read.
+        files: with its rows, by name.
+        damage: what is wrong with one of its files, as far as that shows without reading the rows; "": nothing.
+    """
 
     database: str
     table: str
-    statement: str
+    statement: str = ""
     files: list[DumpFile] = field(default_factory=list)
+    damage: str = ""
 
 
 def dumped_tables(store: Store, place: str, form: str) -> dict[Name, DumpedTable]:
@@ -57,7 +73,7 @@ def dumped_tables(store: Store, place: str, form: str) -> dict[Name, DumpedTable
         form: as `format` in the feeds file.
 
     Raises:
-        DumpError: there is no such folder, or a file in it cannot be told.
+        DumpError: there is no such folder.
     """
     files, base = store.files(place)
     if files.get_file_info(base).type != FileType.Directory:
@@ -65,21 +81,27 @@ def dumped_tables(store: Store, place: str, form: str) -> dict[Name, DumpedTable
     listed = sorted(
         (i for i in files.get_file_info(FileSelector(base)) if i.type == FileType.File), key=lambda i: i.base_name
     )
-    found: dict[Name, DumpedTable] = {}
     views = {_name(told) for i in listed if (told := _WITHOUT_ROWS.fullmatch(i.base_name))}
+    schemas: dict[Name, FileInfo] = {}
+    rows: dict[Name, list[FileInfo]] = {}
     for info in listed:
         if (told := _SCHEMA.fullmatch(info.base_name)) and _name(told) not in views:
-            found[_name(told)] = DumpedTable(*_name(told), _statement(files, info))
-    rows: dict[Name, list[DumpFile]] = {}
-    for info in listed:
+            schemas[_name(told)] = info
         told = _ROWS.fullmatch(info.base_name)
         if told is not None and told["kind"] == _KINDS[form] and not _NO_ROWS.fullmatch(info.base_name):
-            if _name(told) not in found:
-                missing = f"{'.'.join(_name(told))}-schema.sql"
-                raise DumpError(f"{info.path}: there is no {missing} beside it, which tells the types.")
-            _check(files, info, form, told["packed"])
-            rows.setdefault(_name(told), []).append(DumpFile(_uri(place, info), info.size))
-    return {name: replace(table, files=rows.get(name, [])) for name, table in found.items()}
+            rows.setdefault(_name(told), []).append(info)
+    found = {}
+    for name in schemas.keys() | rows.keys():
+        mine, statement, damage = rows.get(name, []), "", ""
+        try:
+            statement = _statement(files, place, name, schemas.get(name))
+            for info in mine:
+                _check(files, _uri(place, info), info, form)
+        except DumpError as error:
+            damage = str(error)
+        told_files = [DumpFile(_uri(place, i), i.size, i.mtime_ns or 0) for i in mine]
+        found[name] = DumpedTable(*name, statement, told_files, damage)
+    return found
 
 
 def dumped_at(store: Store, place: str) -> int:
@@ -105,12 +127,48 @@ def dumped_at(store: Store, place: str) -> int:
 
 
 def first_line(store: Store, file: DumpFile, wanted: str) -> str:
-    """The first line of a file that begins so, "" where there is none among its first 64 KiB."""
-    files, path = store.files(file.path)
-    with files.open_input_stream(path, compression="gzip" if path.endswith(".gz") else None) as stream:
-        head = bytes(stream.read(1 << 16))
+    """The first line of a file that begins so, "" where there is none among its first 64 KiB.
+
+    Raises:
+        DumpError: it cannot be read.
+    """
+    try:
+        with _unpacked(*store.files(file.path)) as stream:
+            head = bytes(stream.read(1 << 16))
+    except _UNREADABLE as error:
+        raise DumpError(_broken(file.path, error)) from error
     lines: Iterable[str] = head.decode("utf-8", "replace").splitlines()
     return next((line for line in lines if line.startswith(wanted)), "")
+
+
+def unreadable(store: Store, form: str, files: Iterable[DumpFile]) -> str:
+    """Which file of several cannot be read to its end, and why; "": all can."""
+    for file in files:
+        system, path = store.files(file.path)
+        try:
+            if form == "parquet":
+                with system.open_input_file(path) as source:
+                    for _ in parquet.ParquetFile(source).iter_batches():
+                        pass
+            else:
+                with _unpacked(system, path) as stream:
+                    while stream.read(_CHUNK):
+                        pass
+        except _UNREADABLE as error:
+            return _broken(file.path, error)
+    return ""
+
+
+def line_number(store: Store, files: Iterable[DumpFile], checksum: int) -> tuple[str, int]:
+    """Where the first line with this CRC-32 stands: the file, and the line's number in it from 1. One of them has it."""
+    for file in files:
+        with _unpacked(*store.files(file.path)) as stream:
+            # One character a byte; and lines end as they do for Spark.
+            lines: Iterator[str] = io.TextIOWrapper(stream, "latin-1", newline=None)
+            for number, line in enumerate(lines, start=1):
+                if zlib.crc32(line.removesuffix("\n").encode("latin-1")) == checksum:
+                    return file.path, number
+    raise DumpError("a line that was there a moment ago is gone: run again.")
 
 
 def _name(told: re.Match[str]) -> Name:
@@ -126,24 +184,44 @@ def _read(files: FileSystem, path: str) -> bytes:
         return bytes(source.read())
 
 
-def _statement(files: FileSystem, info: FileInfo) -> str:
+def _unpacked(files: FileSystem, path: str) -> Any:  # noqa: ANN401 -- pyarrow's streams have no types
+    return files.open_input_stream(path, compression="gzip" if path.endswith(".gz") else None)
+
+
+def _broken(path: str, error: BaseException) -> str:
+    told = str(error).strip().split("\n", 1)[0]
+    return f"{path}: cannot be read ({told}): copy it anew, or let this process read it."
+
+
+def _statement(files: FileSystem, place: str, name: Name, info: FileInfo | None) -> str:
     """The CREATE TABLE of a schema file, without the settings that stand before it."""
-    data = _read(files, info.path)
-    text = (gzip.decompress(data) if info.path.endswith(".gz") else data).decode("utf-8", "replace")
+    if info is None:
+        missing = f"{'.'.join(name)}-schema.sql"
+        raise DumpError(f"{place}: has no {missing}, which tells the types, beside the rows: copy it there.")
+    try:
+        data = _read(files, info.path)
+        text = (gzip.decompress(data) if info.path.endswith(".gz") else data).decode("utf-8", "replace")
+    except _UNREADABLE as error:
+        raise DumpError(_broken(_uri(place, info), error)) from error
     at = re.search(r"^CREATE\s", text, re.MULTILINE | re.IGNORECASE)
     if at is None:
-        raise DumpError(f"{info.path}: holds no CREATE TABLE.")
+        raise DumpError(f"{_uri(place, info)}: holds no CREATE TABLE: copy it anew.")
     return text[at.start() :].rstrip().removesuffix(";")
 
 
-def _check(files: FileSystem, info: FileInfo, form: str, packed: str | None) -> None:
+def _check(files: FileSystem, uri: str, info: FileInfo, form: str) -> None:
     """Fail where a file cannot be read, or its end is missing: its last line has none."""
+    told = _ROWS.fullmatch(info.base_name)
+    packed = told and told["packed"]
     if packed not in (None, ".gz") or (packed and form == "parquet"):
-        raise DumpError(f"{info.path}: packed as {packed}; .gz can be read, and files that are not packed.")
+        raise DumpError(f"{uri}: packed as {packed}; .gz can be read, and files that are not packed.")
+    try:
+        with files.open_input_file(info.path) as source:
+            source.seek(max(0, info.size - 4))
+            end = bytes(source.read())
+    except _UNREADABLE as error:
+        raise DumpError(_broken(uri, error)) from error
     if packed or form == "parquet":
         return
-    with files.open_input_file(info.path) as source:
-        source.seek(max(0, info.size - 4))
-        end = bytes(source.read())
     if end and not (end.endswith(b"\n") and (form != "dumpling-sql" or end.rstrip().endswith(b";"))):
-        raise DumpError(f"{info.path}: its end is missing: copy the dump anew.")
+        raise DumpError(f"{uri}: its end is missing: copy it anew.")

@@ -14,7 +14,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.gate.base import Facts, Gate, Group, Held, Name, Part, held_since
 from cdc_assets.gate.changes import group_hash, several, with_keys
 from cdc_assets.gate.choose import gate_for, has_watermarks
-from cdc_assets.gate.holds import by_types, earliest, retried, with_statements
+from cdc_assets.gate.holds import by_loads, by_types, earliest, retried, with_statements
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.loads import covered, loads_due, release_loads
@@ -93,12 +93,12 @@ class Release:
         Before it, a commit each, the tables that are to be loaded: what a dump has is then known to be a repeat.
 
         Raises:
-            DumpError: a dump cannot be loaded.
             ConcurrentRunError: another run released meanwhile.
         """
         cursor = _cursor(lake)
-        loaded = release_loads(lake, feed, cursor) if loads_due(lake, cursor) else []
-        if loaded:
+        loaded = []
+        if loads_due(lake, cursor):
+            loaded = release_loads(lake, feed, cursor)
             cursor = _cursor(lake)
         news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
         report = _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
@@ -187,7 +187,8 @@ class _Run:
     def report(self) -> ReleaseReport:
         """Release, and tell."""
         refused = by_types(_refused(self.lake), self.gate, self.cursor, self.before)
-        holds = earliest([*self.kept, *refused], self.gate.axis)
+        unloaded = by_loads(self.cursor, self.gate, self.before, lambda: self._released_tables)
+        holds = earliest([*self.kept, *refused, *unloaded], self.gate.axis)
         groups = self._groups(self.gate.held(holds))
         known = known_layouts(self.lake, self.protocol, [g for g in groups if g.part == Part.INSIDE and g.taken])
         without_schema = [Hold(*name, since, HoldReason.SCHEMA, 0, {}) for name, since in sorted(known.missing.items())]
@@ -337,6 +338,8 @@ class _Run:
             totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
             trimmed=self.cursor.trimmed,
             loads=self.cursor.loads,
+            planned=self.cursor.planned,
+            refused=self.cursor.refused,
             **self.gate.state(facts),
         )
         table = self.lake.released_changes

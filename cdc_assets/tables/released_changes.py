@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import Cursor
+from cdc_assets.tables.initial_load import RefusedLoad
 from cdc_assets.tables.schema import BIGINT, INT, STRING, array, column, struct
 from cdc_assets.tables.table import Definition
 
@@ -21,6 +22,7 @@ class HoldReason(StrEnum):
     DDL = "ddl"  # a statement that a person is to decide about
     TYPE = "type"  # an event breaks a type mapping
     LINKED = "linked"  # a statement that names another table, which is held
+    LOAD = "load"  # its dump cannot be loaded
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class ReleaseCursor(Cursor):
         transactions: what transaction markers hold back.
         trimmed: what maintenance has deleted.
         loads: the tables that were loaded, in the order of their loads.
+        planned: the sequence of initial_load of which all was loaded, or refused.
+        refused: what was refused of it.
     """
 
     batch: int = 0
@@ -141,6 +145,8 @@ class ReleaseCursor(Cursor):
     transactions: Transactions = field(default_factory=Transactions)
     trimmed: Trimmed = field(default_factory=Trimmed)
     loads: list[Loaded] = field(default_factory=list)
+    planned: int = 0
+    refused: list[RefusedLoad] = field(default_factory=list)
 
     @property
     def loaded_at(self) -> dict[tuple[str, str], int]:

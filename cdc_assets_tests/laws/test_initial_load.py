@@ -2,24 +2,27 @@
 
 import datetime as dt
 import gzip
+import re
 import shutil
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from dagster import AssetCheckSeverity
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from cdc_assets.checks.audit import all_events_placed
 from cdc_assets.checks.conservation import events_placed
-from cdc_assets.checks.history import history_complete
+from cdc_assets.checks.history import history_complete, not_loaded
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.operations.explain import explain
-from cdc_assets.operations.fates import Fate
+from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
@@ -28,6 +31,8 @@ from cdc_assets.sources.dumps import DumpError, dumped_at
 from cdc_assets.stages import DECODE, INGEST, LOAD, STAGES
 from cdc_assets.storage import LOCAL
 from cdc_assets.tables.initial_load import LOAD_TOPIC
+from cdc_assets.tables.released_changes import HoldReason
+from cdc_assets_tests.jobs import FEEDS, Job, evaluations
 from cdc_assets_tests.laws.test_as_of import expected_versions, instant, truth
 from cdc_assets_tests.support import (
     RECORDED,
@@ -144,7 +149,7 @@ ORDERS = """CREATE TABLE `orders` (
 NOTES = "CREATE TABLE `notes` (\n  `a` varchar(9),\n  `b` varchar(9)\n);\n"
 
 
-def write(folder: Path, files: dict[str, str | bytes]) -> Path:
+def write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
@@ -202,7 +207,7 @@ def versions(chain: Chain, table: str, *columns: str) -> list[tuple[Any, ...]]:
 
 
 class Loaded:
-    """The feed after a run that a damaged file has stopped, and one more when it was mended."""
+    """The feed after a run with a damaged file, one without news, and one more when the file was mended."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         where = dump(folder / "dump")
@@ -211,11 +216,14 @@ class Loaded:
             "initial_load": {"path": str(where), "format": "dumpling-csv"},
             "tables": {"include": ["shop.*"], "exclude": ["shop.secret"]},
         }
+        self.folder = folder
         self.chain = Chain(spark, folder, **settings)
         self.chain.add(stream().records)
         write(where, {"shop.orders.000000000.csv": whole.replace(b'"two"', b'"two')})
-        with pytest.raises(DumpError, match=r'a line of shop[.]orders is no row of the table.*2,"two'):
-            self.chain.run()
+        self.damaged: Reports = self.chain.run()
+        self.refused = self.chain.lake.released_changes.cursor()
+        self.due = [stage.name for stage in STAGES if stage.due(self.chain.lake, self.chain.feed)]
+        self.finished = self.chain.history("notes")
         write(where, {"shop.orders.000000000.csv": whole})
         self.reports: Reports = self.chain.run()
         shutil.rmtree(where)  # nothing needs it any more
@@ -224,6 +232,29 @@ class Loaded:
 @pytest.fixture(scope="module")
 def loaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     return Loaded(spark, tmp_path_factory.mktemp("loaded"))
+
+
+def test_a_damaged_dump_holds_its_table_until_it_is_mended_and_no_other(loaded: Loaded) -> None:
+    release, cursor = loaded.damaged.release, loaded.refused
+    assert {(each.table, each.rows) for each in release.loaded} == {("goods", 3), ("notes", 3)}
+    assert (release.rows, release.released, release.pending) == (8, 1, 7), "the DELETE from notes has gone on"
+    assert sorted(str(r["_cdc_closed_by"]) for r in loaded.finished) == ["None", "None", "delete"]
+    assert cursor is not None
+    (refused,) = cursor.refused
+    assert refused.why.startswith(
+        f"{loaded.folder}/dump/shop.orders.000000000.csv: line 3 is no row of shop.orders, in"
+    )
+    assert refused.why.endswith(': 2,"two: mend it, or take the dump anew.')
+    (hold,) = cursor.holds
+    assert (hold.table, hold.reason, hold.since, hold.events) == ("orders", HoldReason.LOAD, 0, 7)
+    assert refused.why in held_by(hold, "f")
+    verdict = not_loaded(refused)
+    assert not verdict.passed
+    assert refused.why in verdict.description
+    assert loaded.due == [], "a run before the file is another looks at nothing"
+    now = loaded.chain.lake.released_changes.cursor()
+    assert now is not None
+    assert (now.refused, now.holds) == ([], [])
 
 
 def test_loaded_rows_are_versions_from_the_dump_on_and_later_changes_apply(loaded: Loaded) -> None:
@@ -262,7 +293,8 @@ def test_values_have_the_types_of_the_schema_file(loaded: Loaded) -> None:
 def test_what_the_dump_has_is_counted_and_nothing_is_lost(loaded: Loaded) -> None:
     release = loaded.reports.release
     assert {(each.table, each.rows) for each in release.loaded} == {("orders", 4)}, "the others were loaded before"
-    assert (release.rows, release.covered, release.released, release.late_unseen) == (8, 3, 5, 0)
+    assert (release.pending_before, release.covered, release.released, release.pending) == (7, 3, 4, 0)
+    assert release.late_unseen == 0
     assert events_placed(release).passed
     verdict = all_events_placed(loaded.chain.lake, loaded.chain.feed)
     assert verdict.passed, verdict
@@ -318,9 +350,6 @@ def test_a_rebuild_takes_over_what_was_loaded(loaded: Loaded, tmp_path: Path) ->
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
 
 
-TWO_KEYS = "CREATE TABLE `orders` (`a` int NOT NULL, `b` int NOT NULL, UNIQUE KEY `a` (`a`), UNIQUE KEY `b` (`b`));\n"
-
-
 def parquet_of_goods(place: Path) -> None:
     """The same rows as an export to Parquet has them: typed, but for what Parquet has no type for."""
     first, second, third = GOODS_VALUES
@@ -354,27 +383,92 @@ def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Pat
         assert [{c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows] == GOODS_VALUES, table
 
 
-@pytest.mark.parametrize(
-    ("files", "told"),
-    [
-        ({}, "has no file metadata; give initial_load a position:"),
-        ({"metadata": "SHOW MASTER STATUS:\n\tLog: mysql-bin.000003\n\tPos: 154\n\tGTID:\n\n"}, "mysql-bin.000003:154"),
-        ({"metadata": METADATA, "shop.t.000000000.csv": '"id"\n1\n'}, "there is no shop.t-schema.sql beside it"),
-        ({"metadata": METADATA, "shop.orders.000000000.csv": '"id","v"\n1,"one"\n2,"tw'}, "its end is missing"),
-        ({"metadata": METADATA, "shop.orders.000000000.csv.zst": b""}, "packed as .zst"),
-        ({"metadata": METADATA, "shop.orders-schema.sql": "SELECT 1;\n"}, "holds no CREATE TABLE"),
-        ({"metadata": METADATA, "shop.orders-schema.sql": ORDERS.replace("bigint(20)", "double")}, "id, double, tells"),
-        ({"metadata": METADATA, "shop.orders-schema.sql": TWO_KEYS}, "has no primary key, and several unique ones"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_loaded_is_refused_and_says_why(
-    spark: SparkSession, tmp_path: Path, files: dict[str, str | bytes], told: str
+def test_a_dump_without_a_position_is_refused_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+    chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(tmp_path / "dump"), "format": "dumpling-csv"})
+
+    def refused() -> str:
+        with pytest.raises(DumpError) as error:
+            LOAD.run(chain.lake, chain.feed)
+        assert chain.lake.loads.cursor() is None
+        return str(error.value)
+
+    assert refused() == f"{tmp_path}/dump: there is no such folder."
+    write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS})
+    assert "has no file metadata; give initial_load a position:" in refused()
+    write(tmp_path / "dump", {"metadata": "SHOW MASTER STATUS:\n\tLog: mysql-bin.000003\n\tPos: 154\n\tGTID:\n\n"})
+    assert "is of a MySQL server, at mysql-bin.000003:154 of its binlog" in refused()
+
+
+TWO_KEYS = "CREATE TABLE `t5` (`a` int NOT NULL, `b` int NOT NULL, UNIQUE KEY `a` (`a`), UNIQUE KEY `b` (`b`));\n"
+DOUBLE_KEY = "CREATE TABLE `t4` (`id` double NOT NULL, `v` text, PRIMARY KEY (`id`));\n"
+HEADER = '"id","v"\n'
+# What is wrong with the dump of a table, by its name: with what of its files, and what is said of it.
+DAMAGES: dict[str, tuple[dict[str, str | bytes], str]] = {
+    "t1": ({"-schema.sql": "", ".0.csv": HEADER}, "/shop.t1-schema.sql: holds no CREATE TABLE"),
+    "t2": ({".0.csv": HEADER + '1,"one"\n2,"tw'}, "/shop.t2.0.csv: its end is missing"),
+    "t3": ({".0.csv.zst": b""}, "/shop.t3.0.csv.zst: packed as .zst"),
+    "t4": ({"-schema.sql": DOUBLE_KEY}, "shop.t4: id, double, tells its rows apart"),
+    "t5": ({"-schema.sql": TWO_KEYS}, "shop.t5: has no primary key, and several unique ones"),
+    "t6": ({"-schema.sql.gz": b"\x1f\x8b\x08cut"}, "/shop.t6-schema.sql.gz: cannot be read"),
+    "cut": ({".0.csv": HEADER, ".1.csv.gz": gzip.compress(HEADER.encode())[:-9]}, "/shop.cut.1.csv.gz: cannot be read"),
+    "latin": (
+        {".0.csv": HEADER, ".1.csv": HEADER.encode() + b'1,"one"\r\n2,"d\xe9j\xe0"\n'},
+        '/shop.latin.1.csv: line 3 is no row of shop.latin, in UTF-8 and as Dumpling writes dumpling-csv by default: 2,"d',
+    ),
+    "wide": ({".0.csv": HEADER + '1,"one"\n2,"two",3\n'}, '/shop.wide.0.csv: line 3 is no row of shop.wide'),
+    "other": ({".0.csv": '"id","w"\n1,"one"\n'}, "/shop.other.0.csv: has the columns id, w, and its schema file id, v"),
+    "utf16": ({".0.csv": (HEADER + '1,"one"\n').encode("utf-16")}, "/shop.utf16.0.csv: "),
+}  # fmt: skip
+
+
+def test_what_is_wrong_with_one_table_s_dump_is_said_of_that_table_and_the_others_are_loaded(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, **files})
+    place = write(
+        tmp_path / "dump",
+        {"metadata": METADATA, "shop.alone.0.csv": HEADER, "shop.fine.0.csv": HEADER + '1,"one"\n'}
+        | {"shop.fine-schema.sql": ORDERS.replace("orders", "fine")},
+    )
+    for table, (files, _) in DAMAGES.items():
+        schema = {} if "-schema.sql.gz" in files else {f"shop.{table}-schema.sql": ORDERS.replace("orders", table)}
+        write(place, schema | {f"shop.{table}{name}": data for name, data in files.items()})
     chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(place), "format": "dumpling-csv"})
-    with pytest.raises(DumpError, match=told.replace(".", "[.]")):
-        LOAD.run(chain.lake, chain.feed)
-    assert chain.lake.loads.cursor() is None
+    report = chain.run()
+    assert [each.table for each in report.release.loaded] == ["fine"]
+    cursor = chain.lake.released_changes.cursor()
+    assert cursor is not None
+    wanted = {table: told for table, (_, told) in DAMAGES.items()} | {"alone": "has no shop.alone-schema.sql"}
+    found = {each.table: each.why for each in cursor.refused}
+    assert found.keys() == wanted.keys()
+    assert {table: why for table, why in found.items() if wanted[table] not in why} == {}
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
+
+
+def test_the_check_of_a_table_whose_dump_is_damaged_fails_and_the_run_succeeds(job: Job) -> None:
+    place = write(
+        job.home / "dump",
+        {"metadata": METADATA, "shop.items-schema.sql": ORDERS.replace("orders", "items"), "shop.items.0.csv": HEADER}
+        | {"shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"'},
+    )
+    source = "source: {recorded: shop}"
+    told = f"{source}\n    initial_load: {{path: dump, format: dumpling-csv}}"
+    (job.home / "feeds.yaml").write_text(FEEDS.replace(source, told))
+    s = Stream()
+    for table in ("orders", "items"):
+        s.send(Rows(table=table).insert(P + 1, 2, "two"))
+    s.watermark(P + AFTER)
+    job.add("shop", s.records)
+    job.add("crm", [])
+    done = job.run()
+    assert done.success
+    assert evaluations(done, "shop", "history", "shop", "items")["history_complete"].passed
+    check = evaluations(done, "shop", "history", "shop", "orders")["history_complete"]
+    assert (check.passed, check.severity) == (False, AssetCheckSeverity.ERROR)
+    assert f"{place}/shop.orders.0.csv: its end is missing: copy it anew." in str(check.description)
+    write(place, {"shop.orders.0.csv": HEADER + '1,"one"\n'})
+    done = job.run()
+    assert done.success
+    assert evaluations(done, "shop", "history", "shop", "orders")["history_complete"].passed
 
 
 def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -> None:
@@ -398,8 +492,9 @@ def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkS
     told = (
         f"was taken at {P} [(].*[)]; {TOPIC} 1 begins at offset 200, with {later} [(].*[)]: changes between the two may"
     )
-    with pytest.raises(DumpError, match=told):
-        LOAD.run(chain.lake, chain.feed)
+    (refused,) = LOAD.run(chain.lake, chain.feed).refused
+    assert re.search(told, refused.why)
+    assert not LOAD.due(chain.lake, chain.feed)
     # With its first record kept, the topic has all there ever was.
     chain.add([record(watermark(of_before), 1, 0)])
     INGEST.run(chain.lake, chain.feed)

@@ -8,10 +8,10 @@ import pytest
 from cdc_assets.tables.change_events import EventsCursor
 from cdc_assets.tables.cursor import Cursor, CursorError, notes
 from cdc_assets.tables.history import HistoryCursor
-from cdc_assets.tables.initial_load import LoadsCursor
+from cdc_assets.tables.initial_load import LoadsCursor, RefusedLoad
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor
-from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor, Transactions
+from cdc_assets.tables.released_changes import Hold, HoldReason, Loaded, ReleaseCursor, Transactions
 from cdc_assets.tables.table_schemas import SchemasCursor
 from cdc_assets.tables.type_observations import Doubted, Refused, TypesCursor
 from cdc_assets_tests.tables.numbers import NumbersCursor
@@ -32,7 +32,7 @@ FULL = [
     ),
     EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7),
     SchemasCursor(sequence=1, batch=4, decisions=2, loads=3),
-    LoadsCursor(sequence=2, settings="{}", tables=3),
+    LoadsCursor(sequence=2, settings="{}", tables=3, refused=[RefusedLoad("d", "t", "cut", "f00")]),
     TypesCursor(
         sequence=2,
         batch=4,
@@ -60,6 +60,9 @@ FULL = [
         ungated=1,
         placed=True,
         transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
+        loads=[Loaded("d", "t", 2**61, 3)],
+        planned=2,
+        refused=[RefusedLoad("d", "u", "cut")],
     ),
     QuarantineCursor(sequence=1, rows=2, reasons={"bad_value": 2}),
     HistoryCursor(

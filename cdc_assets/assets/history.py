@@ -144,7 +144,7 @@ def table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) 
         "somebody has written to the table by hand, or it is a bug: run the job audit, and rebuild the feed.",
         _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too. If not, decide about "
         "the statement (`cdc-assets acknowledge`); what is left open is right again with each row's next change.",
-        _RELOAD: "No statement (TRUNCATE PARTITION and the like) moved rows without a row event. If one did, begin the "
+        _RELOAD: "No statement (TRUNCATE PARTITION and the like) moved rows without a row event. If one did, load the "
         "table anew, with a dump.",
         _COMPLETE: "From some position on the history has every row: a load, a CREATE TABLE or a TRUNCATE was seen. If "
         "not, rows of before are missing: begin it with a dump (initial_load: in the feeds file).",

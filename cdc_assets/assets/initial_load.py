@@ -45,5 +45,11 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
             f"({time_text(row['position'])}), {len(row['files'])} files, {size} bytes"
         )
     shown = ["database", "table", "position", "path", "format"]
-    tables = [{c: r[c] for c in shown} | {"time": time_text(r["position"])} for r in lake.load_rows()]
+    released = lake.released_changes.cursor()
+    loaded = released.loaded if released else set()
+    tables = [
+        {c: r[c] for c in shown}
+        | {"time": time_text(r["position"]), "loaded": (r["database"], r["table"], r["position"]) in loaded}
+        for r in lake.load_rows()
+    ]
     return told_of(lake.loads, {"tables": rows_metadata(tables)})

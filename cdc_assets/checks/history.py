@@ -80,7 +80,8 @@ def reload_required(report: TableReport) -> Verdict:
     if report.reload:
         told = (
             "Rows came or went that no row event tells of: the history is wrong from the first of these statements on. "
-            "Begin the table anew: a feed of its own that is read from its beginning, or from a snapshot of the source."
+            "Load the table anew from a dump that was taken after them (initial_load: in the feeds file); of a connector, "
+            "begin it in a feed of its own."
         )
     return Verdict(not report.reload, told, report.reload)
 

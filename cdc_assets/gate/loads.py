@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.executors import prove_seen
 from cdc_assets.feeds import Feed
-from cdc_assets.gate.base import Name, Part
+from cdc_assets.gate.base import Part
 from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols import protocol_of
@@ -26,9 +26,9 @@ from cdc_assets.session import gathered, session_for
 from cdc_assets.sources.dump_rows import Columns, read_rows
 from cdc_assets.sources.dumps import DumpError, DumpFile, line_number, unreadable
 from cdc_assets.tables.change_events import Kind, Op
-from cdc_assets.tables.initial_load import LOAD_TOPIC, LoadsCursor, RefusedLoad, told_apart
+from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC, LoadsCursor, RefusedLoad, told_apart
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import RELEASED_CHANGES, Loaded, ReleaseCursor, ReleasedKind
+from cdc_assets.tables.released_changes import RELEASED_CHANGES, HoldReason, Loaded, ReleaseCursor, ReleasedKind
 from cdc_assets.tables.schema import conform
 from cdc_assets.tables.table import Staged
 
@@ -44,40 +44,75 @@ def loads_due(lake: Lakehouse, cursor: ReleaseCursor) -> bool:
     return planned is not None and planned.sequence > cursor.planned
 
 
+def reached(lake: Lakehouse, cursor: ReleaseCursor) -> list[dict[str, Any]]:
+    """The tables to load anew of which all changes up to their dump are released; rows of initial_load."""
+    planned = lake.loads.cursor()
+    if planned is None or planned.tables == len(cursor.loads):
+        return []
+    mark = min((cursor.watermarks.get(topic, 0) for topic in cursor.partition_watermarks), default=0)
+    held = {(h.database, h.table): h.since for h in cursor.holds}
+    refused = {r.dump for r in cursor.refused}
+    return [
+        row
+        for row in _not_loaded(lake, cursor)
+        if row["anew"]
+        and row["position"] < min(mark, held.get((row["database"], row["table"]), mark))
+        and told_apart(row) not in refused
+    ]
+
+
+def _not_loaded(lake: Lakehouse, cursor: ReleaseCursor) -> list[dict[str, Any]]:
+    return [r for r in lake.load_rows() if (r["database"], r["table"], r["position"]) not in cursor.loaded]
+
+
 def release_loads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Loaded]:
-    """Release the rows of tables that are to be loaded: a commit a table, so that a run that dies goes on with the next.
+    """Release the rows of tables whose histories begin with a load: a commit a table, so that a run that dies goes on there.
 
     A table whose dump is damaged is refused, until its files are others.
 
     Raises:
         ConcurrentRunError: another run released meanwhile.
     """
-    plan = lake.loads.cursor() or LoadsCursor(sequence=0)
-    done, refused = [], list(plan.refused)
-    before = {r.dump: r for r in cursor.refused}
-    for row in lake.load_rows():
-        if cursor.loaded_at.get((row["database"], row["table"])) == row["position"]:
-            continue
-        if (known := before.get(told_apart(row))) is not None:
-            refused.append(known)
+    plan, todo = lake.loads.cursor() or LoadsCursor(sequence=0), _not_loaded(lake, cursor)
+    dumps = {told_apart(row) for row in todo}
+    known = [r for r in cursor.refused if r.dump in dumps]
+    planned = replace(cursor, refused=[*plan.refused, *known])
+    done = _each_released(lake, feed, planned, [row for row in todo if not row["anew"]])
+    through = replace(done, sequence=done.sequence + 1, tables=[], planned=plan.sequence)
+    lake.released_changes.commit(lake.released_changes.stage_rows([]), through)
+    return done.loads[len(cursor.loads) :]
+
+
+def release_anew(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list[dict[str, Any]]) -> list[Loaded]:
+    """Release the rows of tables that are `reached`; as `release_loads`."""
+    done = _each_released(lake, feed, cursor, rows)
+    if done.refused != cursor.refused:
+        through = replace(done, sequence=done.sequence + 1, tables=[])
+        lake.released_changes.commit(lake.released_changes.stage_rows([]), through)
+    return done.loads[len(cursor.loads) :]
+
+
+def _each_released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list[dict[str, Any]]) -> ReleaseCursor:
+    """Release the rows of tables; the cursor of the last commit, with what was refused since."""
+    refused = {r.dump for r in cursor.refused}
+    for row in rows:
+        if (dump := told_apart(row)) in refused:
             continue
         try:
             cursor = _released(lake, feed, cursor, row)
         except DumpError as error:
-            refused.append(RefusedLoad(row["database"], row["table"], str(error), told_apart(row)))
-        else:
-            done.append(cursor.loads[-1])
-    through = replace(cursor, sequence=cursor.sequence + 1, tables=[], planned=plan.sequence, refused=refused)
-    lake.released_changes.commit(lake.released_changes.stage_rows([]), through)
-    return done
+            why = RefusedLoad(row["database"], row["table"], str(error), dump)
+            cursor = replace(cursor, refused=[*cursor.refused, why])
+    return cursor
 
 
 def _released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapping[str, Any]) -> ReleaseCursor:
     """Release the rows of one table; the cursor of that commit."""
     number, name = cursor.sequence + 1, (row["database"], row["table"])
     columns, key = _columns_of(protocol_of(feed), _schema_of(row))
-    staged = _kept(lake, name, number) if _is_kept(lake, name) else _dumped(lake, feed, row, columns, key, number)
-    loaded = Loaded(*name, row["position"], staged.rows)
+    kept = _is_kept(lake, row)
+    staged = _kept(lake, row, number) if kept else _dumped(lake, feed, row, columns, key, number)
+    loaded = Loaded(*name, row["position"], staged.rows, row["anew"])
     cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
     layout = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
     layout |= {"layout_id": _layout_id(columns), "layout": _layout(columns), "key_columns": key}
@@ -86,16 +121,17 @@ def _released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapping[s
     return cursor
 
 
-def _is_kept(lake: Lakehouse, name: Name) -> bool:
+def _is_kept(lake: Lakehouse, row: Mapping[str, Any]) -> bool:
     """Whether the rows of a load are there that a rebuild takes over."""
     before = lake.loaded_before.cursor()
-    return before is not None and name in before.loaded_at
+    return before is not None and (row["database"], row["table"], row["position"]) in before.loaded
 
 
-def _kept(lake: Lakehouse, name: Name, number: int) -> Staged:
+def _kept(lake: Lakehouse, row: Mapping[str, Any], number: int) -> Staged:
     files = lake.loaded_before.files(kind=str(ReleasedKind.LOADED))
     spark = session_for(lake.spark, sum(f.rows for f in files))
-    mine = (F.col("database") == name[0]) & (F.col("table") == name[1])
+    mine = (F.col("database") == row["database"]) & (F.col("table") == row["table"])
+    mine &= F.col("commit_ts") == row["position"]
     found = lake.loaded_before.scan(spark, files).where(mine)
     return lake.released_changes.stage(found.withColumn("release", F.lit(number).cast("bigint")))
 
@@ -153,7 +189,7 @@ def _written(
         F.lit(0).alias("partition"),
         F.monotonically_increasing_id().alias("offset"),
         F.lit(0).alias("index"),
-        F.lit(1).alias("ordinal"),
+        F.lit(LAST_ORDINAL if row["anew"] else 1).alias("ordinal"),
         _key(protocol, key, columns).alias("key"),
         F.array(*map(F.lit, key)).cast("array<string>").alias("key_columns"),
         F.lit(0).alias("events"),
@@ -208,7 +244,12 @@ def check_key(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
         DumpError: why they cannot.
     """
     _ = lake.spark  # which no expression can be built without
-    _columns_of(protocol_of(feed), _schema_of(row))
+    _, key = _columns_of(protocol_of(feed), _schema_of(row))
+    if row["anew"] and not key:
+        raise DumpError(
+            f"{row['database']}.{row['table']}: has no key, which would tell the dump's rows from those that the "
+            "history has: begin the table in a feed of its own."
+        )
 
 
 def check_position(lake: Lakehouse, row: Mapping[str, Any]) -> None:
@@ -232,9 +273,17 @@ def check_position(lake: Lakehouse, row: Mapping[str, Any]) -> None:
     cursor = lake.released_changes.cursor()
     if cursor is None:
         return
-    if name in lake.released_tables():
-        raise DumpError(f"{called}; changes of the table are released already: load it in a feed of its own.")
-    highest = max(cursor.watermarks.values(), default=0)
+    if row["anew"]:
+        before = max((p for *loaded, p in cursor.loaded if tuple(loaded) == name), default=-1)
+        if position <= before:
+            raise DumpError(f"{called}; it was loaded at {before} ({tso.time_text(before)}): take a dump now.")
+        if position <= cursor.trimmed.highest:
+            trimmed = f"{cursor.trimmed.highest} ({tso.time_text(cursor.trimmed.highest)})"
+            raise DumpError(f"{called}; maintenance has deleted released changes up to {trimmed}: take a dump now.")
+        return
+    # What waits for its dump has lost nothing since.
+    waits = next((h.since for h in cursor.holds if (h.database, h.table) == name and h.reason == HoldReason.LOAD), None)
+    highest = max(cursor.watermarks.values(), default=0) if waits is None else waits
     if cursor.totals.get("excluded") and position < highest:
         raise DumpError(
             f"{called}; the feed has left out changes of tables up to {highest} ({tso.time_text(highest)}): take a dump at "

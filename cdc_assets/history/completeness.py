@@ -68,11 +68,13 @@ class Completeness:
     def since(self) -> int:
         """The commit_ts from which on the history is complete, after the part; `NEVER`: nothing tells."""
         work, known = self.work, self.work.cursor.complete
-        if known != NEVER and not work.cursor.met:
+        # A load after a statement that has left the history wrong is where it is right again.
+        if known != NEVER and not work.cursor.met and not (work.anew and work.cursor.reload):
             return known
         told = [step.spot.commit_ts for step in work.evolution.steps[: work.eras[1]] if self._tells(step)]
         if work.loaded is not None:
             told.append(work.loaded)
+        told += work.anew
         # Rows that were met too late were there at the first of them; at the last they may have gone.
         return (max if known != NEVER else min)(told, default=known)
 

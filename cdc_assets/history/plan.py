@@ -41,12 +41,13 @@ from cdc_assets.mysql_types.ddl import Column, TableSchema
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol, WireColumn
-from cdc_assets.protocols.loaded import columns_in, reader_of
+from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
 from cdc_assets.tables.decisions import Decision, statement_id
 from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
+from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import ReleasedKind
+from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.tables.table import LakeTable
 
 _STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
@@ -73,7 +74,8 @@ class Work:
         replay: a commit_ts from which on everything is applied anew, as something came late; None: nothing did.
         rewinds: whether the table is to be brought back to that first.
         statements: ids of those that the table has been through when the part is applied, in order.
-        loaded: the position at which the table was loaded; None: it was not.
+        loaded: the position at which the table's history begins with a load; None: it does not.
+        anew: the positions at which the part loads the table anew, in order.
         planned_naming: ids of columns -> their names in the history table before the first part.
     """
 
@@ -95,6 +97,7 @@ class Work:
     rewinds: bool
     statements: list[str]
     loaded: int | None
+    anew: tuple[int, ...]
     planned_naming: Mapping[str, str]
 
     @cached_property
@@ -149,6 +152,15 @@ class Work:
         ]
 
 
+class LoadTooOldError(Exception):
+    """Changes after a load, which were applied before it and would be applied anew, have been deleted."""
+
+    def __init__(self, name: Name, position: int, trimmed: int) -> None:
+        super().__init__(
+            f"{'.'.join(name)} was loaded anew at {position}, and maintenance has deleted changes up to {trimmed}: rebuild."
+        )
+
+
 @dataclass(frozen=True)
 class _News:
     """What releases that a history has not seen hold.
@@ -160,7 +172,8 @@ class _News:
         files: with row events.
         known: rows of table_schemas.
         decided: what people have decided about statements, by id.
-        loaded: the tables that were loaded, and the positions at which they were.
+        loaded: the tables whose histories begin with a load, and the positions at which they do.
+        anew: the tables that were loaded anew, and the positions at which they were.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -170,6 +183,7 @@ class _News:
     known: list[dict[str, Any]]
     decided: Mapping[str, Decision]
     loaded: Mapping[Name, int]
+    anew: Mapping[Name, frozenset[int]]
 
     @cached_property
     def ddls(self) -> dict[str, tuple[int, Ddl]]:
@@ -182,7 +196,7 @@ class _News:
     @cached_property
     def known_ddls(self) -> dict[str, Ddl]:
         """Ids of the statements that were ever learnt -> what they do."""
-        said = [r for r in self.known if r["ddl_statement"] is not None]
+        said = [r for r in self.known if r["ddl_statement"] is not None and r["topic"] != LOAD_TOPIC]
         return {d.id: d for d in ddls(said, self.known, self.decided)}
 
     @cached_property
@@ -237,7 +251,13 @@ def _news(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) ->
     known = lake.schema_rows() if statements else _with_linked(lake, set(cursors), decided)
     rows = [*of(ReleasedKind.ROW), *of(ReleasedKind.LOADED)]
     known = [r | {"key_columns": _sent_key(protocol_of(feed), r)} if r["key_columns"] else r for r in known]
-    return _News(layouts, statements, _counts(lake, after), rows, known, decided, _loaded(lake))
+    released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+    anew: dict[Name, frozenset[int]] = {}
+    for each in released.loads:
+        if each.anew:
+            name = each.database, each.table
+            anew[name] = anew.get(name, frozenset()) | {each.position}
+    return _News(layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, anew)
 
 
 def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:
@@ -245,12 +265,6 @@ def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:
     columns = tuple(Column(c["name"], c["type"], nullable=False) for c in row["columns"])
     primary, key = tuple(row["primary_key"] or ()), tuple(row["key_columns"])
     return protocol.sent_key_columns(TableSchema(row["database"], row["table"], columns, primary, (key,)))
-
-
-def _loaded(lake: Lakehouse) -> dict[Name, int]:
-    """The tables that were loaded, and the positions at which they were."""
-    released = lake.released_changes.cursor()
-    return released.loaded_at if released else {}
 
 
 def _with_linked(lake: Lakehouse, names: set[Name], decided: Mapping[str, Decision]) -> list[dict[str, Any]]:
@@ -431,6 +445,12 @@ class _Table:
         return [r for r in self.news.layouts.get(self.name, []) if self._new(r["release"])]
 
     @property
+    def loads_anew(self) -> list[int]:
+        """The positions at which the table is loaded anew by what is to be applied, in order."""
+        mine = self.news.anew.get(self.name, frozenset())
+        return sorted({r["commit_ts"] for r in self.layouts if tells_loaded(r["layout"])} & mine)
+
+    @property
     def begin(self) -> int | None:
         """The lowest commit_ts of what is to be applied; None: nothing is."""
         return min((r["commit_ts"] for r in self.layouts), default=None) if self.replay is None else self.replay
@@ -444,10 +464,15 @@ class _Table:
             begin = self.begin
             late = [s.spot.commit_ts for s in evolution.steps if s.ddl.id not in self.done]
             late = [ts for ts in late if ts < self.cursor.newest]
+            late += [at for at in self.loads_anew if at <= self.cursor.newest]
             if begin is not None and told and begin < told[-1].spot.commit_ts:
                 late.append(begin)
             self.replay = min(late, default=None)
         begin, self.replay = self.replay, None
+        if (
+            lost := [at for at in self.loads_anew if at <= min(self._trimmed, self.cursor.newest)]
+        ) and begin is not None:
+            raise LoadTooOldError(self.name, lost[0], self._trimmed)
         return begin is not None and self.goes_back(begin)
 
     def goes_back(self, begin: int) -> bool:
@@ -535,6 +560,7 @@ class _Table:
             statements=every if whole else [*(d.id for d in self.applied), *(s.ddl.id for s in evolution.steps[:end])],
             rewinds=first and self.replay is not None and cursor.partly is None,
             loaded=self.news.loaded.get(self.name),
+            anew=tuple(self.loads_anew),
             planned_naming=self.naming,
         )
 

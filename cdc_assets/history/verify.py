@@ -18,7 +18,7 @@ Broken = dict[str, Any]  # `rule`, and what tells the version
 
 # What closes a version so that the next one need not begin where it ends.
 # No Arrow array yet: the first one that a process makes imports pandas.
-_ENDINGS = ["delete", "truncate", "drop", "rename", "ddl"]
+_ENDINGS = ["delete", "truncate", "drop", "rename", "ddl", "snapshot"]
 _COLUMNS = (
     "_cdc_key", "_cdc_from_ts", "_cdc_to_ts", "_cdc_is_current", "_cdc_closed_by", "_cdc_topic", "_cdc_partition",
     "_cdc_offset",
@@ -83,7 +83,8 @@ def _changes(lake: Lakehouse, report: TableReport) -> pa.Table:
     rows = lake.released_changes.fetch(files, *columns)
     within = pc.and_(pc.greater(rows["release"], report.after), pc.less_equal(rows["release"], report.through))
     mine = pc.and_(pc.equal(rows["database"], report.database), pc.equal(rows["table"], report.table))
-    return rows.filter(pc.and_(within, mine))
+    # A load says what there is, whatever came before it.
+    return rows.filter(pc.and_(pc.and_(within, mine), pc.greater(rows["commit_ts"], report.loaded)))
 
 
 def wrong_versions(lake: Lakehouse, database: str, table: str) -> list[Broken]:

@@ -20,6 +20,8 @@ from cdc_assets.tables.change_events import Op
 _DELETE = str(Op.DELETE)
 _INSERT = str(Op.INSERT)
 DDL = "ddl"  # the op of versions that a statement opens
+GONE = "gone"  # the op of what says that a load does not have a row, which ends with it
+_SNAPSHOT = str(Op.SNAPSHOT)
 _COORDINATES = ["topic", "partition", "offset"]
 # Changes of one key in the order in which they happened; an open version of before has release 0.
 _ORDER = ["commit_ts", "era", "release", "ordinal"]
@@ -154,7 +156,7 @@ def boundaries(
         since: a commit_ts.
     """
     by_key, era = _chain(), F.col("era")
-    exists = F.col("standing") | (F.col("op") != _DELETE)
+    exists = F.col("standing") | ~_ends()
     before = F.lag(F.struct(exists.alias("exists"), "row", "era")).over(by_key)
     line, before = line.withColumn("before", before), F.col("before")
     existed = F.coalesce(before["exists"], F.lit(False))
@@ -167,7 +169,7 @@ def boundaries(
         line = line.observe(watch, F.count_if(met).alias("met"), F.max(read).alias("read"))
     same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
     opens = F.col("standing") | (F.col("op") == DDL)
-    changes = F.when(opens, F.lit(True)).when(F.col("op") == _DELETE, existed).otherwise(~same)
+    changes = F.when(opens, F.lit(True)).when(_ends(), existed).otherwise(~same)
     op = F.when(existed & (F.col("op") == _INSERT), str(Op.UPDATE)).otherwise(F.col("op"))
     return line.where(changes).withColumn("op", op).drop("before")
 
@@ -185,7 +187,8 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
         following = F.when(effects.life(following["era"]) == effects.life(era), following)
     lasting = bounds.withColumn("following", following)
     following = F.col("following")
-    closed_by = F.when(following.isNotNull(), F.when(following["op"] == _DELETE, _DELETE).otherwise(F.lit("update")))
+    by = F.when(following["op"] == _DELETE, _DELETE).when(following["op"] == GONE, _SNAPSHOT).otherwise(F.lit("update"))
+    closed_by = F.when(following.isNotNull(), by)
     to_ts, until = following["commit_ts"], following["era"]
     if effects.endings:
         ending = F.when(following.isNull(), effects.next(era))
@@ -196,7 +199,11 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     lasting = lasting.withColumns({"to_ts": to_ts, "closed_by": closed_by})
     if effects.kept is not _as_it_is:
         lasting = lasting.withColumn("row", effects.kept(F.col("row"), era, F.coalesce(until, F.lit(effects.last))))
-    return lasting.where(F.col("standing") | (F.col("op") != _DELETE)).drop("following", "next_ts")
+    return lasting.where(F.col("standing") | ~_ends()).drop("following", "next_ts")
+
+
+def _ends() -> Column:
+    return F.col("op").isin(_DELETE, GONE)
 
 
 def _chain() -> WindowSpec:

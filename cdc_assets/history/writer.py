@@ -15,18 +15,19 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
-from cdc_assets.history.evolution import Arrive, Recover, Rekey
+from cdc_assets.history.evolution import Arrive, Convert, Fill, Recover, Rekey
 from cdc_assets.history.outcomes import outcomes
 from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.plan import Work, columns_of, readable
 from cdc_assets.history.row_keys import row_key
 from cdc_assets.history.shape import Shape, shape_of
 from cdc_assets.history.statements import Spot
-from cdc_assets.history.versions import DDL, Effects, boundaries, is_row, number_copies, timeline, versions
+from cdc_assets.history.versions import DDL, GONE, Effects, boundaries, is_row, number_copies, timeline, versions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, settled
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.history import COPY, HistoryCursor
+from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.schema import frame_of, literal, quoted
@@ -63,6 +64,7 @@ class TableReport:
     reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
     complete: int = NEVER  # as `HistoryCursor.complete`
     met: int = 0  # as `HistoryCursor.met`
+    loaded: int = -1  # the position of the last load anew that was applied; -1: there was none
 
 
 def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
@@ -81,6 +83,7 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
         told=[line for part in parts for line in part.told],
         statements=statements_together(each for part in parts for each in part.statements),
         unapplied=[each for part in parts for each in part.unapplied],
+        loaded=max(part.loaded for part in parts),
     )
 
 
@@ -133,9 +136,13 @@ def apply(
         typed = _keyed_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
-    standing = _open_versions(session, work, shape, typing.schema, typed, few=few)
+    standing = _open_versions(session, work, shape, typing.schema, typed, _unmade(work, columns), few=few)
     arrived = _arrived(lake, session, feed, work, columns, effects)
-    line = timeline(_numbered(work, watched, standing.rows, arrived, effects), standing.rows, arrived)
+    numbered = _numbered(work, watched, standing.rows, arrived, effects)
+    if work.anew:
+        gone = _gone_since(work, typed, standing.rows, arrived, typing.schema)
+        numbered = numbered.unionByName(gone, allowMissingColumns=True)
+    line = timeline(numbered, standing.rows, arrived)
     completeness, first = Completeness(lake, work), Observation()
     bounds = boundaries(gathered(line) if few else line, effects, first, completeness.since)
     chained = versions(bounds, effects)
@@ -151,11 +158,53 @@ def apply(
         told=shape.told,
         statements=outcomes(work, staged),
         unapplied=open_ones,
-        reload=[*work.cursor.reload, *(asdict(each) for each in open_ones if each.reload)],
+        reload=_reload(work, open_ones),
         complete=complete,
         met=met,
+        loaded=max(work.anew, default=-1),
     )
     return _committed(session, work, shape, standing, staged, report)
+
+
+def _reload(work: Work, open_ones: list[Unapplied]) -> list[dict[str, Any]]:
+    """The statements after which rows are wrong; a load that came after one has put them right."""
+    found = [*work.cursor.reload, *(asdict(each) for each in open_ones if each.reload)]
+    after = [r for r in found if r["commit_ts"] > max(work.anew, default=-1)]
+    # What is applied anew is found once more.
+    return [r for n, r in enumerate(after) if r not in after[:n]]
+
+
+def _gone_since(
+    work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, row: StructType
+) -> DataFrame:
+    """The rows that there were at the position of a load, and that it does not have: they end there.
+
+    In: `changes`; open versions and rows that came from another table, as `timeline` has them; the type of rows. Out: as
+    changes, of the op `GONE`.
+    """
+    frames = []
+    for at in work.anew:
+        before = F.col("commit_ts") <= at
+        known = [frame.where(before).select("key") for frame in (standing, changes, arrived) if frame is not None]
+        has = changes.where((F.col("commit_ts") == at) & (F.col("topic") == LOAD_TOPIC)).select("key")
+        gone = reduce(DataFrame.unionAll, known).distinct().join(has, on="key", how="left_anti")
+        frames.append(
+            gone.select(
+                "key",
+                F.lit(0).alias("copy"),
+                F.lit(at).cast("bigint").alias("commit_ts"),
+                F.lit(work.through).cast("bigint").alias("release"),
+                F.lit(LAST_ORDINAL).alias("ordinal"),
+                F.lit(GONE).alias("op"),
+                F.lit(None).cast(row).alias("row"),
+                F.lit(LOAD_TOPIC).alias("topic"),
+                F.lit(0).alias("partition"),
+                F.lit(0).cast("bigint").alias("offset"),
+                F.lit(None).cast("struct<file: string, position: bigint>").alias("source"),
+            )
+        )
+    every = reduce(DataFrame.unionAll, frames).withColumn("era", _era(work)).drop("source")
+    return every.where(F.col("era").between(*work.eras))
 
 
 def _as_sent(work: Work, changes: DataFrame) -> Work:
@@ -239,16 +288,36 @@ def _after(spot: Spot) -> Column:
     return F.coalesce((F.col("source.file") > file) | in_file, later)
 
 
+def _unmade(work: Work, columns: list[SourceColumn]) -> set[str]:
+    """The columns that statements after a load made, and filled in rows of before: these go back to what the load found."""
+    if not (work.rewinds and work.anew):
+        return set()
+    made = [op for step in work.steps for op in step.ops if isinstance(op, Fill | Convert)]
+    ids = {op.slot.id for op in made if isinstance(op, Fill) or op.slot.id != op.origin.id}
+    return {c.column for c in columns if c.id in ids}
+
+
 def _open_versions(
-    session: SparkSession, work: Work, shape: Shape, schema: StructType, changes: DataFrame, *, few: bool
+    session: SparkSession,
+    work: Work,
+    shape: Shape,
+    schema: StructType,
+    changes: DataFrame,
+    unmade: set[str],
+    *,
+    few: bool,
 ) -> _Open:
-    """The open versions that `timeline` takes: those of the keys of `changes`, or, of a small table, all."""
+    """The open versions that `timeline` takes: those of the keys of `changes`, or, of a small table, all.
+
+    `unmade`: the columns that they do not have yet.
+    """
     names = set(schema.names)
     ours = {f.name for f in shape.columns if f.name.startswith("_cdc_")}
     rest = [f.name for f in shape.columns if f.name not in names and f.name not in ours]
 
     def shaped(rows: DataFrame) -> DataFrame:
-        row = [f"CAST({quoted(f.name)} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
+        value = {f.name: "NULL" if f.name in unmade else quoted(f.name) for f in schema}
+        row = [f"CAST({value[f.name]} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
         return rows.selectExpr(
             "_cdc_key AS key",
             f"{_copy_in(shape.columns.names)} AS copy",
@@ -267,8 +336,8 @@ def _open_versions(
     log = work.table.log()
     if work.rewinds:
         return _Open(shaped(work.table.read(session).where(_of_before(work))), all=True)
-    if work.changes_open:
-        # Statements end them, or give them other values: all of them.
+    if work.changes_open or work.anew:
+        # Statements end them, or give them other values, or a load may not have them: all of them.
         return _Open(shaped(work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))), all=True)
     if few and log and log.plain and work.cursor.current <= REWRITTEN:
         found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)

@@ -35,6 +35,7 @@ _EVENT = (*_PLACE, "batch", "record_timestamp", "op", "commit_ts", "key", "key_b
 _IMAGES = ("before", "after")
 _CHANGE = (*_PLACE, "release", "commit_ts", "op", "events", "layout_id")
 _GOES_ON = ("update", "ddl")  # what closes a version so that the next may be the same row
+_NOT_LOADED = "the table was loaded anew, and the dump does not have the row"
 _LAST = (1 << 63) - 1
 _ARROW = Arrow()
 
@@ -82,7 +83,7 @@ class Step:
         commit_ts: its position in the source.
         fate: what became of it.
         op: what it was: insert, update, delete, snapshot; or truncate, drop, rename, ddl.
-        why: of what was not taken, why, or what it waits for.
+        why: of what was not taken, why, or what it waits for; of an end by a load, that.
         until: of a version, the commit_ts that closed it; None while open.
         closed_by: what closed it.
         copy: of a version, which of several equal rows, in a table without a key.
@@ -415,10 +416,11 @@ class _Life:
                 ts,
                 Fate.END,
                 v["_cdc_closed_by"],
+                _NOT_LOADED if v["_cdc_closed_by"] == Op.SNAPSHOT else None,
                 copy=v.get(COPY.name),
                 record=self._record(*_coordinates(by)) if by else None,
                 release=self.judge.release(by["release"], by["topic"]) if by and "release" in by else None,
-                statement=None if v["_cdc_closed_by"] == Op.DELETE else self._statement(ts),
+                statement=None if v["_cdc_closed_by"] in (Op.DELETE, Op.SNAPSHOT) else self._statement(ts),
                 event=self._message(by),
             )
 

@@ -39,9 +39,14 @@ def is_loaded(layout: str) -> Column:
     return F.col(layout).startswith(_BEGINNING)
 
 
+def tells_loaded(layout: str) -> bool:
+    """Whether a text is the layout of loaded rows."""
+    return layout.startswith(_BEGINNING)
+
+
 def columns_in(protocol: Reader, layout: str) -> Sequence[WireColumn]:
     """The columns of a layout of released changes, of the protocol's messages or of loaded rows."""
-    if layout.startswith(_BEGINNING):
+    if tells_loaded(layout):
         return LOADED_ROWS.columns(layout)
     return protocol.columns(layout)
 

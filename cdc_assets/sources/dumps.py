@@ -26,7 +26,15 @@ _ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>[^.]+?)(?:\.[0-9]+)?\.(?P<ki
 _NO_ROWS = re.compile(r"[^.]+(?:\.[^.]+)?-schema(?:-[a-z]+)?\.sql(?:\.\w+)?")
 _WITHOUT_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>[^.]+)-schema-(?:view|sequence)\.sql(?:\.\w+)?")
 _KINDS = {"dumpling-csv": "csv", "dumpling-sql": "sql", "parquet": "parquet"}
-_STATUS = re.compile(r"SHOW MASTER STATUS:\s*\n\s*Log:\s*(?P<log>\S+)\s*\n\s*Pos:\s*(?P<position>[0-9]+)")
+# As Dumpling and mydumper write them; mydumper since 0.14.1; and since 0.16, where a line may be a comment.
+_STATUSES = [
+    re.compile(pattern)
+    for pattern in (
+        r"SHOW MASTER STATUS:\s*\n\s*Log:\s*(?P<log>\S+)\s*\n\s*Pos:\s*(?P<position>[0-9]+)",
+        r"(?m)^File = (?P<log>\S+)\s*\n\s*Position = (?P<position>[0-9]+)",
+        r'(?m)^#?SOURCE_LOG_FILE = "(?P<log>[^"\n]+)"\s*\n#?SOURCE_LOG_POS = (?P<position>[0-9]+)',
+    )
+]
 _TSO_LOG = "tidb-binlog"  # what TiDB calls the binlog that it does not have
 _UNREADABLE = (OSError, EOFError, zlib.error, ArrowException)
 _CHUNK = 1 << 20
@@ -115,7 +123,8 @@ def dumped_at(store: Store, place: str) -> int:
     more = "give initial_load a position:, the TSO that the dump was taken at"
     if files.get_file_info(path).type != FileType.File:
         raise DumpError(f"{place}: has no file metadata; {more}.")
-    told = _STATUS.search(_read(files, path).decode("utf-8", "replace"))
+    text = _read(files, path).decode("utf-8", "replace")
+    told = next((found for pattern in _STATUSES if (found := pattern.search(text))), None)
     if told is None:
         raise DumpError(f"{place}/metadata: tells no position; {more}.")
     if told["log"] != _TSO_LOG:

@@ -94,12 +94,14 @@ class _Plan:
 
 def _plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
     before, at, standing = _cursor(lake), _loaded(lake), lake.load_rows()
-    loaded = [row for row in standing if at.get((row["database"], row["table"])) == row["position"]]
+    loaded = [row for row in standing if (row["database"], row["table"], row["position"]) in at]
+    released = lake.released_tables()
     judged = {told_apart(row) for row in standing}
     plan = _Plan(loaded, [], [], [], is_news=False)
     for name, (row, damage) in sorted(_wanted(lake.store, load, loaded).items()):
-        if not feed.takes(*name) or (row and at.get(name) == row["position"]):
+        if not feed.takes(*name) or (row and (*name, row["position"]) in at):
             continue
+        row["anew"] = name in released
         if why := damage or _misplaced(lake, row):
             plan.refused.append(RefusedLoad(*name, why))
         elif (dump := told_apart(row)) in judged:
@@ -129,10 +131,10 @@ def _cursor(lake: Lakehouse) -> LoadsCursor:
     return lake.loads.cursor() or LoadsCursor(sequence=0)
 
 
-def _loaded(lake: Lakehouse) -> dict[Name, int]:
-    """The tables that are loaded, and at which positions: only of others may the files still be others."""
+def _loaded(lake: Lakehouse) -> set[tuple[str, str, int]]:
+    """(database, table, position) of the loads that are done: only of others may the files still be others."""
     cursor = lake.released_changes.cursor()
-    return cursor.loaded_at if cursor else {}
+    return cursor.loaded if cursor else set()
 
 
 def _settings(load: InitialLoad) -> str:

@@ -17,7 +17,7 @@ from cdc_assets.gate.choose import gate_for, has_watermarks
 from cdc_assets.gate.holds import by_loads, by_types, earliest, retried, with_statements
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
-from cdc_assets.gate.loads import covered, loads_due, release_loads
+from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
 from cdc_assets.gate.news import News, news_of
 from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.tables import taken_tables
@@ -81,7 +81,7 @@ class Release:
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
         """Whether there are events not looked at yet, held ones whose reason may have gone, or tables to load."""
         cursor = _cursor(lake)
-        return self._news(lake, feed, cursor) or loads_due(lake, cursor)
+        return self._news(lake, feed, cursor) or loads_due(lake, cursor) or bool(reached(lake, cursor))
 
     def _news(self, lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> bool:
         decoded = lake.change_events.cursor()
@@ -90,7 +90,8 @@ class Release:
     def run(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
         """Look at the new events, and release: one commit, whose cursor holds the watermarks that events are dropped by.
 
-        Before it, a commit each, the tables that are to be loaded: what a dump has is then known to be a repeat.
+        Before it, a commit each, the tables whose histories begin with a load: what a dump has is then known to be a repeat.
+        After it, those that are loaded anew and of which all is released that their dump has the outcome of.
 
         Raises:
             ConcurrentRunError: another run released meanwhile.
@@ -102,6 +103,9 @@ class Release:
             cursor = _cursor(lake)
         news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
         report = _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
+        cursor = _cursor(lake)
+        if late := reached(lake, cursor):
+            loaded += release_anew(lake, feed, cursor, late)
         return replace(report, release=report.release or cursor.sequence, loaded=loaded) if loaded else report
 
 
@@ -159,7 +163,7 @@ class _Run:
         self.small = rows <= SMALL
         # A load from before the oldest event has the outcome of none.
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
-        self.loads = [each for each in self.cursor.loads if each.position >= oldest]
+        self.loads = [each for each in self.cursor.loads if not each.anew and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
         found = self._normal(lake.change_events.scan(self.spark, self.files))
         self.events = gathered(found) if self.small else found

@@ -62,7 +62,10 @@ CDC_COLUMNS = StructType(
         column("_cdc_is_current", BOOLEAN, "Whether the version is open."),
         column("_cdc_op", STRING, "What opened it: insert, update, snapshot, ddl."),
         column(
-            "_cdc_closed_by", STRING, "What closed it: update, delete, truncate, drop, rename, ddl; null while open."
+            "_cdc_closed_by",
+            STRING,
+            "What closed it: update, delete, truncate, drop, rename, ddl, snapshot (a load did not have the row); null "
+            "while open.",
         ),
         column("_cdc_topic", STRING, "Topic of the Kafka record that opened it."),
         column("_cdc_partition", INT, "Its partition."),

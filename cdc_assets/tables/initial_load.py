@@ -12,11 +12,13 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import Cursor
-from cdc_assets.tables.schema import BIGINT, STRING, array, column, struct
+from cdc_assets.tables.schema import BIGINT, BOOLEAN, STRING, array, column, struct
 from cdc_assets.tables.table import Definition
 
 # In the place of a Kafka topic, which no broker lets have a blank in its name.
 LOAD_TOPIC = "initial load"
+# Of all changes of a key at one commit_ts what a table is loaded anew with comes last.
+LAST_ORDINAL = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ INITIAL_LOAD = Definition(
                 "files",
                 array(struct(path=STRING, size=BIGINT, modified=BIGINT)),
                 "The files with rows, their bytes, and when they were written, in nanoseconds.",
+            ),
+            column(
+                "anew",
+                BOOLEAN,
+                "Whether the table had changes before: then its rows take the place of those that it has there.",
             ),
         ]
     ),

@@ -91,12 +91,16 @@ class Trimmed:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A table whose history begins with a dump: it has all changes at or below the position, and `rows` rows."""
+    """A table that was loaded from a dump, which has all changes at or below the position, and `rows` rows.
+
+    `anew`: it had changes before, and the dump says which rows it has at the position; else its history begins there.
+    """
 
     database: str
     table: str
     position: int
     rows: int
+    anew: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +154,13 @@ class ReleaseCursor(Cursor):
 
     @property
     def loaded_at(self) -> dict[tuple[str, str], int]:
-        """(database, table) of those that were loaded -> the positions at which they were."""
-        return {(each.database, each.table): each.position for each in self.loads}
+        """(database, table) of those whose histories begin with a load -> the positions at which they do."""
+        return {(each.database, each.table): each.position for each in self.loads if not each.anew}
+
+    @property
+    def loaded(self) -> set[tuple[str, str, int]]:
+        """(database, table, position) of all loads."""
+        return {(each.database, each.table, each.position) for each in self.loads}
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:

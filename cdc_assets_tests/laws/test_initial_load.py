@@ -15,11 +15,13 @@ from dagster import AssetCheckSeverity
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.audit import all_events_placed
+from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.checks.conservation import events_placed
-from cdc_assets.checks.history import history_complete, not_loaded
+from cdc_assets.checks.history import history_complete, not_loaded, reload_required
+from cdc_assets.gate.loads import check_key
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
+from cdc_assets.history.verify import broken_by_table
 from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate, held_by
@@ -38,6 +40,7 @@ from cdc_assets_tests.support import (
     RECORDED,
     TOPIC,
     Chain,
+    Message,
     Reports,
     Rows,
     Stream,
@@ -350,6 +353,177 @@ def test_a_rebuild_takes_over_what_was_loaded(loaded: Loaded, tmp_path: Path) ->
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
 
 
+def orders_at(folder: Path, position: int, rows: str, columns: str = '"id","v"') -> dict[str, Any]:
+    """`initial_load` of a dump of orders at a position; `rows` as they stand in its file."""
+    added = "" if columns == '"id","v"' else "  `w` int(11) DEFAULT NULL,\n"
+    schema = ORDERS.replace("  PRIMARY", f"{added}  PRIMARY")
+    write(folder, {"shop.orders-schema.sql": schema, "shop.orders.0.csv": f"{columns}\n{rows}"})
+    table = {"path": str(folder), "position": position}
+    return {"path": str(folder), "format": "dumpling-csv", "tables": {"shop.orders": table}}
+
+
+def wide(commit_ts: int, key: int, v: str, w: int) -> Message:
+    """An insert into orders when it has a column more."""
+    row = {"id": str(key), "v": v, "w": str(w)}
+    return dml("INSERT", commit_ts, row, {"id": "bigint", "v": "varchar", "w": "int"})
+
+
+class LoadedAnew:
+    """A running feed of which one table is loaded anew, at a position that lies behind what it has released."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        before, s = Chain(spark, folder / "feed"), Stream()
+        orders = Rows()
+        s.watermark(tso(500))
+        for number, v in enumerate(("one", "two", "three"), start=1):
+            s.send(orders.insert(tso(600), number, v))
+        s.send(orders.update(tso(650), 7, "seven now", "seven"))
+        s.send(ddl("ALTER TABLE orders TRUNCATE PARTITION p0", tso(700), ddl_type="TRUNCATE TABLE PARTITION"))
+        s.send(orders.insert(P - AFTER, 4, "four"))
+        s.send(orders.update(P + AFTER, 2, "two later", "two"))
+        s.send(orders.insert(P + AFTER, 9, "nine"))
+        s.send(ddl("ALTER TABLE orders ADD COLUMN w INT DEFAULT 70", P + 2 * AFTER, ddl_type="ADD COLUMN"))
+        s.send(wide(P + 3 * AFTER, 8, "eight", 80))
+        s.send(orders.delete(P + 3 * AFTER, 5, "five"))
+        s.watermark(P + 4 * AFTER)
+        before.add(s.records)
+        (self.wrong,) = before.run().history
+        # What the table had at P, rows of the partition that was emptied gone.
+        rows = '1,"one"\n2,"two"\n4,"quattro"\n5,"five"\n6,"six"\n'
+        load = orders_at(folder / "dump", P, rows)
+        self.chain = Chain(spark, folder / "feed", initial_load=load)
+        self.reports = self.chain.run()
+        self.stream = s
+
+
+@pytest.fixture(scope="module")
+def anew(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LoadedAnew:
+    return LoadedAnew(spark, tmp_path_factory.mktemp("anew"))
+
+
+GONE_AT_P = [
+    (3, "three", tso(600) - P, 0, "insert", "snapshot"),
+    (7, "seven now", tso(650) - P, 0, "update", "snapshot"),
+]
+
+
+def test_a_table_that_is_loaded_anew_has_from_then_on_what_the_dump_and_later_changes_say(anew: LoadedAnew) -> None:
+    assert versions(anew.chain, "orders", "id", "v") == [
+        (1, "one", tso(600) - P, None, "insert", None),
+        (2, "two", tso(600) - P, AFTER, "insert", "update"),
+        (2, "two later", AFTER, None, "update", None),
+        GONE_AT_P[0],
+        (4, "four", -AFTER, 0, "insert", "update"),
+        (4, "quattro", 0, None, "snapshot", None),
+        (5, "five", 0, 3 * AFTER, "snapshot", "delete"),
+        (6, "six", 0, None, "snapshot", None),
+        GONE_AT_P[1],
+        (8, "eight", 3 * AFTER, None, "insert", None),
+        (9, "nine", AFTER, None, "insert", None),
+    ]
+    now = {r["id"]: r["w"] for r in anew.chain.history() if r["_cdc_is_current"]}
+    assert now == {1: 70, 2: 70, 4: 70, 6: 70, 8: 80, 9: 70}
+    (report,) = anew.reports.history
+    assert broken_by_table(anew.chain.lake, anew.reports.history) == {}
+    assert all_intervals(anew.chain.lake, "shop", "orders").passed
+    assert all_events_placed(anew.chain.lake, anew.chain.feed).passed
+    assert not reload_required(anew.wrong).passed
+    assert reload_required(report).passed
+    assert not history_complete(anew.wrong).passed
+    assert history_complete(report).description.startswith(f"The history is complete from {P} ")
+    told = explain(anew.chain.lake, anew.chain.feed, "shop.orders", ["3"])
+    last = told.steps[0]
+    assert (last.fate, last.op, last.why) == (
+        Fate.END,
+        "snapshot",
+        "the table was loaded anew, and the dump does not have the row",
+    )
+    assert [stage.name for stage in STAGES if stage.due(anew.chain.lake, anew.chain.feed)] == []
+
+
+def test_a_rebuild_loads_anew_at_the_same_positions(anew: LoadedAnew, tmp_path: Path) -> None:
+    chain = anew.chain.copy(tmp_path / "rebuilt")
+    before = versions(chain, "orders", "id", "v", "w")
+    assert list(rebuild(chain.lake, chain.feed))
+    assert versions(chain, "orders", "id", "v", "w") == before
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
+
+
+def test_a_load_anew_waits_for_the_watermark_and_its_table_does_not(anew: LoadedAnew, tmp_path: Path) -> None:
+    copy, at = anew.chain.copy(tmp_path / "feed"), P + 10 * AFTER
+    rows, columns = '1,"one",70\n2,"two later",71\n6,"six",7', '"id","v","w"'
+    settings = orders_at(tmp_path / "dump", at, rows, columns)  # its end is missing
+    chain = Chain(copy.lake.spark, copy.folder, initial_load=settings)
+    s = anew.stream
+    s.send(wide(P + 5 * AFTER, 10, "ten", 100))
+    s.watermark(P + 6 * AFTER)
+    chain.add(s.records)
+    released = chain.run().release.released
+    cursor = chain.lake.released_changes.cursor()
+    assert cursor is not None
+    assert ([r.table for r in cursor.refused], cursor.holds, released) == (["orders"], [], 1)
+    write(tmp_path / "dump", {"shop.orders.0.csv": f"{columns}\n{rows}0\n"})
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == ["initial_load"]
+    assert chain.run().release.loaded == []
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == [], "it waits, and costs nothing"
+    s.watermark(at + 1)
+    chain.add(s.records)
+    for stage in STAGES[:-1]:  # and killed
+        stage.run(chain.lake, chain.feed)
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == ["history"]
+    (report,) = chain.run().history
+    assert (report.opened, report.closed) == (1, 5)
+    now = [(r["id"], r["v"], r["w"], r["_cdc_op"]) for r in chain.versions() if r["_cdc_is_current"]]
+    assert sorted(now) == [(1, "one", 70, "insert"), (2, "two later", 71, "snapshot"), (6, "six", 70, "snapshot")]
+    gone = {r["id"] for r in chain.history() if r["_cdc_closed_by"] == "snapshot" and r["_cdc_to_ts"] == at}
+    assert gone == {4, 8, 9, 10}
+
+
+def test_a_load_anew_is_refused_where_it_cannot_be_right(anew: LoadedAnew, tmp_path: Path) -> None:
+    copy = anew.chain.copy(tmp_path / "feed")
+    chain = Chain(copy.lake.spark, copy.folder, initial_load=orders_at(tmp_path / "dump", P - 1, ""))
+    (refused,) = LOAD.run(chain.lake, chain.feed).refused
+    assert f"was taken at {P - 1} " in refused.why
+    assert f"it was loaded at {P} " in refused.why
+    keyless = {"database": "shop", "table": "notes", "path": "dump", "statement": NOTES, "anew": True}
+    with pytest.raises(DumpError, match=r"shop[.]notes: has no key"):
+        check_key(chain.lake, chain.feed, keyless)
+
+
+def test_a_late_table_waits_for_its_dump_while_the_others_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    late: dict[str, Any] = {"path": str(tmp_path / "late"), "position": P}
+    load = {"path": str(write(tmp_path / "none", {})), "format": "dumpling-csv", "tables": {"shop.items": late}}
+    chain, s = Chain(spark, tmp_path / "feed", tables={"include": ["shop.orders"]}), Stream()
+    orders, items = Rows(), Rows(table="items")
+
+    def run(at: int) -> Reports:
+        s.watermark(at)
+        chain.add(s.records)
+        return chain.run()
+
+    s.send(orders.insert(P - 3 * AFTER, 1, "one"))
+    s.send(items.insert(P - 3 * AFTER, 1, "left out"))
+    assert run(P - 2 * AFTER).release.excluded == 1
+    chain = Chain(spark, tmp_path / "feed", initial_load=load)
+    s.send(items.insert(P - AFTER, 2, "in the dump"))
+    s.send(orders.insert(P + AFTER, 2, "two"))
+    s.send(items.insert(P + AFTER, 3, "after it"))
+    report = run(P + 2 * AFTER)
+    assert [(h.table, h.reason, h.since, h.events) for h in report.release.holds] == [
+        ("items", HoldReason.LOAD, P - 2 * AFTER, 2)
+    ]
+    assert [r["id"] for r in chain.versions()] == [1, 2]
+    dump = {"shop.items-schema.sql": ORDERS.replace("orders", "items"), "shop.items.0.csv": HEADER + '1,"1"\n2,"2"\n'}
+    write(tmp_path / "late", dump)
+    chain.run()
+    assert versions(chain, "items", "id", "v") == [
+        (1, "1", 0, None, "snapshot", None),
+        (2, "2", 0, None, "snapshot", None),
+        (3, "after it", AFTER, None, "insert", None),
+    ]
+    assert all_events_placed(chain.lake, chain.feed).passed
+
+
 def parquet_of_goods(place: Path) -> None:
     """The same rows as an export to Parquet has them: typed, but for what Parquet has no type for."""
     first, second, third = GOODS_VALUES
@@ -475,6 +649,20 @@ def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -
     # As Dumpling's own test of a TiDB server has it.
     text = "SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 420633273211289601\n\tGTID:\n\n"
     assert dumped_at(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
+
+
+@pytest.mark.parametrize(
+    "told",
+    [  # of mydumper's documentation, of 0.14.1 and later, and of the source of 0.16
+        "Started dump at: 2011-05-05 13:57:17\nSHOW MASTER STATUS:\n  Log: my-bin.000017\n  Pos: 241149225\n",
+        "[master]\n# Channel_Name = '' # It can\nFile = my-bin.000017\nPosition = 241149225\nExecuted_Gtid_Set = 7b:1-5\n",
+        '[source]\nexecuted_gtid_set = "7b:1-5"\nSOURCE_LOG_FILE = "my-bin.000017"\nSOURCE_LOG_POS = 241149225\n',
+        'SOURCE_AUTO_POSITION = 1\n#SOURCE_LOG_FILE = "my-bin.000017"\n#SOURCE_LOG_POS = 241149225\n',
+    ],
+)
+def test_a_position_in_a_binlog_is_told_and_refused(tmp_path: Path, told: str) -> None:
+    with pytest.raises(DumpError, match=r"is of a MySQL server, at my-bin[.]000017:241149225 of its binlog"):
+        dumped_at(LOCAL, str(write(tmp_path, {"metadata": told})))
 
 
 def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ FULL = [
         ungated=1,
         placed=True,
         transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
-        loads=[Loaded("d", "t", 2**61, 3)],
+        loads=[Loaded("d", "t", 2**61, 3, anew=True)],
         planned=2,
         refused=[RefusedLoad("d", "u", "cut")],
     ),

@@ -1,5 +1,7 @@
 """change_events/<feed>: one protocol-neutral event per change."""
 
+from typing import Any
+
 from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets import raw_records as upstream
@@ -8,6 +10,7 @@ from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.conservation import records_decoded
 from cdc_assets.feeds import Feed
 from cdc_assets.stages import DECODE
+from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.tables.lakehouse import Lakehouse
 
 
@@ -41,14 +44,22 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
     ]
 
 
+def on_call(report: DecodeReport, feed: str) -> dict[str, Any]:
+    """What somebody on call asks first, in that order: how far it is, how many events of which kind, and what to do."""
+    lost = report.undecodable
+    return {
+        "state": f"decoded up to raw batch {report.through}; undecodable events: {lost}",
+        **{f"events_{kind}": n for kind, n in report.events.items()},
+        "raw_batches": f"({report.after}, {report.through}]",
+        "next_step": f"look into quarantine/{feed}: each of them has its reason, and what to do" if lost else "none",
+    }
+
+
 def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     """Run the stage."""
     key, watch = key_of(lake.feed), Stopwatch()
     report = DECODE.run(lake, feed)
     counts = ", ".join(f"{n} {kind}" for kind, n in report.events.items()) or "nothing new"
     context.log.info(f"change_events/{lake.feed}: {counts}, {watch.seconds} s")
-    metadata = {f"events_{kind}": n for kind, n in report.events.items()} | {
-        "raw_batches": f"({report.after}, {report.through}]",
-        "seconds": watch.seconds,
-    }
+    metadata = on_call(report, lake.feed) | {"seconds": watch.seconds}
     return told_of(lake.change_events, metadata, [check_result("conservation", key, records_decoded(report))])

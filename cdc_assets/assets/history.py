@@ -73,6 +73,7 @@ from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.history.verify import UNREFLECTED
 from cdc_assets.history.writer import TableReport
+from cdc_assets.operations.fates import held_by
 from cdc_assets.operations.views import register
 from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import HISTORY
@@ -292,16 +293,17 @@ def _tell_table(
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
     now = column_schema(table.schema() or StructType())
     columns = column_changes(_columns_told(context.instance, asset), _types(now))
-    metadata: dict[str, Any] = table_metadata(table, report.versions) | {
-        "dagster/column_lineage": column_lineage(asset, _types(now)),
-        "current_rows": report.current,
-        "changes_applied": report.changes,
-        "versions_opened": report.opened,
-        "versions_closed": report.closed,
-        "values_quarantined": report.quarantined,
-        "ddl_applied": rows_metadata(report.statements),
-        "example_query": MetadataValue.md(f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"),
-    }
+    metadata: dict[str, Any] = (
+        on_call(report, lake.feed, hold)
+        | table_metadata(table, report.versions)
+        | {
+            "dagster/column_lineage": column_lineage(asset, _types(now)),
+            "ddl_applied": rows_metadata(report.statements),
+            "example_query": MetadataValue.md(
+                f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"
+            ),
+        }
+    )
     tags = {"dagster/data_version": data_version(table).value, "dagster/code_version": CODE_VERSION}
     context.log_event(AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
     warn = AssetCheckSeverity.WARN
@@ -313,6 +315,22 @@ def _tell_table(
         _Found(asset, _COMPLETE, history_complete(report), warn),
         _Found(asset, _COLUMNS, columns, warn),
     ]
+
+
+def on_call(report: TableReport, feed: str, hold: Hold | None) -> dict[str, Any]:
+    """What somebody on call asks first, in that order: what there is, what the run did, what it waits for, what to do."""
+    held = f"{report.database}.{report.table}: {held_by(hold, feed)}" if hold else ""
+    steps = [held, "load the table anew: reload_required says why" if report.reload else ""]
+    waits = "changes wait" if hold else "no change waits"
+    return {
+        "state": f"{report.current} rows are open, of {report.versions} versions; {waits}",
+        "current_rows": report.current,
+        "changes_applied": report.changes,
+        "versions_opened": report.opened,
+        "versions_closed": report.closed,
+        "values_quarantined": report.quarantined,
+        "next_step": "; ".join(filter(None, steps)) or "none",
+    }
 
 
 def _columns_told(instance: DagsterInstance, asset: TableAsset) -> dict[str, str] | None:

@@ -4,7 +4,7 @@ from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, A
 
 from cdc_assets.assets import history, raw_records
 from cdc_assets.assets import released_changes as gate
-from cdc_assets.assets.common import Told, check_result, described, told_of
+from cdc_assets.assets.common import Told, check_result, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
 from cdc_assets.checks.quarantine import nothing_quarantined
 from cdc_assets.feeds import Feed
@@ -49,4 +49,13 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:  #
     # A zero date is MySQL's own; anything else is a change, or a value, that the history lacks.
     only_dates = all(row["reason"] == Reason.ZERO_DATE for row in verdict.metadata.get("by_reason", ()))
     severity = AssetCheckSeverity.WARN if only_dates else AssetCheckSeverity.ERROR
-    return told_of(lake.quarantine, {}, [check_result("nothing_quarantined", key_of(lake.feed), verdict, severity)])
+    by_reason = verdict.metadata.get("by_reason", [])
+    metadata = {
+        "state": verdict.description,
+        "rows": sum(row["count"] for row in by_reason),
+        "next_step": "do what the messages of these reasons say" if by_reason else "none",
+        "by_reason": rows_metadata(by_reason),
+    }
+    return told_of(
+        lake.quarantine, metadata, [check_result("nothing_quarantined", key_of(lake.feed), verdict, severity)]
+    )

@@ -1,5 +1,7 @@
 """raw_records/<feed>: the Kafka records, verbatim."""
 
+from typing import Any
+
 from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets.common import Stopwatch, Told, check_result, described, offsets_metadata, told_of
@@ -48,14 +50,29 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     context.log.info(f"raw_records/{lake.feed}: {_line(report, feed)}, {watch.seconds} s")
     for loss in report.lost:
         context.log.warning(f"raw_records/{lake.feed}: lost, and skipped: {loss}")
-    metadata = {
-        "records_taken_in": report.taken,
+    metadata = on_call(report, lake.feed) | {
         **(_from_files(report) if feed.source.recorded else _from_broker(report)),
         "offsets_of_this_run": offsets_metadata(report.offsets),
-        "offsets_held": offsets_metadata(report.held),
         "seconds": watch.seconds,
     }
     return told_of(lake.raw_records, metadata, [check_result("conservation", key, records_taken(report))])
+
+
+def on_call(report: IngestReport, feed: str) -> dict[str, Any]:
+    """What somebody on call asks first, in that order: what is taken in, what is left, what was lost, and what to do."""
+    steps = [
+        *([f"run the feed again: {report.left} offsets are left by max_records_per_run"] if report.left else []),
+        *([f"look into quarantine/{feed}: {report.quarantined} lines are no records"] if report.quarantined else []),
+        *report.lost,
+    ]
+    partitions = sum(len(each) for each in report.held.values())
+    state = f"{partitions} partitions of {len(report.held)} topics are held up to their offsets"
+    return {
+        "state": f"{state}; offsets left for later runs: {report.left}; losses: {len(report.lost)}",
+        "records_taken_in": report.taken,
+        "offsets_held": offsets_metadata(report.held),
+        "next_step": "; ".join(steps) or "none",
+    }
 
 
 def _line(report: IngestReport, feed: Feed) -> str:

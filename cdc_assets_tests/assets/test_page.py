@@ -1,6 +1,7 @@
 """What a person on call sees first: the gate's state in its order, and the page that a run makes."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.assets import page
+from cdc_assets.assets import change_events, history, page, raw_records
 from cdc_assets.assets.released_changes import on_call
+from cdc_assets.history.writer import TableReport
 from cdc_assets.operations import report as reports
+from cdc_assets.stages.decode import DecodeReport
+from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
@@ -42,6 +46,36 @@ def test_without_watermarks_no_lag_is_made_up() -> None:
         == "what has come is released: there are no watermarks; row events that wait: 0; tables that are held: 0"
     )
     assert told["next_step"] == "none"
+
+
+def test_each_asset_says_how_far_it_is_and_what_to_do() -> None:
+    """In that order, with what the run did in between."""
+    left = IngestReport(
+        taken=3, left=7, held={"t": {"0": [0, 2], "1": [0, 0]}}, lost=["t 1: offsets 4 to 9 have expired"]
+    )
+    told = raw_records.on_call(left, "f")
+    assert list(told) == ["state", "records_taken_in", "offsets_held", "next_step"]
+    assert told["state"].startswith("2 partitions of 1 topics are held")
+    assert told["next_step"] == (
+        "run the feed again: 7 offsets are left by max_records_per_run; t 1: offsets 4 to 9 have expired"
+    )
+    told = change_events.on_call(DecodeReport(after=1, through=2, events={"row": 5, "undecodable": 1}), "f")
+    assert list(told) == ["state", "events_row", "events_undecodable", "raw_batches", "next_step"]
+    assert told["state"] == "decoded up to raw batch 2; undecodable events: 1"
+    assert told["next_step"].startswith("look into quarantine/f: ")
+    assert change_events.on_call(DecodeReport(through=2, events={"row": 5}), "f")["next_step"] == "none"
+    waits = Hold("shop", "orders", MAY, HoldReason.SCHEMA, 3, {"schema_version": 7})
+    table = TableReport("shop", "orders", 1, 2, True, 5, 4, 1, 0, 9, 3)
+    told = history.on_call(table, "f", waits)
+    first, *_, last = told
+    assert (first, last) == ("state", "next_step")
+    assert told["state"] == "3 rows are open, of 9 versions; changes wait"
+    assert told["next_step"].startswith("shop.orders: the table is held from commit_ts")
+    assert history.on_call(table, "f", None)["next_step"] == "none"
+    moved = replace(
+        table, reload=[{"commit_ts": MAY, "statement": "TRUNCATE PARTITION p0", "why": "w", "reload": True}]
+    )
+    assert history.on_call(moved, "f", None)["next_step"] == "load the table anew: reload_required says why"
 
 
 def renewed(root: Path, tables: int) -> None:

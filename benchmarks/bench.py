@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import asking, decoding, idle, many, small, stream, tables, verifying, versions
+from benchmarks import asking, decoding, idle, loading, many, small, stream, tables, verifying, versions
 from benchmarks.form import FORMS, Bench
 from benchmarks.measuring import Section
 from benchmarks.report import section_text, write_report
@@ -26,6 +26,7 @@ SECTIONS: dict[str, Callable[[Bench], Section | None]] = {
     "decoding": decoding.measure,
     "asking": asking.measure,
     "verifying": verifying.measure,
+    "loading": loading.measure,
 }
 
 

@@ -79,9 +79,9 @@ def read_rows(
         whole = F.col("line").rlike(_SQL_ROW) & (F.array_join("fields", ",") == inner)
     found = rows.select("line", fields.alias("fields"))
     good = whole & (F.size("fields") == len(named)) & (F.lit(True) if raw else F.is_valid_utf8("line"))
-    judged = found.select("line", good.alias("good"), F.transform("fields", lambda f: _value(f, null)).alias("v"))
-    texts = [_text(F.get("v", F.lit(n)), t, time_zone, raw=raw).alias(name) for n, (name, t) in enumerate(named)]
-    made = judged.select("line", "good", F.struct(*texts).alias("values"))
+    values = [_value(F.get("fields", F.lit(n)), null) for n in range(len(named))]
+    texts = [_text(v, t, time_zone, raw=raw).alias(name) for v, (name, t) in zip(values, named, strict=True)]
+    made = found.select("line", good.alias("good"), F.struct(*texts).alias("values"))
     encoded = [F.is_valid_utf8(F.col("values").getField(c)) for c, t in named if raw and TYPES[t.base].family in _TEXTS]
     fine = F.coalesce(F.col("good"), F.lit(False))
     for each in encoded:
@@ -122,7 +122,7 @@ def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFram
 
 def _value(field: Column, null: str) -> Column:
     """A value's text; of SQL's bytes their digits."""
-    quoted = field.rlike("^[\"']")
+    quoted = field.startswith('"') | field.startswith("'")
     inner = F.substring(field, F.lit(2), F.length(field) - 2)
     digits = F.substring(field, F.lit(3), F.length(field) - 3)
     plain = F.when(field != null, field)

@@ -5,6 +5,7 @@ import gzip
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.history import history_complete, not_loaded, reload_required
-from cdc_assets.gate.loads import check_key
+from cdc_assets.gate.loads import check_key, check_position
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.history.verify import broken_by_table
@@ -33,7 +34,7 @@ from cdc_assets.sources.dumps import DumpError, dumped_at
 from cdc_assets.stages import DECODE, INGEST, LOAD, STAGES
 from cdc_assets.storage import LOCAL
 from cdc_assets.tables.initial_load import LOAD_TOPIC
-from cdc_assets.tables.released_changes import HoldReason
+from cdc_assets.tables.released_changes import HoldReason, Trimmed
 from cdc_assets_tests.jobs import FEEDS, Job, evaluations
 from cdc_assets_tests.laws.test_as_of import expected_versions, instant, truth
 from cdc_assets_tests.support import (
@@ -485,6 +486,13 @@ def test_a_load_anew_is_refused_where_it_cannot_be_right(anew: LoadedAnew, tmp_p
     (refused,) = LOAD.run(chain.lake, chain.feed).refused
     assert f"was taken at {P - 1} " in refused.why
     assert f"it was loaded at {P} " in refused.why
+    released = chain.lake.released_changes.cursor()
+    assert released is not None
+    trimmed = replace(released, sequence=released.sequence + 1, trimmed=Trimmed(highest=P + AFTER))
+    chain.lake.released_changes.commit(chain.lake.released_changes.stage_rows([]), trimmed)
+    row = {"database": "shop", "table": "orders", "path": "dump", "position": P + AFTER, "anew": True}
+    with pytest.raises(DumpError, match=rf"maintenance has deleted released changes up to {P + AFTER} "):
+        check_position(chain.lake, row)
     keyless = {"database": "shop", "table": "notes", "path": "dump", "statement": NOTES, "anew": True}
     with pytest.raises(DumpError, match=r"shop[.]notes: has no key"):
         check_key(chain.lake, chain.feed, keyless)

@@ -23,7 +23,9 @@ from cdc_assets.mysql_types.ddl import Column
 from cdc_assets.mysql_types.ddl_statements import (
     Action,
     AddColumn,
+    AddKey,
     DropColumn,
+    DropKey,
     ModifyColumn,
     MoveRows,
     RenameColumn,
@@ -324,12 +326,26 @@ class _Walk:
     def _rekeyed(self, name: Name, ddl: Ddl) -> list[Op]:
         """What a change of the key does to open rows: they end, and go on under the new one where their columns tell it."""
         if name not in ddl.keys:
-            return []
+            return self._rekeyed_unseen(name, ddl)
         before, now = self._keys.get(name), self._now[name]
         self._keys[name] = after = tuple(now[c.lower()] for c in ddl.keys[name] if c.lower() in now)
         if before is None or before == after or ddl.kind != "alter_table":
             return []
-        by_row = None if name in self._left else not before
+        return self._under_key(name, ddl, after, None if name in self._left else not before)
+
+    def _rekeyed_unseen(self, name: Name, ddl: Ddl) -> list[Op]:
+        """As `_rekeyed`, of a table of which no statement or message has told the shape."""
+        actions = [a for of, each in ddl.changes if of == name for a in each]
+        added = [a.columns for a in actions if isinstance(a, AddKey) and a.kind == "primary"]
+        if added and len(added[0]) == 1:
+            return self._under_key(name, ddl, (self._known(name, added[0][0]),), None)
+        if added or any(isinstance(a, DropKey) and a.name.upper() == "PRIMARY" for a in actions):
+            self._left.add(name)
+            return [Flag("open rows stay under the key of before: the table's CREATE has not been seen", reload=True)]
+        return []
+
+    def _under_key(self, name: Name, ddl: Ddl, after: tuple[Slot, ...], by_row: bool | None) -> list[Op]:  # noqa: FBT001
+        """Rows end, and go on under a key of these columns; `by_row`: as `Rekey` has it."""
         self._by_row.discard(name)
         if not all(s.type and s.type.base in _KEY_TYPES and s.id.split(":")[0] != ddl.id for s in after):
             self._left.add(name)

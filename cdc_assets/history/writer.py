@@ -1,41 +1,35 @@
 """One table's part of a run: its changes typed, chained into versions, and written in one commit."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets import tso
-from cdc_assets.expressions import first_true
 from cdc_assets.feeds import Feed
+from cdc_assets.history.arrivals import gone_since, rows_that_arrive
+from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
-from cdc_assets.history.evolution import Arrive, Convert, Fill, Recover, Rekey
 from cdc_assets.history.outcomes import outcomes
 from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.plan import Work, columns_of, readable
-from cdc_assets.history.row_keys import row_key
+from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
 from cdc_assets.history.shape import Shape, shape_of
-from cdc_assets.history.statements import Spot
-from cdc_assets.history.versions import DDL, GONE, Effects, boundaries, is_row, number_copies, timeline, versions
+from cdc_assets.history.standing import Open, open_versions, unmade
+from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, settled
-from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.history import COPY, HistoryCursor
-from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.schema import frame_of, literal, quoted
+from cdc_assets.tables.schema import quoted
 from cdc_assets.tables.table import Staged
 
-# Of a table with fewer open versions than this all of them are written anew, in one pass over them; of others only those
-# that close, which a MERGE has to find first.
-REWRITTEN = 20_000
 _CLOSING = ("_cdc_to_ts", "_cdc_valid_to", "_cdc_is_current", "_cdc_closed_by")
 # What becomes of a version in this run, and so which files it is written into.
 _PART, _OPENED, _CLOSED, _UNTOUCHED = "_part", "opened", "closed", "untouched"
@@ -87,14 +81,6 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
     )
 
 
-@dataclass(frozen=True)
-class _Open:
-    """The open versions that the changes meet; `all`: they are all that the table has, and small enough to write anew."""
-
-    rows: DataFrame
-    all: bool
-
-
 def apply(
     lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, quarantine: Callable[[DataFrame], int]
 ) -> TableReport:
@@ -111,10 +97,10 @@ def apply(
         ConcurrentRunError: another run wrote the table meanwhile.
     """
     few = work.changes <= SMALL
-    changes = _changes(lake, session, work, few=few)
-    if lost_key := _eras_without_key(work):
-        changes = _shown(changes)
-    work = _as_sent(work, changes)
+    changes = changes_of(lake, session, work, few=few)
+    if lost_key := eras_without_key(work):
+        changes = shown(changes)
+    work = as_sent(work, changes)
     read = readable(feed, work)
     scales = {}
     if read.unknown_scale:
@@ -133,14 +119,14 @@ def apply(
         # A plan that went on from expressions for every column would take seconds to make.
         typed = settled(typed, eager=False)
     if lost_key:
-        typed = _keyed_by_row(work, columns, lost_key, typed)
+        typed = keyed_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
-    standing = _open_versions(session, work, shape, typing.schema, typed, _unmade(work, columns), few=few)
-    arrived = _arrived(lake, session, feed, work, columns, effects)
-    numbered = _numbered(work, watched, standing.rows, arrived, effects)
+    standing = open_versions(session, work, shape, typing.schema, typed, unmade(work, columns), few=few)
+    arrived = rows_that_arrive(lake, session, feed, work, columns, effects)
+    numbered = with_copy_numbers(work, watched, standing.rows, arrived, effects)
     if work.anew:
-        gone = _gone_since(work, typed, standing.rows, arrived, typing.schema)
+        gone = gone_since(work, typed, standing.rows, arrived, typing.schema)
         numbered = numbered.unionByName(gone, allowMissingColumns=True)
     line = timeline(numbered, standing.rows, arrived)
     completeness, first = Completeness(lake, work), Observation()
@@ -174,288 +160,11 @@ def _reload(work: Work, open_ones: list[Unapplied]) -> list[dict[str, Any]]:
     return [r for n, r in enumerate(after) if r not in after[:n]]
 
 
-def _gone_since(
-    work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, row: StructType
-) -> DataFrame:
-    """The rows that there were at the position of a load, and that it does not have: they end there.
-
-    In: `changes`; open versions and rows that came from another table, as `timeline` has them; the type of rows. Out: as
-    changes, of the op `GONE`.
-    """
-    frames = []
-    for at in work.anew:
-        before = F.col("commit_ts") <= at
-        known = [frame.where(before).select("key") for frame in (standing, changes, arrived) if frame is not None]
-        has = changes.where((F.col("commit_ts") == at) & (F.col("topic") == LOAD_TOPIC)).select("key")
-        gone = reduce(DataFrame.unionAll, known).distinct().join(has, on="key", how="left_anti")
-        frames.append(
-            gone.select(
-                "key",
-                F.lit(0).alias("copy"),
-                F.lit(at).cast("bigint").alias("commit_ts"),
-                F.lit(work.through).cast("bigint").alias("release"),
-                F.lit(LAST_ORDINAL).alias("ordinal"),
-                F.lit(GONE).alias("op"),
-                F.lit(None).cast(row).alias("row"),
-                F.lit(LOAD_TOPIC).alias("topic"),
-                F.lit(0).alias("partition"),
-                F.lit(0).cast("bigint").alias("offset"),
-                F.lit(None).cast("struct<file: string, position: bigint>").alias("source"),
-            )
-        )
-    every = reduce(DataFrame.unionAll, frames).withColumn("era", _era(work)).drop("source")
-    return every.where(F.col("era").between(*work.eras))
-
-
-def _as_sent(work: Work, changes: DataFrame) -> Work:
-    """The work with those layouts alone that its rows have: one that comes back after a statement has had none between."""
-    if len({layout.era for layout in work.layouts}) <= 1:
-        return work
-    found = {(r["layout_id"], r["era"]) for r in changes.select("layout_id", "era").distinct().collect()}
-    return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
-
-
-def _eras_without_key(work: Work) -> list[int]:
-    """The eras of the changes in which the table has lost its key."""
-    first, last = work.among
-    return [era for era in range(first, last + 1) if work.evolution.by_row(era)]
-
-
-def _shown(changes: DataFrame) -> DataFrame:
-    """Where the whole row is the key, also a deletion shows the row."""
-    return changes.withColumn(
-        "after", F.when(is_row(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
-    )
-
-
-def _keyed_by_row(work: Work, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
-    """The changes with the key that they have where the table has lost its own: that of its rows of before, too.
-
-    In: `Typing.typed`, of `_shown`; deletions show no row again.
-    """
-    told = [(F.col("era") == era, row_key(F.col("row"), work.evolution.live(era), columns)) for era in eras]
-    key = F.when(is_row(F.col("key")), first_true(*told).otherwise(F.col("key"))).otherwise(F.col("key"))
-    there = F.col("op") != str(Op.DELETE)
-    return typed.withColumns({"key": key, "row": F.when(there, F.col("row")), "lost": F.col("lost") & there})
-
-
-def _numbered(
-    work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, effects: Effects
-) -> DataFrame:
-    """The changes with the `copy` of the row that each is about."""
-    if not work.keyless:
-        return changes.withColumn("copy", F.lit(0))
-    there = standing if arrived is None else standing.unionByName(arrived, allowMissingColumns=True)
-    return number_copies(changes, there, effects)
-
-
-def _changes(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
-    """The table's changes in the releases to apply."""
-    (database, table), column = work.name, F.col
-    mine = (column("database") == database) & (column("table") == table)
-    within = column("release") <= work.through
-    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
-    found = lake.released_changes.scan(session, work.files).where(within & mine).withColumn("era", _era(work))
-    first, last = work.eras
-    if first or last < len(work.evolution.steps):
-        of_part = column("era").between(first, last)
-        if work.cursor.partly is not None and work.cursor.partly[0] < work.through:
-            of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
-        found = found.where(of_part)
-    return gathered(found) if few else found
-
-
-def _era(work: Work) -> Column:
-    """How many statements have come before a change. INT."""
-    low, high = work.among
-    spots = [step.spot for step in work.evolution.steps[low:high]]
-    return reduce(lambda era, spot: era + F.when(_after(spot), 1).otherwise(0), spots, F.lit(low))
-
-
-def _after(spot: Spot) -> Column:
-    """Whether a change came after a statement: by the binlog, else by the clock, and by Kafka within one partition.
-
-    Debezium 1.9 stamps statements with its own clock.
-    """
-    same = F.col("commit_ts") == spot.commit_ts
-    in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
-    behind = in_partition & (F.col("offset") > spot.offset)
-    later = (F.col("commit_ts") > spot.commit_ts) | (same & behind)
-    if spot.place is None:
-        return later
-    file, position = spot.place
-    in_file = (F.col("source.file") == file) & (F.col("source.position") > position)
-    return F.coalesce((F.col("source.file") > file) | in_file, later)
-
-
-def _unmade(work: Work, columns: list[SourceColumn]) -> set[str]:
-    """The columns that statements after a load made, and filled in rows of before: these go back to what the load found."""
-    if not (work.rewinds and work.anew):
-        return set()
-    made = [op for step in work.steps for op in step.ops if isinstance(op, Fill | Convert)]
-    ids = {op.slot.id for op in made if isinstance(op, Fill) or op.slot.id != op.origin.id}
-    return {c.column for c in columns if c.id in ids}
-
-
-def _open_versions(
-    session: SparkSession,
-    work: Work,
-    shape: Shape,
-    schema: StructType,
-    changes: DataFrame,
-    unmade: set[str],
-    *,
-    few: bool,
-) -> _Open:
-    """The open versions that `timeline` takes: those of the keys of `changes`, or, of a small table, all.
-
-    `unmade`: the columns that they do not have yet.
-    """
-    names = set(schema.names)
-    ours = {f.name for f in shape.columns if f.name.startswith("_cdc_")}
-    rest = [f.name for f in shape.columns if f.name not in names and f.name not in ours]
-
-    def shaped(rows: DataFrame) -> DataFrame:
-        value = {f.name: "NULL" if f.name in unmade else quoted(f.name) for f in schema}
-        row = [f"CAST({value[f.name]} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
-        return rows.selectExpr(
-            "_cdc_key AS key",
-            f"{_copy_in(shape.columns.names)} AS copy",
-            "_cdc_from_ts AS commit_ts",
-            f"{work.base} AS era",
-            "_cdc_op AS op",
-            "_cdc_topic AS topic",
-            "_cdc_partition AS partition",
-            "_cdc_offset AS offset",
-            f"struct({', '.join(row)}) AS row",
-            f"struct({', '.join(quoted(c) for c in ['_cdc_key', *rest])}) AS rest",
-        )
-
-    if work.present is None:
-        return _Open(shaped(frame_of(session, [], shape.columns)), all=False)
-    log = work.table.log()
-    if work.rewinds:
-        return _Open(shaped(work.table.read(session).where(_of_before(work))), all=True)
-    if work.changes_open or work.anew:
-        # Statements end them, or give them other values, or a load may not have them: all of them.
-        return _Open(shaped(work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))), all=True)
-    if few and log and log.plain and work.cursor.current <= REWRITTEN:
-        found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
-        return _Open(gathered(shaped(found)), all=True)
-    current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
-    keys = changes.select("key").distinct()
-    if few:
-        bounds = keys.agg(F.min("key"), F.max("key")).head() or ("", "")
-        # By literal bounds Delta passes over whole files.
-        current = current.where(F.col("_cdc_key").between(bounds[0], bounds[1]))
-        keys = F.broadcast(keys)
-    return _Open(shaped(current).join(keys, on="key", how="left_semi"), all=False)
-
-
-def _copy_in(names: Iterable[str]) -> str:
-    """The copy that a version of a history table with these columns is; 0 where its row has a key."""
-    return f"coalesce({COPY.name}, 0)" if COPY.name in names else "0"
-
-
-def _of_before(work: Work) -> Column:
-    """The versions that were open at the commit_ts to which the table goes back."""
-    begin = F.lit(work.replay)
-    return (F.col("_cdc_from_ts") < begin) & ~F.coalesce(F.col("_cdc_to_ts") < begin, F.lit(False))
-
-
 def _gone(work: Work) -> str:
     """Which versions are written anew."""
     if not work.rewinds:
         return "_cdc_is_current = true"
     return f"_cdc_from_ts >= {work.replay} OR _cdc_to_ts >= {work.replay} OR _cdc_is_current = true"
-
-
-def _arrived(
-    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, columns: list[SourceColumn], effects: Effects
-) -> DataFrame | None:
-    """Rows that statements bring into the table. Out: as changes, in `timeline`; None: there are none."""
-    frames = []
-    for era, step in enumerate(work.steps, start=work.base):
-        for op in step.ops:
-            if isinstance(op, Recover):
-                frames.append(_came(step.spot, era, work.table.read(session), (-1, op.dropped), "drop", None, columns))
-            elif isinstance(op, Rekey):
-                frames.append(_rekeyed(session, work, step.spot, era, op, columns, effects))
-            elif isinstance(op, Arrive) and feed.takes(*op.origin):
-                origin = lake.history(*op.origin)
-                if origin.exists():
-                    named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
-                    at = step.spot.commit_ts
-                    frames.append(_came(step.spot, era, origin.read(session), (op.since, at), "rename", named, columns))
-    return reduce(DataFrame.unionByName, frames) if frames else None
-
-
-def _rekeyed(
-    session: SparkSession,
-    work: Work,
-    spot: Spot,
-    era: int,
-    op: Rekey,
-    columns: list[SourceColumn],
-    effects: Effects,
-) -> DataFrame:
-    """Rows that ended as their key changed, under the new one. Out: as `_came`."""
-    ended, at = work.table.read(session), spot.commit_ts
-    if op.by_row is not None:
-        # Of one commit_ts another change of the key may have ended rows.
-        ended = ended.where(is_row(F.col("_cdc_key")) == F.lit(op.by_row))
-    if op.columns:
-        key = ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
-        ended = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
-    came = _came(spot, era, ended, (at - 1, at), "ddl", None, columns).withColumn("copy", F.lit(0))
-    if not op.columns:
-        row = effects.kept(F.col("row"), F.lit(era), F.lit(era + 1))
-        came = came.withColumn("key", row_key(row, work.evolution.live(era + 1), columns))
-    of_key = Window.partitionBy("key").orderBy(F.desc("began"), "topic", "partition", "offset")
-    numbered = came.withColumn("n", F.row_number().over(of_key))
-    if op.columns:
-        # Of rows that have one key now the one that was written last: under the key of before they were not told apart.
-        return numbered.where("n = 1").drop("n")
-    return numbered.withColumn("copy", F.col("n")).drop("n")
-
-
-def _came(
-    spot: Spot,
-    era: int,
-    rows: DataFrame,
-    ended: tuple[int, int],
-    reason: str,
-    named: Mapping[str, str] | None,
-    columns: list[SourceColumn],
-) -> DataFrame:
-    """Versions that ended after a commit_ts, up to another, for a reason, as rows that begin with a statement.
-
-    `named`: ids of columns -> their names in `rows`; None: as in the table itself.
-    """
-    there = {name.lower() for name in rows.columns}
-
-    def value(c: SourceColumn) -> str:
-        own = c.column if named is None else named.get(c.id, "")
-        held = quoted(own) if own.lower() in there else "NULL"
-        return f"CAST({held} AS {c.target.simpleString()}) AS {quoted(c.column)}"
-
-    after, until = ended
-    within = (F.col("_cdc_to_ts") > after) & (F.col("_cdc_to_ts") <= until)
-    ours = rows.where(within & (F.col("_cdc_closed_by") == reason))
-    return ours.selectExpr(
-        "_cdc_key AS key",
-        f"{_copy_in(there)} AS copy",
-        f"{era} AS era",
-        f"CAST({spot.commit_ts} AS BIGINT) AS commit_ts",
-        "CAST(0 AS BIGINT) AS release",
-        "0 AS ordinal",
-        f"'{DDL}' AS op",
-        f"struct({', '.join(value(c) for c in columns)}) AS row",
-        f"{literal(spot.topic)} AS topic",
-        f"{spot.partition} AS partition",
-        f"CAST({spot.offset} AS BIGINT) AS offset",
-        "_cdc_from_ts AS began",
-    )
 
 
 def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_open: bool) -> DataFrame:
@@ -513,7 +222,7 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
 
 
 def _committed(
-    session: SparkSession, work: Work, shape: Shape, standing: _Open, staged: Staged, report: TableReport
+    session: SparkSession, work: Work, shape: Shape, standing: Open, staged: Staged, report: TableReport
 ) -> TableReport:
     """Make the versions part of the table and advance its cursor, in one commit."""
     table = work.table.of_shape(shape.columns, shape.properties)

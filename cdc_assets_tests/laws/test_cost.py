@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.changes import Changes
 from benchmarks.measuring import jobs_started
-from cdc_assets.history import writer
+from cdc_assets.history import standing
 from cdc_assets.stages import STAGES
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.support import Chain, delta_versions, run_core
@@ -103,7 +103,7 @@ def test_further_tables_take_jobs_of_their_own_in_history_alone(chain: Callable[
 def test_a_merge_into_a_large_table_keeps_to_its_jobs(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "REWRITTEN", -1)  # any table is large
+    monkeypatch.setattr(standing, "REWRITTEN", -1)  # any table is large
     ran, changes = chain(), Changes()
     for _ in range(3):
         changes.write(ran.snapshots)

@@ -1,0 +1,142 @@
+"""Rows that begin or end in a table without a row event: with a statement, or with a load."""
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from cdc_assets.feeds import Feed
+from cdc_assets.history.changes import era_of
+from cdc_assets.history.columns import SourceColumn
+from cdc_assets.history.evolution import Arrive, Recover, Rekey
+from cdc_assets.history.plan import Work
+from cdc_assets.history.row_keys import row_key
+from cdc_assets.history.standing import copy_in
+from cdc_assets.history.statements import Spot
+from cdc_assets.history.versions import DDL, GONE, Effects, is_row
+from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.schema import literal, quoted
+
+
+def rows_that_arrive(
+    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, columns: list[SourceColumn], effects: Effects
+) -> DataFrame | None:
+    """Rows that statements bring into the table. Out: as changes, in `timeline`; None: there are none."""
+    frames = []
+    for era, step in enumerate(work.steps, start=work.base):
+        for op in step.ops:
+            if isinstance(op, Recover):
+                frames.append(_came(step.spot, era, work.table.read(session), (-1, op.dropped), "drop", None, columns))
+            elif isinstance(op, Rekey):
+                frames.append(_rekeyed(session, work, step.spot, era, op, columns, effects))
+            elif isinstance(op, Arrive) and feed.takes(*op.origin):
+                origin = lake.history(*op.origin)
+                if origin.exists():
+                    named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
+                    at = step.spot.commit_ts
+                    frames.append(_came(step.spot, era, origin.read(session), (op.since, at), "rename", named, columns))
+    return reduce(DataFrame.unionByName, frames) if frames else None
+
+
+def _rekeyed(
+    session: SparkSession,
+    work: Work,
+    spot: Spot,
+    era: int,
+    op: Rekey,
+    columns: list[SourceColumn],
+    effects: Effects,
+) -> DataFrame:
+    """Rows that ended as their key changed, under the new one. Out: as `_came`."""
+    ended, at = work.table.read(session), spot.commit_ts
+    if op.by_row is not None:
+        # Of one commit_ts another change of the key may have ended rows.
+        ended = ended.where(is_row(F.col("_cdc_key")) == F.lit(op.by_row))
+    if op.columns:
+        key = ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
+        ended = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
+    came = _came(spot, era, ended, (at - 1, at), "ddl", None, columns).withColumn("copy", F.lit(0))
+    if not op.columns:
+        row = effects.kept(F.col("row"), F.lit(era), F.lit(era + 1))
+        came = came.withColumn("key", row_key(row, work.evolution.live(era + 1), columns))
+    of_key = Window.partitionBy("key").orderBy(F.desc("began"), "topic", "partition", "offset")
+    numbered = came.withColumn("n", F.row_number().over(of_key))
+    if op.columns:
+        # Of rows that have one key now the one that was written last: under the key of before they were not told apart.
+        return numbered.where("n = 1").drop("n")
+    return numbered.withColumn("copy", F.col("n")).drop("n")
+
+
+def _came(
+    spot: Spot,
+    era: int,
+    rows: DataFrame,
+    ended: tuple[int, int],
+    reason: str,
+    named: Mapping[str, str] | None,
+    columns: list[SourceColumn],
+) -> DataFrame:
+    """Versions that ended after a commit_ts, up to another, for a reason, as rows that begin with a statement.
+
+    `named`: ids of columns -> their names in `rows`; None: as in the table itself.
+    """
+    there = {name.lower() for name in rows.columns}
+
+    def value(c: SourceColumn) -> str:
+        own = c.column if named is None else named.get(c.id, "")
+        held = quoted(own) if own.lower() in there else "NULL"
+        return f"CAST({held} AS {c.target.simpleString()}) AS {quoted(c.column)}"
+
+    after, until = ended
+    within = (F.col("_cdc_to_ts") > after) & (F.col("_cdc_to_ts") <= until)
+    ours = rows.where(within & (F.col("_cdc_closed_by") == reason))
+    return ours.selectExpr(
+        "_cdc_key AS key",
+        f"{copy_in(there)} AS copy",
+        f"{era} AS era",
+        f"CAST({spot.commit_ts} AS BIGINT) AS commit_ts",
+        "CAST(0 AS BIGINT) AS release",
+        "0 AS ordinal",
+        f"'{DDL}' AS op",
+        f"struct({', '.join(value(c) for c in columns)}) AS row",
+        f"{literal(spot.topic)} AS topic",
+        f"{spot.partition} AS partition",
+        f"CAST({spot.offset} AS BIGINT) AS offset",
+        "_cdc_from_ts AS began",
+    )
+
+
+def gone_since(
+    work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, row: StructType
+) -> DataFrame:
+    """The rows that there were at the position of a load, and that it does not have: they end there.
+
+    In: `changes`; open versions and rows that came from another table, as `timeline` has them; the type of rows. Out: as
+    changes, of the op `GONE`.
+    """
+    frames = []
+    for at in work.anew:
+        before = F.col("commit_ts") <= at
+        known = [frame.where(before).select("key") for frame in (standing, changes, arrived) if frame is not None]
+        has = changes.where((F.col("commit_ts") == at) & (F.col("topic") == LOAD_TOPIC)).select("key")
+        gone = reduce(DataFrame.unionAll, known).distinct().join(has, on="key", how="left_anti")
+        frames.append(
+            gone.select(
+                "key",
+                F.lit(0).alias("copy"),
+                F.lit(at).cast("bigint").alias("commit_ts"),
+                F.lit(work.through).cast("bigint").alias("release"),
+                F.lit(LAST_ORDINAL).alias("ordinal"),
+                F.lit(GONE).alias("op"),
+                F.lit(None).cast(row).alias("row"),
+                F.lit(LOAD_TOPIC).alias("topic"),
+                F.lit(0).alias("partition"),
+                F.lit(0).cast("bigint").alias("offset"),
+                F.lit(None).cast("struct<file: string, position: bigint>").alias("source"),
+            )
+        )
+    every = reduce(DataFrame.unionAll, frames).withColumn("era", era_of(work)).drop("source")
+    return every.where(F.col("era").between(*work.eras))

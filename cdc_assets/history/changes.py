@@ -1,0 +1,70 @@
+"""The changes that a part of a run applies to its table, each with the statements that came before it."""
+
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.history.plan import Work
+from cdc_assets.history.statements import Spot
+from cdc_assets.history.versions import Effects, number_copies
+from cdc_assets.session import gathered
+from cdc_assets.tables.lakehouse import Lakehouse
+
+
+def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
+    """The table's changes in the releases to apply."""
+    (database, table), column = work.name, F.col
+    mine = (column("database") == database) & (column("table") == table)
+    within = column("release") <= work.through
+    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
+    found = lake.released_changes.scan(session, work.files).where(within & mine).withColumn("era", era_of(work))
+    first, last = work.eras
+    if first or last < len(work.evolution.steps):
+        of_part = column("era").between(first, last)
+        if work.cursor.partly is not None and work.cursor.partly[0] < work.through:
+            of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
+        found = found.where(of_part)
+    return gathered(found) if few else found
+
+
+def era_of(work: Work) -> Column:
+    """How many statements have come before a change. INT."""
+    low, high = work.among
+    spots = [step.spot for step in work.evolution.steps[low:high]]
+    return reduce(lambda era, spot: era + F.when(_after(spot), 1).otherwise(0), spots, F.lit(low))
+
+
+def _after(spot: Spot) -> Column:
+    """Whether a change came after a statement: by the binlog, else by the clock, and by Kafka within one partition.
+
+    Debezium 1.9 stamps statements with its own clock.
+    """
+    same = F.col("commit_ts") == spot.commit_ts
+    in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
+    behind = in_partition & (F.col("offset") > spot.offset)
+    later = (F.col("commit_ts") > spot.commit_ts) | (same & behind)
+    if spot.place is None:
+        return later
+    file, position = spot.place
+    in_file = (F.col("source.file") == file) & (F.col("source.position") > position)
+    return F.coalesce((F.col("source.file") > file) | in_file, later)
+
+
+def as_sent(work: Work, changes: DataFrame) -> Work:
+    """The work with those layouts alone that its rows have: one that comes back after a statement has had none between."""
+    if len({layout.era for layout in work.layouts}) <= 1:
+        return work
+    found = {(r["layout_id"], r["era"]) for r in changes.select("layout_id", "era").distinct().collect()}
+    return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
+
+
+def with_copy_numbers(
+    work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, effects: Effects
+) -> DataFrame:
+    """The changes with the `copy` of the row that each is about."""
+    if not work.keyless:
+        return changes.withColumn("copy", F.lit(0))
+    there = standing if arrived is None else standing.unionByName(arrived, allowMissingColumns=True)
+    return number_copies(changes, there, effects)

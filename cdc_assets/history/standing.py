@@ -1,0 +1,103 @@
+"""The versions that stand when a part of a run begins, as `versions.timeline` takes them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from cdc_assets.history.columns import SourceColumn
+from cdc_assets.history.evolution import Convert, Fill
+from cdc_assets.history.plan import Work
+from cdc_assets.history.shape import Shape
+from cdc_assets.session import gathered
+from cdc_assets.tables.history import COPY
+from cdc_assets.tables.schema import frame_of, quoted
+
+# Of a table with fewer open versions than this all of them are written anew, in one pass over them; of others only those
+# that close, which a MERGE has to find first.
+REWRITTEN = 20_000
+
+
+@dataclass(frozen=True)
+class Open:
+    """The open versions that the changes meet; `all`: they are all that the table has, and small enough to write anew."""
+
+    rows: DataFrame
+    all: bool
+
+
+def open_versions(
+    session: SparkSession,
+    work: Work,
+    shape: Shape,
+    schema: StructType,
+    changes: DataFrame,
+    unmade: set[str],
+    *,
+    few: bool,
+) -> Open:
+    """The open versions that `timeline` takes: those of the keys of `changes`, or, of a small table, all.
+
+    `unmade`: the columns that they do not have yet.
+    """
+    names = set(schema.names)
+    ours = {f.name for f in shape.columns if f.name.startswith("_cdc_")}
+    rest = [f.name for f in shape.columns if f.name not in names and f.name not in ours]
+
+    def shaped(rows: DataFrame) -> DataFrame:
+        value = {f.name: "NULL" if f.name in unmade else quoted(f.name) for f in schema}
+        row = [f"CAST({value[f.name]} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
+        return rows.selectExpr(
+            "_cdc_key AS key",
+            f"{copy_in(shape.columns.names)} AS copy",
+            "_cdc_from_ts AS commit_ts",
+            f"{work.base} AS era",
+            "_cdc_op AS op",
+            "_cdc_topic AS topic",
+            "_cdc_partition AS partition",
+            "_cdc_offset AS offset",
+            f"struct({', '.join(row)}) AS row",
+            f"struct({', '.join(quoted(c) for c in ['_cdc_key', *rest])}) AS rest",
+        )
+
+    if work.present is None:
+        return Open(shaped(frame_of(session, [], shape.columns)), all=False)
+    log = work.table.log()
+    if work.rewinds:
+        return Open(shaped(work.table.read(session).where(_of_before(work))), all=True)
+    if work.changes_open or work.anew:
+        # Statements end them, or give them other values, or a load may not have them: all of them.
+        return Open(shaped(work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))), all=True)
+    if few and log and log.plain and work.cursor.current <= REWRITTEN:
+        found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
+        return Open(gathered(shaped(found)), all=True)
+    current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
+    keys = changes.select("key").distinct()
+    if few:
+        bounds = keys.agg(F.min("key"), F.max("key")).head() or ("", "")
+        # By literal bounds Delta passes over whole files.
+        current = current.where(F.col("_cdc_key").between(bounds[0], bounds[1]))
+        keys = F.broadcast(keys)
+    return Open(shaped(current).join(keys, on="key", how="left_semi"), all=False)
+
+
+def copy_in(names: Iterable[str]) -> str:
+    """The copy that a version of a history table with these columns is; 0 where its row has a key."""
+    return f"coalesce({COPY.name}, 0)" if COPY.name in names else "0"
+
+
+def _of_before(work: Work) -> Column:
+    """The versions that were open at the commit_ts to which the table goes back."""
+    begin = F.lit(work.replay)
+    return (F.col("_cdc_from_ts") < begin) & ~F.coalesce(F.col("_cdc_to_ts") < begin, F.lit(False))
+
+
+def unmade(work: Work, columns: list[SourceColumn]) -> set[str]:
+    """The columns that statements after a load made, and filled in rows of before: these go back to what the load found."""
+    if not (work.rewinds and work.anew):
+        return set()
+    made = [op for step in work.steps for op in step.ops if isinstance(op, Fill | Convert)]
+    ids = {op.slot.id for op in made if isinstance(op, Fill) or op.slot.id != op.origin.id}
+    return {c.column for c in columns if c.id in ids}

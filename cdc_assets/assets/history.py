@@ -79,9 +79,8 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tables.history import source_columns, source_name
-from cdc_assets.tables.initial_load import RefusedLoad
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.tso import time_text
 
 _CONSERVATION, INTERVALS = "conservation", "history_intervals"
@@ -184,7 +183,8 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         context, lake
     )  # before it is told of the tables: which asset is theirs depends on how many there are
     asset_of = partial(table_asset, name, alone=each_alone(feed, known))
-    holds, failed = _waiting(lake), {(f.database, f.table) for f in done.failures}
+    released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+    holds, failed = _waiting(released), {(f.database, f.table) for f in done.failures}
     touched = {(report.database, report.table) for report in done.tables}
     if touched | failed:
         add_partitions(context.instance, [asset_of(*table) for table in sorted({*known, *touched, *failed})])
@@ -200,7 +200,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     for table in sorted(({*done.unchanged, *holds}) - touched - failed):
         found += _waits(name, asset_of(*table), holds.get(table), nothing_waits())
     # After what a table's own report says.
-    found += [_Found(asset_of(r.database, r.table), _COMPLETE, not_loaded(r)) for r in _refused(lake)]
+    found += [_Found(asset_of(r.database, r.table), _COMPLETE, not_loaded(r)) for r in released.refused]
     for key, result in _results(context.instance, found):
         context.log_event(evaluation(key, result))
     return _listed(context, lake, done, watch)
@@ -353,17 +353,9 @@ def column_lineage(asset: TableAsset, columns: Iterable[str]) -> TableColumnLine
     )
 
 
-def _waiting(lake: Lakehouse) -> dict[tuple[str, str], Hold]:
+def _waiting(released: ReleaseCursor) -> dict[tuple[str, str], Hold]:
     """The tables that wait, but for those that wait for a schema, of which the gate's own check tells."""
-    released = lake.released_changes.cursor()
-    holds = released.holds if released else []
-    return {(h.database, h.table): h for h in holds if h.reason != HoldReason.SCHEMA}
-
-
-def _refused(lake: Lakehouse) -> list[RefusedLoad]:
-    """The tables whose dump cannot be loaded."""
-    released = lake.released_changes.cursor()
-    return released.refused if released else []
+    return {(h.database, h.table): h for h in released.holds if h.reason != HoldReason.SCHEMA}
 
 
 def _waits(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_Found]:

@@ -38,16 +38,14 @@ _ROW_BYTES = 1 << 7  # of a dumped row, about
 _LOADED = str(ReleasedKind.LOADED)
 
 
-def loads_due(lake: Lakehouse, cursor: ReleaseCursor) -> bool:
-    """Whether there is a plan of what to load that was not gone through."""
-    planned = lake.loads.cursor()
-    return planned is not None and planned.sequence > cursor.planned
+def loads_due(plan: LoadsCursor | None, cursor: ReleaseCursor) -> bool:
+    """Whether there is a plan of what to load that was not gone through; `plan`: the newest of initial_load."""
+    return plan is not None and plan.sequence > cursor.planned
 
 
-def reached(lake: Lakehouse, cursor: ReleaseCursor) -> list[dict[str, Any]]:
+def reached(lake: Lakehouse, plan: LoadsCursor | None, cursor: ReleaseCursor) -> list[dict[str, Any]]:
     """The tables to load anew of which all changes up to their dump are released; rows of initial_load."""
-    planned = lake.loads.cursor()
-    if planned is None or planned.tables == len(cursor.loads):
+    if plan is None or plan.tables == len(cursor.loads):
         return []
     mark = min((cursor.watermarks.get(topic, 0) for topic in cursor.partition_watermarks), default=0)
     held = {(h.database, h.table): h.since for h in cursor.holds}
@@ -65,7 +63,7 @@ def _not_loaded(lake: Lakehouse, cursor: ReleaseCursor) -> list[dict[str, Any]]:
     return [r for r in lake.load_rows() if (r["database"], r["table"], r["position"]) not in cursor.loaded]
 
 
-def release_loads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Loaded]:
+def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: ReleaseCursor) -> list[Loaded]:
     """Release the rows of tables whose histories begin with a load: a commit a table, so that a run that dies goes on there.
 
     A table whose dump is damaged is refused, until its files are others.
@@ -73,7 +71,7 @@ def release_loads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> list[Lo
     Raises:
         ConcurrentRunError: another run released meanwhile.
     """
-    plan, todo = lake.loads.cursor() or LoadsCursor(sequence=0), _not_loaded(lake, cursor)
+    todo = _not_loaded(lake, cursor)
     dumps = {told_apart(row) for row in todo}
     known = [r for r in cursor.refused if r.dump in dumps]
     planned = replace(cursor, refused=[*plan.refused, *known])

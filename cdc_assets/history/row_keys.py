@@ -54,6 +54,6 @@ def keyed_by_row(work: Work, columns: list[SourceColumn], eras: list[int], typed
     In: `Typing.typed`, of `shown`; deletions show no row again.
     """
     told = [(F.col("era") == era, row_key(F.col("row"), work.evolution.live(era), columns)) for era in eras]
-    key = F.when(is_row(F.col("key")), first_true(*told).otherwise(F.col("key"))).otherwise(F.col("key"))
+    key = F.coalesce(F.when(is_row(F.col("key")), first_true(*told)), F.col("key"))
     there = F.col("op") != str(Op.DELETE)
     return typed.withColumns({"key": key, "row": F.when(there, F.col("row")), "lost": F.col("lost") & there})

@@ -33,15 +33,8 @@ class Load:
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
         """Whether `initial_load` is new or has changed, or a table is not loaded and its dump is another than it was."""
-        if feed.initial_load is None:
-            return False
-        cursor = _cursor(lake)
-        if cursor.settings != _settings(feed.initial_load):
-            return True
-        if not cursor.refused and cursor.tables == len(_loaded(lake)):
-            return False
         try:
-            return _plan(lake, feed, feed.initial_load).is_news
+            return feed.initial_load is not None and _news(lake, feed, feed.initial_load) is not None
         except DumpError:
             return True  # and run tells
 
@@ -52,9 +45,8 @@ class Load:
             DumpError: the dump of the feed's tables is not there, or tells no position.
             ConcurrentRunError: another run found them meanwhile.
         """
-        if feed.initial_load is None or not self.due(lake, feed):
+        if feed.initial_load is None or (plan := _news(lake, feed, feed.initial_load)) is None:
             return LoadReport()
-        plan = _plan(lake, feed, feed.initial_load)
         for row in plan.unjudged:
             try:
                 check_key(lake, feed, row)
@@ -90,6 +82,20 @@ class _Plan:
     unjudged: list[dict[str, Any]]
     refused: list[RefusedLoad]
     is_news: bool
+
+
+def _news(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan | None:
+    """What the dumps have, where that may be another plan than the one that stands; else None.
+
+    Raises:
+        DumpError: as `Load.run`.
+    """
+    cursor = _cursor(lake)
+    changed = cursor.settings != _settings(load)
+    if not changed and not cursor.refused and cursor.tables == len(_loaded(lake)):
+        return None
+    plan = _plan(lake, feed, load)
+    return plan if changed or plan.is_news else None
 
 
 def _plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:

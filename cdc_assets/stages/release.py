@@ -81,7 +81,10 @@ class Release:
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
         """Whether there are events not looked at yet, held ones whose reason may have gone, or tables to load."""
         cursor = _cursor(lake)
-        return self._news(lake, feed, cursor) or loads_due(lake, cursor) or bool(reached(lake, cursor))
+        if self._news(lake, feed, cursor):
+            return True
+        plan = lake.loads.cursor()
+        return loads_due(plan, cursor) or bool(reached(lake, plan, cursor))
 
     def _news(self, lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> bool:
         decoded = lake.change_events.cursor()
@@ -96,16 +99,17 @@ class Release:
         Raises:
             ConcurrentRunError: another run released meanwhile.
         """
-        cursor = _cursor(lake)
+        cursor, plan = _cursor(lake), lake.loads.cursor()
         loaded = []
-        if loads_due(lake, cursor):
-            loaded = release_loads(lake, feed, cursor)
+        if plan is not None and loads_due(plan, cursor):
+            loaded = release_loads(lake, feed, plan, cursor)
             cursor = _cursor(lake)
         news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
         report = _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
-        cursor = _cursor(lake)
-        if late := reached(lake, cursor):
-            loaded += release_anew(lake, feed, cursor, late)
+        if plan is not None:
+            cursor = _cursor(lake)
+            if late := reached(lake, plan, cursor):
+                loaded += release_anew(lake, feed, cursor, late)
         return replace(report, release=report.release or cursor.sequence, loaded=loaded) if loaded else report
 
 

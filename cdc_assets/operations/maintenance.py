@@ -144,8 +144,9 @@ def trim_events(lake: Lakehouse, feed: Feed, before: datetime) -> int:
 def trim_changes(lake: Lakehouse, before: datetime) -> int:
     """Delete old released changes, a release whole or not at all: the oldest releases, up to one that is still needed.
 
-    Needed is a release with a change whose commit_ts is not before the instant, and one that a history has not applied; a
-    release has the layouts of its own changes, and no later one needs them. Loaded rows stay.
+    Needed is a release with a change whose commit_ts is not before the instant, one that a history has not applied, and one
+    that it has to apply again, on top of a load; a release has the layouts of its own changes, and no later one needs them.
+    Loaded rows stay.
 
     What comes again of a deleted change is not known to be a repeat. With watermarks it lies below what was released, and
     is dropped as ever, but counted as never seen. Without them it would be applied once more: there the time must be
@@ -167,8 +168,10 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     changes = lake.released_changes.read(session).where(
         F.col("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.DDL))
     )
-    young = changes.where(F.col("commit_ts") >= tso.at(before)).agg(F.min("release")).head()
-    through = _below(applied, young)
+    young = changes.where(F.col("commit_ts") >= min([tso.at(before), *_applied_again(lake, cursor)])).agg(
+        F.min("release")
+    )
+    through = _below(applied, young.head())
     # Rows of a dump, and the layouts that they name, have no other place.
     loaded = (F.col("kind") == str(ReleasedKind.LOADED)) | F.coalesce(is_loaded("layout"), F.lit(False))
     old = (F.col("release") <= through) & ~loaded
@@ -216,6 +219,12 @@ def _settled(lake: Lakehouse, feed: Feed) -> int:
     again = [doubted.after for doubted in judged.doubted]
     to_learn = [learnt.batch if learnt else 0] if SCHEMAS.due(lake, feed) else []
     return min(_released(lake, feed), judged.batch, *again, *to_learn)
+
+
+def _applied_again(lake: Lakehouse, cursor: ReleaseCursor) -> list[int]:
+    """The positions of loads that histories may not have applied: what came after is applied again on top of them."""
+    behind = HISTORY.tables(lake)
+    return [each.position for each in cursor.loads if each.anew and (each.database, each.table) in behind]
 
 
 def _applied(lake: Lakehouse, cursor: ReleaseCursor) -> int:

@@ -15,6 +15,7 @@ import pytest
 from dagster import AssetCheckSeverity
 from pyarrow import parquet
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.checks.conservation import events_placed
@@ -26,15 +27,17 @@ from cdc_assets.history.verify import broken_by_table
 from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate, held_by
+from cdc_assets.operations.maintenance import trim_changes
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
 from cdc_assets.sources.dumps import DumpError, dumped_at
-from cdc_assets.stages import DECODE, INGEST, LOAD, STAGES
+from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, STAGES
 from cdc_assets.storage import LOCAL
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.released_changes import HoldReason, Trimmed
+from cdc_assets.tso import time_of
 from cdc_assets_tests.jobs import FEEDS, Job, evaluations
 from cdc_assets_tests.laws.test_as_of import expected_versions, instant, truth
 from cdc_assets_tests.support import (
@@ -329,6 +332,28 @@ def test_a_feed_that_is_loaded_pays_nothing_for_it(loaded: Loaded) -> None:
     assert [stage.name for stage in STAGES if stage.due(loaded.chain.lake, loaded.chain.feed)] == []
 
 
+def test_loads_that_the_version_before_loads_anew_has_planned_are_gone_on_with(loaded: Loaded, tmp_path: Path) -> None:
+    chain, position = loaded.chain.copy(tmp_path / "later"), P + 3 * AFTER
+    loads, rows, cursor = chain.lake.loads, chain.lake.load_rows(), chain.lake.loads.cursor()
+    assert cursor is not None
+    columns = StructType([f for f in loads.definition.columns if f.name != "anew"])
+    shutil.rmtree(loads.path)
+    before = replace(loads, definition=replace(loads.definition, columns=columns))
+    old = before.stage_rows([{n: row[n] for n in columns.names} for row in rows])
+    for number in range(1, cursor.sequence):
+        before.commit(before.stage_rows([]), replace(cursor, sequence=number))
+    before.commit(old, cursor)
+    later = Chain(chain.lake.spark, chain.folder, **chain.settings)
+    assert (later.lake.load_rows(), [s.name for s in STAGES if s.due(later.lake, later.feed)]) == (rows, [])
+    own = orders_at(tmp_path / "anew", position, '1,"one"\n')["tables"]
+    settings = chain.settings["initial_load"] | {"tables": own}
+    later = Chain(chain.lake.spark, chain.folder, **(chain.settings | {"initial_load": settings}))
+    LOAD.run(later.lake, later.feed)
+    found = later.lake.load_rows()
+    assert [r for r in found if not r["anew"]] == rows
+    assert [(r["table"], r["position"]) for r in found if r["anew"]] == [("orders", position)]
+
+
 def test_what_comes_later_at_or_below_the_position_is_covered_and_statements_go_on(
     loaded: Loaded, tmp_path: Path
 ) -> None:
@@ -496,6 +521,36 @@ def test_a_load_anew_is_refused_where_it_cannot_be_right(anew: LoadedAnew, tmp_p
     keyless = {"database": "shop", "table": "notes", "path": "dump", "statement": NOTES, "anew": True}
     with pytest.raises(DumpError, match=r"shop[.]notes: has no key"):
         check_key(chain.lake, chain.feed, keyless)
+
+
+def test_what_is_applied_again_on_top_of_a_load_is_kept_until_it_is(anew: LoadedAnew, tmp_path: Path) -> None:
+    copy, at = anew.chain.copy(tmp_path / "feed"), P + 2 * AFTER + 1
+    rows, columns = '1,"one",70\n2,"two later",70\n9,"nine",71\n', '"id","v","w"'
+    settings = orders_at(tmp_path / "dump", at, rows, columns)
+    chain = Chain(copy.lake.spark, copy.folder, initial_load=settings)
+    for stage in STAGES[:-1]:  # and killed
+        stage.run(chain.lake, chain.feed)
+    other = chain.copy(tmp_path / "other")
+    everything = time_of(P + 10 * AFTER)
+    assert trim_changes(chain.lake, everything) == 0
+    chain.run()
+    now = [(r["id"], r["v"], r["w"], r["_cdc_op"]) for r in chain.versions() if r["_cdc_is_current"]]
+    assert sorted(now) == [
+        (1, "one", 70, "insert"),
+        (2, "two later", 70, "update"),
+        (8, "eight", 80, "insert"),
+        (9, "nine", 71, "snapshot"),
+    ]
+    assert trim_changes(chain.lake, everything) > 0
+
+    released = other.lake.released_changes.cursor()
+    assert released is not None
+    gone = replace(released, sequence=released.sequence + 1, tables=[], trimmed=Trimmed(highest=P + 3 * AFTER))
+    other.lake.released_changes.commit(other.lake.released_changes.stage_rows([]), gone)
+    (failure,) = HISTORY.run(other.lake, other.feed).failures
+    assert str(failure.error) == (
+        f"shop.orders was loaded anew at {at}, and maintenance has deleted changes up to {P + 3 * AFTER}: rebuild."
+    )
 
 
 def test_a_late_table_waits_for_its_dump_while_the_others_go_on(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,20 @@
+"""The feeds file: which changefeeds are read, from where, and how."""
+
+from cdc_assets.feeds.file import FeedsError, feeds_path, load_feeds
+from cdc_assets.feeds.models import DumpFormat, Feed, FeedsFile, InitialLoad, Kafka, Storage, TableLoad, Tables
+from cdc_assets.feeds.patterns import split_pattern
+
+__all__ = [
+    "DumpFormat",
+    "Feed",
+    "FeedsError",
+    "FeedsFile",
+    "InitialLoad",
+    "Kafka",
+    "Storage",
+    "TableLoad",
+    "Tables",
+    "feeds_path",
+    "load_feeds",
+    "split_pattern",
+]

@@ -42,7 +42,7 @@ GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 OnDataLoss = Literal["fail", "skip"]
-DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
+DumpFormat = Literal["dumpling-csv", "dumpling-sql", "mydumper", "parquet"]
 # Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
 StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
 Setting = str | int | float | bool

@@ -76,7 +76,8 @@ class MariaDB:
         subprocess.run([*command, "--bootstrap"], input=scripts.encode(), check=True, capture_output=True)
         command += ["--skip-ssl"]  # else it makes a key first: 10 s and more
         # Not UTC, so that a text in the server's own zone would show.
-        command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={folder / 'socket'}", "--log-bin"]
+        command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={folder / 'socket'}"]
+        command += ["--log-bin=binlog"]
         command += ["--server-id=1", f"--init-file={folder / 'init.sql'}", "--default-time-zone=+09:00"]
         with (folder / "out.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

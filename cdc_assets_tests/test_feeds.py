@@ -467,7 +467,7 @@ def test_passwords_are_kept_from_repr_and_from_errors(
             for wrong, told in (
                 (
                     {"format": "csv"},
-                    'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, parquet',
+                    'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, mydumper, parquet',
                 ),
                 (
                     {"position": 0},

@@ -43,7 +43,7 @@ GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 OnDataLoss = Literal["fail", "skip"]
-DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
+DumpFormat = Literal["dumpling-csv", "dumpling-sql", "mydumper", "parquet"]
 
 # Of patterns of tables the first that matches counts.
 _TypeMapping = Annotated[TypeMapping | dict[str, TypeMapping], PlainValidator(by_table(*get_args(TypeMapping)))]

@@ -154,8 +154,8 @@ def _dumped(
     if bad is not None:
         path, line = line_number(lake.store, files, bad["checksum"])
         raise DumpError(
-            f"{path}: line {line} is no row of {row['database']}.{row['table']}, in UTF-8 and as Dumpling writes "
-            f"{row['format']} by default: {bad['line']}: mend it, or take the dump anew."
+            f"{path}: line {line} is no row of {row['database']}.{row['table']}, in UTF-8 and in the default form of "
+            f"{row['format']}: {bad['line']}: mend it, or take the dump anew."
         )
     return staged
 

@@ -3,11 +3,18 @@ r"""The rows of a dump's files, each value as the text that `protocols.loaded` a
 Dumpling writes a row a line: it escapes line feeds. In CSV a text stands in double quotes, in SQL in single ones, with a
 backslash before what must not stand there itself; a number stands as it is; NULL is `\N` in CSV, `NULL` in SQL; bytes are
 themselves in CSV, and `x'...'` in SQL.
+
+mydumper's INSERTs have a row a line, too: since 0.11.5 the comma stands before it, and the first row is in the line of the
+INSERT. All but numbers stands in quotes, double ones by default, bytes as themselves; with `--hex-blob` some of it, texts
+included, is `0x...`. Since 0.21.2 `_binary ` stands before most texts, and JSON of a server that has that type has been
+`CONVERT("..." USING UTF8MB4)` since 0.10.7.
 """
 
 import json
 import re
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,8 +36,20 @@ _CSV_FIELD = r'(?s)(?:^|,)("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,"]*+)'
 _SQL_FIELD = r"(?s)(?:^|,)((?:x)?'[^'\\]*+(?:\\.[^'\\]*+)*+'|[^,'()]*+)"
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a", '"': '"', "'": "'"}
 _SQL_ROW = r"(?s)^\(.*\)[,;]\z"
+# As above, with what mydumper adds.
+_TEXT = r"""(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
+_BINARY, _CONVERT, _CONVERTED = "_binary ", "CONVERT(", " USING UTF8MB4)"
+_MYDUMPER_FIELD = (
+    rf"(?s)(?:^|,)((?:{_BINARY})?{_TEXT}|CONVERT\({_TEXT} USING UTF8MB4\)"
+    r"""|0x(?:[0-9A-Fa-f]{2})++|(?!0x)[^,'"()]*+)"""
+)
+_MYDUMPER_ROW = r"(?s)^,?\((.*)\)[,;]?\z"
+_NULL = "NULL"
 _INSERT = "INSERT INTO "
-_NAMED = re.compile(r"INSERT INTO `(?:[^`]|``)*` \((?P<names>.*)\) VALUES")
+_INSERTS = (_INSERT, "INSERT IGNORE INTO ", "REPLACE INTO ")
+_QUOTED = "`[^`]*+(?:``[^`]*+)*+`"
+_BEGINNING = rf"^(?:INSERT|INSERT IGNORE|REPLACE) INTO {_QUOTED}(?: \(((?:{_QUOTED},?)++)\))? VALUES"
+_NAMED = re.compile(_BEGINNING)
 _NAME = re.compile(r"`((?:[^`]|``)*)`")
 _SHOWN_CHARACTERS = 200
 _BAD = "struct<checksum: bigint, line: string>"
@@ -62,7 +81,7 @@ def read_rows(
         return _parquet_rows(spark.read.parquet(*paths), columns, time_zone, files[0].path)
     read = spark.read.text(paths)
     # Where there are bytes, what stands in the files is no text as a whole: taken for Latin-1, no byte is lost.
-    raw = form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns)
+    raw = form == "mydumper" or (form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns))
     line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
     if form == "dumpling-csv":
         header = first_line(store, files[0], '"')
@@ -70,16 +89,27 @@ def read_rows(
         rows = _without_header(read.select(line.alias("line"), "_metadata.file_path"), header, named)
         fields, null = F.regexp_extract_all("line", F.lit(_CSV_FIELD), F.lit(1)), r"\N"
         whole = F.array_join("fields", ",") == F.col("line")
+    elif form == "mydumper":
+        named = _in_order(_insert_names(first_line(store, files[0], *_INSERTS), columns), columns, files[0].path)
+        rows = _without_inserts(read.select(line.alias("line")))
+        fields, null = F.regexp_extract_all("row", F.lit(_MYDUMPER_FIELD), F.lit(1)), _NULL
+        whole = F.array_join("fields", ",") == F.col("row")
     else:
         named = _in_order(_insert_names(first_line(store, files[0], _INSERT), columns), columns, files[0].path)
         statements = line.startswith(_INSERT) | line.startswith("/*") | (F.length(line) == 0)
         rows = read.select(line.alias("line")).where(~statements)
         inner = F.expr("substr(line, 2, length(line) - 3)")
-        fields, null = F.regexp_extract_all(inner, F.lit(_SQL_FIELD), F.lit(1)), "NULL"
+        fields, null = F.regexp_extract_all(inner, F.lit(_SQL_FIELD), F.lit(1)), _NULL
         whole = F.col("line").rlike(_SQL_ROW) & (F.array_join("fields", ",") == inner)
-    found = rows.select("line", fields.alias("fields"))
+    found = rows.select("*", fields.alias("fields"))
+    if form == "mydumper":
+        # For all fields at once: for each by itself, planning 67 columns took 6 s.
+        found = found.withColumn("texts", F.transform("fields", _mydumper_value))
     good = whole & (F.size("fields") == len(named)) & (F.lit(True) if raw else F.is_valid_utf8("line"))
-    values = [_value(F.get("fields", F.lit(n)), null) for n in range(len(named))]
+    if form == "mydumper":
+        values = [F.get("texts", F.lit(n)) for n in range(len(named))]
+    else:
+        values = [_value(F.get("fields", F.lit(n)), null) for n in range(len(named))]
     texts = [_text(v, t, time_zone, raw=raw).alias(name) for v, (name, t) in zip(values, named, strict=True)]
     made = found.select("line", good.alias("good"), F.struct(*texts).alias("values"))
     encoded = [F.is_valid_utf8(F.col("values").getField(c)) for c, t in named if raw and TYPES[t.base].family in _TEXTS]
@@ -98,7 +128,8 @@ def _csv_names(header: str) -> list[str]:
 def _insert_names(insert: str, columns: Columns) -> list[str]:
     """The columns that an INSERT names; one without names is about all."""
     told = _NAMED.match(insert)
-    return [n.replace("``", "`") for n in _NAME.findall(told["names"])] if told else [name for name, _ in columns]
+    named = told and told[1]
+    return [n.replace("``", "`") for n in _NAME.findall(named)] if named else [name for name, _ in columns]
 
 
 def _in_order(names: Sequence[str], columns: Columns, path: str) -> list[tuple[str, MySQLType]]:
@@ -118,6 +149,27 @@ def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFram
         return rows
     alike = lines.where(F.col("line") == header).groupBy("file_path").count().where("count > 1")
     return rows.unionAll(alike.select(F.explode(F.array_repeat(F.lit(header), (F.col("count") - 1).cast("int")))))
+
+
+def _without_inserts(lines: DataFrame) -> DataFrame:
+    """The lines of rows, and beside each `row`: what stands between its brackets, NULL where it has none."""
+    begins = reduce(or_, (F.col("line").startswith(each) for each in _INSERTS))
+    rest = F.when(begins, F.regexp_replace("line", _BEGINNING, "")).otherwise(F.col("line"))
+    rows = lines.select("line", rest.alias("rest")).where(
+        ~(F.col("rest").startswith("/*") | F.col("rest").isin("", ";"))
+    )
+    inner = F.when(F.col("rest").rlike(_MYDUMPER_ROW), F.regexp_extract("rest", _MYDUMPER_ROW, 1))
+    return rows.select("line", inner.alias("row"))
+
+
+def _mydumper_value(field: Column) -> Column:
+    """A value's text, one character a byte."""
+    length = F.length(field)
+    digits = F.decode(F.unhex(F.substring(field, F.lit(3), length)), _LATIN)
+    binary = F.substring(field, F.lit(len(_BINARY) + 1), length)
+    converted = F.substring(field, F.lit(len(_CONVERT) + 1), length - len(_CONVERT) - len(_CONVERTED))
+    plain = F.when(field.startswith(_BINARY), binary).when(field.startswith(_CONVERT), converted).otherwise(field)
+    return F.when(field.startswith("0x"), digits).otherwise(_value(plain, _NULL))
 
 
 def _value(field: Column, null: str) -> Column:

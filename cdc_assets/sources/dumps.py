@@ -2,6 +2,9 @@
 
 Dumpling writes `<database>.<table>-schema.sql` with the CREATE TABLE, `<database>.<table>.<number>.csv` or `.sql` with rows,
 and `metadata` with the position. In names it writes what a file's name cannot hold, and every dot, as %XX.
+
+mydumper's files of rows have two numbers, one or none. A table with a dot in its name has files with that name or, since
+0.11.1, with `mydumper_<number>` instead: which table it is, its CREATE TABLE says.
 """
 
 import gzip
@@ -20,19 +23,20 @@ from cdc_assets.storage import Store
 
 Name = tuple[str, str]  # database, table
 
-_SCHEMA = re.compile(r"(?P<database>[^.]+)\.(?P<table>[^.]+)-schema\.sql(?:\.gz)?")
-_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>[^.]+?)(?:\.[0-9]+)?\.(?P<kind>csv|sql|parquet)(?P<packed>\.\w+)?")
+_SCHEMA = re.compile(r"(?P<database>[^.]+)\.(?P<table>.+)-schema\.sql(?P<packed>\.\w+)?")
+_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>.+?)(?:\.[0-9]+){0,2}\.(?P<kind>csv|sql|parquet)(?P<packed>\.\w+)?")
 # `<table>-schema-view.sql` and the like: what they make holds no rows of its own.
-_NO_ROWS = re.compile(r"[^.]+(?:\.[^.]+)?-schema(?:-[a-z]+)?\.sql(?:\.\w+)?")
-_WITHOUT_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>[^.]+)-schema-(?:view|sequence)\.sql(?:\.\w+)?")
-_KINDS = {"dumpling-csv": "csv", "dumpling-sql": "sql", "parquet": "parquet"}
-# As Dumpling and mydumper write them; mydumper since 0.14.1; and since 0.16, where a line may be a comment.
+_NO_ROWS = re.compile(r"[^.]+(?:\..+)?-schema(?:-[a-z]+)?\.sql(?:\.\w+)?")
+_WITHOUT_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>.+)-schema-(?:view|sequence)\.sql(?:\.\w+)?")
+_CREATED = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?`(?P<table>(?:[^`]|``)+)`")
+_KINDS = {"dumpling-csv": "csv", "dumpling-sql": "sql", "mydumper": "sql", "parquet": "parquet"}
+# As Dumpling and mydumper write them; mydumper since 0.14.1; and since 0.16, where a line may be a comment, in either form.
 _STATUSES = [
     re.compile(pattern)
     for pattern in (
         r"SHOW MASTER STATUS:\s*\n\s*Log:\s*(?P<log>\S+)\s*\n\s*Pos:\s*(?P<position>[0-9]+)",
         r"(?m)^File = (?P<log>\S+)\s*\n\s*Position = (?P<position>[0-9]+)",
-        r'(?m)^#?SOURCE_LOG_FILE = "(?P<log>[^"\n]+)"\s*\n#?SOURCE_LOG_POS = (?P<position>[0-9]+)',
+        r'(?m)^#? ?SOURCE_LOG_FILE = "(?P<log>[^"\n]+)"\s*\n#? ?SOURCE_LOG_POS = (?P<position>[0-9]+)',
     )
 ]
 _TSO_LOG = "tidb-binlog"  # what TiDB calls the binlog that it does not have
@@ -108,7 +112,9 @@ def dumped_tables(store: Store, place: str, form: str) -> dict[Name, DumpedTable
         except DumpError as error:
             damage = str(error)
         told_files = [DumpFile(_uri(place, i), i.size, i.mtime_ns or 0) for i in mine]
-        found[name] = DumpedTable(*name, statement, told_files, damage)
+        created = _CREATED.match(statement) if form == "mydumper" else None
+        own_name = (name[0], created["table"].replace("``", "`")) if created else name
+        found[own_name] = DumpedTable(*own_name, statement, told_files, damage)
     return found
 
 
@@ -135,8 +141,8 @@ def dumped_at(store: Store, place: str) -> int:
     return int(told["position"])
 
 
-def first_line(store: Store, file: DumpFile, wanted: str) -> str:
-    """The first line of a file that begins so, "" where there is none among its first 64 KiB.
+def first_line(store: Store, file: DumpFile, *wanted: str) -> str:
+    """The first line of a file that begins so, or so, "" where there is none among its first 64 KiB.
 
     Raises:
         DumpError: it cannot be read.
@@ -207,6 +213,7 @@ def _statement(files: FileSystem, place: str, name: Name, info: FileInfo | None)
     if info is None:
         missing = f"{'.'.join(name)}-schema.sql"
         raise DumpError(f"{place}: has no {missing}, which tells the types, beside the rows: copy it there.")
+    _check_packing(_uri(place, info), _SCHEMA.fullmatch(info.base_name))
     try:
         data = _read(files, info.path)
         text = (gzip.decompress(data) if info.path.endswith(".gz") else data).decode("utf-8", "replace")
@@ -220,10 +227,7 @@ def _statement(files: FileSystem, place: str, name: Name, info: FileInfo | None)
 
 def _check(files: FileSystem, uri: str, info: FileInfo, form: str) -> None:
     """Fail where a file cannot be read, or its end is missing: its last line has none."""
-    told = _ROWS.fullmatch(info.base_name)
-    packed = told and told["packed"]
-    if packed not in (None, ".gz") or (packed and form == "parquet"):
-        raise DumpError(f"{uri}: packed as {packed}; .gz can be read, and files that are not packed.")
+    packed = _check_packing(uri, _ROWS.fullmatch(info.base_name), form)
     try:
         with files.open_input_file(info.path) as source:
             source.seek(max(0, info.size - 4))
@@ -232,5 +236,13 @@ def _check(files: FileSystem, uri: str, info: FileInfo, form: str) -> None:
         raise DumpError(_broken(uri, error)) from error
     if packed or form == "parquet":
         return
-    if end and not (end.endswith(b"\n") and (form != "dumpling-sql" or end.rstrip().endswith(b";"))):
+    if end and not (end.endswith(b"\n") and (_KINDS[form] != "sql" or end.rstrip().endswith(b";"))):
         raise DumpError(f"{uri}: its end is missing: copy it anew.")
+
+
+def _check_packing(uri: str, told: re.Match[str] | None, form: str = "") -> bool:
+    """Whether a file is packed, by its name; fail where it is in a way that cannot be read."""
+    packed = told and told["packed"]
+    if packed not in (None, ".gz") or (packed and form == "parquet"):
+        raise DumpError(f"{uri}: packed as {packed}; .gz can be read, and files that are not packed.")
+    return bool(packed)

@@ -296,12 +296,15 @@ def test_equal_rows_of_a_table_without_a_key_are_counted(
     check_states(scenario_of(config, scenario), scenario)
 
 
-def check_states(made: Chain, scenario: str) -> None:
-    """Hold the rows of a scenario's table without a key against the truth, at every commit_ts; copies are numbered."""
+def check_states(made: Chain, scenario: str, since: int = 0) -> None:
+    """Hold the rows of a scenario's table without a key against the truth, at every commit_ts; copies are numbered.
+
+    `since`: where the history begins, with what was there already.
+    """
     wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
     ((place, types),) = ticdc_types(scenario).items()
     got = made.history(place[1], place[0])
-    points = sorted({p for w in wanted for p in (w["valid_from"], w["valid_to"]) if p})
+    points = sorted({max(p, since) for w in wanted for p in (w["valid_from"], w["valid_to"]) if p})
 
     def at(versions: Iterable[Row], point: int, start: str, end: str) -> list[Row]:
         return [v for v in versions if v[start] <= point and (v[end] is None or point < v[end])]

@@ -1,4 +1,7 @@
-"""Histories that begin with a dump. The dumps are typed here as Dumpling writes them, by its sources and documentation."""
+"""Histories that begin with a dump.
+
+The dumps are typed here as Dumpling writes them, by its sources and documentation; `test_real_dumps` has those of the tools.
+"""
 
 import datetime as dt
 import gzip
@@ -39,9 +42,7 @@ from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.released_changes import HoldReason, Trimmed
 from cdc_assets.tso import time_of
 from cdc_assets_tests.jobs import FEEDS, Job, evaluations
-from cdc_assets_tests.laws.test_as_of import expected_versions, instant, truth
 from cdc_assets_tests.support import (
-    RECORDED,
     TOPIC,
     Chain,
     Message,
@@ -51,7 +52,6 @@ from cdc_assets_tests.support import (
     ddl,
     dml,
     histories,
-    read_lines,
     record,
     tso,
     watermark,
@@ -650,7 +650,7 @@ DAMAGES: dict[str, tuple[dict[str, str | bytes], str]] = {
     "cut": ({".0.csv": HEADER, ".1.csv.gz": gzip.compress(HEADER.encode())[:-9]}, "/shop.cut.1.csv.gz: cannot be read"),
     "latin": (
         {".0.csv": HEADER, ".1.csv": HEADER.encode() + b'1,"one"\r\n2,"d\xe9j\xe0"\n'},
-        '/shop.latin.1.csv: line 3 is no row of shop.latin, in UTF-8 and as Dumpling writes dumpling-csv by default: 2,"d',
+        '/shop.latin.1.csv: line 3 is no row of shop.latin, in UTF-8 and in the default form of dumpling-csv: 2,"d',
     ),
     "wide": ({".0.csv": HEADER + '1,"one"\n2,"two",3\n'}, '/shop.wide.0.csv: line 3 is no row of shop.wide'),
     "other": ({".0.csv": '"id","w"\n1,"one"\n'}, "/shop.other.0.csv: has the columns id, w, and its schema file id, v"),
@@ -773,66 +773,3 @@ def test_what_was_renamed_into_a_table_before_its_dump_was_taken_does_not_come_i
     assert done({}) == {"a": ["Close"], "b": ["Arrive"]}
     assert done({("shop", "b"): 9}) == {"a": ["Close"], "b": ["Arrive"]}
     assert done({("shop", "b"): 10}) == {"a": ["Close"], "b": []}
-
-
-def in_csv(text: str | None, mysql_type: str) -> str:
-    """A value as Dumpling writes it into CSV: numbers as they are, all else in quotes."""
-    if text is None:
-        return r"\N"
-    if mysql_type.startswith(("bigint", "int", "decimal")):
-        return text
-    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\0": "\\0"}
-    return '"' + "".join(escapes.get(c, c) for c in text) + '"'
-
-
-@pytest.mark.parametrize(
-    ("recording", "settings"),
-    [
-        ("canal-json_ext", {"protocol": "canal-json", "tidb_extension": True}),
-        ("open-protocol", {"protocol": "open-protocol"}),
-        ("simple-json", {"protocol": "simple"}),
-    ],
-)
-def test_from_a_dump_in_its_middle_on_a_recorded_stream_gives_the_recorded_truth(
-    spark: SparkSession, tmp_path: Path, recording: str, settings: dict[str, Any]
-) -> None:
-    (shape,) = truth("orders", "tables")
-    (created,) = [e["sql"] for e in truth("orders", "events") if e.get("ddl_type") == "create_table"]
-    versions = expected_versions("orders")["orders"]
-    changed = sorted({v["_cdc_from_ts"] for v in versions.values()})
-    at = changed[len(changed) // 2]  # of a change that the dump has
-    there = [
-        line["values"]
-        for line in truth("orders", "history")
-        if line["kind"] == "version"
-        and line["valid_from"] <= at
-        and (line["valid_to"] is None or at < line["valid_to"])
-    ]
-    columns = {c["name"]: c["type"] for c in shape["columns"]}
-    lines = [",".join(in_csv(row[c], t) for c, t in columns.items()) for row in there]
-    names = ",".join(f'"{c}"' for c in columns)
-    # Files of 2 rows each: a dump has as many as it likes.
-    files = {f"shop.orders.{n:09}.csv": "\r\n".join([names, *lines[n : n + 2], ""]) for n in range(0, len(lines), 2)}
-    place = write(tmp_path / "dump", files | {"shop.orders-schema.sql": created + ";\n"})
-    chain = Chain(
-        spark, tmp_path / "f", initial_load={"path": str(place), "format": "dumpling-csv", "position": at}, **settings
-    )
-    chain.add(read_lines(RECORDED / "ticdc" / recording / "orders"))
-    report = chain.run()
-    assert [each.rows for each in report.release.loaded] == [len(there)]
-    assert report.release.covered
-    keys = shape["key"]
-    wanted = {}
-    for version in versions.values():
-        if version["_cdc_to_ts"] is None or version["_cdc_to_ts"] > at:
-            begin = max(version["_cdc_from_ts"], at)
-            wanted[*[version[c] for c in keys], begin] = version | {
-                "_cdc_from_ts": begin,
-                "_cdc_valid_from": instant(begin),
-            }
-    found = {(*[r[c] for c in keys], r["_cdc_from_ts"]): r for r in chain.history("orders")}
-    assert found.keys() == wanted.keys()
-    wrong = {k: {c: (found[k][c], v) for c, v in row.items() if found[k][c] != v} for k, row in wanted.items()}
-    assert {k: differences for k, differences in wrong.items() if differences} == {}
-    (written,) = report.history
-    assert history_complete(written).passed

@@ -1,0 +1,222 @@
+"""Dumps that the real tools made of recorded tables amid their streams (`record_dumps`): read, loaded, and gone on from.
+
+What is expected is the recorded truth, never what a tool or this package made of it.
+"""
+
+import json
+import struct
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.checks.audit import all_events_placed
+from cdc_assets.checks.history import history_complete
+from cdc_assets.mysql_types.ddl import apply_ddl
+from cdc_assets.mysql_types.types import parse_type
+from cdc_assets.sources.dump_rows import read_rows
+from cdc_assets.sources.dumps import DumpedTable, DumpError, dumped_at, dumped_tables, line_number
+from cdc_assets.storage import LOCAL
+from cdc_assets_tests.laws.test_dialects import TICDC, check_states, records_of, settings_of, take, ticdc_types, truth
+from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, there, types_of
+from cdc_assets_tests.support import Chain, Record, bytes_of
+
+# Of each recorded dump its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
+RECORDED_DUMPS = {
+    "dumpling-5.3.0/csv": ("dumpling-csv", "+09:00"),
+    "dumpling-5.3.0/sql": ("dumpling-sql", "UTC"),
+    "mydumper-0.10.1/default": ("mydumper", "UTC"),
+    "mydumper-0.10.1/chunks": ("mydumper", "UTC"),
+    "mydumper-1.0.1/default": ("mydumper", "UTC"),
+    "mydumper-1.0.1/hex": ("mydumper", "UTC"),
+}
+# Of each recorded stream the scenarios that are gone on with, and from which dump.
+STREAMS = {
+    "canal-json_ext": {"types": "mydumper-1.0.1/default", "nokey": "mydumper-0.10.1/chunks"},
+    "open-protocol": {"orders": "dumpling-5.3.0/csv"},
+    "simple-json": {"nopk": "dumpling-5.3.0/sql"},
+}
+
+
+def rows_of(spark: SparkSession, table: DumpedTable, form: str, zone: str) -> tuple[list[Any], list[Any]]:
+    """The rows of a dumped table, and what is told of lines that are none."""
+    schema = apply_ddl({}, table.statement, table.database).tables[table.database, table.table]
+    columns = [(c.name, parse_type(c.type or "")) for c in schema.columns if not c.generated]
+    found = read_rows(spark, LOCAL, form, table.files, columns, zone).collect()
+    return [r["values"].asDict() for r in found if r["bad"] is None], [r["bad"] for r in found if r["bad"]]
+
+
+def meant(text: str | None, mysql_type: str, *, rounded: bool = False) -> Any:
+    """What a text stands for, the truth's or one that was read; `rounded`: FLOAT to the six digits that MariaDB prints."""
+    if text is None:
+        return None
+    base = mysql_type.partition("(")[0].partition(" ")[0]
+    if base == "float" and rounded:
+        return float(f"{struct.unpack('f', struct.pack('f', float(text)))[0]:.6g}")
+    if base in {"float", "double"}:
+        return float(text)
+    if base == "json":
+        return json.loads(text)
+    if base == "timestamp":
+        whole, _, fraction = text.partition(".")
+        return whole, fraction.ljust(6, "0")
+    if "zerofill" in mysql_type:
+        return int(text)
+    return text.removeprefix("0x").upper() if base.endswith(("binary", "blob")) else text
+
+
+@pytest.mark.parametrize("dump", RECORDED_DUMPS)
+def test_every_value_is_read_as_the_truth_has_it(dump: str, spark: SparkSession) -> None:
+    form, zone = RECORDED_DUMPS[dump]
+    table = dumped_tables(LOCAL, str(DUMPS / dump), form)["shop", "all_types"]
+    types = types_of("types")["all_types"]
+    rows, bad = rows_of(spark, table, form, zone)
+    assert bad == []
+    wanted = {r["id"]: r for r in there("types")["all_types"]}
+    assert len(wanted) == 6
+    assert sorted(r["id"] for r in rows) == sorted(wanted)
+    wrong = {
+        (row["id"], c): (row[c], text)
+        for row in rows
+        for c, text in wanted[row["id"]].items()
+        if meant(row[c], types[c]) != meant(text, types[c], rounded=True)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("dump", RECORDED_DUMPS)
+def test_tables_are_found_under_their_own_names(dump: str) -> None:
+    found = dumped_tables(LOCAL, str(DUMPS / dump), RECORDED_DUMPS[dump][0])
+    tables = {table for scenario in POSITIONS for table in there(scenario)}
+    assert found.keys() == {("shop", name) for name in tables | {ODD}}, "and no view"
+    assert {t.damage for t in found.values()} == {""}
+    assert all(t.files for t in found.values())
+
+
+@pytest.mark.parametrize("dump", RECORDED_DUMPS)
+def test_the_position_of_a_server_s_binlog_is_no_tso(dump: str) -> None:
+    with pytest.raises(DumpError, match=r"is of a MySQL server, at binlog[.]000001:[0-9]+ of its binlog"):
+        dumped_at(LOCAL, str(DUMPS / dump))
+
+
+def rest_of(records: list[Record], at: int) -> list[Record]:
+    """What a changefeed sends of Canal-JSON that begins at a position."""
+    numbers = Counter[tuple[str, int]]()
+    later = []
+    for line in records:
+        told = json.loads(bytes_of(line))["_tidb"]
+        if told.get("commitTs", told.get("watermarkTs")) > at:
+            place = line["topic"], line["partition"]
+            later.append(line | {"offset": numbers[place]})
+            numbers[place] += 1
+    return later
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
+    stream: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    dumps = STREAMS[stream]
+    # A dump has more tables than are taken from it here: each is named.
+    (tmp_path / "none").mkdir()
+    load: dict[str, Any] = {"path": str(tmp_path / "none"), "format": "mydumper", "tables": {}}
+    for scenario, dump in dumps.items():
+        for table in there(scenario):
+            own = {"path": str(DUMPS / dump), "format": RECORDED_DUMPS[dump][0], "position": POSITIONS[scenario]}
+            load["tables"][f"shop.{table}"] = own
+    settings = settings_of(TICDC / stream / "orders")
+    made = Chain(spark, tmp_path / "feed", initial_load=load, **settings)
+    for scenario in dumps:
+        records = records_of(TICDC / stream / scenario)
+        made.add(rest_of(records, POSITIONS[scenario]) if stream == "canal-json_ext" else records)
+    report = made.run()
+    loaded = {each.table: each.rows for each in report.release.loaded}
+    assert loaded == {table: len(rows) for scenario in dumps for table, rows in there(scenario).items()}
+    assert (report.release.covered == 0) == (stream == "canal-json_ext")
+    assert report.release.late_unseen == 0
+    assert report.types.wrong == []
+    assert {row["reason"] for row in made.quarantine()} == ({"zero_date"} if "types" in dumps else set())
+    assert all_events_placed(made.lake, made.feed).passed
+    assert [r.table for r in report.history if not history_complete(r).passed] == []
+    for scenario in dumps:
+        if scenario == "nokey":
+            check_states(made, scenario, since=POSITIONS[scenario])
+        else:
+            check_versions_since(made, scenario, POSITIONS[scenario])
+
+
+def check_versions_since(made: Chain, scenario: str, at: int) -> None:
+    """Hold the histories of tables that were loaded at a position against the truth from there on."""
+    types = ticdc_types(scenario)
+    versions: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for database, table in types:
+        for row in made.history(table, database):
+            versions[table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
+    for told in truth(TICDC, scenario, "history"):
+        if told["kind"] != "version" or (told["valid_to"] or at + 1) <= at:
+            continue
+        place = told["table"], max(told["valid_from"], at), told["valid_to"]
+        # What is generated is in no dump.
+        values = {c: v for c, v in told["values"].items() if told["valid_from"] > at or not c.startswith("g_")}
+        assert take(values, versions[place], types[told["schema"], told["table"]]), (place, values, versions[place])
+    assert not any(versions.values()), "versions that the truth does not have"
+
+
+# A table of a server that has JSON as a type, by mydumper's sources; every line from the fifth of rows on is damaged.
+SHAPE = "CREATE TABLE `t` (\n  `id` bigint NOT NULL,\n  `j` json,\n  `b` varbinary(9),\n  PRIMARY KEY (`id`)\n);\n"
+LINES = [
+    b"/*!40101 SET NAMES binary*/;",
+    b'INSERT INTO `t` VALUES(1,CONVERT("{\\"k\\": \\"\xc3\xa9\\\\n\\"}" USING UTF8MB4),_binary "\\0\xff\\Z")',
+    b",(2,'\"INSERT INTO `t` VALUES(1),(2);\"',0x00FF)",
+    b',(3,NULL,"")',
+    b";",
+    b'INSERT INTO `t` VALUES(4,NULL,NULL',
+    b',(5,NULL,0x00F)',
+    b',(6,NULL,"x',
+    b',(7,"\xe9","")',
+    b',(8,NULL,"x","y")',
+    b',(9,NULL,"x" "y")',
+    b"LOAD DATA LOCAL INFILE 'shop.t.00000.dat' INTO TABLE `t`;",
+    b";",
+]  # fmt: skip
+READ = [
+    {"id": "1", "j": '{"k": "\u00e9\\n"}', "b": "00FF1A"},
+    {"id": "2", "j": '"INSERT INTO `t` VALUES(1),(2);"', "b": "00FF"},
+    {"id": "3", "j": None, "b": ""},
+]
+
+
+def one_table(folder: Path, lines: list[bytes]) -> DumpedTable:
+    """The table of a dump by mydumper; `lines`: of its file with rows."""
+    folder.mkdir()
+    (folder / "shop.t-schema.sql").write_text(SHAPE)
+    (folder / "shop.t.00000.sql").write_bytes(b"\n".join([*lines, b""]))
+    return dumped_tables(LOCAL, str(folder), "mydumper")["shop", "t"]
+
+
+def test_a_line_of_mydumper_that_is_no_row_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    table = one_table(tmp_path / "first", LINES)
+    rows, bad = rows_of(spark, table, "mydumper", "UTC")
+    assert rows == READ
+    told = {line_number(LOCAL, table.files, each["checksum"])[1] for each in bad}
+    assert told == {n for n, line in enumerate(LINES, start=1) if n > 5 and line != b";"}
+    named = [b"REPLACE INTO `t` (`b`,`id`,`j`) VALUES", b"(NULL,1,'[]'),", b"(0x,2,NULL);"]
+    rows, bad = rows_of(spark, one_table(tmp_path / "named", named), "mydumper", "UTC")
+    assert (rows, len(bad)) == ([{"b": None, "id": "1", "j": "[]"}], 1)
+
+
+def test_files_of_mydumper_that_are_cut_or_packed_otherwise_are_refused(tmp_path: Path) -> None:
+    for number, cut in enumerate((LINES[:2], LINES[:4], [*LINES[:1], b"INSERT INTO `t` VALUES"])):
+        assert one_table(tmp_path / str(number), cut).damage.endswith(
+            "shop.t.00000.sql: its end is missing: copy it anew."
+        )
+    zst = tmp_path / "zst"
+    zst.mkdir()
+    for name in ("shop.t-schema.sql.zst", "shop.t.00000.sql.zst"):
+        (zst / name).write_bytes(b"")
+    (packed,) = dumped_tables(LOCAL, str(zst), "mydumper").values()
+    assert packed.damage.endswith(
+        "shop.t-schema.sql.zst: packed as .zst; .gz can be read, and files that are not packed."
+    )

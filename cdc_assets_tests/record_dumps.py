@@ -1,0 +1,124 @@
+"""Makes `recorded/dumps` anew: what real tools write of the tables of recorded scenarios, as these were amid their streams.
+
+usage: python -m cdc_assets_tests.record_dumps dumpling-VERSION=PROGRAM mydumper-VERSION=PROGRAM ...
+
+The server is the tests' own MariaDB; what is put into it is the truth's. Each program is run once for each of the `OPTIONS`
+that its name begins with; what it writes stays as it is, but for the times in `metadata`.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cdc_assets_tests.mariadb import PASSWORD, USER, MariaDB
+from cdc_assets_tests.support import RECORDED, read_lines
+
+DUMPS = RECORDED / "dumps"
+TRUTH = RECORDED / "ticdc/truth"
+# Of each scenario, the position of the dumps: what its tables held there, they hold. No change has it as its own.
+POSITIONS = {
+    "orders": 470590863000000000,
+    "types": 470590944777863182,
+    "nopk": 470590891242029058,
+    "nokey": 470590903674208269,
+}
+# With what parts a database and a table in the names of files.
+ODD = "odd.na-me"
+_CONNECT = ["-h", "127.0.0.1", "-u", USER, "-p", PASSWORD, "-B", "shop"]
+# By the beginning of the program's name: what is asked of it, by the name of the folder that is made.
+OPTIONS: dict[str, dict[str, list[str]]] = {
+    "dumpling-": {
+        "csv": ["--filetype", "csv"],
+        "sql": ["--filetype", "sql", "--params", "time_zone=+00:00", "-r", "2", "-c", "gzip", "--complete-insert"],
+    },
+    "mydumper-0": {
+        "default": ["-t", "1"],
+        "chunks": ["-t", "1", "--rows", "3", "--compress", "--complete-insert", "--statement-size", "2000"],
+    },
+    "mydumper-1": {
+        "default": [],
+        "hex": ["--hex-blob", "--rows", "3", "--compress=GZIP", "--complete-insert", "--statement-size", "2000"],
+    },
+}
+
+
+def there(scenario: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows that each table of a scenario held at the position of the dumps, in MySQL's text."""
+    at = POSITIONS[scenario]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in read_lines(TRUTH / f"{scenario}.history"):
+        if line["kind"] == "version" and line["valid_from"] <= at < (line["valid_to"] or at + 1):
+            found.setdefault(line["table"], []).append(line["values"])
+    return found
+
+
+def types_of(scenario: str) -> dict[str, dict[str, str]]:
+    """Table -> column -> MySQL type."""
+    shapes = read_lines(TRUTH / f"{scenario}.tables")
+    return {s["table"]: {c["name"]: c["type"] for c in s["columns"]} for s in shapes}
+
+
+def fill(server: MariaDB) -> None:
+    """Make the tables, and put in what they held."""
+    server.run(
+        "SET SESSION sql_mode = '', time_zone = '+00:00', NAMES utf8mb4",
+        "CREATE DATABASE shop CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    )
+    for scenario in POSITIONS:
+        for event in read_lines(TRUTH / f"{scenario}.events"):
+            if event.get("ddl_type") == "create_table":
+                # MariaDB does not know this word of TiDB's.
+                server.run(re.sub(r"\) clustered\)$", "))", event["sql"]))
+        types = types_of(scenario)
+        for table, rows in there(scenario).items():
+            for row in rows:
+                # What is generated is in the truth, too, if it is stored.
+                given = {c: v for c, v in row.items() if not c.startswith("g_")}
+                values = ", ".join(_literal(v, types[table][c]) for c, v in given.items())
+                server.run(f"INSERT INTO shop.{table} ({', '.join(f'`{c}`' for c in given)}) VALUES ({values})")
+    server.run(f"CREATE TABLE shop.`{ODD}` (id int PRIMARY KEY)", f"INSERT INTO shop.`{ODD}` VALUES (7)")
+    server.run("CREATE VIEW shop.all_orders AS SELECT * FROM shop.orders")
+
+
+def _literal(text: str | None, mysql_type: str) -> str:
+    if text is None:
+        return "NULL"
+    if mysql_type.startswith("bit"):
+        return text
+    if re.match(r"(var)?binary|\w*blob", mysql_type):
+        return f"x'{text.removeprefix('0x')}'"
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def dump(server: MariaDB, name: str, program: str) -> None:
+    """Run a program with each of its options."""
+    (options,) = [o for beginning, o in OPTIONS.items() if name.startswith(beginning)]
+    for folder, more in options.items():
+        place = DUMPS / name / folder
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([program, *_CONNECT, "-P", str(server.port), "-o", str(place), *more], check=True)
+        metadata = place / "metadata"
+        text = re.sub(r"(dump at: ).*", r"\g<1>2026-11-23 12:00:00", metadata.read_text("utf-8"))
+        metadata.write_text(text, "utf-8")
+
+
+def main() -> int:
+    """Fill, dump."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = MariaDB(Path(folder))
+        try:
+            fill(server)
+            for given in sys.argv[1:]:
+                dump(server, *given.split("=", 1))
+        finally:
+            server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,2 @@
+/*!40101 SET NAMES binary*/;
+CREATE DATABASE `shop` /*!40100 DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin */;

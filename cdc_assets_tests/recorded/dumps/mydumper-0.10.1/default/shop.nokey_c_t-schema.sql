@@ -1,0 +1,10 @@
+/*!40101 SET NAMES binary*/;
+/*!40014 SET FOREIGN_KEY_CHECKS=0*/;
+
+/*!40103 SET TIME_ZONE='+00:00' */;
+CREATE TABLE `nokey_c_t` (
+  `a` int(11) DEFAULT NULL,
+  `b` varchar(20) DEFAULT NULL,
+  `c` varbinary(8) DEFAULT NULL,
+  KEY `k` (`a`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;

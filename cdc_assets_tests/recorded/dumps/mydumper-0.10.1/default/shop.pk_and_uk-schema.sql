@@ -1,0 +1,15 @@
+/*!40101 SET NAMES binary*/;
+/*!40014 SET FOREIGN_KEY_CHECKS=0*/;
+
+/*!40103 SET TIME_ZONE='+00:00' */;
+CREATE TABLE `pk_and_uk` (
+  `id` int(11) NOT NULL,
+  `email` varchar(40) NOT NULL,
+  `nick` varchar(20) DEFAULT NULL,
+  `v` int(11) DEFAULT NULL,
+  `g_stored` bigint(20) GENERATED ALWAYS AS (`v` * 2) STORED,
+  `g_virtual` bigint(20) GENERATED ALWAYS AS (`v` + 1) VIRTUAL,
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `ue` (`email`),
+  UNIQUE KEY `un` (`nick`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;

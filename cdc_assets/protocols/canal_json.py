@@ -8,6 +8,8 @@ columns or the changed ones, how many rows `data` holds.
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -21,7 +23,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import maybe_no_text, maybe_object_in_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -240,9 +242,12 @@ def _reason(*, extended: bool) -> Column:
 
 def _doubts(text: Column) -> list[Column]:
     several = F.size("parsed.m.data") > 1
+    objects = [F.col("parsed.m.mysqlType").startswith("{"), F.col("parsed.m.sqlType").startswith("{")]
+    objects += [_objects("parsed.m.data", "{"), _objects("parsed.m.old", "{")]
+    strings = maybe_object_in_text(text) | ~reduce(and_, (F.coalesce(each, F.lit(True)) for each in objects))
     return [
         *[maybe_no_text(F.col(name)) for name in _TEXTS],
-        *[text.rlike(pattern) for pattern in _STRINGS],
+        strings & reduce(or_, (text.rlike(pattern) for pattern in _STRINGS)),
         several & text.rlike(_FURTHER_STRINGS),
         F.exists("parsed.m.pkNames", maybe_no_text),
     ]

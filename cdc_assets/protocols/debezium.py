@@ -34,7 +34,7 @@ from cdc_assets.mysql_types.debezium import (
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import maybe_no_text, maybe_object_in_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -63,10 +63,8 @@ _NAME = r'"(?:[^"]|"")*"\."(?:[^"]|"")*"'
 _TABLE_ID = rf"^{_NAME}(?:,{_NAME})?$"
 
 _TEXTS = ["e.source.db", "e.source.table", "e.source.file", "e.source.connector", "e.databaseName", "e.ddl"]
-_STRINGS = [
-    *[rf'"{name}"\s*+:\s*+"\{{' for name in ("before", "after")],
-    *[rf'"{name}"\s*+:\s*+[^\[n]' for name in ("fields", "tableChanges", "data_collections")],
-]
+_STRINGS = [rf'"{name}"\s*+:\s*+"\{{' for name in ("before", "after")]
+_NO_LISTS = {f'"{name}"': rf'"{name}"\s*+:\s*+[^\[n]' for name in ("fields", "tableChanges", "data_collections")}
 # What is read of a table's description, as `schema_of_variant` writes the types of all of a message's together.
 _DESCRIBED = {
     "id": "STRING", "table": "OBJECT", "columns": "ARRAY<(?:OBJECT|VOID)", "primaryKeyColumnNames": "ARRAY<(?:STRING|VOID)",
@@ -391,7 +389,8 @@ def _reason() -> Column:
     described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
     doubts = [
         *[maybe_no_text(F.col(name)) for name in _TEXTS],
-        *[text.rlike(pattern) for pattern in _STRINGS],
+        maybe_object_in_text(text) & reduce(or_, (text.rlike(pattern) for pattern in _STRINGS)),
+        *[text.contains(name) & text.rlike(pattern) for name, pattern in _NO_LISTS.items()],
         described,
     ]
     return (

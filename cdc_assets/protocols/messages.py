@@ -38,6 +38,7 @@ def why_unparsed(text: Column) -> Column:
 # What a text looks like that may have been another value.
 _NO_TEXT = r"^(?:true|false|-?[0-9][0-9.eE+-]*|[\[{].*)\z"
 # An escape in a name hides the name from a pattern.
+_ESCAPE = r"\u00"
 _HIDDEN = r'\\u00[0-9a-fA-F]{2}\w*+"\s*+:'
 
 
@@ -50,16 +51,24 @@ def misread(text: Column, doubts: Sequence[Column], wanted: Mapping[str, str]) -
     Args:
         text: of the message.
         doubts: whether a field may have come as another type. A pattern in the message is looked for by itself, and begins
-            with a text: Java finds that without trying every place.
+            with a text: Java finds that without trying every place. But first Java makes a text of its own of the whole
+            message, so what is told in another way is asked before. (Measured: six such patterns took a third of the
+            decoding of Canal-JSON.)
         wanted: JSON path -> a pattern of how the type begins as `schema_of_variant` writes it.
     """
-    doubtful = reduce(or_, (F.coalesce(each, F.lit(False)) for each in [*doubts, text.rlike(_HIDDEN)]))
+    hidden = text.contains(_ESCAPE) & text.rlike(_HIDDEN)
+    doubtful = reduce(or_, (F.coalesce(each, F.lit(False)) for each in [*doubts, hidden]))
     return doubtful & ~once(F.try_parse_json(text), lambda message: _typed(message, wanted))
 
 
 def maybe_no_text(value: Column) -> Column:
     """Whether what was read as a STRING may have been something else. BOOLEAN, NULL for NULL."""
     return value.rlike(_NO_TEXT)
+
+
+def maybe_object_in_text(text: Column) -> Column:
+    """Whether a text in a message may begin as an object does, be it with an escape. BOOLEAN, NULL for NULL."""
+    return text.contains('"{') | text.contains('"\\')
 
 
 def _typed(message: Column, wanted: Mapping[str, str]) -> Column:

@@ -24,7 +24,7 @@ from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import maybe_no_text, maybe_object_in_text, misread, parse, unparsed, why_unparsed
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -197,7 +197,8 @@ def _of_json(raw: DataFrame) -> DataFrame:
     """The fields of JSON messages. Out: `_PLACE`, `_FIELDS`, `broken` STRING (the reason, else null), `branches` (null)."""
     text = F.col("value").cast("string")
     parsed = raw.select(*_PLACE, parse(text, _MESSAGE).alias("parsed"))
-    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], *[text.rlike(pattern) for pattern in _STRINGS]]
+    strings = maybe_object_in_text(text) & reduce(or_, (text.rlike(pattern) for pattern in _STRINGS))
+    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], strings]
     wrong = misread(text, doubts, _TYPES) | _misread_schema(text)
     broken = (
         F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))

@@ -1,16 +1,14 @@
-"""What a person sees in a real browser: what `make ui-test` runs, and `make test` does not, as it needs a Chromium.
+"""What a person sees in a real browser: what `make ui-test` runs; `make test` has a short form in test_as_a_user.py.
 
 One story: a first run; a second, one of whose columns has a type code of no document; a third without news. On the way
 the picture of the graph in docs/ is made anew.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from cdc_assets_tests.assets.test_as_a_user import JOB, ORDERS, PROJECT, WRONG, Story, coded, serve
 from cdc_assets_tests.support import Stream, ddl, tso
@@ -25,24 +23,6 @@ _STAGES = [
     "history",
     "quarantine",
 ]
-_MILLISECONDS = 30_000
-
-
-def chromium() -> str:
-    """The browser's program."""
-    found = os.environ.get("CDC_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    assert found, "no Chromium is there: `apt-get install chromium`, or name its program in CDC_CHROMIUM"
-    return found
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    """A page of the browser."""
-    expect.set_options(timeout=_MILLISECONDS)
-    with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 2420, "height": 900})
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,7 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.known_tables import refresh
 from cdc_assets.assets.names import CheckSpec, asset_key
+from cdc_assets.assets.page import versions_picture
 from cdc_assets.assets.table_assets import (
     TableAsset,
     add_partitions,
@@ -299,6 +300,7 @@ def _tell_table(
         | {
             "dagster/column_lineage": column_lineage(asset, _types(now)),
             "ddl_applied": rows_metadata(report.statements),
+            **versions_picture(context, table.name, report.days),
             "example_query": MetadataValue.md(
                 f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"
             ),

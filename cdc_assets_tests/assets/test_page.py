@@ -1,11 +1,13 @@
 """What a person on call sees first: the gate's state in its order, and the page that a run makes."""
 
 import logging
+from base64 import b64decode
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
@@ -103,7 +105,20 @@ def test_a_picture_that_cannot_be_drawn_is_a_warning(
     context: Any = SimpleNamespace(log=logging.getLogger("run"))
     lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(tmp_path / "lake"), "f")
     assert page.picture(context, lake) == {}
-    assert "f: the picture of its releases could not be drawn: no such commit" in caplog.text
+    assert "f: the picture over_time could not be drawn: no such commit" in caplog.text
+
+
+def test_the_versions_of_a_table_by_day_are_drawn_from_the_second_day_on(tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(log=logging.getLogger("run"))
+    assert page.versions_picture(context, "t", {}) == {}
+    assert page.versions_picture(context, "t", {"2024-05-01": 3}) == {}
+    told = page.versions_picture(context, "t", {"2024-04-30": 1, "2024-05-01": 3})["versions_by_day"]
+    picture = b64decode(str(told.value).rpartition("base64,")[2].removesuffix(")"))
+    bars = [e for e in fromstring(picture).iter() if e.get("class", "").startswith("rect")]
+    assert len(bars) == 2
+    low, high = (float(bar.get("height", "")) for bar in bars)
+    assert round(high / low, 6) == 3
+    assert len(picture) < 10_000  # which Dagster keeps of each run
 
 
 def test_of_many_tables_no_page_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from cdc_assets_tests.jobs import Job, evaluated, evaluations, materialised
 from cdc_assets_tests.support import Rows, Stream, tso
 
 DATABASE = ("shop", "history", "shop")
+DAY = 24 * 60 * 60 * 1000
 
 
 @pytest.mark.parametrize(
@@ -67,12 +68,17 @@ def test_two_tables_where_one_may_be_an_asset(job: Job) -> None:
     assert said["type_mapping"].description == "Failing tables: 1: items."
 
     seen = len(stream.records)
-    stream.send(orders.update(tso(30), 1, "b", "a"))
-    stream.watermark(tso(40))
+    stream.send(orders.update(tso(DAY), 1, "b", "a"))
+    stream.watermark(tso(DAY + 1))
     job.add("shop", stream.records[seen:])
     second = job.run()
     assert second.success
     assert partitions_told(second).keys() == {"orders"}
+    cursor = job.lake("shop").history("shop", "orders").cursor()
+    assert cursor
+    assert cursor.days == {"2023-11-14": 1, "2023-11-15": 1}
+    newest = job.instance.get_latest_materialization_event(AssetKey(DATABASE))
+    assert "](data:image/svg+xml;base64," in str(newest.asset_materialization.metadata["versions_by_day"].value)
     # Of the table that was not touched, too.
     shown = evaluations(second, *DATABASE)["type_mapping"].metadata["violations"]
     assert isinstance(shown, TableMetadataValue)

@@ -11,13 +11,14 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from cdc_assets.assets import change_events, history, page, raw_records
+from cdc_assets.assets import change_events, history, page, raw_records, type_observations
 from cdc_assets.assets.released_changes import on_call
 from cdc_assets.history.writer import TableReport
 from cdc_assets.operations import report as reports
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.stages.types import TypesReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets_tests.support import make_feed
@@ -73,7 +74,15 @@ def test_each_asset_says_how_far_it_is_and_what_to_do() -> None:
     assert (first, last) == ("state", "next_step")
     assert told["state"] == "3 rows are open, of 9 versions; changes wait"
     assert told["next_step"].startswith("shop.orders: the table is held from commit_ts")
-    assert history.on_call(table, "f", None)["next_step"] == "none"
+    told = history.on_call(table, "f", None)
+    assert (told["state"], told["next_step"]) == ("3 rows are open, of 9 versions", "none, as long as no check fails")
+    told = type_observations.on_call(TypesReport(after=1, through=2, called="code", distinct=4))
+    first, *_, last = told
+    assert (first, last) == ("state", "next_step")
+    assert told["state"] == (
+        "types judged up to raw batch 2; observations that break a mapping: 0; tables that wait for it: 0"
+    )
+    assert told["next_step"] == "none"
     moved = replace(
         table, reload=[{"commit_ts": MAY, "statement": "TRUNCATE PARTITION p0", "why": "w", "reload": True}]
     )

@@ -1,5 +1,11 @@
 """A feed of more tables than are an asset each: what its runs tell Dagster, a database and a partition at a time."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, ExecuteInProcessResult, TableMetadataValue
 
@@ -45,7 +51,29 @@ def partitions_told(done: ExecuteInProcessResult) -> dict[str, list[str]]:
     }
 
 
-def test_two_tables_where_one_may_be_an_asset(job: Job) -> None:
+NODE = """
+{ assetNodeOrError(assetKey: {path: ["shop", "history", "shop"]}) { ... on AssetNode {
+  partitionKeyConnection(limit: 10, ascending: true) { results }
+  partitionStats { numPartitions numMaterialized }
+  assetMaterializations(partitions: ["items"]) { runId }
+  assetObservations(partitions: ["orders"]) { partition metadataEntries { label ... on MarkdownMetadataEntry { mdStr } } }
+  assetChecksOrError { ... on AssetChecks { checks { name } } } } } }
+"""
+
+
+def asked(query: str, file: Path) -> Any:
+    """What the web server answers, over the instance that DAGSTER_HOME names."""
+    command = [str(Path(sys.executable).with_name("dagster-graphql")), "-m", "cdc_assets.definitions", "-t", query]
+    subprocess.run([*command, "-o", str(file)], capture_output=True, check=True)
+    answer = json.loads(file.read_text())
+    assert "errors" not in answer, answer
+    return answer["data"]
+
+
+def test_two_tables_where_one_may_be_an_asset(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job.home / "dagster").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(job.home / "dagster"))
+    job.instance = DagsterInstance.get()
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    max_table_assets: 1\n"))
     job.add("crm", [])
@@ -83,6 +111,17 @@ def test_two_tables_where_one_may_be_an_asset(job: Job) -> None:
     shown = evaluations(second, *DATABASE)["type_mapping"].metadata["violations"]
     assert isinstance(shown, TableMetadataValue)
     assert [record.data["table"] for record in shown.records] == ["items"]
+    row = {"feed": "shop", "table": "shop.orders", "key": ["1"]}
+    assert job.run("why", {"ops": {"tell_why": {"config": row}}}).success
+    told = asked(NODE, job.home / "answer.json")["assetNodeOrError"]
+    assert sorted(told["partitionKeyConnection"]["results"]) == ["items", "orders"]
+    assert told["partitionStats"] == {"numPartitions": 2, "numMaterialized": 2}
+    assert [each["runId"] for each in told["assetMaterializations"]] == [first.run_id]
+    (why,) = told["assetObservations"]
+    (entry,) = why["metadataEntries"]
+    assert (why["partition"], entry["label"]) == ("orders", "why")
+    assert "2023-11-15 22:13:20.000 UTC" in entry["mdStr"]
+    assert {each["name"] for each in told["assetChecksOrError"]["checks"]} == set(said)
     audit = job.by_hand(AssetCheckKey(AssetKey(DATABASE), "history_intervals"))
     assert audit.success
     assert [each.description for each in evaluated(audit)] == ["No table of the database fails."]

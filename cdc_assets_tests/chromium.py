@@ -77,9 +77,8 @@ def _fetched(folder: Path) -> Path:
     command = ["pack", f"{_PACKAGE}@{_VERSION}", "--ignore-scripts", "--pack-destination", str(folder)]
     command += ["--cache", str(folder / "cache"), "--fetch-retries", "1"]
     done = npm(command, return_completed_process=True, capture_output=True, text=True)
-    assert not done.returncode, (
-        f"{_NONE} ({_PACKAGE} could not be fetched: {str(done.stderr).strip().splitlines()[-1:]})"
-    )
+    why = str(done.stderr).partition("\n")[0]
+    assert not done.returncode, f"{_NONE} ({_PACKAGE} could not be fetched: {why})"
     (fetched,) = folder.glob("*.tgz")
     digest = hashlib.sha256(fetched.read_bytes()).hexdigest()
     assert digest == _SHA256, f"{fetched.name} has the SHA-256 {digest}, but {_SHA256} is pinned"

@@ -75,7 +75,7 @@ def _unpacked() -> Path:
 
 def _fetched(folder: Path) -> Path:
     command = ["pack", f"{_PACKAGE}@{_VERSION}", "--ignore-scripts", "--pack-destination", str(folder)]
-    command += ["--cache", str(folder / "cache"), "--fetch-retries", "1"]
+    command += ["--cache", str(folder / "cache"), "--fetch-retries", "1", "--loglevel", "error"]
     done = npm(command, return_completed_process=True, capture_output=True, text=True)
     why = str(done.stderr).partition("\n")[0]
     assert not done.returncode, f"{_NONE} ({_PACKAGE} could not be fetched: {why})"

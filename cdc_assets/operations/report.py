@@ -323,6 +323,9 @@ def _of(releases: Sequence[Release], name: str) -> list[Any]:
 
 
 def _chart(labels: list[str], ink: str, kind: Any, **series: list[Any]) -> str:  # noqa: ANN401 -- untyped library
+    in_page = ink == _OF_PAGE
+    # What stands alone is shown in a narrow window, and would be made smaller there.
+    width, height = (700, 240) if in_page else (480, 190)
     style = Style(
         background="transparent",
         plot_background="transparent",
@@ -331,15 +334,16 @@ def _chart(labels: list[str], ink: str, kind: Any, **series: list[Any]) -> str: 
         foreground_subtle="#8886",
         guide_stroke_color="#8886",
         major_guide_stroke_color="#8886",
-        font_family="inherit" if ink == _OF_PAGE else "sans-serif",
+        font_family="inherit" if in_page else "sans-serif",
         colors=("#3b82f6", "#f97316"),
     )
     drawn = kind(
         style=style,
         js=[],  # no script, and so nothing that is asked for
-        height=240,
-        width=700,
+        height=height,
+        width=width,
         max_scale=6,
+        order_min=0,  # no half events
         disable_xml_declaration=True,
         include_x_axis=True,
         show_legend=len(series) > 1,
@@ -349,7 +353,7 @@ def _chart(labels: list[str], ink: str, kind: Any, **series: list[Any]) -> str: 
         x_labels_major_count=6,
         truncate_label=-1,
         dots_size=2,
-        no_prefix=ink != _OF_PAGE,  # which several pictures of one page need
+        no_prefix=not in_page,  # which several pictures of one page need
     )
     drawn.x_labels = labels
     for name, values in series.items():

@@ -14,7 +14,7 @@ from cdc_assets_tests.jobs import Job, evaluated, evaluations, materialised
 from cdc_assets_tests.support import Rows, Stream, tso
 
 DATABASE = ("shop", "history", "shop")
-DAY = 24 * 60 * 60 * 1000
+NEXT_DAY = 2 * 60 * 60 * 1000  # `tso` begins at 22:13
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_two_tables_where_one_may_be_an_asset(job: Job, monkeypatch: pytest.Monk
     assert said["type_mapping"].description == "Failing tables: 1: items."
 
     seen = len(stream.records)
-    stream.send(orders.update(tso(DAY), 1, "b", "a"))
-    stream.watermark(tso(DAY + 1))
+    stream.send(orders.update(tso(NEXT_DAY), 1, "b", "a"))
+    stream.watermark(tso(NEXT_DAY + 1))
     job.add("shop", stream.records[seen:])
     second = job.run()
     assert second.success
@@ -120,7 +120,7 @@ def test_two_tables_where_one_may_be_an_asset(job: Job, monkeypatch: pytest.Monk
     (why,) = told["assetObservations"]
     (entry,) = why["metadataEntries"]
     assert (why["partition"], entry["label"]) == ("orders", "why")
-    assert "2023-11-15 22:13:20.000 UTC" in entry["mdStr"]
+    assert "2023-11-15 00:13:20.000 UTC" in entry["mdStr"]
     assert {each["name"] for each in told["assetChecksOrError"]["checks"]} == set(said)
     audit = job.by_hand(AssetCheckKey(AssetKey(DATABASE), "history_intervals"))
     assert audit.success

@@ -1,6 +1,6 @@
 """What a person sees in a real browser: what `make ui-test` runs; `make test` has a short form in test_as_a_user.py.
 
-One story: a first run; a second, a day later in the source, whose last change has a type code of no document; a third
+One story: a first run; a second, on the next day in the source, whose last change has a type code of no document; a third
 without news. On the way the picture of the graph in docs/ is made anew.
 """
 
@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from cdc_assets_tests.assets.test_as_a_user import JOB, ORDERS, PROJECT, WRONG, Story, coded, serve
 from cdc_assets_tests.support import Stream, ddl, tso
 
-DAY = 24 * 60 * 60 * 1000
+NEXT_DAY = 2 * 60 * 60 * 1000  # the story begins at 22:13
 _GRAPH = PROJECT / "docs/asset-graph.png"
 _STAGES = [
     "raw_records",
@@ -47,9 +47,9 @@ def story(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
         expect(page.get_by_text("7 / 7 Passed").first).to_be_visible()
         page.screenshot(path=_GRAPH, clip={"x": 300, "y": 190, "width": 2065, "height": 640})
         before = len(stream.records)
-        stream.send(coded(ORDERS.update(tso(DAY), 2, "c", old="b")), 1)
-        stream.send(coded(ORDERS.insert(tso(DAY + 10), 4, "wrong code"), WRONG), 1)
-        stream.watermark(tso(DAY + 100))
+        stream.send(coded(ORDERS.update(tso(NEXT_DAY), 2, "c", old="b")), 1)
+        stream.send(coded(ORDERS.insert(tso(NEXT_DAY + 10), 4, "wrong code"), WRONG), 1)
+        stream.watermark(tso(NEXT_DAY + 100))
         told.snapshot("2.jsonl", stream.records[before:])
         told.execute("held", JOB)
         told.execute("idle", JOB)

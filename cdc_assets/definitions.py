@@ -11,10 +11,9 @@ from dagster import (
     define_asset_job,
     in_process_executor,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_assets.assets import alerts, feed_definitions, new_records, operations
-from cdc_assets.assets.feed_definitions import PIPELINE
+from cdc_assets.assets.feed_definitions import PIPELINE, AssetJob
 from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
 from cdc_assets.places import PlaceError
@@ -49,7 +48,7 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
     )
 
 
-def _audit_job(audited: list[AssetCheckKey]) -> UnresolvedAssetJobDefinition:
+def _audit_job(audited: list[AssetCheckKey]) -> AssetJob:
     return define_asset_job(
         "audit",
         selection=AssetSelection.checks(*audited),
@@ -57,9 +56,7 @@ def _audit_job(audited: list[AssetCheckKey]) -> UnresolvedAssetJobDefinition:
     )
 
 
-def _schedules(
-    pipeline: UnresolvedAssetJobDefinition, maintenance: JobDefinition, audit_job: UnresolvedAssetJobDefinition
-) -> list[ScheduleDefinition]:
+def _schedules(pipeline: AssetJob, maintenance: JobDefinition, audit_job: AssetJob) -> list[ScheduleDefinition]:
     """When each of these runs; stopped until somebody starts it."""
     return [
         ScheduleDefinition(name=name, job=job, cron_schedule=cron, description=f"{told} Stopped until you start it.")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page
 from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -14,6 +15,7 @@ from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets_tests.broker import Client, TestBroker
+from cdc_assets_tests.chromium import opened
 from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.s3 import S3Server
@@ -53,6 +55,13 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     """Workers are given tests so (`-n`)."""
     return Scheduling(config, log)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """A page of a real browser."""
+    with opened() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

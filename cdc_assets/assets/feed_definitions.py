@@ -12,6 +12,9 @@ from cdc_assets.feeds import Feed
 
 PIPELINE = "cdc_pipeline"
 
+# What `define_asset_job` makes, for which Dagster has no public name.
+AssetJob = UnresolvedAssetJobDefinition
+
 
 @dataclass(frozen=True)
 class FeedDefinitions:
@@ -27,7 +30,7 @@ class FeedDefinitions:
     assets: list[AssetsDefinition | AssetSpec]
     checks: list[AssetChecksDefinition]
     audited: list[AssetCheckKey]
-    job: UnresolvedAssetJobDefinition
+    job: AssetJob
 
 
 def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> FeedDefinitions:

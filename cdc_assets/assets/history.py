@@ -47,6 +47,7 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.known_tables import refresh
 from cdc_assets.assets.names import CheckSpec, asset_key
+from cdc_assets.assets.page import versions_picture
 from cdc_assets.assets.table_assets import (
     TableAsset,
     add_partitions,
@@ -203,7 +204,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     found += [_Found(asset_of(r.database, r.table), _COMPLETE, not_loaded(r)) for r in released.refused]
     for key, result in _results(context.instance, found):
         context.log_event(evaluation(key, result))
-    return _listed(context, lake, done, watch)
+    return _listed(context, lake, done, len(holds), watch)
 
 
 def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
@@ -220,7 +221,7 @@ def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run:
 _LISTED = ("database", "table", "created", "changes", "opened", "closed", "quarantined", "versions", "current")
 
 
-def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, watch: Stopwatch) -> Told:
+def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, held: int, watch: Stopwatch) -> Told:
     if timeline := _timeline(run.tables):
         # Where people look for DDL, though its own step cannot know what came of it.
         metadata = {"ddl_applied": rows_metadata(timeline)}
@@ -228,8 +229,10 @@ def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport,
     return Told(
         data_version(lake.released_changes),
         {
+            "state": f"tables brought up to date: {len(run.tables)}; that failed: {len(run.failures)}; held: {held}",
             "tables_touched": len(run.tables),
             "tables_new": sum(report.created for report in run.tables),
+            "next_step": "look at the checks that fail of the tables below" if run.failures or held else "none",
             "tables": rows_metadata({c: getattr(report, c) for c in _LISTED} for report in run.tables),
             "ddl_applied": rows_metadata(timeline),
             "tables_failed": len(run.failures),
@@ -298,7 +301,8 @@ def _tell_table(
         | table_metadata(table, report.versions)
         | {
             "dagster/column_lineage": column_lineage(asset, _types(now)),
-            "ddl_applied": rows_metadata(report.statements),
+            "ddl_applied": rows_metadata({"time": time_text(s["commit_ts"])} | s for s in report.statements),
+            **versions_picture(context, table.name, report.days),
             "example_query": MetadataValue.md(
                 f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"
             ),
@@ -321,15 +325,16 @@ def on_call(report: TableReport, feed: str, hold: Hold | None) -> dict[str, Any]
     """What somebody on call asks first, in that order: what there is, what the run did, what it waits for, what to do."""
     held = f"{report.database}.{report.table}: {held_by(hold, feed)}" if hold else ""
     steps = [held, "load the table anew: reload_required says why" if report.reload else ""]
-    waits = "changes wait" if hold else "no change waits"
+    waits = "; changes wait" if hold else ""
     return {
-        "state": f"{report.current} rows are open, of {report.versions} versions; {waits}",
+        "state": f"{report.current} rows are open, of {report.versions} versions{waits}",
         "current_rows": report.current,
         "changes_applied": report.changes,
         "versions_opened": report.opened,
         "versions_closed": report.closed,
         "values_quarantined": report.quarantined,
-        "next_step": "; ".join(filter(None, steps)) or "none",
+        # It may begin to wait without being touched, and then only its checks say so.
+        "next_step": "; ".join(filter(None, steps)) or "none, as long as no check fails",
     }
 
 

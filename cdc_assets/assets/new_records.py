@@ -15,8 +15,8 @@ from dagster import (
     SkipReason,
     sensor,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from cdc_assets.assets.feed_definitions import AssetJob
 from cdc_assets.feeds import Feed
 from cdc_assets.session import spark_session
 from cdc_assets.sources.offsets import DataLossError
@@ -45,7 +45,7 @@ class _Asked:
 
 def build(
     feeds: Mapping[str, Feed],
-    jobs: Mapping[str, UnresolvedAssetJobDefinition],
+    jobs: Mapping[str, AssetJob],
     of_all: str,
     root: str,
     store: Store,

@@ -1,10 +1,10 @@
 """The page of `cdc-assets report`, which each run with news makes anew, beside what it keeps of the feed's tables.
 
-One of its pictures is metadata of the gate's asset, too.
+One of its pictures is metadata of the gate's asset, too; and there is one of each table's versions by day.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dagster import AssetExecutionContext, MetadataValue
@@ -19,6 +19,8 @@ MOST_TABLES = 100
 _INK = "#888888"
 # Releases in metadata; the page has more.
 _DRAWN = 20
+# Days with versions, from which on there is something to draw.
+_MANY_DAYS = 2
 
 
 def place(feed: str) -> Path:
@@ -52,20 +54,37 @@ def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: S
 def picture(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, MetadataValue]:
     """The page's last picture of releases over time, as metadata: of the lag, or without watermarks of what is pending.
 
-    There is none where there is too little to draw. Dagster keeps each run's, so it is short. The gate has committed
-    before, and its feed goes on: what goes wrong is a warning here, too.
+    There is none where there is too little to draw. Dagster keeps each run's, so it is short.
     """
     from cdc_assets.operations.report import charts, releases_of  # noqa: PLC0415 -- as above
 
+    return _drawn(
+        context, lake.feed, "over_time", lambda: next(reversed(charts(releases_of(lake)[-_DRAWN:], _INK)), None)
+    )
+
+
+def versions_picture(context: AssetExecutionContext, table: str, days: Mapping[str, int]) -> dict[str, MetadataValue]:
+    """A picture of a table's versions by day (ISO text), as metadata; none of a single day."""
+    from cdc_assets.operations.report import versions_chart  # noqa: PLC0415 -- as above
+
+    return _drawn(
+        context, table, "versions_by_day", lambda: versions_chart(days, _INK) if len(days) >= _MANY_DAYS else None
+    )
+
+
+def _drawn(
+    context: AssetExecutionContext, of: str, name: str, draw: Callable[[], tuple[str, str] | None]
+) -> dict[str, MetadataValue]:
+    """The picture, if there is one. Its stage has committed before, and goes on: what goes wrong is a warning here, too."""
     try:
-        drawn = charts(releases_of(lake)[-_DRAWN:], _INK)
+        drawn = draw()
     except Exception as error:  # noqa: BLE001 -- whatever it is, the stage has done its work
-        context.log.warning(f"{lake.feed}: the picture of its releases could not be drawn: {error}")
+        context.log.warning(f"{of}: the picture {name} could not be drawn: {error}")
         return {}
-    if not drawn:
+    if drawn is None:
         return {}
-    title, svg = drawn[-1]
-    return {"over_time": MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})")}
+    title, svg = drawn
+    return {name: MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})")}
 
 
 def _inline(svg: str) -> str:

@@ -45,9 +45,12 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
     statements = [r for r in lake.schema_rows() if r["ddl_statement"] is not None]
     latest = sorted(statements, key=lambda r: r["commit_ts"], reverse=True)[:20]
+    unreadable = len(report.errors)
     metadata = {
+        "state": f"DDL statements that went by: {len(statements)}; of this run that cannot be read: {unreadable}",
         "new_statements": report.statements,
         "new_numbered_schemas": report.schemas,
+        "next_step": "decide about them: ddl_applied of their tables says how" if unreadable else "none",
         "unreadable_statements": rows_metadata(report.errors),
         "latest_statements": rows_metadata({c: r[c] for c in shown} for r in latest),
         "seconds": watch.seconds,

@@ -1,5 +1,7 @@
 """type_observations/<feed>: what messages say of columns' types, and the two checks that hold it against the mappings."""
 
+from typing import Any
+
 from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets import change_events as upstream
@@ -9,6 +11,7 @@ from cdc_assets.assets.names import asset_key
 from cdc_assets.checks import types
 from cdc_assets.feeds import Feed
 from cdc_assets.stages import TYPES
+from cdc_assets.stages.types import TypesReport
 from cdc_assets.tables.lakehouse import Lakehouse
 
 
@@ -49,6 +52,23 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
     ]
 
 
+def on_call(report: TypesReport) -> dict[str, Any]:
+    """What somebody on call asks first, in that order: how far types are judged, what is wrong with them, what to do."""
+    wrong = len(report.wrong)
+    return {
+        "state": f"types judged up to raw batch {report.through}; observations that break a mapping: {wrong}; tables that "
+        f"wait for it: {len(report.refused)}",
+        "observations": report.distinct,
+        "new_observations": len(report.new),
+        "breaking_a_mapping": wrong,
+        "refused_tables": len(report.refused),
+        "raw_batches": f"({report.after}, {report.through}]",
+        "next_step": "look at the check that fails: it has the columns, the records, and what to do"
+        if wrong
+        else "none",
+    }
+
+
 def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     """Run the stage."""
     key, watch = key_of(lake.feed), Stopwatch()
@@ -58,14 +78,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         f"{len(report.new)} new, {len(report.wrong)} break a mapping, {len(report.refused)} tables refused, "
         f"{watch.seconds} s"
     )
-    metadata = {
-        "observations": report.distinct,
-        "new_observations": len(report.new),
-        "breaking_a_mapping": len(report.wrong),
-        "refused_tables": len(report.refused),
-        "raw_batches": f"({report.after}, {report.through}]",
-        "seconds": watch.seconds,
-    }
+    metadata = on_call(report) | {"seconds": watch.seconds}
     checks = [
         check_result(
             check, key, verdict, AssetCheckSeverity.ERROR if types.blocks(verdict) else AssetCheckSeverity.WARN

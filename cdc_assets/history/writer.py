@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
+from cdc_assets.history import days
 from cdc_assets.history.arrivals import gone_since, rows_that_arrive
 from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
@@ -58,6 +59,7 @@ class TableReport:
     reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
     complete: int = NEVER  # as `HistoryCursor.complete`
     met: int = 0  # as `HistoryCursor.met`
+    days: dict[str, int] = field(default_factory=dict)  # as `HistoryCursor.days`
     loaded: int = -1  # the position of the last load anew that was applied; -1: there was none
 
 
@@ -202,9 +204,12 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
     opened, closed = staged.only(**{_PART: _OPENED}), staged.only(**{_PART: _CLOSED})
     still_open = opened.only(_cdc_is_current=True)
     versions, current = work.cursor.versions + opened.rows, work.cursor.current + still_open.rows - closed.rows
+    written, gone = opened, None
     if work.rewinds:
-        versions = work.cursor.versions - work.table.read(session).where(_gone(work)).count() + staged.rows
+        before, gone = days.counted_by_spark(work.table.read(session).where(_gone(work)))
+        versions, written = work.cursor.versions - before + staged.rows, staged
         current = staged.only(_cdc_is_current=True).rows
+    began = days.counted(work.table.fetch(written.files, "_cdc_from_ts", "_cdc_op"))
     database, name = work.name
     return TableReport(
         database=database,
@@ -218,6 +223,7 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
         quarantined=lost,
         versions=versions,
         current=current,
+        days=days.after(work.cursor.days, began, gone),
     )
 
 
@@ -238,6 +244,7 @@ def _committed(
         reload=report.reload,
         complete=report.complete,
         met=report.met,
+        days=report.days,
     )
     if shape.properties:
         table.create_by_spark(session)

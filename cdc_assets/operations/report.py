@@ -1,11 +1,12 @@
 """One static page about a feed: its state, tables, volumes, types, DDL and quarantine. Without Spark, server or network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import pyarrow as pa
 import pygal
@@ -13,6 +14,7 @@ from jinja2 import Environment, PackageLoader
 from pygal.style import Style
 
 from cdc_assets.feeds import Feed
+from cdc_assets.history.days import DAYS
 from cdc_assets.operations.fates import held_by
 from cdc_assets.operations.finality import Final, final
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -28,6 +30,7 @@ RELEASES, STATEMENTS, SAMPLES = 100, 200, 5
 _BEGINNING = 200  # bytes of a value
 _MANY = 2  # releases, from which on there is something to draw
 _OK = "ok"
+_OF_PAGE = "currentColor"  # the ink of pictures in the page itself
 
 
 @dataclass(frozen=True)
@@ -289,9 +292,9 @@ def _instant_text(time: datetime | None) -> str:
     return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def charts(releases: Sequence[Release], ink: str = "currentColor") -> list[tuple[str, str]]:
+def charts(releases: Sequence[Release], ink: str = _OF_PAGE) -> list[tuple[str, str]]:
     """Titles and pictures, as SVG with texts and axes in this colour."""
-    chart = partial(_chart, releases, ink)
+    chart = partial(_chart, [f"{release.time:%m-%d %H:%M}" for release in releases], ink)
     if len(releases) < _MANY:
         return []
     drawn = [
@@ -307,26 +310,40 @@ def charts(releases: Sequence[Release], ink: str = "currentColor") -> list[tuple
     return drawn
 
 
+def versions_chart(days: Mapping[str, int], ink: str) -> tuple[str, str]:
+    """Title and picture of the versions by day (ISO text) that changes opened, up to the newest; as `charts`."""
+    newest = date.fromisoformat(max(days))
+    shown = [newest - timedelta(days=ago) for ago in reversed(range(DAYS))]
+    title = "Versions that the changes of each day opened (the source's time, UTC)"
+    return title, _chart([f"{day:%m-%d}" for day in shown], ink, pygal.Bar, versions=[days.get(str(d)) for d in shown])
+
+
 def _of(releases: Sequence[Release], name: str) -> list[Any]:
     return [getattr(release, name) for release in releases]
 
 
-def _chart(releases: Sequence[Release], ink: str, kind: Any, **series: list[float | None]) -> str:  # noqa: ANN401 -- untyped library
+def _chart(labels: list[str], ink: str, kind: Any, **series: list[Any]) -> str:  # noqa: ANN401 -- untyped library
+    in_page = ink == _OF_PAGE
+    # What stands alone is shown in a narrow window, and would be made smaller there.
+    width, height = (700, 240) if in_page else (480, 190)
     style = Style(
         background="transparent",
         plot_background="transparent",
         foreground=ink,
         foreground_strong=ink,
         foreground_subtle="#8886",
-        font_family="inherit",
+        guide_stroke_color="#8886",
+        major_guide_stroke_color="#8886",
+        font_family="inherit" if in_page else "sans-serif",
         colors=("#3b82f6", "#f97316"),
     )
     drawn = kind(
         style=style,
         js=[],  # no script, and so nothing that is asked for
-        height=240,
-        width=700,
+        height=height,
+        width=width,
         max_scale=6,
+        order_min=0,  # no half events
         disable_xml_declaration=True,
         include_x_axis=True,
         show_legend=len(series) > 1,
@@ -336,8 +353,18 @@ def _chart(releases: Sequence[Release], ink: str, kind: Any, **series: list[floa
         x_labels_major_count=6,
         truncate_label=-1,
         dots_size=2,
+        no_prefix=not in_page,  # which several pictures of one page need
     )
-    drawn.x_labels = [f"{release.time:%m-%d %H:%M}" for release in releases]
+    drawn.x_labels = labels
     for name, values in series.items():
         drawn.add(name, values)
+    drawn.add_xml_filter(_without_script)
     return str(drawn.render(is_unicode=True))
+
+
+def _without_script(svg: Element) -> Element:
+    """Without what is there for a script alone, settings and tips: more than half of a picture."""
+    for element in list(svg.iter()):
+        for unused in [*element.findall("script"), *element.findall("desc")]:
+            element.remove(unused)
+    return svg

@@ -31,6 +31,8 @@ class HistoryCursor(Cursor):
         reload: statements after which rows are wrong until the table is loaded anew: commit_ts, statement, why.
         complete: the commit_ts from which on the history is complete (-1: nothing tells).
         met: how many rows were met first by an UPDATE or a DELETE since.
+        days: the newest days of the source (UTC, ISO text) -> how many of the versions its changes opened, loads aside; what
+            was written by a version that did not count them is not in it.
     """
 
     release: int = 0
@@ -43,6 +45,7 @@ class HistoryCursor(Cursor):
     reload: list[dict[str, Any]] = field(default_factory=list)
     complete: int = -1
     met: int = 0
+    days: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.initial_load import RefusedLoad
 from cdc_assets.tables.schema import BIGINT, INT, STRING, array, column, struct
 from cdc_assets.tables.table import Definition
+from cdc_assets.tso import time_text
 
 PartitionWatermarks = dict[str, dict[str, int | None]]  # topic -> partition -> largest watermark seen there
 Watermarks = dict[str, int]  # topic -> commit_ts; a topic that is held back altogether is absent
@@ -49,8 +50,8 @@ class Hold:
 
     def row(self) -> dict[str, Any]:
         """The entry as people read it."""
-        own = {"database": self.database, "table": self.table, "since": self.since, "reason": str(self.reason)}
-        return own | {"events": self.events} | self.first
+        own = {"database": self.database, "table": self.table, "since": self.since, "since_time": time_text(self.since)}
+        return own | {"reason": str(self.reason), "events": self.events} | self.first
 
 
 @dataclass(frozen=True)

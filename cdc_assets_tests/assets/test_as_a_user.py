@@ -13,12 +13,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -53,6 +54,11 @@ class Story:
     commits: dict[str, dict[str, int]] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def server_log(self) -> str:
+        """What the web server, and the runs that it launched, have said."""
+        return (self.home / "server.log").read_text()
 
     def feeds(self, mapping: str) -> None:
         (self.home / "feeds.yaml").write_text(FEEDS.format(mapping=mapping))
@@ -143,7 +149,7 @@ def first_records() -> Stream:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     told = Story(tmp_path_factory.mktemp("project"))
     (told.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
     told.feeds("block")
@@ -167,7 +173,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         told.launch("audit", "audit")
         nodes = told.ask(ASSETS)["assetNodes"]
         told.answers["assets"] = [node for node in nodes if node["assetKey"]["path"][1] != "source"]
-    return told
+        yield told
 
 
 class serve:  # noqa: N801 -- a context manager
@@ -192,7 +198,7 @@ class serve:  # noqa: N801 -- a context manager
             try:
                 urllib.request.urlopen(f"{self.told.server}/server_info", timeout=5).close()
             except OSError:
-                assert self.process.poll() is None, (self.told.home / "server.log").read_text()
+                assert self.process.poll() is None, self.told.server_log
                 time.sleep(0.5)
             else:
                 return
@@ -206,7 +212,6 @@ class serve:  # noqa: N801 -- a context manager
             self.process.kill()
             self.process.wait()
         self.log.close()
-        self.told.outputs["server"] = (self.told.home / "server.log").read_text()
 
 
 @pytest.fixture
@@ -309,7 +314,7 @@ def test_the_demo_says_which_checks_fail(story: Story) -> None:
 
 
 def test_after_the_fix_the_run_goes_on_and_nothing_is_lost(story: Story, spark: SparkSession) -> None:
-    assert story.outputs["fixed"] == "SUCCESS", story.outputs["server"][-3000:]
+    assert story.outputs["fixed"] == "SUCCESS", story.server_log[-3000:]
     lake = Lakehouse(lambda: spark, str(story.home / "lake"), "shop")
     columns = ["id", "v", "_cdc_from_ts", "_cdc_to_ts", "_cdc_op", "_cdc_closed_by"]
     orders = lake.history("shop", "orders").read(spark).select(*columns).collect()
@@ -402,7 +407,7 @@ def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_chec
     story: Story, node: Callable[..., dict[str, Any]]
 ) -> None:
     """Whatever run it is of; none is shown as skipped."""
-    assert story.outputs["audit"] == "SUCCESS", story.outputs["server"][-3000:]
+    assert story.outputs["audit"] == "SUCCESS", story.server_log[-3000:]
     assert story.commits["audit"] == story.commits["fixed"]
     audited = 0
     for each in story.answers["assets"]:
@@ -422,10 +427,48 @@ def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_chec
 
 def test_the_web_server_starts_without_warnings(story: Story) -> None:
     # The lines of the runs that it launched are in its log, too.
-    start = story.outputs["server"].partition("Serving dagster-webserver")[0].lower()
+    start = story.server_log.partition("Serving dagster-webserver")[0].lower()
     # The daemon has not looked for failed runs before, and says so.
     lines = [line for line in start.splitlines() if "no cursor for event type" not in line]
     assert [line for line in lines if "warning" in line or "error" in line] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        pytest.param(
+            "locations/cdc_assets/asset-groups/shop",
+            ["raw_records", "released_changes", "history", "orders", "注文 a.b", "1 / 2 Passed"],
+            id="the graph of a feed",
+        ),
+        pytest.param(
+            # The last run with news of it was the one before the last.
+            "assets/shop/raw_records?view=overview",
+            ["2 partitions of 1 topics are held up to their offsets; offsets left for later runs: 0; losses: 0"],
+            id="an asset after a run without news",
+        ),
+        pytest.param(
+            "assets/shop/type_observations?view=checks&checkDetail=jdbc_type_mapping",
+            ["violations", "not a code of this type", "compare the record at the coordinates"],
+            id="a check that failed",
+        ),
+        pytest.param(
+            "automation",
+            ["new_records", "cdc_pipeline_hourly", "maintenance_nightly", "audit_weekly"],
+            id="the automation",
+        ),
+    ],
+)
+def test_a_person_sees_in_a_browser(story: Story, page: Page, path: str, shown: list[str]) -> None:
+    page.goto(f"{story.server}/{path}")
+    for text in shown:
+        expect(page.get_by_text(text).first).to_be_visible()
+
+
+def test_a_person_sees_the_page_that_a_run_has_made(story: Story, page: Page) -> None:
+    page.goto((story.home / ".cdc_state/shop.html").as_uri())
+    expect(page.get_by_text("1 observations of column types break a mapping").first).to_be_visible()
+    assert page.locator("svg").count() >= 3
 
 
 @pytest.mark.parametrize("command", [JOB, DEMO], ids=["dagster", "demo"])

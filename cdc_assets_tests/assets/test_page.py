@@ -1,21 +1,24 @@
 """What a person on call sees first: the gate's state in its order, and the page that a run makes."""
 
 import logging
+from base64 import b64decode
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from cdc_assets.assets import change_events, history, page, raw_records
+from cdc_assets.assets import change_events, history, page, raw_records, type_observations
 from cdc_assets.assets.released_changes import on_call
 from cdc_assets.history.writer import TableReport
 from cdc_assets.operations import report as reports
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.stages.types import TypesReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets_tests.support import make_feed
@@ -71,7 +74,15 @@ def test_each_asset_says_how_far_it_is_and_what_to_do() -> None:
     assert (first, last) == ("state", "next_step")
     assert told["state"] == "3 rows are open, of 9 versions; changes wait"
     assert told["next_step"].startswith("shop.orders: the table is held from commit_ts")
-    assert history.on_call(table, "f", None)["next_step"] == "none"
+    told = history.on_call(table, "f", None)
+    assert (told["state"], told["next_step"]) == ("3 rows are open, of 9 versions", "none, as long as no check fails")
+    told = type_observations.on_call(TypesReport(after=1, through=2, called="code", distinct=4))
+    first, *_, last = told
+    assert (first, last) == ("state", "next_step")
+    assert told["state"] == (
+        "types judged up to raw batch 2; observations that break a mapping: 0; tables that wait for it: 0"
+    )
+    assert told["next_step"] == "none"
     moved = replace(
         table, reload=[{"commit_ts": MAY, "statement": "TRUNCATE PARTITION p0", "why": "w", "reload": True}]
     )
@@ -103,7 +114,20 @@ def test_a_picture_that_cannot_be_drawn_is_a_warning(
     context: Any = SimpleNamespace(log=logging.getLogger("run"))
     lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(tmp_path / "lake"), "f")
     assert page.picture(context, lake) == {}
-    assert "f: the picture of its releases could not be drawn: no such commit" in caplog.text
+    assert "f: the picture over_time could not be drawn: no such commit" in caplog.text
+
+
+def test_the_versions_of_a_table_by_day_are_drawn_from_the_second_day_on(tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(log=logging.getLogger("run"))
+    assert page.versions_picture(context, "t", {}) == {}
+    assert page.versions_picture(context, "t", {"2024-05-01": 3}) == {}
+    told = page.versions_picture(context, "t", {"2024-04-30": 1, "2024-05-01": 3})["versions_by_day"]
+    picture = b64decode(str(told.value).rpartition("base64,")[2].removesuffix(")"))
+    bars = [e for e in fromstring(picture).iter() if e.get("class", "").startswith("rect")]
+    assert len(bars) == 2
+    low, high = (float(bar.get("height", "")) for bar in bars)
+    assert round(high / low, 6) == 3
+    assert len(picture) < 10_000  # which Dagster keeps of each run
 
 
 def test_of_many_tables_no_page_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

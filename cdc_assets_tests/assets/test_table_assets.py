@@ -1,5 +1,11 @@
 """A feed of more tables than are an asset each: what its runs tell Dagster, a database and a partition at a time."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, ExecuteInProcessResult, TableMetadataValue
 
@@ -8,6 +14,7 @@ from cdc_assets_tests.jobs import Job, evaluated, evaluations, materialised
 from cdc_assets_tests.support import Rows, Stream, tso
 
 DATABASE = ("shop", "history", "shop")
+NEXT_DAY = 2 * 60 * 60 * 1000  # `tso` begins at 22:13
 
 
 @pytest.mark.parametrize(
@@ -44,7 +51,29 @@ def partitions_told(done: ExecuteInProcessResult) -> dict[str, list[str]]:
     }
 
 
-def test_two_tables_where_one_may_be_an_asset(job: Job) -> None:
+NODE = """
+{ assetNodeOrError(assetKey: {path: ["shop", "history", "shop"]}) { ... on AssetNode {
+  partitionKeyConnection(limit: 10, ascending: true) { results }
+  partitionStats { numPartitions numMaterialized }
+  assetMaterializations(partitions: ["items"]) { runId }
+  assetObservations(partitions: ["orders"]) { partition metadataEntries { label ... on MarkdownMetadataEntry { mdStr } } }
+  assetChecksOrError { ... on AssetChecks { checks { name } } } } } }
+"""
+
+
+def asked(query: str, file: Path) -> Any:
+    """What the web server answers, over the instance that DAGSTER_HOME names."""
+    command = [str(Path(sys.executable).with_name("dagster-graphql")), "-m", "cdc_assets.definitions", "-t", query]
+    subprocess.run([*command, "-o", str(file)], capture_output=True, check=True)
+    answer = json.loads(file.read_text())
+    assert "errors" not in answer, answer
+    return answer["data"]
+
+
+def test_two_tables_where_one_may_be_an_asset(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job.home / "dagster").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(job.home / "dagster"))
+    job.instance = DagsterInstance.get()
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    max_table_assets: 1\n"))
     job.add("crm", [])
@@ -67,16 +96,32 @@ def test_two_tables_where_one_may_be_an_asset(job: Job) -> None:
     assert said["type_mapping"].description == "Failing tables: 1: items."
 
     seen = len(stream.records)
-    stream.send(orders.update(tso(30), 1, "b", "a"))
-    stream.watermark(tso(40))
+    stream.send(orders.update(tso(NEXT_DAY), 1, "b", "a"))
+    stream.watermark(tso(NEXT_DAY + 1))
     job.add("shop", stream.records[seen:])
     second = job.run()
     assert second.success
     assert partitions_told(second).keys() == {"orders"}
+    cursor = job.lake("shop").history("shop", "orders").cursor()
+    assert cursor
+    assert cursor.days == {"2023-11-14": 1, "2023-11-15": 1}
+    newest = job.instance.get_latest_materialization_event(AssetKey(DATABASE))
+    assert "](data:image/svg+xml;base64," in str(newest.asset_materialization.metadata["versions_by_day"].value)
     # Of the table that was not touched, too.
     shown = evaluations(second, *DATABASE)["type_mapping"].metadata["violations"]
     assert isinstance(shown, TableMetadataValue)
     assert [record.data["table"] for record in shown.records] == ["items"]
+    row = {"feed": "shop", "table": "shop.orders", "key": ["1"]}
+    assert job.run("why", {"ops": {"tell_why": {"config": row}}}).success
+    told = asked(NODE, job.home / "answer.json")["assetNodeOrError"]
+    assert sorted(told["partitionKeyConnection"]["results"]) == ["items", "orders"]
+    assert told["partitionStats"] == {"numPartitions": 2, "numMaterialized": 2}
+    assert [each["runId"] for each in told["assetMaterializations"]] == [first.run_id]
+    (why,) = told["assetObservations"]
+    (entry,) = why["metadataEntries"]
+    assert (why["partition"], entry["label"]) == ("orders", "why")
+    assert "2023-11-15 00:13:20.000 UTC" in entry["mdStr"]
+    assert {each["name"] for each in told["assetChecksOrError"]["checks"]} == set(said)
     audit = job.by_hand(AssetCheckKey(AssetKey(DATABASE), "history_intervals"))
     assert audit.success
     assert [each.description for each in evaluated(audit)] == ["No table of the database fails."]

@@ -447,6 +447,10 @@ def test_a_table_that_is_loaded_anew_has_from_then_on_what_the_dump_and_later_ch
         (8, "eight", 3 * AFTER, None, "insert", None),
         (9, "nine", AFTER, None, "insert", None),
     ]
+    cursor = anew.chain.lake.history("shop", "orders").cursor()
+    assert cursor
+    # All but the three that the load opened, each once, though most were written anew.
+    assert (cursor.versions, cursor.days) == (11, {"2023-11-14": 8})
     now = {r["id"]: r["w"] for r in anew.chain.history() if r["_cdc_is_current"]}
     assert now == {1: 70, 2: 70, 4: 70, 6: 70, 8: 80, 9: 70}
     (report,) = anew.reports.history

@@ -77,6 +77,7 @@ FULL = [
         reload=[{"commit_ts": 7, "statement": "ALTER TABLE t TRUNCATE PARTITION p0", "why": "rows went"}],
         complete=2**61,
         met=4,
+        days={"2024-05-01": 3},
     ),
 ]
 

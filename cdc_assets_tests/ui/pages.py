@@ -1,20 +1,19 @@
-"""What a person sees in a real browser: what `make ui-test` runs, and `make test` does not, as it needs a Chromium.
+"""What a person sees in a real browser: what `make ui-test` runs; `make test` has a short form in test_as_a_user.py.
 
-One story: a first run; a second, one of whose columns has a type code of no document; a third without news. On the way
-the picture of the graph in docs/ is made anew.
+One story: a first run; a second, on the next day in the source, whose last change has a type code of no document; a third
+without news. On the way the picture of the graph in docs/ is made anew.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from cdc_assets_tests.assets.test_as_a_user import JOB, ORDERS, PROJECT, WRONG, Story, coded, serve
 from cdc_assets_tests.support import Stream, ddl, tso
 
+NEXT_DAY = 2 * 60 * 60 * 1000  # the story begins at 22:13
 _GRAPH = PROJECT / "docs/asset-graph.png"
 _STAGES = [
     "raw_records",
@@ -25,24 +24,6 @@ _STAGES = [
     "history",
     "quarantine",
 ]
-_MILLISECONDS = 30_000
-
-
-def chromium() -> str:
-    """The browser's program."""
-    found = os.environ.get("CDC_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    assert found, "no Chromium is there: `apt-get install chromium`, or name its program in CDC_CHROMIUM"
-    return found
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    """A page of the browser."""
-    expect.set_options(timeout=_MILLISECONDS)
-    with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 2420, "height": 900})
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +47,9 @@ def story(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
         expect(page.get_by_text("7 / 7 Passed").first).to_be_visible()
         page.screenshot(path=_GRAPH, clip={"x": 300, "y": 190, "width": 2065, "height": 640})
         before = len(stream.records)
-        stream.send(coded(ORDERS.insert(tso(210), 4, "wrong code"), WRONG), 1)
-        stream.watermark(tso(300))
+        stream.send(coded(ORDERS.update(tso(NEXT_DAY), 2, "c", old="b")), 1)
+        stream.send(coded(ORDERS.insert(tso(NEXT_DAY + 10), 4, "wrong code"), WRONG), 1)
+        stream.watermark(tso(NEXT_DAY + 100))
         told.snapshot("2.jsonl", stream.records[before:])
         told.execute("held", JOB)
         told.execute("idle", JOB)
@@ -90,15 +72,22 @@ def test_a_check_that_failed_shows_what_broke_it_and_what_to_do(story: Story, pa
 def test_an_asset_after_a_run_without_news_shows_the_newest_news(story: Story, page: Page) -> None:
     open_asset(page, story, "raw_records", "overview")
     row = page.get_by_role("row").filter(has_text="records_taken_in")
-    expect(row.get_by_text("3", exact=True)).to_be_visible()  # a change, and a watermark to each of two partitions
+    expect(row.get_by_text("4", exact=True)).to_be_visible()  # two changes, and a watermark to each of two partitions
 
 
 def test_the_gate_says_first_what_is_held_up_and_why(story: Story, page: Page) -> None:
     open_asset(page, story, "released_changes", "overview")
     expect(page.get_by_text("tables that are held: 1").first).to_be_visible()
     expect(page.get_by_text("a type mapping is broken in column v").first).to_be_visible()
+    expect(page.get_by_text("give its type under columns: in the feeds file").first).to_be_visible()
     page.get_by_text("[Show Markdown]").first.click()
     expect(page.get_by_role("img", name="Seconds from the released watermark")).to_be_visible()
+
+
+def test_a_table_shows_its_versions_by_day(story: Story, page: Page) -> None:
+    open_asset(page, story, "history/shop/orders", "overview")
+    page.get_by_text("[Show Markdown]").first.click()
+    expect(page.get_by_role("img", name="Versions that the changes of each day opened")).to_be_visible()
 
 
 def test_the_automation_page_has_sensor_and_schedules(story: Story, page: Page) -> None:

@@ -41,6 +41,7 @@ Encoding = Literal["json", "avro"]
 GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
+Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
 DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 # Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
@@ -443,6 +444,8 @@ class Feed(_Model):
     columns: dict[_ColumnPath, _TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
     type_mapping: _TypeMapping = Field("block", description=_by_table_allowed(get_args(TypeMapping)))
     schema_changes: _SchemaChanges = Field("evolve", description=_by_table_allowed(get_args(SchemaChanges)))
+    # Whether the connector's snapshots have every row of each of their tables.
+    snapshots: Snapshots = Field("partial", description=", ".join(get_args(Snapshots)))
     freshness_minutes: _WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     # How far a watermark may be ahead of its record's Kafka time and be believed.
     max_watermark_lead: _Duration = Field(timedelta(days=1), description=_DURATION)
@@ -476,6 +479,12 @@ class Feed(_Model):
     @classmethod
     def _of_simple(cls, value: Encoding | int, info: ValidationInfo) -> Encoding | int:
         _only_with("simple", info)
+        return value
+
+    @field_validator("snapshots")
+    @classmethod
+    def _of_debezium(cls, value: Snapshots, info: ValidationInfo) -> Snapshots:
+        _only_with("debezium", info)
         return value
 
     @field_validator("freshness_minutes", "max_watermark_lead")

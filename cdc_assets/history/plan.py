@@ -494,6 +494,9 @@ class _Table:
             late = [s.spot.commit_ts for s in evolution.steps if s.ddl.id not in self.done]
             late = [ts for ts in late if ts < self.cursor.newest]
             late += [at for at in self._told_anew if at <= self.cursor.newest]
+            if begin is not None:
+                # What changed while the connector took a snapshot may be stamped earlier than what that made end.
+                late += [min(begin, s.since) for s in self._whole_snapshots if begin <= s.at]
             if begin is not None and told and begin < told[-1].spot.commit_ts:
                 late.append(begin)
             self.replay = min(late, default=None)

@@ -6,9 +6,10 @@ or at another. Of a table without rows nothing comes, so nothing is known. Incre
 chunks have places of their own, and nothing in their reads tells that there are no more.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -25,7 +26,7 @@ _MARKERS = {*_BEGIN, *_END, "true"}
 _TOLD_BY_TABLE = {*_BEGIN, "last_in_data_collection"}
 _SECOND = 1000  # milliseconds: what the clocks of a source may leave out
 
-_Place = tuple[str, int]  # file and position in the binlog
+_Key = tuple[str, str, str, int]  # database, table; file and position in the binlog
 
 
 def read_of() -> Column:
@@ -47,8 +48,9 @@ def of_reads() -> list[Column]:
 
 def advanced_snapshots(
     known: Sequence[SourceSnapshot],
-    window: Iterable[Group],
+    window: Sequence[Group],
     release: int,
+    is_new: Callable[[Name], bool],
     damaged: Callable[[SourceSnapshot], bool],
 ) -> list[SourceSnapshot]:
     """The snapshots after a release.
@@ -57,41 +59,60 @@ def advanced_snapshots(
         known: those before it.
         window: what it releases.
         release: its number.
+        is_new: whether nothing of a table was released before.
         damaged: whether reads of a snapshot that has come to its end may be missing.
     """
-    groups = list(window)
-    found = {(s.database, s.table, s.file, s.position): s for s in known}
-    brought: set[_Place] = set()
-    of_tables: dict[Name, int] = {}
-    for g in groups:
-        of_tables[g.database, g.table] = min(g.first, of_tables.get((g.database, g.table), g.first))
-        if g.read is None:
-            continue
-        topic, file, position = g.read["topic"], g.read["file"], g.read["position"]
-        key = (g.database, g.table, file, position)
-        read = SourceSnapshot(*key, g.first, g.first, [topic], sorted(g.markers), g.first_ms, g.last_ms)
-        found[key] = _together(found[key], read) if key in found else read
-        brought.add((file, position))
+    found = {_key(s): s for s in known}
+    lowest: dict[Name, int] = {}
+    for g in window:
+        name = (g.database, g.table)
+        lowest[name] = min(g.first, lowest.get(name, g.first))
+    reads = [_snapshot_of(g, g.read) for g in window if g.read is not None]
+    brought = {_key(read) for read in reads}
+    for read in reads:
+        found[_key(read)] = _together(found.get(_key(read), read), read)
     for key, s in found.items():
-        low = of_tables.get((s.database, s.table))
-        if low is not None and (not s.release or (s.file, s.position) in brought):
-            found[key] = replace(s, since=min(s.since, low))
-    for place in brought:
-        at_place = {key: s for key, s in found.items() if (s.file, s.position) == place}
-        told = {m for s in at_place.values() for m in s.markers}
-        for key, s in at_place.items():
-            has_reads = any(
-                g.read is not None and (g.database, g.table, g.read["file"], g.read["position"]) == key for g in groups
-            )
-            if (has_reads or not s.release) and _ended(s, told) and not damaged(s):
-                found[key] = replace(s, release=release)
+        if key[:2] in lowest and (key in brought or not s.release):
+            found[key] = replace(s, since=min(s.since, lowest[key[:2]]))
+    had = {key[:2] for key in map(_key, known)}
+    for key in brought:
+        s = found[key]
+        if key[:2] not in had and s.at == lowest[key[:2]] and is_new(key[:2]):
+            found[key] = replace(s, initial=True)
+    for place in {key[2:] for key in brought}:
+        there = [s for key, s in found.items() if key[2:] == place]
+        told = {marker for s in there for marker in s.markers}
+        news = [s for s in there if not s.initial and (_key(s) in brought or not s.release)]
+        found |= {_key(s): replace(s, release=release) for s in news if _ended(s, told) and not damaged(s)}
     return _worth_keeping(list(found.values()))
+
+
+def _key(snapshot: SourceSnapshot) -> _Key:
+    return snapshot.database, snapshot.table, snapshot.file, snapshot.position
+
+
+def _snapshot_of(group: Group, read: Mapping[str, Any]) -> SourceSnapshot:
+    """What a group of reads tells."""
+    return SourceSnapshot(
+        database=group.database,
+        table=group.table,
+        file=read["file"],
+        position=read["position"],
+        at=group.first,
+        until=group.last,
+        since=group.first,
+        topics=[read["topic"]],
+        markers=sorted(group.markers),
+        first=group.first_ms,
+        last=group.last_ms,
+    )
 
 
 def _together(a: SourceSnapshot, b: SourceSnapshot) -> SourceSnapshot:
     return replace(
         a,
         at=min(a.at, b.at),
+        until=max(a.until, b.until),
         since=min(a.since, b.since),
         topics=sorted({*a.topics, *b.topics}),
         markers=sorted({*a.markers, *b.markers}),

@@ -496,7 +496,8 @@ class _Table:
             late += [at for at in self._told_anew if at <= self.cursor.newest]
             if begin is not None:
                 # What changed while the connector took a snapshot may be stamped earlier than what that made end.
-                late += [min(begin, s.since) for s in self._whole_snapshots if begin <= s.at]
+                done = [s for s in self._whole_snapshots if not self._new(s.release)]
+                late += [min(begin, s.since) for s in done if begin < s.at]
             if begin is not None and told and begin < told[-1].spot.commit_ts:
                 late.append(begin)
             self.replay = min(late, default=None)

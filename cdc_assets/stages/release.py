@@ -336,7 +336,11 @@ class _Run:
         totals |= {"late_repeated": late.repeated, "late_unseen": late.unseen}
         pending = self.cursor.pending - inside_before + pending_new
         snapshots = advanced_snapshots(
-            self.cursor.snapshots, window, number, lambda snapshot: undecodable_between(self.lake, snapshot)
+            self.cursor.snapshots,
+            window,
+            number,
+            lambda name: name not in self._released_tables,
+            lambda snapshot: undecodable_between(self.lake, snapshot),
         )
         named = {name for _, tables in inside for name in tables}
         # That of one table may be whole by what another table's reads say.

@@ -113,12 +113,14 @@ class SourceSnapshot:
         file: of the binlog, at the place where the snapshot was taken.
         position: in that file.
         at: the lowest commit_ts of its reads.
+        until: the highest.
         since: the lowest commit_ts of all changes of the table in the releases that brought its reads, and between them.
         topics: that its reads came in.
         markers: which of the snapshot its reads say that they are.
         first: the lowest Kafka time of its reads, in milliseconds.
         last: the highest.
-        release: the last that brought reads of it, or told that it is whole; 0: nothing tells that it is.
+        initial: whether the table had nothing before, so that nothing can be gone.
+        release: the last that brought reads of it, or told that it is whole; 0: none has, or it is initial.
     """
 
     database: str
@@ -126,11 +128,13 @@ class SourceSnapshot:
     file: str
     position: int
     at: int
+    until: int
     since: int
     topics: list[str]
     markers: list[str]
     first: int
     last: int
+    initial: bool = False
     release: int = 0
 
 

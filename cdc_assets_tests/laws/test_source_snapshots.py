@@ -134,8 +134,8 @@ def test_rows_that_a_whole_snapshot_lacks_end_with_it(whole: Chain) -> None:
         # One partition after the other: what came after the snapshot in one, before the other shows that there is one.
         lambda r: ([x for x in r if x["partition"] == 1], [x for x in r if x["partition"] == 0]),
         lambda r: ([x for x in r if x["partition"] == 0], [x for x in r if x["partition"] == 1]),
-        # Before the second snapshot, in its middle, and after its last row.
-        lambda r: (r[:6], r[6:10], r[10:12], r[12:]),
+        # In the middle of the second snapshot, and after its last row.
+        lambda r: (r[:10], r[10:12], r[12:]),
     ],
     ids=["odd-first", "even-first", "in-order"],
 )
@@ -172,10 +172,10 @@ def test_nothing_ends_where_a_read_is_in_quarantine(chain: Callable[..., Chain])
 # --- which snapshots are whole, without Spark
 
 
-def reads(table: str, markers: Sequence[str], position: int = 50, low: int = 100, count: int = 0) -> Group:
+def reads(table: str, markers: Sequence[str], position: int = 50, low: int = 100) -> Group:
     """Reads of a snapshot, as a release groups them."""
     place = {"topic": f"s.{table}", "file": "bin.000002", "position": position}
-    group = changes(table, low, count or len(markers))
+    group = changes(table, low, len(markers))
     return Group(**vars(group) | {"read": place, "markers": markers, "first_ms": 1000, "last_ms": 2000})
 
 
@@ -186,8 +186,10 @@ def changes(table: str, low: int, count: int = 1) -> Group:
     )  # fmt: skip
 
 
-def released(known: list[SourceSnapshot], window: list[Group], release: int) -> list[SourceSnapshot]:
-    return advanced_snapshots(known, window, release, lambda _: False)
+def released(
+    known: list[SourceSnapshot], window: list[Group], release: int, *, is_new: bool = False, damaged: bool = False
+) -> list[SourceSnapshot]:
+    return advanced_snapshots(known, window, release, lambda _: is_new, lambda _: damaged)
 
 
 @pytest.mark.parametrize(
@@ -233,5 +235,18 @@ def test_reads_that_come_late_are_told_of_with_all_that_came_between() -> None:
 
 
 def test_a_damaged_snapshot_is_not_whole() -> None:
-    (found,) = advanced_snapshots([], [reads("a", ["first", "last"])], 1, lambda _: True)
+    (found,) = released([], [reads("a", ["first", "last"])], 1, damaged=True)
     assert found.release == 0
+
+
+def test_a_first_snapshot_has_nothing_to_end_until_one_begins_again() -> None:
+    once, again = reads("a", ["first", "last"], 40, 90), reads("a", ["first", "last"], 50, 100)
+    for found in (
+        released([], [once, again], 1, is_new=True),
+        released(released([], [once], 1, is_new=True), [again], 1),
+    ):
+        assert [(s.position, s.release) for s in found] == [(50, 1)]
+    (alone,) = released(released([], [reads("a", ["first"])], 1, is_new=True), [reads("a", ["last"])], 2)
+    assert (alone.initial, alone.release) == (True, 0)
+    (after_a_change,) = released([], [changes("a", 90), again], 1, is_new=True)
+    assert after_a_change.release == 1

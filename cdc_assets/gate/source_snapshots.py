@@ -124,11 +124,14 @@ def _together(a: SourceSnapshot, b: SourceSnapshot) -> SourceSnapshot:
 def _ended(snapshot: SourceSnapshot, told: set[str]) -> bool:
     """Whether a table's reads began and ended; `told`: what all tables' reads of the snapshot say.
 
-    A table of one row has no read but its last, or the first of all. Debezium 1.9 marks only the last row of all tables.
+    Of a table of one row that is called the last, or, if the table is the first, the first of all. Debezium 1.9 marks only
+    the last row of all tables.
     """
-    markers = set(snapshot.markers)
-    began = bool(markers & _BEGIN) or markers <= _END or not told & _TOLD_BY_TABLE
-    return began and (bool(markers & _END) or _LAST in told)
+    markers, by_all_only = set(snapshot.markers), not told & _TOLD_BY_TABLE
+    if markers & _END:
+        return bool(markers & _BEGIN) or markers <= _END or by_all_only
+    # Tables may be read at the same time: of others the last row of all is not the end.
+    return _LAST in told and (markers == {"first"} or by_all_only)
 
 
 def _worth_keeping(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:

@@ -203,6 +203,7 @@ def released(
         (["first"], ["first_in_data_collection", "last"], True),  # one row, of the first table
         (["first"], ["first_in_data_collection"], False),  # or more, of which nothing has come yet
         (["first", "true"], [], False),
+        (["first_in_data_collection", "true"], ["first", "last"], False),  # two tables at the same time
         (["true", "last_in_data_collection"], ["first"], False),  # the first is missing
         (["true", "last_in_data_collection"], [], False),
         (["true"], ["true", "last"], True),  # Debezium 1.9

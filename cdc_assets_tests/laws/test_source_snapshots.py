@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.gate.base import Group, Part
 from cdc_assets.gate.source_snapshots import advanced_snapshots
+from cdc_assets.history.verify import broken_by_table
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate
 from cdc_assets.operations.rebuild import rebuild
@@ -90,7 +91,7 @@ EXPECTED = [
 def run(chain: Chain, *parts: Sequence[Record]) -> Chain:
     for part in parts:
         chain.add(part)
-        chain.run()
+        assert broken_by_table(chain.lake, chain.run().history) == {}
     settled(chain.lake)
     return chain
 

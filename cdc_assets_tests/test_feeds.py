@@ -381,6 +381,14 @@ def test_passwords_are_kept_from_repr_and_from_errors(
             {"bootstrap_interval": 60},
             "feeds.shop.bootstrap_interval: found 60; allowed: bootstrap_interval only with protocol: simple",
         ),
+        (
+            {"snapshots": "whole"},
+            'feeds.shop.snapshots: found "whole"; allowed: snapshots only with protocol: debezium',
+        ),
+        (
+            {"protocol": "debezium", "snapshots": "all"},
+            'feeds.shop.snapshots: found "all"; allowed: partial, whole',
+        ),
         *[
             (
                 {"protocol": "simple", "max_watermark_lead": wrong},

@@ -81,7 +81,7 @@ def reload_required(report: TableReport) -> Verdict:
         told = (
             "Rows came or went that no row event tells of: the history is wrong from the first of these statements on. "
             "Load the table anew from a dump that was taken after them (initial_load: in the feeds file); of a connector, "
-            "begin it in a feed of its own."
+            "have it take a snapshot of the table, with snapshots: whole in the feeds file, or begin it in another feed."
         )
     return Verdict(not report.reload, told, report.reload)
 

@@ -42,6 +42,7 @@ Encoding = Literal["json", "avro"]
 GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
+Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
 DumpFormat = Literal["dumpling-csv", "dumpling-sql", "mydumper", "parquet"]
 
@@ -171,6 +172,8 @@ class Feed(_Model):
     columns: dict[ColumnPath, TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
     type_mapping: _TypeMapping = Field("block", description=by_table_allowed(get_args(TypeMapping)))
     schema_changes: _SchemaChanges = Field("evolve", description=by_table_allowed(get_args(SchemaChanges)))
+    # Whether the connector's snapshots have every row of each of their tables.
+    snapshots: Snapshots = Field("partial", description=", ".join(get_args(Snapshots)))
     freshness_minutes: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     # How far a watermark may be ahead of its record's Kafka time and be believed.
     max_watermark_lead: Duration = Field(timedelta(days=1), description=DURATION)
@@ -202,6 +205,12 @@ class Feed(_Model):
     @classmethod
     def _of_simple(cls, value: Encoding | int, info: ValidationInfo) -> Encoding | int:
         _only_with("simple", info)
+        return value
+
+    @field_validator("snapshots")
+    @classmethod
+    def _of_debezium(cls, value: Snapshots, info: ValidationInfo) -> Snapshots:
+        _only_with("debezium", info)
         return value
 
     @field_validator("freshness_minutes", "max_watermark_lead")

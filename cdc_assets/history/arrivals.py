@@ -1,6 +1,6 @@
 """Rows that begin or end in a table without a row event: with a statement, or with a load."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -16,8 +16,10 @@ from cdc_assets.history.row_keys import row_key
 from cdc_assets.history.standing import copy_in
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import DDL, GONE, Effects, is_row
+from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import SourceSnapshot
 from cdc_assets.tables.schema import literal, quoted
 
 
@@ -112,31 +114,102 @@ def _came(
 def gone_since(
     work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, row: StructType
 ) -> DataFrame:
-    """The rows that there were at the position of a load, and that it does not have: they end there.
+    """The rows that there were at the position of a load, or of a snapshot, and that it does not have: they end there.
 
     In: `changes`; open versions and rows that came from another table, as `timeline` has them; the type of rows. Out: as
     changes, of the op `GONE`.
     """
-    frames = []
-    for at in work.anew:
-        before = F.col("commit_ts") <= at
-        known = [frame.where(before).select("key") for frame in (standing, changes, arrived) if frame is not None]
-        has = changes.where((F.col("commit_ts") == at) & (F.col("topic") == LOAD_TOPIC)).select("key")
-        gone = reduce(DataFrame.unionAll, known).distinct().join(has, on="key", how="left_anti")
-        frames.append(
-            gone.select(
-                "key",
-                F.lit(0).alias("copy"),
-                F.lit(at).cast("bigint").alias("commit_ts"),
-                F.lit(work.through).cast("bigint").alias("release"),
-                F.lit(LAST_ORDINAL).alias("ordinal"),
-                F.lit(GONE).alias("op"),
-                F.lit(None).cast(row).alias("row"),
-                F.lit(LOAD_TOPIC).alias("topic"),
-                F.lit(0).alias("partition"),
-                F.lit(0).cast("bigint").alias("offset"),
-                F.lit(None).cast("struct<file: string, position: bigint>").alias("source"),
-            )
+    before = [frame.select("key", "commit_ts") for frame in (standing, arrived) if frame is not None]
+    frames = [
+        *(_gone_since_dump(at, changes, before) for at in work.dumps),
+        *(_gone_since_snapshot(each, changes, before) for each in work.snapshots),
+    ]
+    every = reduce(DataFrame.unionAll, frames).select(
+        "*",
+        F.lit(0).alias("copy"),
+        F.lit(GONE).alias("op"),
+        F.lit(None).cast(row).alias("row"),
+        F.lit(LOAD_TOPIC).alias("topic"),
+        F.lit(0).alias("partition"),
+        F.lit(0).cast("bigint").alias("offset"),
+    )
+    # Those of a part come before what the next one applies.
+    every = every.withColumn("era", era_of(work)).drop("source")
+    latest = F.struct(F.lit(work.through).cast("bigint").alias("release"), F.lit(LAST_ORDINAL).alias("ordinal"))
+    placed = every.withColumn("place", F.coalesce("place", latest)).select("*", "place.release", "place.ordinal")
+    return placed.drop("place").where(F.col("era").between(*work.eras))
+
+
+_PLACE = "struct<release: bigint, ordinal: int>"
+
+
+def _gone_since_dump(at: int, changes: DataFrame, before: Sequence[DataFrame]) -> DataFrame:
+    """The keys that a dump does not have.
+
+    In: `changes`; key and commit_ts of versions. Out: key, commit_ts (where they end), source STRUCT (the place in the
+    binlog, for `era_of`), place STRUCT<release, ordinal> (right before which change of the same commit_ts; NULL: after all).
+    """
+    known = [f.where(F.col("commit_ts") <= at).select("key") for f in (*before, changes.select("key", "commit_ts"))]
+    has = changes.where((F.col("commit_ts") == at) & (F.col("topic") == LOAD_TOPIC)).select("key")
+    return (
+        reduce(DataFrame.unionAll, known)
+        .distinct()
+        .join(has, on="key", how="left_anti")
+        .select(
+            "key",
+            F.lit(at).cast("bigint").alias("commit_ts"),
+            F.lit(None).cast("struct<file: string, position: bigint>").alias("source"),
+            F.lit(None).cast(_PLACE).alias("place"),
         )
-    every = reduce(DataFrame.unionAll, frames).withColumn("era", era_of(work)).drop("source")
-    return every.where(F.col("era").between(*work.eras))
+    )
+
+
+def _gone_since_snapshot(snapshot: SourceSnapshot, changes: DataFrame, before: Sequence[DataFrame]) -> DataFrame:
+    """The keys that a connector's snapshot does not have: those that only changes before it tell of, or that came after it.
+
+    In, out: as `_gone_since_dump`. A snapshot is read for a long time, and each table has the clock of its own reads: what
+    changed after the snapshot's place may be stamped earlier. Kafka's order tells, in the partitions that have reads; in
+    the others what may lie after the snapshot, by its place or by its clock, is taken to do so.
+    """
+    of_it = (F.col("source.file") == snapshot.file) & (F.col("source.position") == snapshot.position)
+    is_read = F.coalesce((F.col("op") == str(Op.SNAPSHOT)) & of_it, F.lit(False))
+    begun = changes.where(is_read).groupBy("topic", "partition").agg(F.min("offset").alias("begun"))
+    suffix = F.substring_index("source.file", ".", -1).try_cast("bigint")
+    number = snapshot.file.rpartition(".")[2]
+    at_file = F.lit(int(number) if number.isdigit() else None).cast("bigint")
+    behind = (suffix > at_file) | ((suffix == at_file) & (F.col("source.position") >= snapshot.position))
+    maybe = F.coalesce(behind, F.lit(False)) | (F.col("commit_ts") > snapshot.at)
+    told = changes.join(F.broadcast(begun), on=["topic", "partition"], how="left").select(
+        "key",
+        "commit_ts",
+        is_read.alias("read"),
+        F.coalesce(F.col("offset") > F.col("begun"), maybe).alias("after"),
+        F.struct("commit_ts", F.struct("release", "ordinal").cast(_PLACE).alias("place")).alias("change"),
+    )
+    there = reduce(DataFrame.unionAll, before).select(
+        "key",
+        "commit_ts",
+        F.lit(False).alias("read"),
+        (F.col("commit_ts") > snapshot.at).alias("after"),
+        F.lit(None).cast(f"struct<commit_ts: bigint, place: {_PLACE}>").alias("change"),
+    )
+    by_key = (
+        told.unionAll(there)
+        .groupBy("key")
+        .agg(
+            F.bool_or("read").alias("read"),
+            F.max(F.when(~F.col("after"), F.col("commit_ts"))).alias("until"),
+            F.min(F.when(F.col("after") & ~F.col("read"), F.col("change"))).alias("next"),
+        )
+        .where(~F.col("read") & F.col("until").isNotNull())
+    )
+    ends = F.greatest(F.lit(snapshot.at).cast("bigint"), "until")
+    overtaken = F.col("next.commit_ts") <= ends
+    return by_key.select(
+        "key",
+        F.least(ends, "next.commit_ts").alias("commit_ts"),
+        F.struct(F.lit(snapshot.file).alias("file"), F.lit(snapshot.position).cast("bigint").alias("position")).alias(
+            "source"
+        ),
+        F.when(overtaken, F.col("next.place")).alias("place"),
+    )

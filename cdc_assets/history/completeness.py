@@ -74,7 +74,7 @@ class Completeness:
         told = [step.spot.commit_ts for step in work.evolution.steps[: work.eras[1]] if self._tells(step)]
         if work.loaded is not None:
             told.append(work.loaded)
-        told += work.anew
+        told += [*work.dumps, *(s.until for s in work.snapshots)]
         # Rows that were met too late were there at the first of them; at the last they may have gone.
         return (max if known != NEVER else min)(told, default=known)
 

@@ -47,7 +47,7 @@ from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind
+from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, SourceSnapshot
 from cdc_assets.tables.table import LakeTable
 
 _STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
@@ -75,7 +75,8 @@ class Work:
         rewinds: whether the table is to be brought back to that first.
         statements: ids of those that the table has been through when the part is applied, in order.
         loaded: the position at which the table's history begins with a load; None: it does not.
-        anew: the positions at which the part loads the table anew, in order.
+        dumps: the positions at which the part loads the table anew from a dump, in order.
+        snapshots: those of the source's connector that have all rows of the table, in order.
         planned_naming: ids of columns -> their names in the history table before the first part.
     """
 
@@ -97,8 +98,14 @@ class Work:
     rewinds: bool
     statements: list[str]
     loaded: int | None
-    anew: tuple[int, ...]
+    dumps: tuple[int, ...]
+    snapshots: tuple[SourceSnapshot, ...]
     planned_naming: Mapping[str, str]
+
+    @property
+    def anew(self) -> tuple[int, ...]:
+        """The positions at which the part is told which rows there are, and so which are gone, in order."""
+        return tuple(sorted({*self.dumps, *(s.at for s in self.snapshots)}))
 
     @cached_property
     def _standing(self) -> LakeTable[HistoryCursor]:
@@ -174,6 +181,7 @@ class _News:
         decided: what people have decided about statements, by id.
         loaded: the tables whose histories begin with a load, and the positions at which they do.
         anew: the tables that were loaded anew, and the positions at which they were.
+        snapshots: by table: the connector's that have all its rows.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -184,6 +192,7 @@ class _News:
     decided: Mapping[str, Decision]
     loaded: Mapping[Name, int]
     anew: Mapping[Name, frozenset[int]]
+    snapshots: Mapping[Name, list[SourceSnapshot]]
 
     @cached_property
     def ddls(self) -> dict[str, tuple[int, Ddl]]:
@@ -257,7 +266,10 @@ def _news(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) ->
         if each.anew:
             name = each.database, each.table
             anew[name] = anew.get(name, frozenset()) | {each.position}
-    return _News(layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, anew)
+    snapshots: dict[Name, list[SourceSnapshot]] = {}
+    for s in sorted((s for s in released.snapshots if s.release), key=lambda s: s.at):
+        snapshots.setdefault((s.database, s.table), []).append(s)
+    return _News(layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, anew, snapshots)
 
 
 def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:
@@ -445,7 +457,24 @@ class _Table:
         return [r for r in self.news.layouts.get(self.name, []) if self._new(r["release"])]
 
     @property
-    def loads_anew(self) -> list[int]:
+    def snapshots(self) -> list[SourceSnapshot]:
+        """The connector's snapshots of the table that are to be applied, in order."""
+        return [s for s in self._whole_snapshots if self._new(s.release) or self._again(s)]
+
+    @property
+    def _whole_snapshots(self) -> list[SourceSnapshot]:
+        return [s for s in self.news.snapshots.get(self.name, []) if s.release <= self.through]
+
+    def _again(self, snapshot: SourceSnapshot) -> bool:
+        return self.replay is not None and snapshot.since >= self.replay
+
+    @property
+    def _told_anew(self) -> list[int]:
+        """From where on everything is applied anew, where it was applied without knowing which rows there are."""
+        return sorted([*self.dumps, *(s.since for s in self.snapshots)])
+
+    @property
+    def dumps(self) -> list[int]:
         """The positions at which the table is loaded anew by what is to be applied, in order."""
         mine = self.news.anew.get(self.name, frozenset())
         return sorted({r["commit_ts"] for r in self.layouts if tells_loaded(r["layout"])} & mine)
@@ -464,19 +493,25 @@ class _Table:
             begin = self.begin
             late = [s.spot.commit_ts for s in evolution.steps if s.ddl.id not in self.done]
             late = [ts for ts in late if ts < self.cursor.newest]
-            late += [at for at in self.loads_anew if at <= self.cursor.newest]
+            late += [at for at in self._told_anew if at <= self.cursor.newest]
+            if begin is not None:
+                # What changed while the connector took a snapshot may be stamped earlier than what that made end.
+                done = [s for s in self._whole_snapshots if not self._new(s.release)]
+                late += [min(begin, s.since) for s in done if begin < s.at]
             if begin is not None and told and begin < told[-1].spot.commit_ts:
                 late.append(begin)
             self.replay = min(late, default=None)
         begin, self.replay = self.replay, None
         if (
-            lost := [at for at in self.loads_anew if at <= min(self._trimmed, self.cursor.newest)]
+            lost := [at for at in self._told_anew if at <= min(self._trimmed, self.cursor.newest)]
         ) and begin is not None:
             raise LoadTooOldError(self.name, lost[0], self._trimmed)
         return begin is not None and self.goes_back(begin)
 
     def goes_back(self, begin: int) -> bool:
         """Apply everything from a commit_ts on anew, if it is there still, and more than until now."""
+        for s in reversed(self._whole_snapshots):  # which are told of as a whole, or not at all
+            begin = s.since if s.since < begin <= s.at else begin
         if begin <= self._trimmed or (self.replay is not None and self.replay <= begin):
             return False
         self.replay = begin
@@ -525,6 +560,7 @@ class _Table:
     ) -> Work:
         cursor, counts = self.cursor, self.news.counts.get(self.name, Counter())
         begins = any(self._comes(op) for op in evolution.steps[start].ops) if start < end else False
+        keyless = self._keyless(rows, evolution)
         files = [f for f in self.news.files if f.high["release"] > cursor.release]
         if self.replay is not None:
             files = [
@@ -550,7 +586,7 @@ class _Table:
                 evolution,
                 self._among(evolution, rows) if evolution.placed else None,
             ),
-            keyless=self._keyless(rows, evolution),
+            keyless=keyless,
             evolution=evolution,
             base=start,
             among=self._among(evolution, rows),
@@ -560,7 +596,8 @@ class _Table:
             statements=every if whole else [*(d.id for d in self.applied), *(s.ddl.id for s in evolution.steps[:end])],
             rewinds=first and self.replay is not None and cursor.partly is None,
             loaded=self.news.loaded.get(self.name),
-            anew=tuple(self.loads_anew),
+            dumps=tuple(self.dumps),
+            snapshots=() if keyless else tuple(self.snapshots),
             planned_naming=self.naming,
         )
 

@@ -20,7 +20,7 @@ from cdc_assets.tables.change_events import Op
 _DELETE = str(Op.DELETE)
 _INSERT = str(Op.INSERT)
 DDL = "ddl"  # the op of versions that a statement opens
-GONE = "gone"  # the op of what says that a load does not have a row, which ends with it
+GONE = "gone"  # the op of what says that a load, or a snapshot, does not have a row, which ends with it
 _SNAPSHOT = str(Op.SNAPSHOT)
 _COORDINATES = ["topic", "partition", "offset"]
 # Changes of one key in the order in which they happened; an open version of before has release 0.
@@ -207,4 +207,4 @@ def _ends() -> Column:
 
 
 def _chain() -> WindowSpec:
-    return Window.partitionBy("key", "copy").orderBy(*_ORDER)
+    return Window.partitionBy("key", "copy").orderBy(*_ORDER, F.col("op") != GONE)

@@ -247,6 +247,7 @@ def decode(raw: DataFrame) -> DataFrame:
         "before": F.when(op.isin(str(Op.UPDATE), str(Op.DELETE)), F.col("e.before")),
         "after": F.when(op != str(Op.DELETE), F.col("e.after")),
         "layout": F.when(row, _layout()),
+        "detail": F.when(op == str(Op.SNAPSHOT), F.col("e.source.snapshot")),
         "table_schemas": F.when(ddl & F.col("e.tableChanges").startswith("["), F.col("e.tableChanges")),
         "ddl_type": F.when(ddl & (F.col("e.op") == _TRUNCATE), F.lit("TRUNCATE")),
         "ddl_statement": F.when(ddl, _statement()),

@@ -19,6 +19,7 @@ from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
 from cdc_assets.gate.news import News, news_of
+from cdc_assets.gate.source_snapshots import advanced_snapshots, of_reads, read_of, undecodable_between
 from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
@@ -239,7 +240,9 @@ class _Run:
             return []
         columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed", "reached"]
         reached = self._reached() if after else F.lit(False)
+        snapshots = self.feed.snapshots == "whole"
         told = self.events.select(
+            *([read_of().alias("read"), F.col("detail"), F.col("record_timestamp")] if snapshots else []),
             self._part(self.before, after).alias("part"),
             taken_tables(self.feed).alias("taken"),
             (F.col("batch") > self.cursor.batch).alias("new"),
@@ -255,7 +258,8 @@ class _Run:
             group_hash(*self.gate.by).alias("hash"),
             F.struct("layout", "jdbc_types", "schema_version", "table_id", "key_columns").alias("sample"),
         )
-        found = told.groupBy(*columns).agg(
+        found = told.groupBy(*columns, *(["read"] if snapshots else [])).agg(
+            *(of_reads() if snapshots else []),
             F.count("*").alias("count"),
             F.min("commit_ts").alias("first"),
             F.max("commit_ts").alias("last"),
@@ -331,10 +335,20 @@ class _Run:
         totals = {"rows": rows, "window": in_window, "excluded": excluded, "covered": past}
         totals |= {"late_repeated": late.repeated, "late_unseen": late.unseen}
         pending = self.cursor.pending - inside_before + pending_new
+        snapshots = advanced_snapshots(
+            self.cursor.snapshots,
+            window,
+            number,
+            lambda name: name not in self._released_tables,
+            lambda snapshot: undecodable_between(self.lake, snapshot),
+        )
+        named = {name for _, tables in inside for name in tables}
+        # That of one table may be whole by what another table's reads say.
+        named |= {(each.database, each.table) for each in snapshots if each.release == number}
         advanced = ReleaseCursor(
             sequence=number,
             batch=self.news.through,
-            tables=self._tables(window, {name for _, tables in inside for name in tables}),
+            tables=self._tables(window, named),
             pending=pending,
             oldest_pending=self._oldest_pending(groups, pending),
             holds=holds,
@@ -348,6 +362,7 @@ class _Run:
             loads=self.cursor.loads,
             planned=self.cursor.planned,
             refused=self.cursor.refused,
+            snapshots=snapshots,
             **self.gate.state(facts),
         )
         table = self.lake.released_changes

@@ -125,7 +125,7 @@ CHANGE_EVENTS = Definition(
                 "detail",
                 STRING,
                 f"What is to be said of this one, such as the byte where it breaks; of a row `{CORRUPTED}`, as its checksum "
-                "(Simple) says.",
+                "(Simple) says; of a snapshot's read which of the snapshot it is (Debezium's `source.snapshot`).",
             ),
         ]
     ),

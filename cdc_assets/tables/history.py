@@ -67,8 +67,8 @@ CDC_COLUMNS = StructType(
         column(
             "_cdc_closed_by",
             STRING,
-            "What closed it: update, delete, truncate, drop, rename, ddl, snapshot (a load did not have the row); null "
-            "while open.",
+            "What closed it: update, delete, truncate, drop, rename, ddl, snapshot (a load, or the connector's snapshot, "
+            "did not have the row); null while open.",
         ),
         column("_cdc_topic", STRING, "Topic of the Kafka record that opened it."),
         column("_cdc_partition", INT, "Its partition."),

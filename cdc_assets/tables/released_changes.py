@@ -104,6 +104,41 @@ class Loaded:
     anew: bool = False
 
 
+@dataclass(frozen=True)
+class SourceSnapshot:
+    """The rows of one table in a snapshot that the source's connector took, as far as they are released.
+
+    Attributes:
+        database: of the table.
+        table: its name.
+        file: of the binlog, at the place where the snapshot was taken.
+        position: in that file.
+        at: the lowest commit_ts of its reads.
+        until: the highest.
+        since: the lowest commit_ts of all changes of the table in the releases that brought its reads, and between them.
+        topics: that its reads came in.
+        markers: which of the snapshot its reads say that they are.
+        first: the lowest Kafka time of its reads, in milliseconds.
+        last: the highest.
+        initial: whether the table had nothing before, so that nothing can be gone.
+        release: the last that brought reads of it, or told that it is whole; 0: none has, or it is initial.
+    """
+
+    database: str
+    table: str
+    file: str
+    position: int
+    at: int
+    until: int
+    since: int
+    topics: list[str]
+    markers: list[str]
+    first: int
+    last: int
+    initial: bool = False
+    release: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCursor(Cursor):
     """How far the gate has come; `sequence` is the number of the release.
@@ -130,6 +165,7 @@ class ReleaseCursor(Cursor):
         loads: the tables that were loaded, in the order of their loads.
         planned: the sequence of initial_load of which all was loaded, or refused.
         refused: what was refused of it.
+        snapshots: those of the source's connector, of feeds whose snapshots have every row.
     """
 
     batch: int = 0
@@ -152,6 +188,7 @@ class ReleaseCursor(Cursor):
     loads: list[Loaded] = field(default_factory=list)
     planned: int = 0
     refused: list[RefusedLoad] = field(default_factory=list)
+    snapshots: list[SourceSnapshot] = field(default_factory=list)
 
     @property
     def loaded_at(self) -> dict[tuple[str, str], int]:

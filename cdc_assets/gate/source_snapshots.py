@@ -1,0 +1,152 @@
+"""Snapshots of a source's connector (Debezium) at the gate: which are whole, so that what they lack is gone.
+
+A snapshot's reads all tell the place in the binlog where it was taken, and which of the snapshot they are: the first, the
+last, the first or the last of their table, or another. A connector that dies in the middle begins again, at the same place
+or at another. Of a table without rows nothing comes, so nothing is known. Incremental snapshots are not among these: their
+chunks have places of their own, and nothing in their reads tells that there are no more.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cdc_assets.gate.base import Group, Name
+from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import SourceSnapshot
+from cdc_assets.tso import TSO_LOGICAL_BITS
+
+_LAST = "last"  # of the whole snapshot; else, where there is one, of the table
+_BEGIN, _END = {"first", "first_in_data_collection"}, {_LAST, "last_in_data_collection"}
+_MARKERS = {*_BEGIN, *_END, "true"}
+_TOLD_BY_TABLE = {*_BEGIN, "last_in_data_collection"}
+_SECOND = 1000  # milliseconds: what the clocks of a source may leave out
+
+_Key = tuple[str, str, str, int]  # database, table; file and position in the binlog
+
+
+def read_of() -> Column:
+    """Of an event that is a snapshot's read: STRUCT<topic, file, position>; else NULL."""
+    is_read = (F.col("op") == str(Op.SNAPSHOT)) & F.col("detail").isin(*_MARKERS) & F.col("source.file").isNotNull()
+    place = F.struct("topic", F.col("source.file").alias("file"), F.col("source.position").alias("position"))
+    return F.when(is_read, place)
+
+
+def of_reads() -> list[Column]:
+    """What a `Group` tells of its reads: aggregates over detail and record_timestamp of events."""
+    kafka_ms = F.unix_millis("record_timestamp")
+    return [
+        F.collect_set("detail").alias("markers"),
+        F.min(kafka_ms).alias("first_ms"),
+        F.max(kafka_ms).alias("last_ms"),
+    ]
+
+
+def advanced_snapshots(
+    known: Sequence[SourceSnapshot],
+    window: Sequence[Group],
+    release: int,
+    is_new: Callable[[Name], bool],
+    damaged: Callable[[SourceSnapshot], bool],
+) -> list[SourceSnapshot]:
+    """The snapshots after a release.
+
+    Args:
+        known: those before it.
+        window: what it releases.
+        release: its number.
+        is_new: whether nothing of a table was released before.
+        damaged: whether reads of a snapshot that has come to its end may be missing.
+    """
+    found = {_key(s): s for s in known}
+    lowest: dict[Name, int] = {}
+    for g in window:
+        name = (g.database, g.table)
+        lowest[name] = min(g.first, lowest.get(name, g.first))
+    reads = [_snapshot_of(g, g.read) for g in window if g.read is not None]
+    brought = {_key(read) for read in reads}
+    for read in reads:
+        found[_key(read)] = _together(found.get(_key(read), read), read)
+    for key, s in found.items():
+        if key[:2] in lowest and (key in brought or not s.release):
+            found[key] = replace(s, since=min(s.since, lowest[key[:2]]))
+    had = {key[:2] for key in map(_key, known)}
+    for key in brought:
+        s = found[key]
+        if key[:2] not in had and s.at == lowest[key[:2]] and is_new(key[:2]):
+            found[key] = replace(s, initial=True)
+    for place in {key[2:] for key in brought}:
+        there = [s for key, s in found.items() if key[2:] == place]
+        told = {marker for s in there for marker in s.markers}
+        news = [s for s in there if not s.initial and (_key(s) in brought or not s.release)]
+        found |= {_key(s): replace(s, release=release) for s in news if _ended(s, told) and not damaged(s)}
+    return _worth_keeping(list(found.values()))
+
+
+def _key(snapshot: SourceSnapshot) -> _Key:
+    return snapshot.database, snapshot.table, snapshot.file, snapshot.position
+
+
+def _snapshot_of(group: Group, read: Mapping[str, Any]) -> SourceSnapshot:
+    """What a group of reads tells."""
+    return SourceSnapshot(
+        database=group.database,
+        table=group.table,
+        file=read["file"],
+        position=read["position"],
+        at=group.first,
+        until=group.last,
+        since=group.first,
+        topics=[read["topic"]],
+        markers=sorted(group.markers),
+        first=group.first_ms,
+        last=group.last_ms,
+    )
+
+
+def _together(a: SourceSnapshot, b: SourceSnapshot) -> SourceSnapshot:
+    return replace(
+        a,
+        at=min(a.at, b.at),
+        until=max(a.until, b.until),
+        since=min(a.since, b.since),
+        topics=sorted({*a.topics, *b.topics}),
+        markers=sorted({*a.markers, *b.markers}),
+        first=min(a.first, b.first),
+        last=max(a.last, b.last),
+    )
+
+
+def _ended(snapshot: SourceSnapshot, told: set[str]) -> bool:
+    """Whether a table's reads began and ended; `told`: what all tables' reads of the snapshot say.
+
+    Of a table of one row that is called the last, or, if the table is the first, the first of all. Debezium 1.9 marks only
+    the last row of all tables.
+    """
+    markers, by_all_only = set(snapshot.markers), not told & _TOLD_BY_TABLE
+    if markers & _END:
+        return bool(markers & _BEGIN) or markers <= _END or by_all_only
+    # Tables may be read at the same time: of others the last row of all is not the end.
+    return _LAST in told and (markers == {"first"} or by_all_only)
+
+
+def _worth_keeping(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:
+    """Without those that were broken off, and of whose table there is a whole one since."""
+    whole: dict[Name, int] = {}
+    for s in snapshots:
+        if s.release:
+            whole[s.database, s.table] = max(s.at, whole.get((s.database, s.table), s.at))
+    return [s for s in snapshots if s.release or s.at > whole.get((s.database, s.table), -1)]
+
+
+def undecodable_between(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
+    """Whether records that nobody could decode came among a snapshot's reads: rows of it may be in quarantine."""
+    begin = min(snapshot.first, snapshot.at >> TSO_LOGICAL_BITS) - _SECOND
+    low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (begin, snapshot.last))
+    files = [f for f in lake.change_events.files(kind=str(Kind.UNDECODABLE)) if f.high["record_timestamp"] >= low]
+    bad = lake.change_events.fetch(files, "topic", "record_timestamp").to_pylist()
+    return any(r["topic"] in snapshot.topics and low <= r["record_timestamp"] <= high for r in bad)

@@ -1,0 +1,254 @@
+"""A connector's snapshot of a whole table closes the rows that are gone. No recorded stream has a second snapshot.
+
+The messages are those of the recorded envelope (`debezium_encoder`); which read has which `source.snapshot` is Debezium's
+source (`RelationalSnapshotChangeEventSource`: `last` of all, else `first` of all, else last of its table, else first of
+its table, else `true`) and the recorded initial snapshots of both versions. What the history must hold is worked out by
+hand from what the table held: see `STREAM`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.checks.audit import all_events_placed, all_intervals
+from cdc_assets.gate.base import Group, Part
+from cdc_assets.gate.source_snapshots import advanced_snapshots
+from cdc_assets.history.verify import broken_by_table
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.fates import Fate
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.stages import STAGES
+from cdc_assets.tables.released_changes import SourceSnapshot
+from cdc_assets_tests.laws.conservation import settled
+from cdc_assets_tests.protocols.debezium_encoder import MS, change, source
+from cdc_assets_tests.support import Chain, Record, histories, record, rows_in
+
+PARTITIONS = 2
+
+
+def at(seconds: int) -> int:
+    """The commit_ts of what the source stamps so many seconds after the beginning."""
+    return (MS + 1000 * seconds) << 18
+
+
+class Topic:
+    """The records of one table: a key's are all in one partition, 1 those of odd keys."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def send(self, op: str, key: int, before: str | None, after: str | None, place: dict[str, Any]) -> None:
+        """A record; Kafka's time is its number in seconds."""
+        partition = key % PARTITIONS
+        offset = sum(r["partition"] == partition for r in self.records)
+        made = change(op, key, before, after, place, offset)
+        self.records.append(made | {"partition": partition, "timestamp": MS + 1000 * len(self.records)})
+
+    def read(self, file: str, pos: int, seconds: int, rows: Mapping[int, str], markers: Sequence[str]) -> None:
+        """Reads of a snapshot."""
+        for (key, v), marker in zip(rows.items(), markers, strict=True):
+            self.send("r", key, None, v, source(pos, file=file, seconds=seconds, server_id=0, snapshot=marker))
+
+
+def stream() -> list[Record]:
+    """The table has 1, 2, 3, 4 at 10 s; then 1 changes, 5 comes. Then the position is lost: 2 and 3 go, 4 changes, 6 comes.
+
+    The connector begins a snapshot, dies after two rows (2 was there still), and takes another on a server whose log has
+    lower numbers, of the table as it is at 94 s, but reads it from 100 s on. 3 comes back at 95 s, 4 changes, 7 comes.
+    """
+    t = Topic()
+    t.read("bin.000007", 100, 10, {1: "a", 2: "b", 3: "c", 4: "d"}, ["first", "true", "true", "last"])
+    t.send("u", 1, "a", "a2", source(200, file="bin.000007", seconds=20))
+    t.send("c", 5, None, "e", source(210, file="bin.000007", seconds=21))
+    t.read("bin.000008", 40, 90, {1: "a2", 2: "b"}, ["first", "true"])
+    t.read("bin.000002", 50, 100, {1: "a2", 4: "d2", 5: "e", 6: "f"}, ["first", "true", "true", "last"])
+    t.send("c", 3, None, "c3", source(60, file="bin.000002", seconds=95))
+    t.send("u", 4, "d2", "d3", source(70, file="bin.000002", seconds=120))
+    t.send("c", 7, None, "g", source(80, file="bin.000002", seconds=121))
+    return t.records
+
+
+STREAM = stream()
+# By hand: key, v, from, to (seconds), op, closed by.
+EXPECTED = [
+    (1, "a", 10, 20, "snapshot", "update"),
+    (1, "a2", 20, None, "update", None),
+    (2, "b", 10, 100, "snapshot", "snapshot"),
+    (3, "c", 10, 95, "snapshot", "snapshot"),
+    (3, "c3", 95, None, "insert", None),
+    (4, "d", 10, 100, "snapshot", "update"),
+    (4, "d2", 100, 120, "snapshot", "update"),
+    (4, "d3", 120, None, "update", None),
+    (5, "e", 21, None, "insert", None),
+    (6, "f", 100, None, "snapshot", None),
+    (7, "g", 121, None, "insert", None),
+]
+
+
+def run(chain: Chain, *parts: Sequence[Record]) -> Chain:
+    for part in parts:
+        chain.add(part)
+        assert broken_by_table(chain.lake, chain.run().history) == {}
+    settled(chain.lake)
+    return chain
+
+
+def versions(chain: Chain) -> list[tuple[Any, ...]]:
+    """As `EXPECTED`."""
+
+    def seconds(ts: int | None) -> int | None:
+        return None if ts is None else ((ts >> 18) - MS) // 1000
+
+    found = rows_in(chain.lake.history("inventory", "customers"), chain.lake.spark)
+    told = [
+        (r["id"], r["v"], seconds(r["_cdc_from_ts"]), seconds(r["_cdc_to_ts"]), r["_cdc_op"], r["_cdc_closed_by"])
+        for r in found
+    ]
+    return sorted(told, key=lambda v: (v[0], v[2]))
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """The stream in one run."""
+    return run(Chain(spark, tmp_path_factory.mktemp("whole"), protocol="debezium", snapshots="whole"), STREAM)
+
+
+def test_rows_that_a_whole_snapshot_lacks_end_with_it(whole: Chain) -> None:
+    assert versions(whole) == EXPECTED
+    assert all_intervals(whole.lake, "inventory", "customers").passed
+    assert all_events_placed(whole.lake, whole.feed).passed
+    told = explain(whole.lake, whole.feed, "inventory.customers", ["2"])
+    (end,) = [step for step in told.steps if step.fate is Fate.END]
+    assert (end.op, end.why) == (
+        "snapshot",
+        "the connector took a snapshot of the whole table, which does not have the row",
+    )
+    assert [stage.name for stage in STAGES if stage.due(whole.lake, whole.feed)] == []
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        # One partition after the other: what came after the snapshot in one, before the other shows that there is one.
+        lambda r: ([x for x in r if x["partition"] == 1], [x for x in r if x["partition"] == 0]),
+        lambda r: ([x for x in r if x["partition"] == 0], [x for x in r if x["partition"] == 1]),
+        # In the middle of the second snapshot, and after its last row.
+        lambda r: (r[:10], r[10:12], r[12:]),
+    ],
+    ids=["odd-first", "even-first", "in-order"],
+)
+def test_however_the_stream_is_cut(
+    chain: Callable[..., Chain], whole: Chain, cut: Callable[[list[Record]], tuple[list[Record], ...]]
+) -> None:
+    cut_up = run(chain(protocol="debezium", snapshots="whole"), *cut(STREAM))
+    assert versions(cut_up) == EXPECTED
+    assert histories(cut_up.lake) == histories(whole.lake)
+
+
+def test_a_rebuild_gives_the_same(whole: Chain, tmp_path: Path) -> None:
+    copy = whole.copy(tmp_path / "rebuilt")
+    assert list(rebuild(copy.lake, copy.feed))
+    assert versions(copy) == EXPECTED
+
+
+def test_nothing_ends_where_nobody_says_that_snapshots_are_whole(chain: Callable[..., Chain]) -> None:
+    """A filter (additional-conditions, snapshot.select.statement.overrides) leaves no trace in the messages."""
+    found = versions(run(chain(protocol="debezium"), STREAM))
+    assert [v for v in found if v[0] in (2, 3)] == [
+        (2, "b", 10, None, "snapshot", None),
+        (3, "c", 10, 95, "snapshot", "update"),
+        (3, "c3", 95, None, "update", None),
+    ]
+
+
+def test_nothing_ends_where_a_read_is_in_quarantine(chain: Callable[..., Chain]) -> None:
+    damaged = [r | ({"value": record(b'{"op":', 0, 0)["value"]} if n == 9 else {}) for n, r in enumerate(STREAM)]
+    found = versions(run(chain(protocol="debezium", snapshots="whole"), damaged))
+    assert [v for v in found if v[0] == 2] == [(2, "b", 10, None, "snapshot", None)]
+
+
+# --- which snapshots are whole, without Spark
+
+
+def reads(table: str, markers: Sequence[str], position: int = 50, low: int = 100) -> Group:
+    """Reads of a snapshot, as a release groups them."""
+    place = {"topic": f"s.{table}", "file": "bin.000002", "position": position}
+    group = changes(table, low, len(markers))
+    return Group(**vars(group) | {"read": place, "markers": markers, "first_ms": 1000, "last_ms": 2000})
+
+
+def changes(table: str, low: int, count: int = 1) -> Group:
+    """Other changes."""
+    return Group(
+        str(Part.INSIDE), True, True, "shop", table, 1, False, True, False, count, low, low, 1, 0, [], {}
+    )  # fmt: skip
+
+
+def released(
+    known: list[SourceSnapshot], window: list[Group], release: int, *, is_new: bool = False, damaged: bool = False
+) -> list[SourceSnapshot]:
+    return advanced_snapshots(known, window, release, lambda _: is_new, lambda _: damaged)
+
+
+@pytest.mark.parametrize(
+    ("markers", "other", "is_whole"),
+    [
+        (["first", "true", "last"], [], True),
+        (["first_in_data_collection", "true", "last_in_data_collection"], [], True),
+        (["first", "last_in_data_collection"], ["true"], True),
+        (["last_in_data_collection"], ["first"], True),  # one row
+        (["last"], ["first"], True),
+        (["first"], ["first_in_data_collection", "last"], True),  # one row, of the first table
+        (["first"], ["first_in_data_collection"], False),  # or more, of which nothing has come yet
+        (["first", "true"], [], False),
+        (["first_in_data_collection", "true"], ["first", "last"], False),  # two tables at the same time
+        (["true", "last_in_data_collection"], ["first"], False),  # the first is missing
+        (["true", "last_in_data_collection"], [], False),
+        (["true"], ["true", "last"], True),  # Debezium 1.9
+        (["true", "last"], [], True),
+        (["true"], ["true"], False),
+    ],
+)
+def test_a_snapshot_is_whole_if_it_began_and_ended(markers: list[str], other: list[str], is_whole: bool) -> None:
+    groups = [reads("a", markers), *([reads("b", other)] if other else [])]
+    (found,) = [s for s in released([], groups, 7) if s.table == "a"]
+    assert found.release == (7 if is_whole else 0)
+    in_two = released(released([], groups[:1], 7), groups[1:], 8) if other else [found]
+    assert [bool(s.release) for s in in_two if s.table == "a"] == [is_whole]
+
+
+def test_a_snapshot_that_began_again_elsewhere_is_another() -> None:
+    broken_off = released([], [reads("a", ["first", "true"], position=40, low=90)], 1)
+    again = released(broken_off, [reads("a", ["true", "last"], position=50), reads("a", ["first"], 50)], 2)
+    assert [(s.position, s.at, s.release) for s in again] == [(50, 100, 2)]
+
+
+def test_reads_that_come_late_are_told_of_with_all_that_came_between() -> None:
+    first = released([], [reads("a", ["first"], low=100), changes("a", 80)], 1)
+    between = released(first, [changes("a", 70), changes("b", 10)], 2)
+    ended = released(between, [reads("a", ["last"], low=101)], 3)
+    late = released(released(ended, [changes("a", 5)], 4), [reads("a", ["true"], low=99), changes("a", 60)], 5)
+    found = [[(s.at, s.since, s.release) for s in each] for each in (first, between, ended, late)]
+    assert found == [[(100, 80, 0)], [(100, 70, 0)], [(100, 70, 3)], [(99, 60, 5)]]
+    assert released(ended, [changes("a", 5)], 4) == ended
+
+
+def test_a_damaged_snapshot_is_not_whole() -> None:
+    (found,) = released([], [reads("a", ["first", "last"])], 1, damaged=True)
+    assert found.release == 0
+
+
+def test_a_first_snapshot_has_nothing_to_end_until_one_begins_again() -> None:
+    once, again = reads("a", ["first", "last"], 40, 90), reads("a", ["first", "last"], 50, 100)
+    for found in (
+        released([], [once, again], 1, is_new=True),
+        released(released([], [once], 1, is_new=True), [again], 1),
+    ):
+        assert [(s.position, s.release) for s in found] == [(50, 1)]
+    (alone,) = released(released([], [reads("a", ["first"])], 1, is_new=True), [reads("a", ["last"])], 2)
+    assert (alone.initial, alone.release) == (True, 0)
+    (after_a_change,) = released([], [changes("a", 90), again], 1, is_new=True)
+    assert after_a_change.release == 1

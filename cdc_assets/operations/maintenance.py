@@ -222,9 +222,10 @@ def _settled(lake: Lakehouse, feed: Feed) -> int:
 
 
 def _applied_again(lake: Lakehouse, cursor: ReleaseCursor) -> list[int]:
-    """The positions of loads that histories may not have applied: what came after is applied again on top of them."""
+    """From where on histories may have to apply changes again, on top of a load, or for a snapshot of the connector."""
     behind = HISTORY.tables(lake)
-    return [each.position for each in cursor.loads if each.anew and (each.database, each.table) in behind]
+    loads = [each.position for each in cursor.loads if each.anew and (each.database, each.table) in behind]
+    return loads + [each.since for each in cursor.snapshots if each.release and (each.database, each.table) in behind]
 
 
 def _applied(lake: Lakehouse, cursor: ReleaseCursor) -> int:

@@ -28,6 +28,8 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 class FeedsError(ValueError):
     """The feeds file can not be used. The message has one line per wrong field: file, path in it, found, allowed."""
 
+    __module__ = "cdc_assets.feeds"  # by which it is imported, and told to people
+
 
 def feeds_path() -> Path:
     """The feeds file: `CDC_FEEDS`, else `data/feeds.yaml`."""

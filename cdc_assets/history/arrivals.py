@@ -11,11 +11,11 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.changes import era_of
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Arrive, Recover, Rekey
-from cdc_assets.history.plan import Work
 from cdc_assets.history.row_keys import row_key
 from cdc_assets.history.standing import copy_in
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import DDL, GONE, Effects, is_row
+from cdc_assets.history.work import Work
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse

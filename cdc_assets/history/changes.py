@@ -6,9 +6,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.history.plan import Work
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
+from cdc_assets.history.work import Work
 from cdc_assets.session import gathered
 from cdc_assets.tables.lakehouse import Lakehouse
 

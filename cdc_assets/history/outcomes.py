@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.history.evolution import Arrive, Close, Convert, Fill, Flag, Forget, Op, Recover, Rekey, Step
-from cdc_assets.history.plan import Work
+from cdc_assets.history.work import Work
 from cdc_assets.tables.table import Staged
 
 _BY_DDL = ("truncate", "drop", "rename", "ddl")  # in _cdc_closed_by

@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType
 from cdc_assets.expressions import first_true
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Slot
-from cdc_assets.history.plan import Work
 from cdc_assets.history.versions import is_row
+from cdc_assets.history.work import Work
 from cdc_assets.tables.change_events import Op
 
 

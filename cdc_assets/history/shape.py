@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.plan import Work
+from cdc_assets.history.work import Work
 from cdc_assets.tables.history import CDC_COLUMNS, COPY
 from cdc_assets.tables.schema import literal, quoted
 

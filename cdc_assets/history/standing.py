@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Convert, Fill
-from cdc_assets.history.plan import Work
 from cdc_assets.history.shape import Shape
+from cdc_assets.history.work import Work
 from cdc_assets.session import gathered
 from cdc_assets.tables.history import COPY
 from cdc_assets.tables.schema import frame_of, quoted

@@ -18,11 +18,12 @@ from cdc_assets.history.completeness import NEVER, Completeness
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
 from cdc_assets.history.outcomes import outcomes
 from cdc_assets.history.outcomes import together as statements_together
-from cdc_assets.history.plan import Work, columns_of, readable
+from cdc_assets.history.reading import columns_of, readable
 from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
 from cdc_assets.history.shape import Shape, shape_of
 from cdc_assets.history.standing import Open, open_versions, unmade
 from cdc_assets.history.versions import boundaries, timeline, versions
+from cdc_assets.history.work import Work
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, settled
 from cdc_assets.tables.history import COPY, HistoryCursor

@@ -10,9 +10,10 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from cdc_assets.feeds import Feed
-from cdc_assets.history.plan import Work, works
+from cdc_assets.history.plan import works
 from cdc_assets.history.progress import Name, Progress, read_progress, write_progress
 from cdc_assets.history.verify import Broken, broken_by_table
+from cdc_assets.history.work import Work
 from cdc_assets.history.writer import TableReport, apply, together
 from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine

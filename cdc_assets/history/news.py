@@ -1,0 +1,139 @@
+"""What releases that histories have not seen hold, read once for all of them. Without Spark."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cdc_assets.feeds import Feed
+from cdc_assets.history.progress import Name
+from cdc_assets.history.statements import Ddl, ddls
+from cdc_assets.mysql_types.ddl import Column, TableSchema
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Protocol
+from cdc_assets.tables.decisions import Decision, statement_id
+from cdc_assets.tables.history import HistoryCursor
+from cdc_assets.tables.initial_load import LOAD_TOPIC
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, SourceSnapshot
+
+STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
+LAYOUT = ["release", "database", "table", "layout_id", "layout", "key_columns", "commit_ts", "last_ts"]
+
+
+@dataclass(frozen=True)
+class News:
+    """What releases that a history has not seen hold.
+
+    Attributes:
+        layouts: by table, rows of released_changes.
+        statements: likewise.
+        counts: by table: release -> row events.
+        files: with row events.
+        known: rows of table_schemas.
+        decided: what people have decided about statements, by id.
+        loaded: the tables whose histories begin with a load, and the positions at which they do.
+        anew: the tables that were loaded anew, and the positions at which they were.
+        snapshots: by table: the connector's that have all its rows.
+    """
+
+    layouts: Mapping[Name, list[dict[str, Any]]]
+    statements: list[dict[str, Any]]
+    counts: Mapping[Name, Counter[int]]
+    files: list[DataFile]
+    known: list[dict[str, Any]]
+    decided: Mapping[str, Decision]
+    loaded: Mapping[Name, int]
+    anew: Mapping[Name, frozenset[int]]
+    snapshots: Mapping[Name, list[SourceSnapshot]]
+
+    @cached_property
+    def ddls(self) -> dict[str, tuple[int, Ddl]]:
+        """Ids of the statements -> their releases, and what they do."""
+        releases = {
+            statement_id(s["commit_ts"], s["database"], s["ddl_statement"]): s["release"] for s in self.statements
+        }
+        return {d.id: (releases[d.id], d) for d in ddls(self.statements, self.known, self.decided)}
+
+    @cached_property
+    def known_ddls(self) -> dict[str, Ddl]:
+        """Ids of the statements that were ever learnt -> what they do."""
+        said = [r for r in self.known if r["ddl_statement"] is not None and r["topic"] != LOAD_TOPIC]
+        return {d.id: d for d in ddls(said, self.known, self.decided)}
+
+    @cached_property
+    def known_of(self) -> dict[Name, list[dict[str, Any]]]:
+        """What is known of each table."""
+        found: dict[Name, list[dict[str, Any]]] = {}
+        for r in self.known:
+            found.setdefault((r["database"], r["table"]), []).append(r)
+        return found
+
+
+def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) -> News:
+    """What there is for tables that are due; `cursors`: theirs, at least one."""
+    after = min(c.release for c in cursors.values())
+    log = lake.released_changes.log()
+    files = [f for f in log.files() if f.high["release"] > after] if log else []
+
+    def of(kind: ReleasedKind) -> list[DataFile]:
+        return [f for f in files if f.partition["kind"] == kind]
+
+    layouts: dict[Name, list[dict[str, Any]]] = {}
+    for r in lake.released_changes.fetch(of(ReleasedKind.LAYOUT), *LAYOUT).to_pylist():
+        layouts.setdefault((r["database"], r["table"]), []).append(r)
+    statements = lake.released_changes.fetch(of(ReleasedKind.DDL), *STATEMENT).to_pylist()
+    decided = lake.decided()
+    known = lake.schema_rows() if statements else _with_linked(lake, set(cursors), decided)
+    rows = [*of(ReleasedKind.ROW), *of(ReleasedKind.LOADED)]
+    known = [r | {"key_columns": _sent_key(protocol_of(feed), r)} if r["key_columns"] else r for r in known]
+    released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+    anew: dict[Name, frozenset[int]] = {}
+    for each in released.loads:
+        if each.anew:
+            name = each.database, each.table
+            anew[name] = anew.get(name, frozenset()) | {each.position}
+    snapshots: dict[Name, list[SourceSnapshot]] = {}
+    for s in sorted((s for s in released.snapshots if s.release), key=lambda s: s.at):
+        snapshots.setdefault((s.database, s.table), []).append(s)
+    return News(layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, anew, snapshots)
+
+
+def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:
+    """The key of a row of table_schemas in the order that messages have it."""
+    columns = tuple(Column(c["name"], c["type"], nullable=False) for c in row["columns"])
+    primary, key = tuple(row["primary_key"] or ()), tuple(row["key_columns"])
+    return protocol.sent_key_columns(TableSchema(row["database"], row["table"], columns, primary, (key,)))
+
+
+def _with_linked(lake: Lakehouse, names: set[Name], decided: Mapping[str, Decision]) -> list[dict[str, Any]]:
+    """What is known of tables, and of those that a RENAME has ever linked to them."""
+    known = lake.schema_rows(names)
+    said = ddls([r for r in known if r["ddl_statement"] is not None], [], decided)
+    linked = {name for ddl in said for name in _ends(ddl)}
+    return known if linked <= names else _with_linked(lake, names | linked, decided)
+
+
+def _ends(ddl: Ddl) -> set[Name]:
+    """The tables between which a statement moves rows."""
+    return {*ddl.moved, *ddl.moved.values()}
+
+
+def _counts(lake: Lakehouse, after: int) -> dict[Name, Counter[int]]:
+    """(database, table) -> release -> row events, of the releases after one, as their cursors tell."""
+    found: dict[Name, Counter[int]] = {}
+    for cursor in lake.released_changes.cursors():
+        if cursor.sequence <= after:
+            break
+        for database, table, count in cursor.tables:
+            found.setdefault((database, table), Counter())[cursor.sequence] = count
+    return found
+
+
+def all_of(lake: Lakehouse, kind: ReleasedKind, columns: list[str]) -> list[dict[str, Any]]:
+    """All rows of released_changes of a kind, of which there are few."""
+    files = lake.released_changes.files(kind=str(kind))
+    rows: list[dict[str, Any]] = lake.released_changes.fetch(files, *columns).to_pylist()
+    return rows

@@ -606,6 +606,20 @@ def parquet_of_goods(place: Path) -> None:
     parquet.write_table(pa.table({c: pa.array([r[c] for r in flagged], t) for c, t in kinds.items()}), place)
 
 
+def test_a_dump_of_a_thousand_files_of_which_one_is_there_twice_is_loaded_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = {number: f"row {number}" for number in range(1_000)}
+    files = {f"shop.orders.{number:09}.csv": f'"id","v"\n{number},"{v}"\n' for number, v in rows.items()}
+    files["shop.orders.000001000.csv"] = files["shop.orders.000000007.csv"]
+    where = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, **files})
+    load = {"path": str(where), "format": "dumpling-csv", "position": P}
+    chain = Chain(spark, tmp_path / "feed", initial_load=load)
+    (report,) = chain.run().history
+    assert (report.opened, report.current) == (1_000, 1_000)
+    assert {r["id"]: r["v"] for r in chain.history()} == rows
+
+
 def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Path) -> None:
     sql = write(
         tmp_path / "sql",

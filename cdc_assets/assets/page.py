@@ -19,8 +19,6 @@ MOST_TABLES = 100
 _INK = "#888888"
 # Releases in metadata; the page has more.
 _DRAWN = 20
-# Days with versions, from which on there is something to draw.
-_MANY_DAYS = 2
 
 
 def place(feed: str) -> Path:
@@ -67,9 +65,7 @@ def versions_picture(context: AssetExecutionContext, table: str, days: Mapping[s
     """A picture of a table's versions by day (ISO text), as metadata; none of a single day."""
     from cdc_assets.operations.report import versions_chart  # noqa: PLC0415 -- as above
 
-    return _drawn(
-        context, table, "versions_by_day", lambda: versions_chart(days, _INK) if len(days) >= _MANY_DAYS else None
-    )
+    return _drawn(context, table, "versions_by_day", lambda: versions_chart(days, _INK))
 
 
 def _drawn(

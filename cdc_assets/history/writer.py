@@ -1,5 +1,6 @@
 """One table's part of a run: its changes typed, chained into versions, and written in one commit."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -210,7 +211,8 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
         before, gone = days.counted_by_spark(work.table.read(session).where(_gone(work)))
         versions, written = work.cursor.versions - before + staged.rows, staged
         current = staged.only(_cdc_is_current=True).rows
-    began = days.counted(work.table.fetch(written.files, "_cdc_from_ts", "_cdc_op"))
+    # File by file: a load opens as many as there are rows.
+    began = sum((days.counted(work.table.fetch([f], "_cdc_from_ts", "_cdc_op")) for f in written.files), Counter[str]())
     database, name = work.name
     return TableReport(
         database=database,

@@ -35,8 +35,6 @@ _EVENT = (*_PLACE, "batch", "record_timestamp", "op", "commit_ts", "key", "key_b
 _IMAGES = ("before", "after")
 _CHANGE = (*_PLACE, "release", "commit_ts", "op", "events", "layout_id")
 _GOES_ON = ("update", "ddl")  # what closes a version so that the next may be the same row
-_NOT_LOADED = "the table was loaded anew, and the dump does not have the row"
-_NOT_READ = "the connector took a snapshot of the whole table, which does not have the row"
 _LAST = (1 << 63) - 1
 _ARROW = Arrow()
 
@@ -226,11 +224,6 @@ class _Life:
     def seen(self) -> bool:
         """Whether there is anything."""
         return bool(self.versions or self.changes or self.events)
-
-    @property
-    def _not_there(self) -> str:
-        """Why a row ended that no change ended."""
-        return _NOT_READ if self.feed.protocol == "debezium" else _NOT_LOADED
 
     @cached_property
     def versions(self) -> list[Row]:
@@ -422,7 +415,7 @@ class _Life:
                 ts,
                 Fate.END,
                 v["_cdc_closed_by"],
-                self._not_there if v["_cdc_closed_by"] == Op.SNAPSHOT else None,
+                self.judge.missing(ts) if v["_cdc_closed_by"] == Op.SNAPSHOT else None,
                 copy=v.get(COPY.name),
                 record=self._record(*_coordinates(by)) if by else None,
                 release=self.judge.release(by["release"], by["topic"]) if by and "release" in by else None,

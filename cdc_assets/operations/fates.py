@@ -93,6 +93,13 @@ class Judge:
         """Whether an event may have made a change that maintenance has deleted."""
         return self.change(event) is None and event["commit_ts"] <= self._cursor.trimmed.highest
 
+    def missing(self, position: int) -> str:
+        """Why a row ended at a position that no change ended: of what brought all rows of the table it was not one."""
+        mine = [each for each in self._cursor.loads if (each.database, each.table) == (self.database, self.table)]
+        if any(each.anew and each.position == position for each in mine):
+            return "the table was loaded anew, and the dump does not have the row"
+        return "the connector took a snapshot of the whole table, which does not have the row"
+
     def fate(self, event: Row) -> tuple[Fate, str]:
         """Of an event that makes no change by itself: what became of it, and why."""
         waits = self._waits(event)

@@ -12,6 +12,7 @@ from cdc_assets import tso
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.choose import has_watermarks
 from cdc_assets.gate.pending import is_pending
+from cdc_assets.history.progress import Name
 from cdc_assets.protocols.loaded import is_loaded
 from cdc_assets.stages import HISTORY, SCHEMAS
 from cdc_assets.tables.change_events import Kind
@@ -161,17 +162,17 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     cursor = lake.released_changes.cursor()
     if cursor is None:
         return 0
-    applied = _applied(lake, cursor)
+    behind = HISTORY.tables(lake)
+    applied = _applied(lake, cursor, behind)
     if applied <= cursor.trimmed.release:
         return 0
     session = lake.spark.newSession()
     changes = lake.released_changes.read(session).where(
         F.col("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.DDL))
     )
-    young = changes.where(F.col("commit_ts") >= min([tso.at(before), *_applied_again(lake, cursor)])).agg(
-        F.min("release")
-    )
-    through = _below(applied, young.head())
+    needed_from = min([tso.at(before), *_applied_again(cursor, behind)])
+    young = changes.where(F.col("commit_ts") >= needed_from).agg(F.min("release")).head()
+    through = _below(applied, young)
     # Rows of a dump, and the layouts that they name, have no other place.
     loaded = (F.col("kind") == str(ReleasedKind.LOADED)) | F.coalesce(is_loaded("layout"), F.lit(False))
     old = (F.col("release") <= through) & ~loaded
@@ -221,14 +222,13 @@ def _settled(lake: Lakehouse, feed: Feed) -> int:
     return min(_released(lake, feed), judged.batch, *again, *to_learn)
 
 
-def _applied_again(lake: Lakehouse, cursor: ReleaseCursor) -> list[int]:
+def _applied_again(cursor: ReleaseCursor, behind: set[Name]) -> list[int]:
     """From where on histories may have to apply changes again, on top of a load, or for a snapshot of the connector."""
-    behind = HISTORY.tables(lake)
     loads = [each.position for each in cursor.loads if each.anew and (each.database, each.table) in behind]
     return loads + [each.since for each in cursor.snapshots if each.release and (each.database, each.table) in behind]
 
 
-def _applied(lake: Lakehouse, cursor: ReleaseCursor) -> int:
-    """The release up to which every history has all changes."""
-    behind = [lake.history(*name).cursor() for name in HISTORY.tables(lake)]
-    return min([cursor.sequence, *(c.release if c else 0 for c in behind)])
+def _applied(lake: Lakehouse, cursor: ReleaseCursor, behind: set[Name]) -> int:
+    """The release up to which every history has all changes; `behind`: the tables of which that may not be the newest."""
+    cursors = [lake.history(*name).cursor() for name in behind]
+    return min([cursor.sequence, *(c.release if c else 0 for c in cursors)])

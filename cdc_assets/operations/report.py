@@ -28,7 +28,7 @@ Row = dict[str, Any]
 # What the page shows at most of each kind; it says how many there are.
 RELEASES, STATEMENTS, SAMPLES = 100, 200, 5
 _BEGINNING = 200  # bytes of a value
-_MANY = 2  # releases, from which on there is something to draw
+_MANY = 2  # releases, or days with versions, from which on there is something to draw
 _OK = "ok"
 _OF_PAGE = "currentColor"  # the ink of pictures in the page itself
 
@@ -310,8 +310,10 @@ def charts(releases: Sequence[Release], ink: str = _OF_PAGE) -> list[tuple[str, 
     return drawn
 
 
-def versions_chart(days: Mapping[str, int], ink: str) -> tuple[str, str]:
+def versions_chart(days: Mapping[str, int], ink: str) -> tuple[str, str] | None:
     """Title and picture of the versions by day (ISO text) that changes opened, up to the newest; as `charts`."""
+    if len(days) < _MANY:
+        return None
     newest = date.fromisoformat(max(days))
     shown = [newest - timedelta(days=ago) for ago in reversed(range(DAYS))]
     title = "Versions that the changes of each day opened (the source's time, UTC)"

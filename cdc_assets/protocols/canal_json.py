@@ -8,8 +8,6 @@ columns or the changed ones, how many rows `data` holds.
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -244,10 +242,10 @@ def _doubts(text: Column) -> list[Column]:
     several = F.size("parsed.m.data") > 1
     objects = [F.col("parsed.m.mysqlType").startswith("{"), F.col("parsed.m.sqlType").startswith("{")]
     objects += [_objects("parsed.m.data", "{"), _objects("parsed.m.old", "{")]
-    strings = maybe_object_in_text(text) | ~reduce(and_, (F.coalesce(each, F.lit(True)) for each in objects))
+    others = (~F.coalesce(each, F.lit(True)) for each in objects)
     return [
         *[maybe_no_text(F.col(name)) for name in _TEXTS],
-        strings & reduce(or_, (text.rlike(pattern) for pattern in _STRINGS)),
+        maybe_object_in_text(text, _STRINGS, *others),
         several & text.rlike(_FURTHER_STRINGS),
         F.exists("parsed.m.pkNames", maybe_no_text),
     ]

@@ -390,7 +390,7 @@ def _reason() -> Column:
     described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
     doubts = [
         *[maybe_no_text(F.col(name)) for name in _TEXTS],
-        maybe_object_in_text(text) & reduce(or_, (text.rlike(pattern) for pattern in _STRINGS)),
+        maybe_object_in_text(text, _STRINGS),
         *[text.contains(name) & text.rlike(pattern) for name, pattern in _NO_LISTS.items()],
         described,
     ]

@@ -66,9 +66,17 @@ def maybe_no_text(value: Column) -> Column:
     return value.rlike(_NO_TEXT)
 
 
-def maybe_object_in_text(text: Column) -> Column:
-    """Whether a text in a message may begin as an object does, be it with an escape. BOOLEAN, NULL for NULL."""
-    return text.contains('"{') | text.contains('"\\')
+def maybe_object_in_text(text: Column, patterns: Sequence[str], *others: Column) -> Column:
+    """Whether what was to be an object may have come as a text. BOOLEAN, NULL for NULL.
+
+    Args:
+        text: of the message.
+        patterns: what it looks like. They are looked for only where a text in the message begins as an object does, be it
+            with an escape, or one of `others` says so.
+        others: BOOLEAN.
+    """
+    begins = text.contains('"{') | text.contains('"\\')
+    return reduce(or_, others, begins) & reduce(or_, (text.rlike(pattern) for pattern in patterns))
 
 
 def _typed(message: Column, wanted: Mapping[str, str]) -> Column:

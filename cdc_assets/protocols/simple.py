@@ -197,8 +197,7 @@ def _of_json(raw: DataFrame) -> DataFrame:
     """The fields of JSON messages. Out: `_PLACE`, `_FIELDS`, `broken` STRING (the reason, else null), `branches` (null)."""
     text = F.col("value").cast("string")
     parsed = raw.select(*_PLACE, parse(text, _MESSAGE).alias("parsed"))
-    strings = maybe_object_in_text(text) & reduce(or_, (text.rlike(pattern) for pattern in _STRINGS))
-    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], strings]
+    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], maybe_object_in_text(text, _STRINGS)]
     wrong = misread(text, doubts, _TYPES) | _misread_schema(text)
     broken = (
         F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))

@@ -12,9 +12,10 @@ included, is `0x...`. Since 0.21.2 `_binary ` stands before most texts, and JSON
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import or_
+from operator import and_, or_
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -79,46 +80,68 @@ def read_rows(
     paths = [f.path for f in files]
     if form == "parquet":
         return _parquet_rows(spark.read.parquet(*paths), columns, time_zone, files[0].path)
-    read = spark.read.text(paths)
     # Where there are bytes, what stands in the files is no text as a whole: taken for Latin-1, no byte is lost.
     raw = form == "mydumper" or (form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns))
     line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
-    if form == "dumpling-csv":
-        header = first_line(store, files[0], '"')
-        named = _in_order([json.loads(f'"{n}"') for n in _csv_names(header)], columns, files[0].path)
-        rows = _without_header(read.select(line.alias("line"), "_metadata.file_path"), header, named)
-        fields, null = F.regexp_extract_all("line", F.lit(_CSV_FIELD), F.lit(1)), r"\N"
-        whole = F.array_join("fields", ",") == F.col("line")
-    elif form == "mydumper":
-        named = _in_order(_insert_names(first_line(store, files[0], *_INSERTS), columns), columns, files[0].path)
-        rows = _without_inserts(read.select(line.alias("line")))
-        fields, null = F.regexp_extract_all("row", F.lit(_MYDUMPER_FIELD), F.lit(1)), _NULL
-        whole = F.array_join("fields", ",") == F.col("row")
-    else:
-        named = _in_order(_insert_names(first_line(store, files[0], _INSERT), columns), columns, files[0].path)
-        statements = line.startswith(_INSERT) | line.startswith("/*") | (F.length(line) == 0)
-        rows = read.select(line.alias("line")).where(~statements)
-        inner = F.expr("substr(line, 2, length(line) - 3)")
-        fields, null = F.regexp_extract_all(inner, F.lit(_SQL_FIELD), F.lit(1)), _NULL
-        whole = F.col("line").rlike(_SQL_ROW) & (F.array_join("fields", ",") == inner)
-    found = rows.select("*", fields.alias("fields"))
-    if form == "mydumper":
-        # For all fields at once: for each by itself, planning 67 columns took 6 s.
-        found = found.withColumn("texts", F.transform("fields", _mydumper_value))
-    good = whole & (F.size("fields") == len(named)) & (F.lit(True) if raw else F.is_valid_utf8("line"))
-    if form == "mydumper":
-        values = [F.get("texts", F.lit(n)) for n in range(len(named))]
-    else:
-        values = [_value(F.get("fields", F.lit(n)), null) for n in range(len(named))]
-    texts = [_text(v, t, time_zone, raw=raw).alias(name) for v, (name, t) in zip(values, named, strict=True)]
-    made = found.select("line", good.alias("good"), F.struct(*texts).alias("values"))
-    encoded = [F.is_valid_utf8(F.col("values").getField(c)) for c, t in named if raw and TYPES[t.base].family in _TEXTS]
-    fine = F.coalesce(F.col("good"), F.lit(False))
-    for each in encoded:
-        fine &= F.coalesce(each, F.lit(True))
+    lines = spark.read.text(paths).select(line.alias("line"), "_metadata.file_path")
+    written = _FORMS[form](store, files[0], lines, columns)
+    found = written.rows.select(
+        "line", "row", F.regexp_extract_all("row", F.lit(written.field), F.lit(1)).alias("fields")
+    )
+    # For all fields at once: for each by itself, planning 67 columns took seconds.
+    valued = found.withColumn("texts", F.transform("fields", written.value))
+    whole = (F.array_join("fields", ",") == F.col("row")) & (F.size("fields") == len(written.columns))
+    good = whole & (F.lit(True) if raw else F.is_valid_utf8("line"))
+    texts = [
+        _text(F.get("texts", F.lit(n)), t, time_zone, raw=raw).alias(name)
+        for n, (name, t) in enumerate(written.columns)
+    ]
+    made = valued.select("line", good.alias("good"), F.struct(*texts).alias("values"))
+    texts_of = [c for c, t in written.columns if raw and TYPES[t.base].family in _TEXTS]
+    encoded = [F.coalesce(F.is_valid_utf8(F.col("values").getField(c)), F.lit(True)) for c in texts_of]
+    fine = reduce(and_, encoded, F.coalesce(F.col("good"), F.lit(False)))
     data = F.encode("line", _LATIN) if raw else F.col("line").cast("binary")
     told = F.struct(F.crc32(data).alias("checksum"), F.substring("line", 1, _SHOWN_CHARACTERS).alias("line"))
     return made.select("values", F.when(~fine, told).alias("bad"))
+
+
+class _Written(NamedTuple):
+    """What the lines of a form hold.
+
+    Attributes:
+        rows: the lines of rows, `line`, and `row`: what stands in one, without its brackets; NULL where it is no row.
+        columns: in the order in which a row has their values.
+        field: a pattern whose group is a value, with what stands around it.
+        value: what makes a text of that.
+    """
+
+    rows: DataFrame
+    columns: Columns
+    field: str
+    value: Callable[[Column], Column]
+
+
+def _csv(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
+    header = first_line(store, first, '"')
+    named = _in_order([json.loads(f'"{n}"') for n in _csv_names(header)], columns, first.path)
+    rows = _without_header(lines, header, named).withColumn("row", F.col("line"))
+    return _Written(rows, named, _CSV_FIELD, _csv_value)
+
+
+def _sql(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
+    named = _in_order(_insert_names(first_line(store, first, _INSERT), columns), columns, first.path)
+    line = F.col("line")
+    rows = lines.where(~(line.startswith(_INSERT) | line.startswith("/*") | (F.length(line) == 0)))
+    inner = F.when(line.rlike(_SQL_ROW), F.expr("substr(line, 2, length(line) - 3)"))
+    return _Written(rows.withColumn("row", inner), named, _SQL_FIELD, _sql_value)
+
+
+def _mydumper(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
+    named = _in_order(_insert_names(first_line(store, first, *_INSERTS), columns), columns, first.path)
+    return _Written(_without_inserts(lines), named, _MYDUMPER_FIELD, _mydumper_value)
+
+
+_FORMS = {"dumpling-csv": _csv, "dumpling-sql": _sql, "mydumper": _mydumper}
 
 
 def _csv_names(header: str) -> list[str]:
@@ -162,6 +185,14 @@ def _without_inserts(lines: DataFrame) -> DataFrame:
     return rows.select("line", inner.alias("row"))
 
 
+def _csv_value(field: Column) -> Column:
+    return _value(field, r"\N")
+
+
+def _sql_value(field: Column) -> Column:
+    return _value(field, _NULL)
+
+
 def _mydumper_value(field: Column) -> Column:
     """A value's text, one character a byte."""
     length = F.length(field)
@@ -169,7 +200,7 @@ def _mydumper_value(field: Column) -> Column:
     binary = F.substring(field, F.lit(len(_BINARY) + 1), length)
     converted = F.substring(field, F.lit(len(_CONVERT) + 1), length - len(_CONVERT) - len(_CONVERTED))
     plain = F.when(field.startswith(_BINARY), binary).when(field.startswith(_CONVERT), converted).otherwise(field)
-    return F.when(field.startswith("0x"), digits).otherwise(_value(plain, _NULL))
+    return F.when(field.startswith("0x"), digits).otherwise(_sql_value(plain))
 
 
 def _value(field: Column, null: str) -> Column:

@@ -20,7 +20,7 @@ from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
-from cdc_assets.tables.raw_records import RAW_RECORDS, Offsets, RawCursor, standing
+from cdc_assets.tables.raw_records import Offsets, RawCursor, standing
 from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 
@@ -167,7 +167,7 @@ def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -
         written = _quarantine_losses(lake, spark, lost, cursor.sequence + 1 + fixed_now)
         if fixed_now:
             cursor = replace(cursor, sequence=cursor.sequence + 1, plan=plan.to_json())
-            lake.raw_records.append(_no_records(spark), cursor)
+            lake.raw_records.commit(lake.raw_records.stage_rows([]), cursor)
         try:
             report = _take_in_offsets(lake, spark, feed, kafka, plan, cursor)
         except (PySparkException, Py4JError) as error:
@@ -178,10 +178,6 @@ def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -
         # Outside the except block: the exception has Spark's own words, and must not be chained.
         topics.resume(broker, kafka, plan)
     raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: the records could not be read or written: {told}")
-
-
-def _no_records(spark: SparkSession) -> DataFrame:
-    return frame_of(spark, [], RAW_RECORDS.columns)
 
 
 def _take_in_offsets(
@@ -198,17 +194,21 @@ def _take_in_offsets(
     advanced = replace(
         cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), begun_anew=begun_anew
     )  # fmt: skip
-    found = topics.read(spark, kafka, plan.ranges) if plan.size else _no_records(spark)
-    taken = lake.raw_records.append(_of_batch(found, feed, batch), advanced).rows
+    table = lake.raw_records
+    if plan.size:
+        staged = table.stage(_of_batch(topics.read(spark, kafka, plan.ranges), feed, batch))
+    else:
+        staged = table.stage_rows([])
+    table.commit(staged, advanced)
     read = {place: [start, end - 1] for place, (start, end) in plan.ranges.items() if start < end}
     return IngestReport(
         batch=batch,
-        lines=taken,
-        records=taken,
-        taken=taken,
+        lines=staged.rows,
+        records=staged.rows,
+        taken=staged.rows,
         offsets=topics.nested(read),
         held=held,
-        without_record=plan.size - taken,
+        without_record=plan.size - staged.rows,
         left=plan.left,
         fixed_at=plan.fixed_at,
     )

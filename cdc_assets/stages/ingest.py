@@ -18,7 +18,7 @@ from cdc_assets.sources.offsets import Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.log import DataFile, apart
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.raw_records import Offsets, RawCursor, standing
 from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
@@ -310,15 +310,16 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
 
 def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
     """The lowest and highest offset of each partition among staged records, and how many different records they are."""
-    rows = table.fetch(records.files, *_PLACE)
-    if not rows.num_rows:
-        return {}, 0
-    each = rows.group_by(_PLACE).aggregate([])
-    bounds = each.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
-    offsets: Offsets = {}
-    for r in bounds.to_pylist():
-        offsets.setdefault(r["topic"], {})[str(r["partition"])] = [r["offset_min"], r["offset_max"]]
-    return offsets, each.num_rows
+    held: Offsets = {}
+    different = 0
+    # Not those of all files at once, of which there may be any number.
+    for files in apart((f for f in records.files if f.rows), "offset"):
+        each = table.fetch(files, *_PLACE).group_by(_PLACE).aggregate([])
+        bounds = each.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+        for r in bounds.to_pylist():
+            held = _merged(held, {r["topic"]: {str(r["partition"]): [r["offset_min"], r["offset_max"]]}})
+        different += each.num_rows
+    return held, different
 
 
 def _quarantine_lines(lake: Lakehouse, folder: str, lines: DataFrame, batch: int) -> int:

@@ -96,7 +96,7 @@ def _with_versions(bench: Bench, size: int) -> Place:
         versions=cursor.versions + keys * (1 + _CLOSED),
         current=cursor.current + keys,
     )
-    table.append(rows, advanced)
+    table.commit(table.stage(rows), advanced)
     return place
 
 

@@ -314,16 +314,6 @@ class LakeTable(Generic[C]):
         write_rows(rows, self.path, folder, it.columns, it.partition_by, self.store)
         return Staged(folder, described(self.path, folder, it.partition_by, it.statistics, self.store))
 
-    def append(self, rows: DataFrame, cursor: C) -> Staged:
-        """Append rows and advance the cursor, in one commit; a table that is not there is created.
-
-        Raises:
-            ConcurrentRunError: another run has committed this `sequence`.
-        """
-        staged = self.stage(rows)
-        self.commit(staged, cursor)
-        return staged
-
     def commit(self, staged: Staged, cursor: C, over: Mapping[str, object] | None = None) -> None:
         """Make staged files part of the table and advance the cursor, in one commit; a table that is not there is created.
 

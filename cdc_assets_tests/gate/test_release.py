@@ -74,7 +74,9 @@ class Gate:
                 self.offsets.setdefault(e["topic"], {})[str(e["partition"])] = [0, e["offset"]]
             raw = self.lake.raw_records
             raw.commit(raw.stage_rows([]), RawCursor(sequence=self.batch, offsets=self.offsets))
-            self.lake.change_events.append(frame, EventsCursor(sequence=self.batch, batch=self.batch))
+            self.lake.change_events.commit(
+                self.lake.change_events.stage(frame), EventsCursor(sequence=self.batch, batch=self.batch)
+            )
         return RELEASE.run(self.lake, self.feed)
 
     def released(self) -> list[tuple[int, str | None]]:

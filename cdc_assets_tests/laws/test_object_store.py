@@ -160,7 +160,7 @@ def table(s3: S3Server, spark: SparkSession) -> Iterator[LakeTable[NumbersCursor
     s3.faults()
     path = f"s3a://{s3.bucket}/numbers{next(_numbers)}"
     made = LakeTable(path, "numbers", NUMBERS, Store(s3.settings, (path,)))
-    made.append(frame_of(spark, [{"n": 1}, {"n": 2}], NUMBERS.columns), NumbersCursor(sequence=1))
+    made.commit(made.stage(frame_of(spark, [{"n": 1}, {"n": 2}], NUMBERS.columns)), NumbersCursor(sequence=1))
     yield made
     s3.faults()
 

@@ -132,7 +132,7 @@ def test_of_two_runs_from_one_cursor_the_second_writes_nothing(
 def test_of_two_runs_that_merge_the_second_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """A MERGE goes through Spark's own commit, which skips, without a word, what is committed already."""
     table = LakeTable(str(tmp_path / "t"), "t", NUMBERS)
-    table.append(frame_of(spark, [{"n": 1}], NUMBERS.columns), NumbersCursor(sequence=1))
+    table.commit(table.stage(frame_of(spark, [{"n": 1}], NUMBERS.columns)), NumbersCursor(sequence=1))
     mine = spark.newSession()
     table.transact(mine, NumbersCursor(sequence=2), lambda it: it.update("n = 1", {"n": "2"}))
     with pytest.raises(ConcurrentRunError, match="t: another run has already committed step 2"):

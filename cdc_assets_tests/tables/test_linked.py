@@ -19,7 +19,7 @@ def test_what_is_written_is_where_spark_looks_for_it_and_nowhere_else(
     folder = path_segment(name)
     table = LakeTable(str(tmp_path / folder), "numbers", NUMBERS)
     assert not table.exists()
-    table.append(frame_of(spark, [{"n": 1}], NUMBERS.columns), NumbersCursor(sequence=1))
+    table.commit(table.stage(frame_of(spark, [{"n": 1}], NUMBERS.columns)), NumbersCursor(sequence=1))
     table.commit(table.stage_rows([{"n": 2}]), NumbersCursor(sequence=2))
     assert sorted(r["n"] for r in table.read(spark).collect()) == [1, 2]
     assert table.fetch(table.files(), "n")["n"].to_pylist() in ([1, 2], [2, 1])
@@ -28,7 +28,10 @@ def test_what_is_written_is_where_spark_looks_for_it_and_nowhere_else(
 
 def test_deleted_rows_are_seen(spark: SparkSession, tmp_path: Path) -> None:
     table = LakeTable(str(tmp_path / "a%2Eb"), "numbers", NUMBERS)
-    table.append(frame_of(spark, [{"n": n} for n in range(9)], NUMBERS.columns).coalesce(1), NumbersCursor(sequence=1))
+    table.commit(
+        table.stage(frame_of(spark, [{"n": n} for n in range(9)], NUMBERS.columns).coalesce(1)),
+        NumbersCursor(sequence=1),
+    )
     log = table.log()
     assert log
     assert log.plain

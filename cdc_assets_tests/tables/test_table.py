@@ -25,7 +25,7 @@ def named(tmp_path: Path) -> LakeTable[NumbersCursor]:
 
 
 def put(spark: SparkSession, table: LakeTable[NumbersCursor], n: int, cursor: NumbersCursor) -> None:
-    table.append(frame_of(spark, [{"n": n}], NUMBERS.columns), cursor)
+    table.commit(table.stage(frame_of(spark, [{"n": n}], NUMBERS.columns)), cursor)
 
 
 def numbers(spark: SparkSession, table: LakeTable[NumbersCursor]) -> list[int]:
@@ -158,7 +158,7 @@ def test_files_of_different_writers_are_fetched_together(spark: SparkSession, na
     """Spark writes a column that has no NULL by its plan as one that can have none."""
     named.commit(named.stage_rows([{"kind": "a", "n": None}]), NumbersCursor(sequence=1))
     never_null = spark.sql("SELECT 'a' AS kind, 1L AS n, 'x' AS name")
-    named.append(never_null, NumbersCursor(sequence=2))
+    named.commit(named.stage(never_null), NumbersCursor(sequence=2))
     assert sorted(named.fetch(named.files(), "n")["n"].to_pylist(), key=str) == [1, None]
 
 

@@ -1,7 +1,6 @@
 """Changes into a table that has many versions already."""
 
 import math
-from pathlib import Path
 
 from pyspark.sql import functions as F
 
@@ -54,10 +53,10 @@ def measure(bench: Bench) -> Section:
 
 
 def _with_versions(bench: Bench, size: int) -> Place:
-    """A feed whose table has so many versions: made by the pipeline of a few rows, then filled up at once."""
+    """A feed whose table has so many versions: made by the pipeline of one row, then filled up at once with others."""
     bench.say(f"A table of {size:,} versions ...")
-    place = prepare(bench.again(f"versions-{size}"))
-    _begin(place.snapshots / "begin.jsonl")
+    place, keys = prepare(bench.again(f"versions-{size}")), size // (1 + _CLOSED)
+    generate.write_updates(place.snapshots / "begin.jsonl", 1, keys, 0)
     run_stages(bench.spark, place)
     lake = place.lake(bench.spark)
     history = lake.history(*_TABLE)
@@ -65,7 +64,6 @@ def _with_versions(bench: Bench, size: int) -> Place:
     if cursor is None or columns is None:
         raise RuntimeError("the table was not made")
     closed = F.col("number") >= 1
-    keys = size // (1 + _CLOSED)
     made = {
         "_cdc_key": F.concat(F.lit('["'), F.col("id"), F.lit('"]')),
         "_cdc_from_ts": F.lit(generate.TABLE_TS) + 1 + (F.lit(_CLOSED) - F.col("number")),
@@ -98,8 +96,3 @@ def _with_versions(bench: Bench, size: int) -> Place:
     )
     table.commit(table.stage(rows), advanced)
     return place
-
-
-def _begin(path: Path) -> None:
-    """The table's statement, and rows whose keys are none of those that it is filled up with."""
-    generate.write_updates(path, 100, 0, 0)

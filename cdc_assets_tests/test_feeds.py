@@ -356,6 +356,38 @@ def test_passwords_are_kept_from_repr_and_from_errors(
     assert SECRET not in str(problems(kafka(topics=["t"], options={"password": SECRET})))
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "fs.s3a.access.key",
+        "fs.s3a.bucket.lake.secret.key",
+        "fs.s3a.proxy.password",
+        "fs.gs.auth.service.account.private.key",
+        "fs.gs.auth.client.secret",
+        "fs.azure.account.key.lake.dfs.core.windows.net",
+        "fs.azure.account.oauth2.client.secret.lake.dfs.core.windows.net",
+        "fs.azure.account.oauth2.refresh.token",
+        "fs.azure.sas.fixed.token.lake.dfs.core.windows.net",
+    ],
+)
+def test_credentials_of_stores_are_refused(key: str, problems: Problems) -> None:
+    text = json.dumps({**json.loads(kafka(topics=["t"])), "storage": {"options": {key: SECRET}}})
+    (problem,) = problems(text)
+    assert "no credentials: they come from the environment" in problem
+    assert SECRET not in problem
+
+
+def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> None:
+    options = {
+        "fs.azure.account.oauth2.refresh.token.endpoint": "https://login.example/token",
+        "fs.azure.account.auth.type": "OAuth",
+        "fs.gs.auth.service.account.json.keyfile": "/run/secrets/lake.json",
+        "fs.s3a.encryption.key": "arn:aws:kms:eu-central-1:1:key/2",
+    }
+    file = load(json.dumps({**json.loads(kafka(topics=["t"])), "storage": {"options": options}}))
+    assert {key: value.get_secret_value() for key, value in file.storage.options.items()} == options
+
+
 # What is refused
 
 

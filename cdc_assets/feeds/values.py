@@ -99,7 +99,11 @@ def _starting_offsets(value: object) -> StartingOffsets:
 
 # Of the file systems, what `storage` has fields for, and credentials.
 _STORAGE_FIELDS = ("fs.s3a.endpoint", "fs.s3a.endpoint.region", "fs.s3a.path.style.access")
-_CREDENTIALS = re.compile(r"\.(access\.key|secret\.key|session\.token)$")
+# Azure's may end with the name of an account; the endpoint that gives its refresh tokens is no secret.
+_CREDENTIALS = re.compile(
+    r"\.(access\.key|secret\.key|session\.token|account\.key|sas\.fixed\.token|private\.key|client\.secret|password"
+    r"|refresh\.token(?!\.endpoint))(\.|$)"
+)
 
 
 def _free_hadoop_key(key: str) -> str:

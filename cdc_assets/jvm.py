@@ -227,7 +227,8 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 
 def spark_jars() -> list[Path]:
     """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
-    return [*ensure_jars(), _log_store("LinkingLogStore"), _compiled("Unpacked"), _compiled("LocalFiles")]
+    own = [_compiled(source) for source in ("Unpacked", "JsonMessage", "Remarks", "LocalFiles")]
+    return [*ensure_jars(), _log_store("LinkingLogStore"), *own]
 
 
 def s3_jars() -> list[Path]:

@@ -29,7 +29,6 @@ from cdc_assets.checks.observations import (
     observed,
     row_events,
     shaped,
-    variant_entries,
 )
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import ANY, ANYTHING, Class, Form, Limits, limits_of, whole
@@ -90,7 +89,7 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
         may_lack = (c.name for c in each if group.told["of_ticdc"] and c.limits.null is None)
         layouts.append(Layout(group, each, frozenset(may_lack)))
     of_statements = [o for _, observations in described for o in observations]
-    return of_statements + observed(row_events(every), variant_entries(), layouts)
+    return of_statements + observed(row_events(every), layouts, wired=True)
 
 
 def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
@@ -29,8 +29,7 @@ from cdc_assets.checks.observations import (
     shaped,
 )
 from cdc_assets.checks.validation import among, pa, table
-from cdc_assets.checks.values import Class, Form, Limits, entry, limits_of
-from cdc_assets.expressions import built_once
+from cdc_assets.checks.values import Class, Form, Limits, limits_of
 from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows
 from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
 
@@ -78,7 +77,7 @@ def observe(
             for name in [*codes, *(n for n in types if n not in codes)]
         ]
         layouts.append(Layout(group, told))
-    return observed(rows, _entries(), layouts)
+    return observed(rows, layouts, wired=False)
 
 
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
@@ -92,12 +91,6 @@ def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
 
 def _code(value: Any) -> int | None:  # noqa: ANN401
     return value if type(value) is int and abs(value) < 1 << 31 else None
-
-
-@built_once
-def _entries() -> Column:
-    image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>")
-    return F.transform(F.map_entries(image), lambda e: entry(e["key"], e["value"]))
 
 
 def _sender(types: Any, sources: frozenset[Source]) -> Source:  # noqa: ANN401

@@ -18,20 +18,15 @@ from cdc_assets.checks.values import (
     ABSENT,
     ANY,
     ANYTHING,
-    LIMITS,
     Class,
     Form,
     Limits,
-    as_row,
-    entry,
-    json_type,
+    class_of,
     remarks,
 )
-from cdc_assets.expressions import built_once
 from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.stages.types import joined
 from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.schema import BIGINT, STRING, array, frame_of, struct
 
 # Of every observation: what it is about; in how many events and where it was seen, with the first's value as a sample.
 WHERE = ["database", "table", "column"]
@@ -202,14 +197,11 @@ class Layout:
     may_lack: frozenset[str] = frozenset()
 
 
-_LAYOUT = struct(shape=BIGINT, names=array(STRING), limits=array(LIMITS), required=array(STRING))
+def observed(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list[Observed]:
+    """What row events of these layouts make for observations; `wired`: what a value is on the wire tells anything.
 
-
-def observed(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> list[Observed]:
-    """What row events of these layouts make for observations; `entries`: their values, as `values.remarks` takes them.
-
-    Of a column's events those whose values are as usual are one observation, with the layout's first and last event as its
-    own; what is not as usual is another, with its own.
+    Looked at is the new row, else the deleted one. Of a column's events those whose values are as usual are one observation,
+    with the layout's first and last event as its own; what is not as usual is another, with its own.
     """
     # A message may name a column twice.
     layouts = [replace(each, columns=list({c.name: c for c in each.columns}.values())) for each in layouts]
@@ -226,14 +218,15 @@ def observed(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> lis
         found[key] = what | (joined(found[key], seen) if key in found else seen)
 
     odd: dict[tuple[int, str], int] = defaultdict(int)
-    for r in (r for some in _slices(layouts) for r in _remarks(rows, entries, some)):
+    for r in (r for some in _slices(layouts) for r in _remarks(rows, some, wired=wired)):
         layout = by_shape[r["shape"]]
         told = next((c for c in layout.columns if c.name == r["name"]), None) or Told(r["name"], None)
         odd[r["shape"], r["name"]] += r["events"]
-        if r["class"] == ABSENT:
+        value_class = class_of(r["class"])
+        if value_class == ABSENT:
             continue
         wire = r["wire"] or (told.limits.wires or (None,))[0]
-        add(layout, told, r["class"] or told.usual, wire, _seen(r, r["sample"]))
+        add(layout, told, value_class or told.usual, wire, _seen(r, r["sample"]))
     for layout in layouts:
         for told in layout.columns:
             usual = layout.group.seen["events"] - odd[layout.group.shape, told.name]
@@ -259,24 +252,19 @@ def _slices(layouts: Sequence[Layout]) -> Iterator[list[Layout]]:
     yield some
 
 
-def _remarks(rows: DataFrame, entries: Column, layouts: Sequence[Layout]) -> list[Row]:
+def _remarks(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list[Row]:
     """What is not as usual, counted by layout, column, wire type and class, with the first's value."""
-    known = frame_of(
-        rows.sparkSession,
-        [
-            {
-                "shape": layout.group.shape,
-                "names": [c.name for c in layout.columns],
-                "limits": [as_row(c.name, c.limits) for c in layout.columns],
-                "required": [c.name for c in layout.columns if c.name not in layout.may_lack],
-            }
-            for layout in layouts
-        ],
-        _LAYOUT,
+    told = {
+        layout.group.shape: (
+            [(c.name, c.limits) for c in layout.columns],
+            [c.name for c in layout.columns if c.name not in layout.may_lack],
+        )
+        for layout in layouts
+    }
+    images = rows.select(
+        *_PLACE, "shape", F.coalesce("after", "before").alias("image"), F.col("wire_types").alias("branches")
     )
-    joined_rows = rows.join(F.broadcast(known), on="shape")
-    forms = frozenset(c.limits.form for layout in layouts for c in layout.columns)
-    looked = joined_rows.withColumn("entries", entries).select(*_PLACE, "shape", F.inline(remarks(forms)))
+    looked = images.select(*_PLACE, "shape", F.inline(remarks(rows.sparkSession, told, wired=wired)))
     by = ["shape", "name", "wire", "class", "topic", "partition"]
     return looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample")).collect()
 
@@ -311,18 +299,6 @@ def exact(mysql_type: MySQLType | None, others: Sequence[MySQLType]) -> MySQLTyp
         return mysql_type
     scale = max(scale for _, scale in told)
     return replace(mysql_type, length=max(whole for whole, _ in told) + scale, scale=scale)
-
-
-# --- what all events say of a value's JSON type
-
-
-@built_once
-def variant_entries() -> Column:
-    """The values of the new row, else of the deleted one, with their JSON types."""
-    image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, VARIANT>")
-    return F.transform(
-        F.map_entries(image), lambda e: entry(e["key"], e["value"].cast("string"), json_type(e["value"]))
-    )
 
 
 def row_events(events: DataFrame) -> DataFrame:

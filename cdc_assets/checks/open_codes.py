@@ -26,7 +26,6 @@ from cdc_assets.checks.observations import (
     range_name,
     row_events,
     shaped,
-    variant_entries,
 )
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import Class, Form, limits_of
@@ -59,7 +58,7 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
             others = [t for shape in shapes if name in shape and (t := parsed(shape[name]["type"]))]
             told.append(_told(name, each["t"], each["f"], given, others))
         layouts.append(Layout(group, told))
-    return observed(rows, variant_entries(), layouts)
+    return observed(rows, layouts, wired=True)
 
 
 def _told(name: str, code: int, flags: int, given: str | None, others: list[Any]) -> Told:

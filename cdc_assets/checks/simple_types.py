@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
@@ -26,11 +26,9 @@ from cdc_assets.checks.observations import (
     range_name,
     row_events,
     shaped,
-    variant_entries,
 )
 from cdc_assets.checks.validation import among, pa, table
-from cdc_assets.checks.values import LOWER, UPPER, Class, Form, Limits, entry, limits_of
-from cdc_assets.expressions import built_once
+from cdc_assets.checks.values import LOWER, UPPER, Class, Form, Limits, limits_of
 from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
@@ -79,23 +77,13 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
             each = [_told(c, told["encoding"], columns.get(f"{table_name}.{c['name']}")) for c in in_order]
             required = set() if told["deleted"] else plain.get((group.database, group.table), set())
             layouts.append(Layout(group, each, frozenset(c.name for c in each) - required))
-    return observed(rows, _entries(), layouts) + [_corrupted(g) for g in found_groups if g.told["corrupted"]]
+    return observed(rows, layouts, wired=True) + [_corrupted(g) for g in found_groups if g.told["corrupted"]]
 
 
 def _corrupted(group: Group) -> Observed:
     """What rows are whose checksum does not hold, whichever of their columns is wrong."""
     place = {"database": group.database, "table": group.table, "column": _ALL_COLUMNS, "mysql_type": None}
     return place | {"encoding": group.told["encoding"], "value_class": Class.CORRUPTED} | group.seen
-
-
-@built_once
-def _entries() -> Column:
-    """With the JSON type of a value, or the branch of Avro's union that it came in."""
-    branches = F.from_json("wire_types", "MAP<STRING, STRING>")
-    image = F.from_json(F.coalesce("after", "before"), "MAP<STRING, STRING>")
-    both = F.map_zip_with(image, branches, lambda _, value, branch: F.struct(value.alias("v"), branch.alias("b")))
-    of_avro = F.transform(F.map_entries(both), lambda e: entry(e["key"], e["value"]["v"], e["value"]["b"]))
-    return F.when(F.col("wire_types").isNull(), variant_entries()).otherwise(of_avro)
 
 
 def _plain(known: Known, names: set[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:

@@ -8,6 +8,7 @@ columns or the changed ones, how many rows `data` holds.
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -21,7 +22,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import maybe_no_text, maybe_object_in_text, misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, reader
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -29,20 +30,13 @@ from cdc_assets.tables.quarantine import Reason
 if TYPE_CHECKING:
     from cdc_assets.checks.observations import Rules
 
-# One parse of the whole message. Objects under STRING come out as their own JSON text.
-_MESSAGE = (
-    "STRUCT<database: STRING, `table`: STRING, pkNames: ARRAY<STRING>, isDdl: BOOLEAN, type: STRING, es: BIGINT, "
-    "sql: STRING, sqlType: STRING, mysqlType: STRING, data: ARRAY<STRING>, old: ARRAY<STRING>, "
-    "_tidb: STRUCT<commitTs: BIGINT, watermarkTs: BIGINT, onlyHandleKey: BOOLEAN, claimCheckLocation: STRING>>"
-)
-
-_TEXTS = ["parsed.m.database", "parsed.m.table", "parsed.m.sql"]
-_STRINGS = [
-    r'"mysqlType"\s*+:\s*+"', r'"sqlType"\s*+:\s*+"', r'"data"\s*+:\s*+\[\s*+"', r'"old"\s*+:\s*+\[\s*+"'
-]  # fmt: skip
-_FURTHER_STRINGS = r'\}\s*+,\s*+"\{'
-_TYPES = {"$.database": "STRING", "$.table": "STRING", "$.sql": "STRING", "$.mysqlType": "OBJECT", "$.sqlType": "OBJECT",
-          "$.data": "ARRAY<OBJECT", "$.old": "ARRAY<OBJECT", "$.pkNames": "ARRAY<STRING"}  # fmt: skip
+_MESSAGE: Mapping[str, Wanted] = MappingProxyType(
+    {
+        "database": TEXT, "table": TEXT, "pkNames": [TEXT], "isDdl": BOOLEAN, "type": ANY, "es": BIGINT, "sql": TEXT,
+        "sqlType": INTS, "mysqlType": TEXTS, "data": [JSON], "old": [JSON],
+        "_tidb": {"commitTs": BIGINT, "watermarkTs": BIGINT, "onlyHandleKey": BOOLEAN, "claimCheckLocation": TEXT},
+    }
+)  # fmt: skip
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
@@ -104,9 +98,9 @@ ENVELOPE = Envelope(claim=("value", "$._tidb.claimCheckLocation"))
 
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
     """Decode the messages. `extended`: the feed's messages have `_tidb`."""
-    text = F.col("value").cast("string")
+    read = reader(raw.sparkSession, dict(_MESSAGE))
     message = raw.select(
-        *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", parse(text, _MESSAGE).alias("parsed")
+        *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value")).alias("parsed")
     )
     judged = message.withColumn("reason", _reason(extended=extended))
     return completed(judged.select("*", _rows()).select(*_PLACE, "record_timestamp", "reason", *_decoded()))
@@ -160,22 +154,9 @@ def _decoded() -> list[Column]:
 def layout_text(key_columns: Column, mysql_type: Column) -> Column:
     """The layout of a message, `{"key": [names], "types": {column: type}}`: one text for all messages that say the same.
 
-    TiCDC writes the columns of `mysqlType` in another order each time.
+    TiCDC writes the columns of `mysqlType` in another order each time; here they are in the order of their names.
     """
-    # {"a":"int","b":"text"} -> a":"int and b":"text: entries end with a text, and a quote within one has a backslash.
-    entries = F.split(F.substring(mysql_type, F.lit(3), F.length(mysql_type) - 4), '","')
-    sorted_text = F.concat(F.lit('{"'), F.array_join(F.sort_array(entries), '","'), F.lit('"}'))
-    # But where a name or a label may look like the border between two, or a type is null.
-    doubtful = mysql_type.rlike(_DOUBTFUL)
-    parsed = F.array_sort(F.map_entries(F.from_json(mysql_type, "MAP<STRING, STRING>")))
-    types = F.when(doubtful, F.to_json(F.map_from_entries(parsed), {"ignoreNullFields": "false"})).otherwise(
-        sorted_text
-    )
-    return F.concat(F.lit('{"key":'), F.to_json(key_columns), F.lit(',"types":'), types, F.lit("}"))
-
-
-# A label's quote; a comma that ends a name or a type; a value that is no text.
-_DOUBTFUL = r"""'|,"[:,}]|":[^"]"""
+    return F.concat(F.lit('{"key":'), F.to_json(key_columns), F.lit(',"types":'), mysql_type, F.lit("}"))
 
 
 def _is_ddl() -> Column:
@@ -218,9 +199,7 @@ def _reason(*, extended: bool) -> Column:
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
-        .when(unparsed("parsed"), why_unparsed(text))
-        .when(misread(text, _doubts(text), _TYPES), str(Reason.WRONG_TYPE))
-        .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
+        .when(F.col("parsed.wrong").isNotNull(), F.col("parsed.wrong"))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
         .when(_is_ddl() & _is_watermark(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
@@ -233,36 +212,7 @@ def _reason(*, extended: bool) -> Column:
         .when(_is_watermark() | _is_statement(), F.lit(None))
         .when(_is_ddl(), F.when(F.coalesce(F.length("parsed.m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))
-        .when(_ill_typed("parsed.m.mysqlType", _NO_TEXT, "string"), str(Reason.WRONG_TYPE))
-        .when(_ill_typed("parsed.m.sqlType", _NO_CODE, "int"), str(Reason.WRONG_TYPE))
     )
-
-
-def _doubts(text: Column) -> list[Column]:
-    several = F.size("parsed.m.data") > 1
-    objects = [F.col("parsed.m.mysqlType").startswith("{"), F.col("parsed.m.sqlType").startswith("{")]
-    objects += [_objects("parsed.m.data", "{"), _objects("parsed.m.old", "{")]
-    others = (~F.coalesce(each, F.lit(True)) for each in objects)
-    return [
-        *[maybe_no_text(F.col(name)) for name in _TEXTS],
-        maybe_object_in_text(text, _STRINGS, *others),
-        several & text.rlike(_FURTHER_STRINGS),
-        F.exists("parsed.m.pkNames", maybe_no_text),
-    ]
-
-
-# What follows a name where the value is no text, or no code; within a name or a label it may stand as well.
-_NO_TEXT, _NO_CODE = r'":(?!")', r'":(?!-?[0-9]{1,9}[,}])'
-
-
-def _ill_typed(name: str, suspicious: str, wanted: str) -> Column:
-    """Whether a value of the object in a column is no `string`, or no `int`, as wanted. BOOLEAN, never NULL."""
-    json_type = {"string": "STRING", "int": "BIGINT"}[wanted]
-    values = F.map_values(F.from_json(F.col(name), "MAP<STRING, VARIANT>"))
-    fine = F.forall(
-        values, lambda v: (F.schema_of_variant(v) == json_type) & F.try_variant_get(v, "$", wanted).isNotNull()
-    )
-    return F.col(name).rlike(suspicious) & ~F.coalesce(fine, F.lit(False))
 
 
 # How the text of an object begins that is not empty.

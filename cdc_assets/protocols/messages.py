@@ -1,14 +1,50 @@
 """Texts that are to be one JSON object each: parsed in one go, and whole."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_, or_
+from types import MappingProxyType
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType
 
-from cdc_assets.expressions import once
+from cdc_assets.expressions import in_jvm, once
+from cdc_assets.tables import schema
 from cdc_assets.tables.quarantine import Reason
+
+# What the fields of a message are to be; NULL may be anywhere but among the texts of an array.
+TEXT = "text"
+ANY = "any"  # a text, or the JSON text of what else it is
+JSON = "json"  # the JSON text of what it is, which is no text
+TEXTS = "texts"  # the JSON text of an object of texts, in the order of its names
+INTS = "ints"  # the JSON text of an object of INTs
+BIGINT = "bigint"
+BOOLEAN = "boolean"
+_OTHERS: Mapping[str, DataType] = MappingProxyType({BIGINT: schema.BIGINT, BOOLEAN: schema.BOOLEAN})
+
+Wanted = str | list["Wanted"] | Mapping[str, "Wanted"]
+
+
+def reader(spark: SparkSession, message: Mapping[str, Wanted]) -> Callable[[Column], Column]:
+    """What reads a BINARY value, UTF-8, as one JSON object with these fields.
+
+    Out: STRUCT of `m`, the message (of TEXTS and INTS a value that is neither an object nor a text as it came), and `wrong`
+    STRING, the reason where there is none: it is no JSON, or one of the fields is of another type. JSON texts are without
+    blanks, and else as they came.
+    """
+    returns = schema.struct(m=_kind(message), wrong=schema.STRING)
+    return in_jvm(spark, "JsonMessage", returns, json.dumps(message))
+
+
+def _kind(wanted: Wanted) -> DataType:
+    if isinstance(wanted, str):
+        return _OTHERS.get(wanted, schema.STRING)
+    if isinstance(wanted, list):
+        return ArrayType(_kind(wanted[0]))
+    return schema.struct(**{name: _kind(each) for name, each in wanted.items()})
+
 
 _OPTIONS = {"columnNameOfCorruptRecord": "_corrupt", "allowSingleQuotes": "false"}
 

@@ -1,0 +1,248 @@
+package cdc_assets
+
+import java.io.ByteArrayOutputStream
+import java.util.Arrays
+
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken, StreamReadConstraints}
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import org.apache.spark.sql.{Row, RowFactory}
+import org.apache.spark.sql.api.java.UDF1
+import org.apache.spark.unsafe.types.UTF8String
+
+/** A message that is to be one JSON object, read in one pass: each field is of the type that is wanted, or the message is told
+  * to be wrong. `protocols/messages.py` has the types, and what comes back: STRUCT<m, wrong>.
+  *
+  * A function of this package's own, as Spark's `from_json` reads a value of any type into a STRING without a word. To find out
+  * what it was by patterns in the text took three times as long as to read the message.
+  *
+  * @param wanted a JSON object: field -> its type
+  */
+class JsonMessage(wanted: String) extends UDF1[Array[Byte], Row] {
+  import JsonMessage._
+
+  @transient private lazy val message = new Fields(Mapper.readTree(wanted))
+
+  override def call(value: Array[Byte]): Row =
+    if (value == null) null
+    else
+      try {
+        val reader = new Reader(value)
+        val found = reader.root(message)
+        if (found == null) RowFactory.create(null, WrongType) else RowFactory.create(found, null)
+      } catch { case NonFatal(_) => RowFactory.create(null, Malformed) }
+}
+
+private object JsonMessage {
+  private val Mapper = new ObjectMapper
+  // A row may have a value of 120 MB: TiDB's own limit.
+  private val Json = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
+    StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
+  private val Malformed = "malformed_json"
+  private val WrongType = "wrong_type"
+
+  // --- what is wanted
+
+  private sealed trait Wanted
+  private final class Fields(told: JsonNode) extends Wanted {
+    private val all = told.properties.asScala.toArray
+    val types: Array[Wanted] = all.map(e => wantedOf(e.getValue))
+    private val places = new java.util.HashMap[String, Integer]
+    for ((e, n) <- all.zipWithIndex) places.put(e.getKey, n)
+    def place(name: String): Int = { val n = places.get(name); if (n == null) -1 else n }
+  }
+  private final class Items(val each: Wanted, val nulls: Boolean) extends Wanted
+  private case object Text extends Wanted // a text
+  private case object AnyText extends Wanted // a text, or the JSON text of what else it is
+  private case object JsonText extends Wanted // the JSON text of what it is, but of a text
+  private case object Texts extends Wanted // the JSON text of an object of texts, in the order of its names
+  private case object Ints extends Wanted // the JSON text of an object of INTs
+  private case object BigInt extends Wanted
+  private case object Flag extends Wanted
+
+  private def wantedOf(told: JsonNode): Wanted =
+    if (told.isObject) new Fields(told)
+    else if (told.isArray) new Items(wantedOf(told.get(0)), nulls = told.get(0).asText != "text")
+    else told.asText match {
+      case "text" => Text
+      case "any" => AnyText
+      case "json" => JsonText
+      case "texts" => Texts
+      case "ints" => Ints
+      case "bigint" => BigInt
+      case "boolean" => Flag
+    }
+
+  /** What was found in the place of what is wanted; the message is read to its end all the same. */
+  private final val Other = new Object
+
+  // --- reading
+
+  private final class Reader(value: Array[Byte]) {
+    private val parser: JsonParser = Json.createParser(value)
+    private val checksHalves = mayHaveHalves(value)
+    private var other = false
+
+    /** The fields of the message; null where it, or one of them, is of another type. */
+    def root(fields: Fields): Row = {
+      if (next() == null) throw Broken
+      val found = read(fields)
+      if (next() != null) throw Broken
+      if (other || !found.isInstanceOf[Row]) null else found.asInstanceOf[Row]
+    }
+
+    private def next(): JsonToken = {
+      val token = parser.nextToken()
+      if (checksHalves && (token == JsonToken.FIELD_NAME || token == JsonToken.VALUE_STRING) && hasHalf(parser.getText)) throw Broken
+      token
+    }
+
+    /** The value at which the parser stands: null, or what is wanted, or `Other`; the parser stands at its end then. */
+    private def read(wanted: Wanted): Any = {
+      val token = parser.currentToken
+      val found: Any = if (token == JsonToken.VALUE_NULL) null else wanted match {
+        case fields: Fields => if (token == JsonToken.START_OBJECT) row(fields) else skipped()
+        case items: Items => if (token == JsonToken.START_ARRAY) array(items) else skipped()
+        case Text => if (token == JsonToken.VALUE_STRING) UTF8String.fromString(parser.getText) else skipped()
+        case AnyText => if (token == JsonToken.VALUE_STRING) UTF8String.fromString(parser.getText) else json()
+        case JsonText => if (token == JsonToken.VALUE_STRING) skipped() else json()
+        case Texts => if (token == JsonToken.START_OBJECT) texts() else nonObject(token)
+        case Ints => if (token == JsonToken.START_OBJECT) ints() else nonObject(token)
+        case BigInt => if (token == JsonToken.VALUE_NUMBER_INT) long() else skipped()
+        case Flag => if (token.isBoolean) Boolean.box(parser.getBooleanValue) else skipped()
+      }
+      if (found.asInstanceOf[AnyRef] eq Other) other = true
+      found
+    }
+
+    private def row(fields: Fields): Row = {
+      val values = new Array[Any](fields.types.length)
+      while (next() == JsonToken.FIELD_NAME) {
+        val place = fields.place(parser.currentName)
+        next()
+        if (place < 0) skipped() else values(place) = read(fields.types(place))
+      }
+      Row.fromSeq(scala.collection.immutable.ArraySeq.unsafeWrapArray(values))
+    }
+
+    private def array(items: Items): Array[Any] = {
+      val found = Array.newBuilder[Any]
+      while (next() != JsonToken.END_ARRAY) {
+        if (!items.nulls && parser.currentToken == JsonToken.VALUE_NULL) other = true
+        found += read(items.each)
+      }
+      found.result()
+    }
+
+    private def long(): Any = try Long.box(parser.getLongValue) catch { case NonFatal(_) => Other }
+
+    private def skipped(): AnyRef = {
+      if (!checksHalves) parser.skipChildren()
+      else if (parser.currentToken.isStructStart) {
+        var depth = 1
+        while (depth > 0) { val token = next(); if (token.isStructStart) depth += 1 else if (token.isStructEnd) depth -= 1 }
+      }
+      Other
+    }
+
+    /** A text in the place of an object is another type; what else may stand there is for the decoder to judge. */
+    private def nonObject(token: JsonToken): Any = if (token == JsonToken.VALUE_STRING) skipped() else json()
+
+    // --- JSON texts: without blanks, and else to the letter as they came
+
+    private def begin: Int = parser.currentTokenLocation.getByteOffset.toInt
+    private def end: Int = { parser.finishToken(); parser.currentLocation.getByteOffset.toInt }
+
+    private def json(): UTF8String = {
+      val out = new ByteArrayOutputStream(256)
+      copy(out)
+      UTF8String.fromBytes(out.toByteArray)
+    }
+
+    private def copy(out: ByteArrayOutputStream): Unit = parser.currentToken match {
+      case JsonToken.START_OBJECT =>
+        out.write('{')
+        var first = true
+        while (next() == JsonToken.FIELD_NAME) {
+          if (first) first = false else out.write(',')
+          name(out)
+          next()
+          copy(out)
+        }
+        out.write('}')
+      case JsonToken.START_ARRAY =>
+        out.write('[')
+        var first = true
+        while (next() != JsonToken.END_ARRAY) {
+          if (first) first = false else out.write(',')
+          copy(out)
+        }
+        out.write(']')
+      case _ => scalar(out)
+    }
+
+    /** A name, in its quotes, and the colon: where the parser stands may be behind it. */
+    private def name(out: ByteArrayOutputStream): Unit = {
+      val from = begin
+      var at = from + 1
+      while (value(at) != '"') at += (if (value(at) == '\\') 2 else 1)
+      out.write(value, from, at + 1 - from)
+      out.write(':')
+    }
+
+    private def scalar(out: ByteArrayOutputStream): Unit = {
+      val from = begin
+      if (parser.currentToken.isNumeric) out.writeBytes(parser.getText.getBytes("US-ASCII"))
+      else out.write(value, from, end - from)
+    }
+
+    private def texts(): Any = entries(JsonToken.VALUE_STRING, _ => true, sorted = true)
+
+    private def ints(): Any = entries(JsonToken.VALUE_NUMBER_INT, p => try { p.getIntValue; true } catch { case NonFatal(_) => false }, sorted = false)
+
+    /** An object all of whose values are of one type. */
+    private def entries(token: JsonToken, fits: JsonParser => Boolean, sorted: Boolean): Any = {
+      val found = Array.newBuilder[Array[Byte]]
+      var fine = true
+      while (next() == JsonToken.FIELD_NAME) {
+        val out = new ByteArrayOutputStream(32)
+        name(out)
+        if (next() == token && fits(parser)) scalar(out) else { fine = false; skipped() }
+        found += out.toByteArray
+      }
+      if (!fine) return Other
+      val all = found.result()
+      if (sorted) Arrays.sort(all, (a: Array[Byte], b: Array[Byte]) => Arrays.compareUnsigned(a, b))
+      val out = new ByteArrayOutputStream(16 + all.map(_.length + 1).sum)
+      out.write('{')
+      for (n <- all.indices) { if (n > 0) out.write(','); out.write(all(n), 0, all(n).length) }
+      out.write('}')
+      UTF8String.fromBytes(out.toByteArray)
+    }
+  }
+
+  private object Broken extends RuntimeException(null, null, false, false)
+
+  /** Whether there is an escape of a half of a character (`\ud800`). */
+  private def mayHaveHalves(value: Array[Byte]): Boolean = {
+    var at = 0
+    while (at + 2 < value.length) {
+      if (value(at) == '\\' && value(at + 1) == 'u' && (value(at + 2) == 'd' || value(at + 2) == 'D')) return true
+      at += 1
+    }
+    false
+  }
+
+  /** Whether one half of a character stands there without the other. */
+  private def hasHalf(text: String): Boolean = {
+    var at = 0
+    while (at < text.length) {
+      val point = text.codePointAt(at)
+      if (point >= Character.MIN_SURROGATE && point <= Character.MAX_SURROGATE) return true
+      at += Character.charCount(point)
+    }
+    false
+  }
+}

@@ -1,5 +1,6 @@
 """Small tools for building Spark expressions."""
 
+import zlib
 from collections.abc import Callable
 from functools import partial, reduce, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -47,7 +48,7 @@ def in_jvm(spark: SparkSession, function: str, returns: DataType, *told: object)
 
     Args:
         spark: the session.
-        function: the name of its class, of which there is a file with the ending scala.
+        function: the name of its class.
         returns: what it gives back.
         told: what the class is made with.
     """
@@ -56,5 +57,7 @@ def in_jvm(spark: SparkSession, function: str, returns: DataType, *told: object)
         getattr(jvm.cdc_assets, function)(*told),
         jvm.org.apache.spark.sql.types.DataType.fromJson(returns.json()),
     )
-    spark._jsparkSession.udf().register(name := f"cdc_{function}", made, kind)  # noqa: SLF001
+    # One plan may have several of one class.
+    name = f"cdc_{function}_{zlib.crc32(repr(told).encode()):08x}"
+    spark._jsparkSession.udf().register(name, made, kind)  # noqa: SLF001
     return partial(F.call_function, name)

@@ -227,7 +227,7 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 
 def spark_jars() -> list[Path]:
     """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
-    own = [_compiled(source) for source in ("Unpacked", "JsonMessage", "Remarks", "LocalFiles")]
+    own = [_compiled(source) for source in ("Unpacked", "Json", "Remarks", "LocalFiles")]
     return [*ensure_jars(), _log_store("LinkingLogStore"), *own]
 
 

@@ -18,7 +18,10 @@ def _of_message() -> _Both:
 
 
 def _of_canal_json() -> _Both:
-    layout = layout_text(F.col("key_columns"), F.col("mysql_types"))
+    columns = F.map_entries(F.from_json("mysql_types", "MAP<STRING, STRING>"))
+    each = F.transform(columns, lambda c: F.to_json(F.create_map(c["key"], c["value"]), {"ignoreNullFields": "false"}))
+    entries = F.array_sort(F.transform(each, lambda text: F.substr(text, F.lit(2), F.length(text) - 2)))
+    layout = layout_text(F.col("key_columns"), F.concat(F.lit("{"), F.array_join(entries, ","), F.lit("}")))
     return layout, F.xxhash64(layout)
 
 

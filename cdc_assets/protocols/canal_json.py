@@ -22,7 +22,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, reader
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, overlay, reader
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -102,8 +102,10 @@ def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
     message = raw.select(
         *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value")).alias("parsed")
     )
-    judged = message.withColumn("reason", _reason(extended=extended))
-    return completed(judged.select("*", _rows()).select(*_PLACE, "record_timestamp", "reason", *_decoded()))
+    rows = message.withColumn("reason", _reason(extended=extended)).select("*", _rows())
+    # Of an UPDATE `old` may hold all columns, or the changed ones.
+    whole = overlay(raw.sparkSession)(F.try_element_at("parsed.m.old", F.col("index") + 1), F.col("data"))
+    return completed(rows.withColumn("whole", whole).select(*_PLACE, "record_timestamp", "reason", *_decoded()))
 
 
 _PLACE = ["topic", "partition", "offset", "batch"]
@@ -128,7 +130,6 @@ def _decoded() -> list[Column]:
     )
     row = ~undecodable & ~ddl & ~watermark & ~statement
     op = F.when(row, _op())
-    old = F.try_element_at("parsed.m.old", F.col("index") + 1)
     index = F.coalesce(F.col("index"), F.lit(0))
     key_columns = F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))
     decoded = {
@@ -141,7 +142,7 @@ def _decoded() -> list[Column]:
         "commit_ts": _position(),
         "source_ms": F.col("parsed.m.es"),
         "key_columns": F.when(row, key_columns),
-        "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), _overlay(F.col("data"), old)),
+        "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), F.col("whole")),
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
         "layout": F.when(row, layout_text(key_columns, F.col("parsed.m.mysqlType"))),
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
@@ -200,6 +201,7 @@ def _reason(*, extended: bool) -> Column:
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(F.col("parsed.wrong").isNotNull(), F.col("parsed.wrong"))
+        .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
         .when(_is_ddl() & _is_watermark(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
@@ -222,12 +224,3 @@ _FILLED = '{"'
 def _objects(rows: str, beginning: str) -> Column:
     """Whether every element of an ARRAY<STRING> column is the text of an object, which begins so."""
     return F.forall(rows, lambda row: F.coalesce(row.startswith(beginning), F.lit(False)))
-
-
-def _overlay(data: Column, old: Column) -> Column:
-    """The full row before an update: `old` where it has the column, else `data`."""
-    keys, old_keys = F.json_object_keys(data), F.json_object_keys(old)
-    row, changed = F.from_json(data, "MAP<STRING, STRING>"), F.from_json(old, "MAP<STRING, STRING>")
-    kept = F.map_filter(row, lambda column, _: ~F.array_contains(old_keys, column))
-    whole = F.to_json(F.map_concat(changed, kept), {"ignoreNullFields": "false"})
-    return F.when(F.size(keys) == F.size(old_keys), old).otherwise(whole)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -34,7 +35,7 @@ from cdc_assets.mysql_types.debezium import (
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import maybe_no_text, maybe_object_in_text, misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, reader
 from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -42,29 +43,26 @@ from cdc_assets.tables.quarantine import Reason
 if TYPE_CHECKING:
     from cdc_assets.checks.observations import Rules
 
-_SOURCE = (
-    "STRUCT<connector: STRING, ts_ms: BIGINT, snapshot: STRING, db: STRING, `table`: STRING, server_id: BIGINT, "
-    "gtid: STRING, file: STRING, pos: BIGINT, row: INT, commit_ts: BIGINT>"
-)
-# Objects and arrays under STRING come out as their own JSON text.
-_PAYLOAD = {
-    "op": "STRING", "before": "STRING", "after": "STRING", "source": _SOURCE, "ts_ms": "BIGINT",
-    "databaseName": "STRING", "ddl": "STRING", "tableChanges": "STRING", "status": "STRING", "id": "STRING",
-    "data_collections": "STRING", "transaction": "STRUCT<id: STRING, total_order: BIGINT>",
-}  # fmt: skip
-_FIELDS = ", ".join(f"{name}: {data_type}" for name, data_type in _PAYLOAD.items())
+_PAYLOAD: Mapping[str, Wanted] = MappingProxyType(
+    {
+        "op": ANY, "before": JSON, "after": JSON,
+        "source": {
+            "connector": TEXT, "ts_ms": BIGINT, "snapshot": ANY, "db": TEXT, "table": TEXT, "server_id": BIGINT, "gtid": ANY,
+            "file": TEXT, "pos": BIGINT, "row": INT, "commit_ts": BIGINT,
+        },
+        "ts_ms": BIGINT, "databaseName": TEXT, "ddl": TEXT, "tableChanges": JSON, "status": ANY, "id": ANY,
+        "data_collections": JSON, "transaction": {"id": ANY, "total_order": BIGINT},
+    }
+)  # fmt: skip
 # Of the schema the fields of `before` and `after` are kept, each as one text: parsed when the table is known, once for
 # all rows that have the same.
-_SCHEMA = "STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: STRING>>>"
-_MESSAGE = f"STRUCT<schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>, {_FIELDS}>"
-_KEY = "STRUCT<payload: STRING>"
+_SCHEMA: Wanted = {"fields": [{"field": TEXT, "fields": JSON}]}
+_MESSAGE: Mapping[str, Wanted] = MappingProxyType({"schema": _SCHEMA, "payload": dict(_PAYLOAD), **_PAYLOAD})
+_KEY: Mapping[str, Wanted] = MappingProxyType({"payload": ANY})
 # "database"."table", in which a quote is doubled; of a RENAME the old and the new name, with a comma between.
 _NAME = r'"(?:[^"]|"")*"\."(?:[^"]|"")*"'
 _TABLE_ID = rf"^{_NAME}(?:,{_NAME})?$"
 
-_TEXTS = ["e.source.db", "e.source.table", "e.source.file", "e.source.connector", "e.databaseName", "e.ddl"]
-_STRINGS = [rf'"{name}"\s*+:\s*+"\{{' for name in ("before", "after")]
-_NO_LISTS = {f'"{name}"': rf'"{name}"\s*+:\s*+[^\[n]' for name in ("fields", "tableChanges", "data_collections")}
 # What is read of a table's description, as `schema_of_variant` writes the types of all of a message's together.
 _DESCRIBED = {
     "id": "STRING", "table": "OBJECT", "columns": "ARRAY<(?:OBJECT|VOID)", "primaryKeyColumnNames": "ARRAY<(?:STRING|VOID)",
@@ -72,15 +70,7 @@ _DESCRIBED = {
     "enumValues": "ARRAY<(?:STRING|VOID)", "optional": "BOOLEAN", "generated": "BOOLEAN",
 }  # fmt: skip
 _OTHERWISE = "|".join(rf"\b{name}: (?!VOID|{kind})" for name, kind in _DESCRIBED.items())
-_TYPES = {
-    f"{around}.{path}": kind
-    for around in ("$", "$.payload")
-    for path, kind in {
-        **{each.removeprefix("e."): "STRING" for each in _TEXTS},
-        "before": "OBJECT", "after": "OBJECT", "data_collections": "ARRAY",
-        "tableChanges": f"ARRAY<(?:VOID|OBJECT<(?!.*(?:{_OTHERWISE})))",
-    }.items()
-} | {"$.schema.fields": "ARRAY<OBJECT(?!.* fields: (?!VOID|ARRAY))"}  # fmt: skip
+_DESCRIPTIONS = f"^ARRAY<(?:VOID|OBJECT<(?!.*(?:{_OTHERWISE})))"
 # Of each field that has a text of JSON, how the text begins.
 _BEGIN = {"e.before": "{", "e.after": "{", "e.tableChanges": "[", "e.data_collections": "["}
 
@@ -205,6 +195,7 @@ def _field(column: WireColumn, known: MySQLType | None) -> Field:
 def decode(raw: DataFrame) -> DataFrame:
     """Decode the records."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
+    read, read_key = reader(raw.sparkSession, dict(_MESSAGE)), reader(raw.sparkSession, dict(_KEY))
     parsed = raw.select(
         "topic",
         "partition",
@@ -216,14 +207,14 @@ def decode(raw: DataFrame) -> DataFrame:
         "headers",
         key.alias("key_text"),
         value.alias("value_text"),
-        parse(exact_numbers(value, _may_have_decimals(value)), _MESSAGE).alias("v"),
+        read(exact_numbers(value, _may_have_decimals(value)).cast("binary")).alias("v"),
     )
     bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
     opened = parsed.withColumn("e", F.coalesce("v.m.payload", bare))
     judged = opened.withColumn("kind", _kind()).withColumn(
         # Only rows have a key that matters.
         "k",
-        F.when(F.col("kind") == str(Kind.ROW), parse(F.col("key_text"), _KEY)),
+        F.when(F.col("kind") == str(Kind.ROW), read_key(F.col("key"))),
     )
     judged = judged.withColumn("reason", _reason())
     fine = F.col("reason").isNull()
@@ -359,8 +350,16 @@ def _layout() -> Column:
 
 
 def _other_json() -> Column:
-    """Whether a field holds JSON of another type than objects, or lists. BOOLEAN, NULL where it is not there."""
-    return reduce(or_, (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items()))
+    """Whether a field holds JSON of another type than objects, or lists. BOOLEAN, never NULL."""
+    others = (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items())
+    no_lists = F.exists("v.m.schema.fields", lambda f: ~F.coalesce(f["fields"].startswith("["), f.isNotNull()))
+    return reduce(or_, others, F.coalesce(no_lists, F.lit(False)))
+
+
+def _misdescribed() -> Column:
+    """Whether something in `tableChanges` is of another type than it is read as. BOOLEAN, never NULL."""
+    told = F.schema_of_variant(F.try_parse_json("e.tableChanges"))
+    return ~F.coalesce(told.rlike(_DESCRIPTIONS), F.lit(False))
 
 
 def _undescribed() -> Column:
@@ -388,18 +387,12 @@ def _reason() -> Column:
     # TiCDC tells no position.
     placed = _from_ticdc() | (source["file"].isNotNull() & source["pos"].isNotNull())
     described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
-    doubts = [
-        *[maybe_no_text(F.col(name)) for name in _TEXTS],
-        maybe_object_in_text(text, _STRINGS),
-        *[text.contains(name) & text.rlike(pattern) for name, pattern in _NO_LISTS.items()],
-        described,
-    ]
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
-        .when(unparsed("v"), why_unparsed(text))
-        .when(_other_json() | misread(text, doubts, _TYPES), str(Reason.WRONG_TYPE))
+        .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
+        .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
         .when(described & _undescribed(), str(Reason.MISSING_FIELD))
         .when(~kind.isin(str(Kind.ROW), str(Kind.DDL), str(Kind.WATERMARK)), F.lit(None))
@@ -408,6 +401,8 @@ def _reason() -> Column:
         .when((row | (F.col("e.op") == _TRUNCATE)) & ~F.coalesce(named, F.lit(False)), str(Reason.MISSING_FIELD))
         .when(row & (lacking | ~placed), str(Reason.MISSING_FIELD))
         .when(row & too_many, str(Reason.IMAGES_DISAGREE))
-        .when(row & F.col("key").isNotNull() & (unparsed("k") | _key_names().isNull()), str(Reason.BAD_KEY))
+        .when(
+            row & F.col("key").isNotNull() & (F.col("k.wrong").isNotNull() | _key_names().isNull()), str(Reason.BAD_KEY)
+        )
         .when(row & (_bad_header(_NEW_KEY) | _bad_header(_OLD_KEY)), str(Reason.BAD_KEY))
     )

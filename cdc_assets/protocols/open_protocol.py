@@ -7,7 +7,8 @@ the watermark.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -22,7 +23,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import maybe_no_text, misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, Wanted, columns_of, overlay, reader
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -34,12 +35,13 @@ VERSION = 1
 # A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
 _MOST_EVENTS = 1 << 16
 
-_EVENT_KEY = "STRUCT<ts: BIGINT, scm: STRING, tbl: STRING, t: INT, ohk: BOOLEAN, ccl: STRING>"
-# VARIANT: values keep their JSON type, which the type checks look at, and integers all their digits.
-_IMAGE = "MAP<STRING, STRUCT<t: INT, h: BOOLEAN, f: INT, v: VARIANT>>"
-_EVENT_VALUE = f"STRUCT<u: {_IMAGE}, p: {_IMAGE}, d: {_IMAGE}, q: STRING, t: STRING>"
+_EVENT_KEY: Mapping[str, Wanted] = MappingProxyType(
+    {"ts": BIGINT, "scm": TEXT, "tbl": TEXT, "t": INT, "ohk": BOOLEAN, "ccl": TEXT}
+)
+# Values keep their JSON type, which the type checks look at, and all their digits.
+_IMAGE = columns_of("v", t=INT, h=BOOLEAN, f=INT)
+_EVENT_VALUE: Mapping[str, Wanted] = MappingProxyType({"u": _IMAGE, "p": _IMAGE, "d": _IMAGE, "q": TEXT, "t": ANY})
 _ROW, _DDL, _RESOLVED = 1, 2, 3
-_NAMES = ("scm", "tbl")
 _LONG_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
 
 
@@ -112,6 +114,7 @@ def _events(raw: DataFrame) -> DataFrame:
 def decode(events: DataFrame) -> DataFrame:
     """Decode events. In: `_events`."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
+    read_key, read = (reader(events.sparkSession, dict(wanted)) for wanted in (_EVENT_KEY, _EVENT_VALUE))
     parsed = events.select(
         *_PLACE,
         "error",
@@ -119,10 +122,13 @@ def decode(events: DataFrame) -> DataFrame:
         "value",
         key.alias("key_text"),
         value.alias("value_text"),
-        parse(key, _EVENT_KEY).alias("k"),
-        parse(value, _EVENT_VALUE).alias("v"),
+        read_key(F.col("key")).alias("k"),
+        read(F.col("value")).alias("v"),
     )
-    judged = parsed.withColumn("reason", _reason()).withColumn("image", F.coalesce("v.m.u", "v.m.d"))
+    # An UPDATE may have the old values of the changed columns only.
+    whole = overlay(events.sparkSession)(F.col("v.m.p.text"), F.col("v.m.u.text"))
+    judged = parsed.withColumns({"reason": _reason(), "whole": whole})
+    judged = judged.withColumn("image", F.coalesce("v.m.u.columns", "v.m.d.columns"))
     judged = judged.withColumn("handle", _names(F.col("image"), _flagged(Flag.HANDLE_KEY)))
     fine, t = F.col("reason").isNull(), F.col("k.m.t")
     kind = (
@@ -144,8 +150,8 @@ def decode(events: DataFrame) -> DataFrame:
         "commit_ts": F.col("k.m.ts"),
         "source_ms": tso.to_milliseconds(F.col("k.m.ts")),
         "key_columns": F.when(row, _key_columns(F.col("image"), F.col("handle"))),
-        "before": F.when(row & deleted, _text(F.col("v.m.d"))).when(row & updated, _before()),
-        "after": F.when(row & ~deleted, _text(F.col("v.m.u"))),
+        "before": F.when(row & deleted, F.col("v.m.d.text")).when(row & updated, F.col("whole")),
+        "after": F.when(row & ~deleted, F.col("v.m.u.text")),
         "layout": F.when(row, F.to_json(types)),
         "ddl_type": F.when(ddl, _ddl_type()),
         "ddl_statement": F.when(ddl, F.col("v.m.q")),
@@ -267,22 +273,14 @@ def _key_columns(image: Column, handle: Column) -> Column:
     return F.array_sort(F.when(F.size(handle) > 0, handle).otherwise(others))
 
 
-def _text(image: Column) -> Column:
-    """A row image as the text of a JSON object, column -> value."""
-    return F.to_json(F.transform_values(image, lambda _, c: c["v"]))
-
-
-def _before() -> Column:
-    """The full row before an update: `p`, which may hold the changed columns only, and the rest from `u`."""
-    new, old = F.col("v.m.u"), F.col("v.m.p")
-    changed = F.map_keys(old)
-    kept = F.map_filter(new, lambda column, _: ~F.array_contains(changed, column))
-    return _text(F.when(F.size(old) == F.size(new), old).otherwise(F.map_concat(old, kept)))
-
-
 def _ddl_type() -> Column:
     names = F.create_map(*[F.lit(each) for code, name in DDL_TYPES.items() for each in (str(code), name)])
     return F.coalesce(F.try_element_at(names, F.col("v.m.t")), F.col("v.m.t"))
+
+
+def _valued(column: Column) -> Column:
+    """Whether a column of an image has a value, which may be null. BOOLEAN, never NULL."""
+    return F.coalesce(column["own"], F.lit(False))
 
 
 def _reason() -> Column:
@@ -290,11 +288,11 @@ def _reason() -> Column:
     t, message = F.col("k.m.t"), F.col("v.m")
     key, value = F.col("key_text"), F.col("value_text")
     row = t == _ROW
-    columns = F.map_values(F.coalesce("v.m.u", "v.m.d"))
+    columns = F.map_values(F.coalesce("v.m.u.columns", "v.m.d.columns"))
     # One look at all columns; which of the two is wrong is asked only where something is.
-    fine = F.forall(columns, lambda c: c["v"].isNotNull() & F.coalesce(c["t"] != GEOMETRY, F.lit(False)))
-    complete = F.forall(columns, lambda c: c["v"].isNotNull() & c["t"].isNotNull())
-    old = F.coalesce(F.forall(F.map_values("v.m.p"), lambda c: c["v"].isNotNull()), F.lit(True))
+    fine = F.forall(columns, lambda c: _valued(c) & F.coalesce(c["t"] != GEOMETRY, F.lit(False)))
+    complete = F.forall(columns, lambda c: _valued(c) & c["t"].isNotNull())
+    old = F.coalesce(F.forall(F.map_values("v.m.p.columns"), _valued), F.lit(True))
     named = (F.length("k.m.scm") > 0) & (F.length("k.m.tbl") > 0)
     filled = F.coalesce(named & (F.size(columns) > 0) & old, F.lit(False))
     both = message["d"].isNotNull() & (message["u"].isNotNull() | message["p"].isNotNull())
@@ -302,11 +300,7 @@ def _reason() -> Column:
     return (
         F.when(F.col("error").isNotNull(), str(Reason.BAD_FRAMING))
         .when(~F.is_valid_utf8(key), str(Reason.INVALID_UTF8))
-        .when(unparsed("k"), why_unparsed(key))
-        .when(
-            misread(key, [maybe_no_text(F.col(f"k.m.{n}")) for n in _NAMES], {f"$.{n}": "STRING" for n in _NAMES}),
-            str(Reason.WRONG_TYPE),
-        )
+        .when(F.col("k.wrong").isNotNull(), F.col("k.wrong"))
         .when(t.isNull() | F.col("k.m.ts").isNull(), str(Reason.MISSING_FIELD))
         .when(~t.isin(_ROW, _DDL, _RESOLVED), str(Reason.UNKNOWN_TYPE))
         .when((F.col("k.m.ts") < 0) | name_too_long(F.col("k.m.scm"), F.col("k.m.tbl")), str(Reason.WRONG_TYPE))
@@ -316,8 +310,7 @@ def _reason() -> Column:
         .when(empty, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(~F.is_valid_utf8(value), str(Reason.INVALID_UTF8))
-        .when(unparsed("v"), why_unparsed(value))
-        .when(misread(value, [maybe_no_text(message["q"])], {"$.q": "STRING"}), str(Reason.WRONG_TYPE))
+        .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
         .when(t == _DDL, F.when(F.coalesce(F.length(message["q"]), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(row & both, str(Reason.WRONG_TYPE))
         .when(~filled, str(Reason.MISSING_FIELD))

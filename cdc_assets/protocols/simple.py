@@ -6,8 +6,7 @@ in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keep
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -24,7 +23,7 @@ from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import maybe_no_text, maybe_object_in_text, misread, parse, unparsed, why_unparsed
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, kind_of, reader
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -35,35 +34,39 @@ if TYPE_CHECKING:
 VERSION = 1
 _ALL_BITS = 64
 
-_COLUMN = (
-    "STRUCT<name: STRING, dataType: STRUCT<mysqlType: STRING, charset: STRING, collate: STRING, length: BIGINT, "
-    "decimal: INT, elements: ARRAY<STRING>, unsigned: BOOLEAN, zerofill: BOOLEAN>, nullable: BOOLEAN, default: STRING>"
+_COLUMN: Wanted = {
+    "name": TEXT,
+    "dataType": {
+        "mysqlType": TEXT, "charset": ANY, "collate": ANY, "length": BIGINT, "decimal": INT, "elements": [TEXT],
+        "unsigned": BOOLEAN, "zerofill": BOOLEAN,
+    },
+    "nullable": BOOLEAN,
+    "default": ANY,
+}  # fmt: skip
+_INDEX: Wanted = {"name": ANY, "unique": BOOLEAN, "primary": BOOLEAN, "nullable": BOOLEAN, "columns": [TEXT]}
+_TABLE: Wanted = {
+    "schema": TEXT, "table": TEXT, "tableID": BIGINT, "version": BIGINT, "columns": [_COLUMN], "indexes": [_INDEX],
+}  # fmt: skip
+_MESSAGE: Mapping[str, Wanted] = MappingProxyType(
+    {
+        "version": INT,
+        "type": ANY,
+        "sql": TEXT,
+        "commitTs": BIGINT,
+        "tableSchema": _TABLE,
+        "preTableSchema": _TABLE,
+        "database": TEXT,
+        "table": TEXT,
+        "tableID": BIGINT,
+        "schemaVersion": BIGINT,
+        "claimCheckLocation": TEXT,
+        "handleKeyOnly": BOOLEAN,
+        "checksum": {"corrupted": BOOLEAN},
+        # Row images.
+        "data": JSON,
+        "old": JSON,
+    }
 )
-_INDEX = "STRUCT<name: STRING, unique: BOOLEAN, primary: BOOLEAN, nullable: BOOLEAN, columns: ARRAY<STRING>>"
-_TABLE = (
-    "STRUCT<schema: STRING, `table`: STRING, tableID: BIGINT, version: BIGINT, "
-    f"columns: ARRAY<{_COLUMN}>, indexes: ARRAY<{_INDEX}>>"
-)
-_FIELDS = {
-    "version": "INT",
-    "type": "STRING",
-    "sql": "STRING",
-    "commitTs": "BIGINT",
-    "tableSchema": _TABLE,
-    "preTableSchema": _TABLE,
-    "database": "STRING",
-    "table": "STRING",
-    "tableID": "BIGINT",
-    "schemaVersion": "BIGINT",
-    "claimCheckLocation": "STRING",
-    "handleKeyOnly": "BOOLEAN",
-    "checksum": "STRUCT<corrupted: BOOLEAN>",
-    # Row images: in JSON, objects under STRING come out as their own text.
-    "data": "STRING",
-    "old": "STRING",
-}
-# One parse of the whole message.
-_MESSAGE = f"STRUCT<{', '.join(f'`{name}`: {kind}' for name, kind in _FIELDS.items())}>"
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 _DDL_TYPES = ["CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"]
@@ -194,41 +197,13 @@ _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
 
 
 def _of_json(raw: DataFrame) -> DataFrame:
-    """The fields of JSON messages. Out: `_PLACE`, `_FIELDS`, `broken` STRING (the reason, else null), `branches` (null)."""
-    text = F.col("value").cast("string")
-    parsed = raw.select(*_PLACE, parse(text, _MESSAGE).alias("parsed"))
-    doubts = [*[maybe_no_text(F.col(name)) for name in _TEXTS], maybe_object_in_text(text, _STRINGS)]
-    wrong = misread(text, doubts, _TYPES) | _misread_schema(text)
-    broken = (
-        F.when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
-        .when(unparsed("parsed"), why_unparsed(text))
-        .when(wrong, str(Reason.WRONG_TYPE))
+    """The fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, `broken` STRING (the reason, else null), `branches` (null)."""
+    read = reader(raw.sparkSession, dict(_MESSAGE))
+    broken = F.when(~F.is_valid_utf8(F.col("value").cast("string")), str(Reason.INVALID_UTF8)).otherwise(
+        F.col("parsed.wrong")
     )
+    parsed = raw.select(*_PLACE, read(F.col("value")).alias("parsed"))
     return parsed.select(*_PLACE, broken.alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
-
-
-_TEXTS = ["parsed.m.database", "parsed.m.table", "parsed.m.sql"]
-_STRINGS = [r'"data"\s*+:\s*+"\{', r'"old"\s*+:\s*+"\{']
-_TYPES = {"$.database": "STRING", "$.table": "STRING", "$.sql": "STRING", "$.data": "OBJECT", "$.old": "OBJECT"}
-
-
-# Of a schema, all columns put together: `OBJECT<columns: ARRAY<OBJECT<.., name: STRING, ..>>, indexes: .., table: STRING>`.
-_NO_SCHEMA = (
-    "[ <](?:name|mysqlType|schema|table): (?!STRING|VOID)|[ <]elements: (?!ARRAY<(?:STRING|VOID)>|VOID)"
-    "| indexes: .*[ <]columns: (?!ARRAY<(?:STRING|VOID)>|VOID)"
-)
-
-
-def _misread_schema(text: Column) -> Column:
-    """Whether a name, a type or a label in a table schema came as something else than a text. BOOLEAN, never NULL."""
-
-    def wrong(message: Column, name: str) -> Column:
-        told = F.schema_of_variant(F.try_variant_get(message, f"$.{name}", "variant"))
-        return F.col(f"parsed.m.{name}").isNotNull() & F.coalesce(told.rlike(_NO_SCHEMA), F.lit(True))
-
-    schemas = ("tableSchema", "preTableSchema")
-    carries = reduce(or_, (F.col(f"parsed.m.{name}").isNotNull() for name in schemas))
-    return carries & once(F.try_parse_json(text), lambda m: reduce(or_, (wrong(m, name) for name in schemas)))
 
 
 def _of_avro(raw: DataFrame) -> DataFrame:
@@ -236,7 +211,7 @@ def _of_avro(raw: DataFrame) -> DataFrame:
 
     def read(parsed: Column) -> Column:
         told = simple_avro.fields(parsed)
-        typed = [told[name].cast(kind).alias(name) for name, kind in _FIELDS.items()]
+        typed = [told[name].cast(kind_of(wanted)).alias(name) for name, wanted in _MESSAGE.items()]
         return F.struct(*typed, told["branches"].alias("branches"), simple_avro.unparsed(parsed).alias("unparsed"))
 
     # Within one expression: as a column of its own, what was parsed would be copied value by value into Spark's format for
@@ -321,7 +296,7 @@ def _incomplete(table: Column) -> Column:
         ),
     )
     keys = F.forall(
-        F.coalesce(table["indexes"], F.array().cast(f"array<{_INDEX}>")),
+        F.coalesce(table["indexes"], F.array().cast(kind_of([_INDEX]))),
         lambda i: F.forall(i["columns"], lambda name: name.isNotNull()),
     )
     whole = named & numbered & (F.size(table["columns"]) > 0) & columns & keys

@@ -197,7 +197,7 @@ BAD: dict[str, tuple[bytes | None, Reason]] = {
     "a row without its table": (text(INSERT | {"table": ""}), MISSING),
     "an insert without data": (without(INSERT, "data"), MISSING),
     "an insert of nothing": (text(INSERT | {"data": {}}), MISSING),
-    "an insert of a text": (text(INSERT | {"data": "row"}), MISSING),
+    "an insert of a text": (text(INSERT | {"data": "row"}), WRONG_TYPE),
     "an update without old": (without(UPDATE, "old"), MISSING),
     "a delete without old": (without(UPDATE | {"type": "DELETE"}, "old"), MISSING),
     "a watermark without commitTs": (without(watermark(5), "commitTs"), MISSING),

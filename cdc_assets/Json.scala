@@ -1,15 +1,18 @@
 package cdc_assets
 
 import java.io.ByteArrayOutputStream
-import java.util.Arrays
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.{Arrays, LinkedHashMap => Ordered}
 
+import scala.collection.immutable.ArraySeq
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken, StreamReadConstraints}
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import org.apache.spark.sql.{Row, RowFactory}
-import org.apache.spark.sql.api.java.UDF1
+import org.apache.spark.sql.api.java.{UDF1, UDF2}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** A message that is to be one JSON object, read in one pass: each field is of the type that is wanted, or the message is told
@@ -21,7 +24,7 @@ import org.apache.spark.unsafe.types.UTF8String
   * @param wanted a JSON object: field -> its type
   */
 class JsonMessage(wanted: String) extends UDF1[Array[Byte], Row] {
-  import JsonMessage._
+  import Json._
 
   @transient private lazy val message = new Fields(Mapper.readTree(wanted))
 
@@ -29,49 +32,68 @@ class JsonMessage(wanted: String) extends UDF1[Array[Byte], Row] {
     if (value == null) null
     else
       try {
-        val reader = new Reader(value)
-        val found = reader.root(message)
+        val found = new Reader(value).message(message)
         if (found == null) RowFactory.create(null, WrongType) else RowFactory.create(found, null)
       } catch { case NonFatal(_) => RowFactory.create(null, Malformed) }
 }
 
-private object JsonMessage {
-  private val Mapper = new ObjectMapper
+/** One JSON object laid over another: the fields of the first, and those of the second that the first does not have. NULL where
+  * one of them is NULL.
+  */
+class JsonOverlay extends UDF2[String, String, String] {
+  import Json._
+
+  override def call(over: String, under: String): String =
+    if (over == null || under == null) null
+    else {
+      val found = new Reader(over.getBytes(UTF_8)).parts()
+      for ((name, part) <- new Reader(under.getBytes(UTF_8)).parts() if !found.contains(name)) found(name) = part
+      found.valuesIterator.mkString("{", ",", "}")
+    }
+}
+
+private object Json {
+  val Mapper = new ObjectMapper
   // A row may have a value of 120 MB: TiDB's own limit.
-  private val Json = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
+  private val Factory = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
     StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
-  private val Malformed = "malformed_json"
-  private val WrongType = "wrong_type"
+  val Malformed = "malformed_json"
+  val WrongType = "wrong_type"
 
   // --- what is wanted
 
-  private sealed trait Wanted
-  private final class Fields(told: JsonNode) extends Wanted {
+  sealed trait Wanted
+  final class Fields(told: JsonNode) extends Wanted {
     private val all = told.properties.asScala.toArray
     val types: Array[Wanted] = all.map(e => wantedOf(e.getValue))
     private val places = new java.util.HashMap[String, Integer]
     for ((e, n) <- all.zipWithIndex) places.put(e.getKey, n)
     def place(name: String): Int = { val n = places.get(name); if (n == null) -1 else n }
   }
-  private final class Items(val each: Wanted, val nulls: Boolean) extends Wanted
-  private case object Text extends Wanted // a text
-  private case object AnyText extends Wanted // a text, or the JSON text of what else it is
-  private case object JsonText extends Wanted // the JSON text of what it is, but of a text
-  private case object Texts extends Wanted // the JSON text of an object of texts, in the order of its names
-  private case object Ints extends Wanted // the JSON text of an object of INTs
-  private case object BigInt extends Wanted
-  private case object Flag extends Wanted
+  final class Items(val each: Wanted) extends Wanted
+  // An object of objects, whatever their names: the JSON text of the object of their fields `own`, and the others' by name.
+  final class Columns(val own: String, val others: Fields) extends Wanted
+  case object Text extends Wanted // a text
+  case object AnyText extends Wanted // a text, or the JSON text of what else it is
+  case object JsonText extends Wanted // the JSON text of what it is, but of a text
+  case object Texts extends Wanted // the JSON text of an object of texts, in the order of its names
+  case object Ints extends Wanted // the JSON text of an object of INTs
+  case object IntNumber extends Wanted
+  case object BigNumber extends Wanted
+  case object Flag extends Wanted
 
   private def wantedOf(told: JsonNode): Wanted =
-    if (told.isObject) new Fields(told)
-    else if (told.isArray) new Items(wantedOf(told.get(0)), nulls = told.get(0).asText != "text")
+    if (told.has("*")) new Columns(told.get("own").asText, new Fields(told.get("*")))
+    else if (told.isObject) new Fields(told)
+    else if (told.isArray) new Items(wantedOf(told.get(0)))
     else told.asText match {
       case "text" => Text
       case "any" => AnyText
       case "json" => JsonText
       case "texts" => Texts
       case "ints" => Ints
-      case "bigint" => BigInt
+      case "int" => IntNumber
+      case "bigint" => BigNumber
       case "boolean" => Flag
     }
 
@@ -80,17 +102,31 @@ private object JsonMessage {
 
   // --- reading
 
-  private final class Reader(value: Array[Byte]) {
-    private val parser: JsonParser = Json.createParser(value)
+  final class Reader(value: Array[Byte]) {
+    private val parser: JsonParser = Factory.createParser(value)
     private val checksHalves = mayHaveHalves(value)
     private var other = false
 
     /** The fields of the message; null where it, or one of them, is of another type. */
-    def root(fields: Fields): Row = {
+    def message(fields: Fields): Row = {
       if (next() == null) throw Broken
       val found = read(fields)
       if (next() != null) throw Broken
       if (other || !found.isInstanceOf[Row]) null else found.asInstanceOf[Row]
+    }
+
+    /** The fields of an object by their names, each as its JSON text, with the name. */
+    def parts(): mutable.LinkedHashMap[String, String] = {
+      val found = mutable.LinkedHashMap.empty[String, String]
+      if (next() != JsonToken.START_OBJECT) throw Broken
+      while (next() == JsonToken.FIELD_NAME) {
+        val (name, out) = (parser.currentName, new ByteArrayOutputStream(32))
+        this.name(out)
+        next()
+        copy(out)
+        found(name) = out.toString(UTF_8)
+      }
+      found
     }
 
     private def next(): JsonToken = {
@@ -105,12 +141,14 @@ private object JsonMessage {
       val found: Any = if (token == JsonToken.VALUE_NULL) null else wanted match {
         case fields: Fields => if (token == JsonToken.START_OBJECT) row(fields) else skipped()
         case items: Items => if (token == JsonToken.START_ARRAY) array(items) else skipped()
+        case columns: Columns => if (token == JsonToken.START_OBJECT) this.columns(columns) else skipped()
         case Text => if (token == JsonToken.VALUE_STRING) UTF8String.fromString(parser.getText) else skipped()
         case AnyText => if (token == JsonToken.VALUE_STRING) UTF8String.fromString(parser.getText) else json()
         case JsonText => if (token == JsonToken.VALUE_STRING) skipped() else json()
         case Texts => if (token == JsonToken.START_OBJECT) texts() else nonObject(token)
         case Ints => if (token == JsonToken.START_OBJECT) ints() else nonObject(token)
-        case BigInt => if (token == JsonToken.VALUE_NUMBER_INT) long() else skipped()
+        case IntNumber => if (token == JsonToken.VALUE_NUMBER_INT) number(Integer.valueOf(parser.getIntValue)) else skipped()
+        case BigNumber => if (token == JsonToken.VALUE_NUMBER_INT) number(Long.box(parser.getLongValue)) else skipped()
         case Flag => if (token.isBoolean) Boolean.box(parser.getBooleanValue) else skipped()
       }
       if (found.asInstanceOf[AnyRef] eq Other) other = true
@@ -124,19 +162,46 @@ private object JsonMessage {
         next()
         if (place < 0) skipped() else values(place) = read(fields.types(place))
       }
-      Row.fromSeq(scala.collection.immutable.ArraySeq.unsafeWrapArray(values))
+      Row.fromSeq(ArraySeq.unsafeWrapArray(values))
     }
 
     private def array(items: Items): Array[Any] = {
       val found = Array.newBuilder[Any]
-      while (next() != JsonToken.END_ARRAY) {
-        if (!items.nulls && parser.currentToken == JsonToken.VALUE_NULL) other = true
-        found += read(items.each)
-      }
+      while (next() != JsonToken.END_ARRAY) found += read(items.each)
       found.result()
     }
 
-    private def long(): Any = try Long.box(parser.getLongValue) catch { case NonFatal(_) => Other }
+    /** Each column's fields, and last whether it has its own: ROW<text, columns>. */
+    private def columns(wanted: Columns): Row = {
+      val (found, own, fields) = (new Ordered[String, Row], mutable.LinkedHashMap.empty[String, Array[Byte]], wanted.others)
+      while (next() == JsonToken.FIELD_NAME) {
+        val (name, out) = (parser.currentName, new ByteArrayOutputStream(32))
+        this.name(out)
+        if (next() == JsonToken.START_OBJECT) {
+          val values = new Array[Any](fields.types.length + 1)
+          values(fields.types.length) = false
+          while (next() == JsonToken.FIELD_NAME) {
+            val field = parser.currentName
+            val place = fields.place(field)
+            next()
+            if (field == wanted.own) {
+              val part = new ByteArrayOutputStream(out.size + 16)
+              out.writeTo(part)
+              copy(part)
+              own(name) = part.toByteArray
+              values(fields.types.length) = true
+            } else if (place < 0) skipped() else values(place) = read(fields.types(place))
+          }
+          found.put(name, Row.fromSeq(ArraySeq.unsafeWrapArray(values)))
+        } else {
+          if (parser.currentToken != JsonToken.VALUE_NULL) { other = true; skipped() }
+          found.put(name, null)
+        }
+      }
+      RowFactory.create(joined(own.valuesIterator.toArray), found)
+    }
+
+    private def number(value: => Any): Any = try value catch { case NonFatal(_) => Other }
 
     private def skipped(): AnyRef = {
       if (!checksHalves) parser.skipChildren()
@@ -215,9 +280,13 @@ private object JsonMessage {
       if (!fine) return Other
       val all = found.result()
       if (sorted) Arrays.sort(all, (a: Array[Byte], b: Array[Byte]) => Arrays.compareUnsigned(a, b))
-      val out = new ByteArrayOutputStream(16 + all.map(_.length + 1).sum)
+      joined(all)
+    }
+
+    private def joined(parts: Array[Array[Byte]]): UTF8String = {
+      val out = new ByteArrayOutputStream(16 + parts.map(_.length + 1).sum)
       out.write('{')
-      for (n <- all.indices) { if (n > 0) out.write(','); out.write(all(n), 0, all(n).length) }
+      for (n <- parts.indices) { if (n > 0) out.write(','); out.writeBytes(parts(n)) }
       out.write('}')
       UTF8String.fromBytes(out.toByteArray)
     }

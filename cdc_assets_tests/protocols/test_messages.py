@@ -1,0 +1,196 @@
+"""What reads messages, held against Python's own reader of JSON."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.protocols.messages import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    INT,
+    INTS,
+    JSON,
+    TEXT,
+    TEXTS,
+    Wanted,
+    columns_of,
+    overlay,
+    reader,
+)
+from cdc_assets.tables.quarantine import Reason
+
+WANTED: Mapping[str, Wanted] = {
+    "text": TEXT, "any": ANY, "json": JSON, "texts": TEXTS, "ints": INTS, "int": INT, "bigint": BIGINT, "boolean": BOOLEAN,
+    "list": [TEXT], "inner": {"text": TEXT, "int": INT}, "columns": columns_of("v", t=INT),
+}  # fmt: skip
+# Any text but halves of characters, which JSON may have and no text in Spark.
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+_NUMBERS = (
+    st.integers(-(1 << 70), 1 << 70)
+    | st.integers(-(1 << 31), (1 << 31) - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | _NUMBERS | _TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+_FITTING = {
+    "text": _TEXTS, "any": _VALUES, "json": st.dictionaries(_TEXTS, _VALUES, max_size=3) | st.lists(_VALUES, max_size=3),
+    "texts": st.dictionaries(_TEXTS, _TEXTS, max_size=4), "ints": st.dictionaries(_TEXTS, _INTS, max_size=4),
+    "int": _INTS, "bigint": _BIGINTS, "boolean": st.booleans(),
+    "list": st.lists(_TEXTS | st.none(), max_size=3),
+    "inner": st.fixed_dictionaries({}, optional={"text": _TEXTS, "int": st.integers(0, 9), "other": _VALUES}),
+    "columns": st.dictionaries(
+        _TEXTS, st.fixed_dictionaries({}, optional={"t": st.integers(0, 9), "v": _VALUES, "other": _VALUES}), max_size=3
+    ),
+}  # fmt: skip
+_MESSAGES = st.fixed_dictionaries({}, optional=_FITTING | {"of nobody": _VALUES})
+
+
+class OtherTypeError(Exception):
+    """A field of another type than is wanted."""
+
+
+def as_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def object_of(entries: Mapping[str, Any]) -> str:
+    return "{" + ",".join(f"{as_text(name)}:{as_text(value)}" for name, value in entries.items()) + "}"
+
+
+def whole_number(value: Any, bits: int) -> bool:
+    return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
+
+
+def expected(wanted: Wanted, value: Any) -> Any:
+    """What is to be read, out of what Python has read."""
+    if value is None:
+        return None
+    if isinstance(wanted, str):
+        return expected_one(wanted, value)
+    if isinstance(wanted, list):
+        return [expected(wanted[0], each) for each in as_type(list, value)]
+    if "*" in wanted:
+        columns = {n: as_type(dict, c) if c is not None else None for n, c in as_type(dict, value).items()}
+        own = {n: c["v"] for n, c in columns.items() if c and "v" in c}
+        told = {n: c if c is None else {"t": expected(INT, c.get("t")), "own": "v" in c} for n, c in columns.items()}
+        return {"text": object_of(own), "columns": told}
+    return {name: expected(each, as_type(dict, value).get(name)) for name, each in wanted.items()}
+
+
+def expected_one(wanted: str, value: Any) -> Any:
+    values = value.values() if isinstance(value, dict) else ()
+    fits = {
+        TEXT: isinstance(value, str),
+        ANY: True,
+        JSON: not isinstance(value, str),
+        TEXTS: not isinstance(value, str) and all(isinstance(v, str) for v in values),
+        INTS: not isinstance(value, str) and all(whole_number(v, 32) for v in values),
+        INT: whole_number(value, 32),
+        BIGINT: whole_number(value, 64),
+        BOOLEAN: isinstance(value, bool),
+    }
+    if not fits[wanted]:
+        raise OtherTypeError
+    if wanted == TEXTS and isinstance(value, dict):
+        entries = sorted((f"{as_text(n)}:{as_text(v)}".encode() for n, v in value.items()))
+        return "{" + b",".join(entries).decode() + "}"
+    if wanted in {JSON, TEXTS, INTS}:
+        return as_text(value)
+    return as_text(value) if wanted == ANY and not isinstance(value, str) else value
+
+
+def as_type(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise OtherTypeError
+    return value
+
+
+def message(value: Any) -> tuple[Any, str | None]:
+    try:
+        return expected(WANTED, as_type(dict, value)), None
+    except OtherTypeError:
+        return None, str(Reason.WRONG_TYPE)
+
+
+def read(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[Any, str | None]]:
+    values = [(t if isinstance(t, bytes) else t.encode(),) for t in texts]
+    frame = spark.createDataFrame(values, "value BINARY").coalesce(1)
+    found = frame.select(reader(spark, WANTED)(F.col("value")).alias("r")).collect()
+    return [(r["r"]["m"] and plain(r["r"]["m"]), r["r"]["wrong"]) for r in found]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Row):
+        return {name: plain(each) for name, each in value.asDict().items()}
+    return {n: plain(each) for n, each in value.items()} if isinstance(value, dict) else value
+
+
+_FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@_FEW
+@given(messages=st.lists(_MESSAGES, min_size=20, max_size=40), indent=st.sampled_from([None, 1]))
+def test_fields_are_read_as_they_are_wanted(
+    spark: SparkSession, messages: list[dict[str, Any]], indent: int | None
+) -> None:
+    texts = [json.dumps(each, ensure_ascii=False, indent=indent) for each in messages]
+    assert read(spark, texts) == [message(each) for each in messages]
+
+
+@_FEW
+@given(
+    messages=st.lists(
+        st.dictionaries(st.sampled_from([*WANTED, "x"]), _VALUES, max_size=3) | _VALUES, min_size=20, max_size=40
+    )
+)
+def test_what_is_of_another_type_is_told(spark: SparkSession, messages: list[Any]) -> None:
+    assert read(spark, [json.dumps(each, ensure_ascii=False) for each in messages]) == [
+        message(each) for each in messages
+    ]
+
+
+def test_what_is_no_json_is_told(spark: SparkSession) -> None:
+    whole = '{"text":"t","json":{"a":[1,{"b":null}]}}'
+    broken = [whole[:n] for n in range(len(whole))]
+    broken += [whole + " x", whole + whole, "{'text':1}", '{"text":01}', '{"x":"\\q"}', '{"x":tru}', '{"x":NaN}', "{,}"]
+    # One half of a character without the other, in a name, a text, or a value that nobody wants.
+    halves = [
+        rf'{{"{name}":"{text}"}}' for name, text in ((r"\ud800", ""), ("text", r"\uDE00"), ("x", r"\ud83d \ude00"))
+    ]
+    assert read(spark, [*broken, *halves]) == [(None, str(Reason.MALFORMED_JSON))] * (len(broken) + len(halves))
+    both = read(spark, [r'{"text":"\ud83d\ude00","json":["\ud83d\ude00"]}'])
+    assert [(m["text"], m["json"]) for m, _ in both] == [("😀", r'["\ud83d\ude00"]')]
+
+
+def test_digits_and_escapes_stay_and_the_last_of_one_name_counts(spark: SparkSession) -> None:
+    text = r'{"json": {"a" : 1.10, "b": 1e400, "c": "\u00e4\n", "d\"": 18446744073709551616.000}, "text": "1", "text": "2"}'
+    [(found, wrong)] = read(spark, [text])
+    assert wrong is None
+    assert found["json"] == r'{"a":1.10,"b":1e400,"c":"\u00e4\n","d\"":18446744073709551616.000}'
+    assert found["text"] == "2"
+
+
+@_FEW
+@given(
+    pairs=st.lists(
+        st.tuples(*[st.dictionaries(st.sampled_from("abcdé"), _VALUES, max_size=4)] * 2), min_size=20, max_size=40
+    )
+)
+def test_one_object_is_laid_over_another(
+    spark: SparkSession, pairs: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> None:
+    rows = [(object_of(over), object_of(under)) for over, under in pairs]
+    frame = spark.createDataFrame([*rows, (None, "{}"), ("{}", None)], "over STRING, under STRING").coalesce(1)
+    lay: Callable[..., Any] = overlay(spark)
+    found = [r[0] for r in frame.select(lay(F.col("over"), F.col("under"))).collect()]
+    assert found[:-2] == [object_of(over | {n: v for n, v in under.items() if n not in over}) for over, under in pairs]
+    assert found[-2:] == [None, None]

@@ -31,11 +31,8 @@ WANTED: Mapping[str, Wanted] = {
 }  # fmt: skip
 # Any text but halves of characters, which JSON may have and no text in Spark.
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-_NUMBERS = (
-    st.integers(-(1 << 70), 1 << 70)
-    | st.integers(-(1 << 31), (1 << 31) - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-)
+_INTS, _BIGINTS = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
+_NUMBERS = _INTS | _BIGINTS | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.recursive(
     st.none() | st.booleans() | _NUMBERS | _TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),

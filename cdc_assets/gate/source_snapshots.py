@@ -2,11 +2,11 @@
 
 A snapshot's reads all tell the place in the binlog where it was taken, and which of the snapshot they are: the first, the
 last, the first or the last of their table, or another. A connector that dies in the middle begins again, at the same place
-or at another. Of a table without rows nothing comes, so nothing is known. Incremental snapshots are not among these: their
-chunks have places of their own, and nothing in their reads tells that there are no more.
+or at another. Of a table without rows nothing comes, so nothing is known. Incremental snapshots are not among these: see
+`table_scans`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -143,10 +143,15 @@ def _worth_keeping(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:
     return [s for s in snapshots if s.release or s.at > whole.get((s.database, s.table), -1)]
 
 
-def undecodable_between(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
+def damaged(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
     """Whether records that nobody could decode came among a snapshot's reads: rows of it may be in quarantine."""
     begin = min(snapshot.first, snapshot.at >> TSO_LOGICAL_BITS) - _SECOND
-    low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (begin, snapshot.last))
+    return undecodable_between(lake, snapshot.topics, begin, snapshot.last)
+
+
+def undecodable_between(lake: Lakehouse, topics: Collection[str], first_ms: int, last_ms: int) -> bool:
+    """Whether records of topics, with Kafka times in between, could not be decoded."""
+    low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (first_ms, last_ms))
     files = [f for f in lake.change_events.files(kind=str(Kind.UNDECODABLE)) if f.high["record_timestamp"] >= low]
     bad = lake.change_events.fetch(files, "topic", "record_timestamp").to_pylist()
-    return any(r["topic"] in snapshot.topics and low <= r["record_timestamp"] <= high for r in bad)
+    return any(r["topic"] in topics and low <= r["record_timestamp"] <= high for r in bad)

@@ -18,9 +18,10 @@ from cdc_assets.gate.holds import by_loads, by_types, earliest, retried, with_st
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
-from cdc_assets.gate.news import News, news_of
-from cdc_assets.gate.source_snapshots import advanced_snapshots, of_reads, read_of, undecodable_between
+from cdc_assets.gate.news import News, kafka_time, news_of
+from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, of_reads, read_of, undecodable_between
 from cdc_assets.gate.statements import Statement, statement_of, why_held
+from cdc_assets.gate.table_scans import SLACK, Seen, advanced_scans, scans_told, seen_since
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, session_for, settled
@@ -33,6 +34,7 @@ from cdc_assets.tables.released_changes import (
     PartitionWatermarks,
     ReleaseCursor,
     ReleasedKind,
+    TableScan,
     Watermarks,
 )
 from cdc_assets.tables.schema import conform
@@ -340,11 +342,13 @@ class _Run:
             window,
             number,
             lambda name: name not in self._released_tables,
-            lambda snapshot: undecodable_between(self.lake, snapshot),
+            lambda snapshot: damaged(self.lake, snapshot),
         )
+        scans = self._scans(groups, number, after)
         named = {name for _, tables in inside for name in tables}
         # That of one table may be whole by what another table's reads say.
         named |= {(each.database, each.table) for each in snapshots if each.release == number}
+        named |= {(each.database, each.table) for each in scans if each.release == number} & self._released_tables
         advanced = ReleaseCursor(
             sequence=number,
             batch=self.news.through,
@@ -363,6 +367,7 @@ class _Run:
             planned=self.cursor.planned,
             refused=self.cursor.refused,
             snapshots=snapshots,
+            scans=scans,
             **self.gate.state(facts),
         )
         table = self.lake.released_changes
@@ -398,6 +403,33 @@ class _Run:
             source=advanced.source,
             total=advanced.totals,
         )
+
+    def _scans(self, groups: list[Group], number: int, after: Held) -> list[TableScan]:
+        """The tables' parts in a connector's incremental snapshots, after the release."""
+        if self.feed.snapshots != "whole":
+            return self.cursor.scans
+        deleted, known = self.cursor.trimmed.highest, {each.at for each in self.cursor.scans}
+        told = [s for s in scans_told(self.news.notifications) if s.at > deleted or s.at in known]
+        inside = [g for g in groups if g.part == Part.INSIDE]
+
+        def look(scans: list[TableScan]) -> list[Seen | None]:
+            first = min(s.first for s in scans) - SLACK
+            files = [f for f in self.news.row_files if kafka_time(f) >= first]
+            session = session_for(self.lake.spark, sum(f.rows for f in files))
+            events = self.lake.change_events.scan(session, files)
+            decoded = self.lake.change_events.cursor()
+            gone = decoded.trimmed_newest if decoded else 0
+            found = zip(scans, seen_since(events, scans, self._part(self.before, after)), strict=True)
+            return [
+                None
+                if s.first - SLACK <= gone or seen.since <= deleted
+                else seen._replace(
+                    lacks=seen.lacks or undecodable_between(self.lake, seen.begun, s.first - SLACK, s.last + SLACK)
+                )
+                for s, seen in found
+            ]
+
+        return advanced_scans(self.cursor.scans, told, inside, number, look)
 
     def _takes(self, statement: Statement, tables: AbstractSet[Name]) -> bool:
         """Whether the feed has a table that a statement names; one that names none may be about any."""

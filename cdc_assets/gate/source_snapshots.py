@@ -52,6 +52,7 @@ def advanced_snapshots(
     release: int,
     is_new: Callable[[Name], bool],
     damaged: Callable[[SourceSnapshot], bool],
+    deleted: int,
 ) -> list[SourceSnapshot]:
     """The snapshots after a release.
 
@@ -61,13 +62,16 @@ def advanced_snapshots(
         release: its number.
         is_new: whether nothing of a table was released before.
         damaged: whether reads of a snapshot that has come to its end may be missing.
+        deleted: the commit_ts up to which maintenance has deleted changes, and with them what was known of snapshots: a read
+            of before, which may be a repeat, begins none.
     """
     found = {_key(s): s for s in known}
     lowest: dict[Name, int] = {}
     for g in window:
         name = (g.database, g.table)
         lowest[name] = min(g.first, lowest.get(name, g.first))
-    reads = [_snapshot_of(g, g.read) for g in window if g.read is not None]
+    told = [_snapshot_of(g, g.read) for g in window if g.read is not None]
+    reads = [read for read in told if read.until > deleted or _key(read) in found]
     brought = {_key(read) for read in reads}
     for read in reads:
         found[_key(read)] = _together(found.get(_key(read), read), read)
@@ -81,9 +85,9 @@ def advanced_snapshots(
             found[key] = replace(s, initial=True)
     for place in {key[2:] for key in brought}:
         there = [s for key, s in found.items() if key[2:] == place]
-        told = {marker for s in there for marker in s.markers}
+        said = {marker for s in there for marker in s.markers}
         news = [s for s in there if not s.initial and (_key(s) in brought or not s.release)]
-        found |= {_key(s): replace(s, release=release) for s in news if _ended(s, told) and not damaged(s)}
+        found |= {_key(s): replace(s, release=release) for s in news if _ended(s, said) and not damaged(s)}
     return _worth_keeping(list(found.values()))
 
 

@@ -343,6 +343,7 @@ class _Run:
             number,
             lambda name: name not in self._released_tables,
             lambda snapshot: damaged(self.lake, snapshot),
+            self.cursor.trimmed.highest,
         )
         scans = self._scans(groups, number, after)
         named = {name for _, tables in inside for name in tables}

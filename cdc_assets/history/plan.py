@@ -250,7 +250,8 @@ class _Table:
                 late += [min(begin, s.since) for s in done if begin < s.at]
             if begin is not None and told and begin < told[-1].spot.commit_ts:
                 late.append(begin)
-            self.replay = min(late, default=None)
+            # What is new, and lies before that, is applied as well.
+            self.replay = min(late if begin is None or not late else [*late, begin], default=None)
         begin, self.replay = self.replay, None
         if (
             lost := [at for at in self._told_anew if at <= min(self._trimmed, self.cursor.newest)]

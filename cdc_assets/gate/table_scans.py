@@ -20,7 +20,12 @@ from pyspark.sql import functions as F
 
 from cdc_assets import binlog
 from cdc_assets.gate.base import Group, Part
+from cdc_assets.gate.news import kafka_time
+from cdc_assets.gate.source_snapshots import undecodable_between
+from cdc_assets.session import session_for
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Op
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import LogPlace, TableScan
 
 SLACK = (
@@ -60,7 +65,8 @@ def scans_told(notifications: Iterable[Mapping[str, Any]]) -> list[TableScan]:
         elif kind == "TABLE_SCAN_COMPLETED" and known and data.get("status") in _DONE:
             database, _, table = str(data.get("scanned_collection", "")).partition(".")
             scan = TableScan(database, table, known.at, at[0], known.first, kafka_ms, _number(data))
-            found[_key(scan)] = _later(found.get(_key(scan)), scan)
+            if table:  # Debezium 2.3 does not say which
+                found[_key(scan)] = _later(found.get(_key(scan)), scan)
     return list(found.values())
 
 
@@ -149,8 +155,7 @@ def advanced_scans(
             due.append(_key(scan))
     due += [key for key, scan in found.items() if key not in due and any(_concerns(g, scan) for g in window)]
     for key, seen in zip(due, look([found[key] for key in due]) if due else [], strict=True):
-        if seen is not None:
-            found[key] = _judged(found[key], seen, release)
+        found[key] = _judged(found[key], seen, release)
     return list(found.values())
 
 
@@ -162,17 +167,53 @@ def _concerns(group: Group, scan: TableScan) -> bool:
     return mine or (PARTIAL_WANTED in group.markers and group.last_ms >= scan.first - SLACK)
 
 
-def _judged(scan: TableScan, seen: Seen, release: int) -> TableScan:
+def _judged(scan: TableScan, seen: Seen | None, release: int) -> TableScan:
     """What is known of a part now. Each row that was read has a read, or a change that came before it was sent."""
-    whole = seen.rows >= scan.rows and not (seen.lacks or seen.partial)
+    if seen is None:
+        return scan if scan.whole else replace(scan, why_not="maintenance has deleted what came of its time")
+    why_not = ""
+    if seen.partial:
+        why_not = "a signal of its time has additional-conditions, or a surrogate-key: rows may have been left out"
+    elif seen.lacks:
+        why_not = "changes of its time are held, pending, or in quarantine as undecodable"
+    elif seen.rows < scan.rows:
+        why_not = f"of its rows {seen.rows} have come so far"
+    whole = not why_not
     return replace(
         scan,
         since=seen.since,
         begun=seen.begun,
         places=seen.places,
         whole=whole,
+        why_not=why_not,
         release=release if whole or scan.whole else scan.release,
     )
+
+
+def looked(
+    lake: Lakehouse, scans: Sequence[TableScan], row_files: Iterable[DataFile], part: Column, deleted: int
+) -> list[Seen | None]:
+    """What has come of each part's table; None where events or changes of its time may be deleted.
+
+    Args:
+        lake: the feed's tables.
+        scans: the parts.
+        row_files: all files of row events.
+        part: the `Part` of one, as it is after the release.
+        deleted: the commit_ts up to which maintenance has deleted changes.
+    """
+    first = min(s.first for s in scans) - SLACK
+    files = [f for f in row_files if kafka_time(f) >= first]
+    events = lake.change_events.scan(session_for(lake.spark, sum(f.rows for f in files)), files)
+    decoded = lake.change_events.cursor()
+    gone = decoded.trimmed_newest if decoded else 0
+    found: list[Seen | None] = []
+    for scan, seen in zip(scans, seen_since(events, scans, part), strict=True):
+        low, high = scan.first - SLACK, scan.last + SLACK
+        damaged = undecodable_between(lake, seen.begun, low, high)
+        told = low > gone and seen.since > deleted
+        found.append(seen._replace(lacks=seen.lacks or damaged) if told else None)
+    return found
 
 
 def seen_since(events: DataFrame, scans: Sequence[TableScan], part: Column) -> list[Seen]:

@@ -18,10 +18,10 @@ from cdc_assets.gate.holds import by_loads, by_types, earliest, retried, with_st
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
-from cdc_assets.gate.news import News, kafka_time, news_of
-from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, of_reads, read_of, undecodable_between
+from cdc_assets.gate.news import News, news_of
+from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, of_reads, read_of
 from cdc_assets.gate.statements import Statement, statement_of, why_held
-from cdc_assets.gate.table_scans import SLACK, Seen, advanced_scans, scans_told, seen_since
+from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, session_for, settled
@@ -69,6 +69,7 @@ class ReleaseReport:
     source: int = 0  # as `ReleaseCursor.source`
     loaded: list[Loaded] = field(default_factory=list)  # tables whose rows were released out of a dump
     total: dict[str, int] = field(default_factory=dict)
+    scans: list[TableScan] = field(default_factory=list)  # as `ReleaseCursor.scans`
 
 
 class Release:
@@ -151,6 +152,7 @@ def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
         newest=cursor.newest,
         source=cursor.source,
         total=cursor.totals,
+        scans=cursor.scans,
     )
 
 
@@ -349,7 +351,9 @@ class _Run:
         named = {name for _, tables in inside for name in tables}
         # That of one table may be whole by what another table's reads say.
         named |= {(each.database, each.table) for each in snapshots if each.release == number}
-        named |= {(each.database, each.table) for each in scans if each.release == number} & self._released_tables
+        # Of an empty table there may have been nothing ever.
+        read = {(each.database, each.table) for each in scans if each.release == number}
+        named |= read and read & self._released_tables
         advanced = ReleaseCursor(
             sequence=number,
             batch=self.news.through,
@@ -403,6 +407,7 @@ class _Run:
             newest=advanced.newest,
             source=advanced.source,
             total=advanced.totals,
+            scans=advanced.scans,
         )
 
     def _scans(self, groups: list[Group], number: int, after: Held) -> list[TableScan]:
@@ -414,21 +419,7 @@ class _Run:
         inside = [g for g in groups if g.part == Part.INSIDE]
 
         def look(scans: list[TableScan]) -> list[Seen | None]:
-            first = min(s.first for s in scans) - SLACK
-            files = [f for f in self.news.row_files if kafka_time(f) >= first]
-            session = session_for(self.lake.spark, sum(f.rows for f in files))
-            events = self.lake.change_events.scan(session, files)
-            decoded = self.lake.change_events.cursor()
-            gone = decoded.trimmed_newest if decoded else 0
-            found = zip(scans, seen_since(events, scans, self._part(self.before, after)), strict=True)
-            return [
-                None
-                if s.first - SLACK <= gone or seen.since <= deleted
-                else seen._replace(
-                    lacks=seen.lacks or undecodable_between(self.lake, seen.begun, s.first - SLACK, s.last + SLACK)
-                )
-                for s, seen in found
-            ]
+            return looked(self.lake, scans, self.news.row_files, self._part(self.before, after), deleted)
 
         return advanced_scans(self.cursor.scans, told, inside, number, look)
 

@@ -169,6 +169,7 @@ class TableScan:
         begun: topic -> partition -> the first offset of the table's changes since the beginning.
         places: the first of the table's changes between beginning and end in each server's log.
         whole: whether all rows are read and released, as far as can be told: what it lacks is gone.
+        why_not: where it is not, in words.
         release: the last that brought changes of the time until the end, or told that it is whole, or not any more; 0: none.
     """
 
@@ -183,7 +184,14 @@ class TableScan:
     begun: dict[str, dict[str, int]] = field(default_factory=dict)
     places: list[LogPlace] = field(default_factory=list)
     whole: bool = False
+    why_not: str = ""
     release: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """The part as people read it."""
+        times = {"began": time_text(self.at), "ended": time_text(self.until)}
+        told = {"rows": self.rows, "ends_rows": self.whole, "why_not": self.why_not}
+        return {"database": self.database, "table": self.table} | times | told
 
 
 # What tells of all rows that a table has, so that others are gone.

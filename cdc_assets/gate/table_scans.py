@@ -27,10 +27,10 @@ from cdc_assets.tables.change_events import PARTIAL_WANTED, Op
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import LogPlace, TableScan
+from cdc_assets.tso import TSO_LOGICAL_BITS
 
-SLACK = (
-    1000  # milliseconds: by so much the clocks of two brokers may differ, and a row counts as of the time in between
-)
+# Milliseconds, by which the clocks of two brokers may differ: what came so long before or after counts as of the time.
+SLACK = 1000
 _INCREMENTAL = "Incremental Snapshot"
 _DONE = {"SUCCEEDED", "EMPTY"}
 
@@ -54,35 +54,44 @@ def scans_told(notifications: Iterable[Mapping[str, Any]]) -> list[TableScan]:
     """
     running: dict[str, _Running] = {}
     found: dict[_Key, TableScan] = {}
-    for at, kafka_ms, said in sorted(_read(notifications), key=lambda n: n[0]):
-        data, kind = said["additional_data"], said["type"]
-        connector, id_ = str(data.get("connector_name")), str(said["id"])
+    for n in sorted(_read(notifications)):
+        connector = str(n.data.get("connector_name"))
         known = running.get(connector)
-        if kind == "STARTED" and (known is None or known.ended or known.id != id_):
-            running[connector] = _Running(id_, at[0], kafka_ms)
-        elif kind == "COMPLETED" and known:
+        if n.kind == "STARTED" and (known is None or known.ended or known.id != n.id):
+            running[connector] = _Running(n.id, n.at, n.kafka_ms)
+        elif n.kind == "COMPLETED" and known:
             known.ended = True
-        elif kind == "TABLE_SCAN_COMPLETED" and known and data.get("status") in _DONE:
-            database, _, table = str(data.get("scanned_collection", "")).partition(".")
-            scan = TableScan(database, table, known.at, at[0], known.first, kafka_ms, _number(data))
+        elif n.kind == "TABLE_SCAN_COMPLETED" and known and n.data.get("status") in _DONE:
+            database, _, table = str(n.data.get("scanned_collection", "")).partition(".")
+            scan = TableScan(database, table, known.at, n.at, known.first, n.kafka_ms, _rows(n.data))
             if table:  # Debezium 2.3 does not say which
                 found[_key(scan)] = _later(found.get(_key(scan)), scan)
     return list(found.values())
 
 
-def _read(
-    notifications: Iterable[Mapping[str, Any]],
-) -> Iterable[tuple[tuple[int, str, int, int], int, dict[str, Any]]]:
-    """Those of incremental snapshots: by when they were made and their place, with Kafka's time, and what they say."""
+class _Notification(NamedTuple):
+    """One of an incremental snapshot, in the order in which they were made."""
+
+    at: int
+    topic: str
+    partition: int
+    offset: int
+    kafka_ms: int
+    kind: str
+    id: str
+    data: dict[str, Any]
+
+
+def _read(notifications: Iterable[Mapping[str, Any]]) -> Iterable[_Notification]:
     for n in notifications:
-        said = json.loads(n["detail"])
+        said = json.loads(n["detail"] or "{}")
         if said.get("aggregate_type") == _INCREMENTAL:
             kafka_ms = round(n["record_timestamp"].timestamp() * 1000)
-            data = _parsed(said.get("additional_data"))
             # Debezium 2.3 does not say when.
-            at = (kafka_ms << 18) if n["commit_ts"] is None else n["commit_ts"]
-            place = at, n["topic"], n["partition"], n["offset"]
-            yield place, kafka_ms, said | {"id": said.get("id"), "additional_data": data}
+            at = (kafka_ms << TSO_LOGICAL_BITS) if n["commit_ts"] is None else n["commit_ts"]
+            place = n["topic"], n["partition"], n["offset"]
+            data = _parsed(said.get("additional_data"))
+            yield _Notification(at, *place, kafka_ms, said["type"], str(said.get("id")), data)
 
 
 def _parsed(text: str | None) -> dict[str, Any]:
@@ -93,7 +102,7 @@ def _parsed(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _number(data: Mapping[str, Any]) -> int:
+def _rows(data: Mapping[str, Any]) -> int:
     """How many rows were read. A connector that has started again counts from 0."""
     text = str(data.get("total_rows_scanned"))
     return int(text) if text.isdecimal() else 0

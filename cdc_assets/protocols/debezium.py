@@ -317,10 +317,9 @@ def _milliseconds() -> Column:
 
 
 def _notification() -> Column:
-    """What a notification says, a JSON object."""
-    return F.to_json(
-        F.struct(*[F.col(f"e.{name}").alias(name) for name in ("id", "aggregate_type", "type", "additional_data")])
-    )
+    """What a notification says, a JSON object; NULL of the many that each tell of one chunk."""
+    told = [F.col(f"e.{name}").alias(name) for name in ("id", "aggregate_type", "type", "additional_data")]
+    return F.when(F.col("e.type") != "IN_PROGRESS", F.to_json(F.struct(*told)))
 
 
 def _wants_some_rows() -> Column:

@@ -16,6 +16,7 @@ from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.gate.base import Group, Part
 from cdc_assets.gate.table_scans import Seen, advanced_scans, scans_told
 from cdc_assets.history.verify import broken_by_table
+from cdc_assets.operations.maintenance import trim_events
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.stages import STAGES
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind
@@ -23,7 +24,7 @@ from cdc_assets.tables.released_changes import ReleaseCursor, TableScan
 from cdc_assets_tests.laws.conservation import settled
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, source, text
 from cdc_assets_tests.record_incremental_snapshots import SCENARIOS, SET, payload
-from cdc_assets_tests.support import Chain, Record, bytes_of, histories, read_lines, record
+from cdc_assets_tests.support import Chain, Record, bytes_of, histories, make_feed, read_lines, record
 
 TABLES = ("customers", "drained", "orders")
 NOTIFICATIONS = "s.notifications"
@@ -202,19 +203,59 @@ def repeated() -> list[Record]:
     return s.records
 
 
+# By hand: id, v, until when, closed by.
+REPEATED = [
+    (1, "a", None, None),
+    (2, "b", (MS + 30_000) << 18, "snapshot"),
+    (3, "c", (MS + 20_000) << 18, "update"),
+    (3, "c2", None, None),
+    (4, "d", None, None),
+]
+
+
+def endings(chain: Chain) -> list[tuple[Any, ...]]:
+    """As `REPEATED`."""
+    rows = chain.versions("customers", "inventory")
+    return sorted(((r["id"], r["v"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in rows), key=lambda v: v[:2])
+
+
 def test_a_change_that_is_sent_again_amid_the_snapshot_saves_its_row(chain: Callable[..., Chain]) -> None:
     """However its records come: all at once, or one by one, the notifications first."""
     apart = sorted(repeated(), key=lambda r: (r["topic"] != NOTIFICATIONS, -r["partition"]))
     for parts in ([repeated()], [[r] for r in apart]):
-        it = run(chain(protocol="debezium", snapshots="whole"), *parts)
-        found = [(r["id"], r["v"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in it.versions("customers", "inventory")]
-        assert sorted(found, key=lambda v: v[:2]) == [
-            (1, "a", None, None),
-            (2, "b", (MS + 30_000) << 18, "snapshot"),
-            (3, "c", (MS + 20_000) << 18, "update"),
-            (3, "c2", None, None),
-            (4, "d", None, None),
-        ]
+        assert endings(run(chain(protocol="debezium", snapshots="whole"), *parts)) == REPEATED
+
+
+def test_no_row_ends_while_changes_of_the_snapshot_are_held(chain: Callable[..., Chain]) -> None:
+    """By a type that is none of the values': the rows are there, and would all seem gone."""
+    it = run(chain(protocol="debezium", snapshots="whole", columns={"inventory.customers.v": "int"}), repeated())
+    (scan,) = scans(it)
+    assert (scan.whole, scan.why_not[:31]) == (False, "changes of its time are held, p")
+    it.feed = make_feed(it.snapshots, protocol="debezium", snapshots="whole")
+    it.run()
+    (scan,) = scans(it)
+    assert scan.whole
+    assert endings(it) == REPEATED
+
+
+def scans(chain: Chain) -> list[TableScan]:
+    """The parts that the gate knows."""
+    cursor = chain.lake.released_changes.cursor()
+    assert cursor is not None
+    return cursor.scans
+
+
+def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]) -> None:
+    """Of changes that were deleted before the end was told, nobody knows whether they came before the beginning."""
+    rest, notifications = lanes(repeated(), (NOTIFICATIONS, 0))[::-1]
+    it = run(chain(protocol="debezium", snapshots="whole"), rest)
+    later = datetime.fromtimestamp(MS / 1000 + 10_000, UTC)
+    assert trim_events(it.lake, it.feed, later) == len(rest)
+    it.add(notifications)
+    it.run()
+    (scan,) = scans(it)
+    assert (scan.whole, scan.why_not) == (False, "maintenance has deleted what came of its time")
+    assert [v for v in endings(it) if v[3] == "snapshot"] == []
 
 
 # --- which parts have come to a good end, without Spark

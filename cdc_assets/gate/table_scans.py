@@ -64,7 +64,7 @@ def scans_told(notifications: Iterable[Mapping[str, Any]]) -> list[TableScan]:
         elif n.kind == "TABLE_SCAN_COMPLETED" and known and n.data.get("status") in _DONE:
             database, _, table = str(n.data.get("scanned_collection", "")).partition(".")
             scan = TableScan(database, table, known.at, n.at, known.first, n.kafka_ms, _rows(n.data))
-            if table:  # Debezium 2.3 does not say which
+            if table:  # Debezium 2.3.0 does not say which
                 found[_key(scan)] = _later(found.get(_key(scan)), scan)
     return list(found.values())
 

@@ -272,8 +272,8 @@ def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]
 # --- which parts have come to a good end, without Spark
 
 
-def told(*said: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
-    """What these notifications tell: table, seconds of the beginning and of the end, rows."""
+def notified(*said: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
+    """Notifications, as change events have them."""
     events = []
     for n, (kind, seconds, data) in enumerate(said):
         value = json.loads(bytes_of(notification(kind, seconds, **data)))
@@ -281,7 +281,12 @@ def told(*said: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, 
         kafka = datetime.fromtimestamp(MS / 1000 + seconds, UTC)
         place = {"topic": NOTIFICATIONS, "partition": 0, "offset": n, "record_timestamp": kafka}
         events.append(place | {"commit_ts": value["timestamp"] << 18, "detail": detail})
-    scans = scans_told(reversed(events))
+    return events
+
+
+def told(*said: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
+    """What these notifications tell: table, seconds of the beginning and of the end, rows."""
+    scans = scans_told(reversed(notified(*said)))
     return [(s.table, ((s.at >> 18) - MS) // 1000, (s.last - MS) // 1000, s.rows) for s in scans]
 
 
@@ -297,7 +302,7 @@ START: dict[str, str] = {"data_collections": "shop.a"}
     [
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7))], [("a", 1, 5, 7)]),
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", "EMPTY", 0))], [("a", 1, 5, 0)]),
-        # Without its beginning nothing is known of it, and of which table, Debezium 2.3 does not say.
+        # Without its beginning nothing is known of it; and of which table, Debezium 2.3.0 does not say.
         ([("TABLE_SCAN_COMPLETED", 5, done("a"))], []),
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, {"status": "SUCCEEDED"})], []),
         *[
@@ -348,6 +353,12 @@ def test_what_notifications_tell(
     said: list[tuple[str, float, dict[str, str]]], expected: list[tuple[str, int, int, int]]
 ) -> None:
     assert told(*said) == expected
+
+
+def test_where_debezium_2_3_does_not_say_when_kafka_does() -> None:
+    events = notified(("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7)))
+    (scan,) = scans_told(e | {"commit_ts": None} for e in events)
+    assert (scan.at, scan.until) == ((MS + 1000) << 18, (MS + 5000) << 18)
 
 
 SCAN = TableScan("shop", "a", at=10, until=20, first=10_000, last=20_000, rows=3)

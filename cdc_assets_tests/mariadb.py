@@ -83,7 +83,7 @@ class MariaDB:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         for _ in range(400):
             try:
-                self._connection = self._connect()
+                self._connection = self.connect()
             except pymysql.MySQLError as error:
                 assert self._process.poll() is None, (folder / "out.log").read_text()[-3000:]
                 answer = error
@@ -92,7 +92,8 @@ class MariaDB:
                 return
         raise AssertionError(f"the server does not answer: {answer}")
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
+        """A session of its own."""
         return pymysql.connect(host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, autocommit=True)
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:

@@ -120,6 +120,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         "covered_by_a_load": report.covered,
         "loaded_tables": rows_metadata(asdict(each) for each in report.loaded),
         "ddl_statements": report.ddl,
+        **({"incremental_snapshots": rows_metadata(each.row() for each in report.scans)} if report.scans else {}),
         **(picture(context, lake) if report.release is not None else {}),
         "since_the_feed_began": report.total,
         "seconds": watch.seconds,

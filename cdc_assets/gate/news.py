@@ -22,6 +22,8 @@ _DDL = [
     "ddl_statement", "schema_version", "table_id", "source",
 ]  # fmt: skip
 
+_NOTIFICATION = ["topic", "partition", "offset", "record_timestamp", "commit_ts", "detail"]
+
 
 @dataclass(frozen=True)
 class News:
@@ -36,6 +38,7 @@ class News:
         marked: whether there are new markers of transactions.
         newest: the newest Kafka time of any record, in milliseconds.
         source: the newest time of the source that any record tells, in milliseconds; never later than Kafka's.
+        notifications: all that a connector tells of its snapshots, if there are new ones.
     """
 
     cursor: ReleaseCursor
@@ -46,6 +49,7 @@ class News:
     marked: bool
     newest: int
     source: int
+    notifications: list[dict[str, Any]]
 
     @property
     def new_rows(self) -> list[DataFile]:
@@ -85,19 +89,21 @@ def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
         if promised
         else {},
         marked=any(f.partition["kind"] == Kind.TRANSACTION for f in new),
-        newest=max(map(_kafka_time, new), default=0),
+        newest=max(map(kafka_time, new), default=0),
         source=max(map(_source_time, new), default=0),
+        notifications=_notifications(lake, of(Kind.NOTIFICATION), cursor) if feed.snapshots == "whole" else [],
     )
 
 
-def _kafka_time(file: DataFile) -> int:
+def kafka_time(file: DataFile) -> int:
+    """The newest Kafka time of a file's events, in milliseconds."""
     told: datetime = file.high["record_timestamp"]
     return round(told.timestamp() * 1000)
 
 
 def _source_time(file: DataFile) -> int:
     """A time that lies ahead, as a broken record may tell one, is not believed: with it a feed would be fresh for ever."""
-    told, known = int(file.high.get("commit_ts") or 0) >> TSO_LOGICAL_BITS, _kafka_time(file)
+    told, known = int(file.high.get("commit_ts") or 0) >> TSO_LOGICAL_BITS, kafka_time(file)
     return min(told, known) if known > 0 else told
 
 
@@ -109,6 +115,14 @@ def _statements(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -
     wanted = [f for f in files if f.high["batch"] >= oldest or f.high["commit_ts"] >= lowest]
     statements: list[dict[str, Any]] = lake.change_events.fetch(wanted, *_DDL).to_pylist()
     return statements
+
+
+def _notifications(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> list[dict[str, Any]]:
+    """All of them, if there are new ones: what ends now may have begun long before."""
+    if not any(f.high["batch"] > cursor.batch for f in files):
+        return []
+    found: list[dict[str, Any]] = lake.change_events.fetch(files, *_NOTIFICATION).to_pylist()
+    return found
 
 
 def _watermarks(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> PartitionWatermarks:

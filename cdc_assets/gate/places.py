@@ -11,6 +11,7 @@ A snapshot's reads have the place at which the snapshot began, all the same: a r
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.binlog import file_number, log_of
 from cdc_assets.gate.changes import STATE
 from cdc_assets.tables.change_events import Op
 
@@ -78,21 +79,18 @@ _PLACE = (
 
 def _place(op: str) -> Column:
     """Where a change stands, as what `_after`, `_may_follow` and `_seen` compare."""
-    gtid, file = F.col("source.gtid"), F.col("source.file")
+    gtid = F.col("source.gtid")
     # MySQL's GTID is `uuid:number`, MariaDB's `domain-server-number`; the number counts within the uuid, or the domain.
     mysql = gtid.contains(":")
     number = F.when(mysql, F.substring_index(gtid, ":", -1)).otherwise(F.substring_index(gtid, "-", -1))
     sequence = number.try_cast("bigint")
     of = F.when(mysql, F.substring_index(gtid, ":", 1)).otherwise(F.substring_index(gtid, "-", 1))
-    # A log's files are numbered, and the numbers may grow longer than six digits.
-    suffix = F.substring_index("source.file", ".", -1)
-    name = F.substring(file, F.lit(1), F.length(file) - F.length(suffix))
     read = F.col(op) == str(Op.SNAPSHOT)
     return F.struct(
         read,
         F.col("source_ms"),
-        F.xxhash64("source.server_id", name),
-        F.struct(suffix.try_cast("bigint"), "source.position", "source.row"),
+        log_of(),
+        F.struct(file_number(), "source.position", "source.row"),
         of,
         sequence,
         F.xxhash64(read, "source_ms", "source.server_id", "source.file", "source.position", "source.row"),

@@ -2,11 +2,11 @@
 
 A snapshot's reads all tell the place in the binlog where it was taken, and which of the snapshot they are: the first, the
 last, the first or the last of their table, or another. A connector that dies in the middle begins again, at the same place
-or at another. Of a table without rows nothing comes, so nothing is known. Incremental snapshots are not among these: their
-chunks have places of their own, and nothing in their reads tells that there are no more.
+or at another. Of a table without rows nothing comes, so nothing is known. Incremental snapshots are not among these: see
+`table_scans`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -52,6 +52,7 @@ def advanced_snapshots(
     release: int,
     is_new: Callable[[Name], bool],
     damaged: Callable[[SourceSnapshot], bool],
+    deleted: int,
 ) -> list[SourceSnapshot]:
     """The snapshots after a release.
 
@@ -61,13 +62,16 @@ def advanced_snapshots(
         release: its number.
         is_new: whether nothing of a table was released before.
         damaged: whether reads of a snapshot that has come to its end may be missing.
+        deleted: the commit_ts up to which maintenance has deleted changes, and with them what was known of snapshots: a read
+            of before, which may be a repeat, begins none.
     """
     found = {_key(s): s for s in known}
     lowest: dict[Name, int] = {}
     for g in window:
         name = (g.database, g.table)
         lowest[name] = min(g.first, lowest.get(name, g.first))
-    reads = [_snapshot_of(g, g.read) for g in window if g.read is not None]
+    told = [_snapshot_of(g, g.read) for g in window if g.read is not None]
+    reads = [read for read in told if read.until > deleted or _key(read) in found]
     brought = {_key(read) for read in reads}
     for read in reads:
         found[_key(read)] = _together(found.get(_key(read), read), read)
@@ -81,9 +85,9 @@ def advanced_snapshots(
             found[key] = replace(s, initial=True)
     for place in {key[2:] for key in brought}:
         there = [s for key, s in found.items() if key[2:] == place]
-        told = {marker for s in there for marker in s.markers}
+        said = {marker for s in there for marker in s.markers}
         news = [s for s in there if not s.initial and (_key(s) in brought or not s.release)]
-        found |= {_key(s): replace(s, release=release) for s in news if _ended(s, told) and not damaged(s)}
+        found |= {_key(s): replace(s, release=release) for s in news if _ended(s, said) and not damaged(s)}
     return _worth_keeping(list(found.values()))
 
 
@@ -143,10 +147,15 @@ def _worth_keeping(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:
     return [s for s in snapshots if s.release or s.at > whole.get((s.database, s.table), -1)]
 
 
-def undecodable_between(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
+def damaged(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
     """Whether records that nobody could decode came among a snapshot's reads: rows of it may be in quarantine."""
     begin = min(snapshot.first, snapshot.at >> TSO_LOGICAL_BITS) - _SECOND
-    low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (begin, snapshot.last))
+    return undecodable_between(lake, snapshot.topics, begin, snapshot.last)
+
+
+def undecodable_between(lake: Lakehouse, topics: Collection[str], first_ms: int, last_ms: int) -> bool:
+    """Whether records of topics, with Kafka times in between, could not be decoded."""
+    low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (first_ms, last_ms))
     files = [f for f in lake.change_events.files(kind=str(Kind.UNDECODABLE)) if f.high["record_timestamp"] >= low]
     bad = lake.change_events.fetch(files, "topic", "record_timestamp").to_pylist()
-    return any(r["topic"] in snapshot.topics and low <= r["record_timestamp"] <= high for r in bad)
+    return any(r["topic"] in topics and low <= r["record_timestamp"] <= high for r in bad)

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from cdc_assets import binlog
 from cdc_assets.feeds import Feed
 from cdc_assets.history.changes import era_of
 from cdc_assets.history.columns import SourceColumn
@@ -19,7 +20,7 @@ from cdc_assets.history.work import Work
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import SourceSnapshot
+from cdc_assets.tables.released_changes import Snapshot, SourceSnapshot, TableScan
 from cdc_assets.tables.schema import literal, quoted
 
 
@@ -122,7 +123,7 @@ def gone_since(
     before = [frame.select("key", "commit_ts") for frame in (standing, arrived) if frame is not None]
     frames = [
         *(_gone_since_dump(at, changes, before) for at in work.dumps),
-        *(_gone_since_snapshot(each, changes, before) for each in work.snapshots),
+        *(_gone_since(each, changes, before) for each in work.snapshots),
     ]
     every = reduce(DataFrame.unionAll, frames).select(
         "*",
@@ -164,6 +165,13 @@ def _gone_since_dump(at: int, changes: DataFrame, before: Sequence[DataFrame]) -
     )
 
 
+def _gone_since(snapshot: Snapshot, changes: DataFrame, before: Sequence[DataFrame]) -> DataFrame:
+    """The keys that a connector's snapshot does not have. In, out: as `_gone_since_dump`."""
+    if isinstance(snapshot, TableScan):
+        return _gone_since_scan(snapshot, changes, before)
+    return _gone_since_snapshot(snapshot, changes, before)
+
+
 def _gone_since_snapshot(snapshot: SourceSnapshot, changes: DataFrame, before: Sequence[DataFrame]) -> DataFrame:
     """The keys that a connector's snapshot does not have: those that only changes before it tell of, or that came after it.
 
@@ -174,10 +182,8 @@ def _gone_since_snapshot(snapshot: SourceSnapshot, changes: DataFrame, before: S
     of_it = (F.col("source.file") == snapshot.file) & (F.col("source.position") == snapshot.position)
     is_read = F.coalesce((F.col("op") == str(Op.SNAPSHOT)) & of_it, F.lit(False))
     begun = changes.where(is_read).groupBy("topic", "partition").agg(F.min("offset").alias("begun"))
-    suffix = F.substring_index("source.file", ".", -1).try_cast("bigint")
     number = snapshot.file.rpartition(".")[2]
-    at_file = F.lit(int(number) if number.isdigit() else None).cast("bigint")
-    behind = (suffix > at_file) | ((suffix == at_file) & (F.col("source.position") >= snapshot.position))
+    behind = binlog.at_or_after(int(number) if number.isdigit() else None, snapshot.position)
     maybe = F.coalesce(behind, F.lit(False)) | (F.col("commit_ts") > snapshot.at)
     told = changes.join(F.broadcast(begun), on=["topic", "partition"], how="left").select(
         "key",
@@ -203,12 +209,61 @@ def _gone_since_snapshot(snapshot: SourceSnapshot, changes: DataFrame, before: S
         )
         .where(~F.col("read") & F.col("until").isNotNull())
     )
-    ends = F.greatest(F.lit(snapshot.at).cast("bigint"), "until")
+    return _ending(by_key, snapshot.at, snapshot.file, snapshot.position)
+
+
+def _gone_since_scan(scan: TableScan, changes: DataFrame, before: Sequence[DataFrame]) -> DataFrame:
+    """The keys that were known before an incremental snapshot, and have no change since, or an insert first.
+
+    In, out: as `_gone_since_dump`. What came since the beginning, Kafka's order tells: a partition of which nothing had come
+    by then has only what was released later. A connector that starts again repeats some changes, of which the first counts
+    that may have come before: their place in the binlog tells.
+    """
+    topic_partition = F.concat_ws("/", "partition", "topic")
+    begun = [
+        F.lit(each) for topic, of in scan.begun.items() for n, offset in of.items() for each in (f"{n}/{topic}", offset)
+    ]
+    first = F.try_element_at(F.create_map(*begun), topic_partition) if begun else F.lit(None)
+    after = F.coalesce(F.col("offset") >= first, F.col("release") > scan.release)
+    for place in scan.places:
+        behind = (binlog.log_of() == place.log) & binlog.at_or_after(place.number, place.position)
+        after = after | F.coalesce(behind, F.lit(False))
+    step, change = F.struct("partition", "offset", "op"), F.struct("release", "ordinal").cast(_PLACE)
+    told = changes.select(
+        "key",
+        "commit_ts",
+        after.alias("after"),
+        step.alias("step"),
+        F.struct("commit_ts", change.alias("place")).alias("change"),
+    )
+    there = reduce(DataFrame.unionAll, before).select(
+        "key",
+        "commit_ts",
+        (F.col("commit_ts") > scan.at).alias("after"),
+        F.lit(None).cast("struct<partition: int, offset: bigint, op: string>").alias("step"),
+        F.lit(None).cast(f"struct<commit_ts: bigint, place: {_PLACE}>").alias("change"),
+    )
+    by_key = (
+        told.unionAll(there)
+        .groupBy("key")
+        .agg(
+            F.max(F.when(~F.col("after"), F.col("commit_ts"))).alias("until"),
+            F.min(F.when(F.col("after"), F.col("step"))).alias("first"),
+            F.min(F.when(F.col("after"), F.col("change"))).alias("next"),
+        )
+        .where(F.col("until").isNotNull() & F.coalesce(F.col("first.op") == str(Op.INSERT), F.lit(True)))
+    )
+    return _ending(by_key, scan.at, None, None)
+
+
+def _ending(by_key: DataFrame, at: int, file: str | None, position: int | None) -> DataFrame:
+    """Where keys end that a snapshot does not have. In: key, until BIGINT, next STRUCT. Out: as `_gone_since_dump`."""
+    ends = F.greatest(F.lit(at).cast("bigint"), "until")
     overtaken = F.col("next.commit_ts") <= ends
     return by_key.select(
         "key",
         F.least(ends, "next.commit_ts").alias("commit_ts"),
-        F.struct(F.lit(snapshot.file).alias("file"), F.lit(snapshot.position).cast("bigint").alias("position")).alias(
+        F.struct(F.lit(file).cast("string").alias("file"), F.lit(position).cast("bigint").alias("position")).alias(
             "source"
         ),
         F.when(overtaken, F.col("next.place")).alias("place"),

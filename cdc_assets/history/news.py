@@ -17,7 +17,7 @@ from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, SourceSnapshot
+from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, Snapshot
 
 STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
 LAYOUT = ["release", "database", "table", "layout_id", "layout", "key_columns", "commit_ts", "last_ts"]
@@ -36,7 +36,7 @@ class News:
         decided: what people have decided about statements, by id.
         loaded: the tables whose histories begin with a load, and the positions at which they do.
         anew: the tables that were loaded anew, and the positions at which they were.
-        snapshots: by table: the connector's that have all its rows.
+        snapshots: by table: the connector's that have all its rows, or of which that was said.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -47,7 +47,7 @@ class News:
     decided: Mapping[str, Decision]
     loaded: Mapping[Name, int]
     anew: Mapping[Name, frozenset[int]]
-    snapshots: Mapping[Name, list[SourceSnapshot]]
+    snapshots: Mapping[Name, list[Snapshot]]
 
     @cached_property
     def ddls(self) -> dict[str, tuple[int, Ddl]]:
@@ -95,8 +95,9 @@ def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) 
         if each.anew:
             name = each.database, each.table
             anew[name] = anew.get(name, frozenset()) | {each.position}
-    snapshots: dict[Name, list[SourceSnapshot]] = {}
-    for s in sorted((s for s in released.snapshots if s.release), key=lambda s: s.at):
+    snapshots: dict[Name, list[Snapshot]] = {}
+    every: list[Snapshot] = [*released.snapshots, *released.scans]
+    for s in sorted((s for s in every if s.release), key=lambda s: s.at):
         snapshots.setdefault((s.database, s.table), []).append(s)
     return News(layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, anew, snapshots)
 

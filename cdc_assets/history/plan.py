@@ -20,7 +20,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
 from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import ReleasedKind, SourceSnapshot
+from cdc_assets.tables.released_changes import ReleasedKind, Snapshot
 
 
 class LoadTooOldError(Exception):
@@ -206,21 +206,22 @@ class _Table:
         return [r for r in self.news.layouts.get(self.name, []) if self._new(r["release"])]
 
     @property
-    def snapshots(self) -> list[SourceSnapshot]:
+    def snapshots(self) -> list[Snapshot]:
         """The connector's snapshots of the table that are to be applied, in order."""
-        return [s for s in self._whole_snapshots if self._new(s.release) or self._again(s)]
+        return [s for s in self._told_snapshots if s.whole and (self._new(s.release) or self._again(s))]
 
     @property
-    def _whole_snapshots(self) -> list[SourceSnapshot]:
+    def _told_snapshots(self) -> list[Snapshot]:
+        """Those of which it was said that they have all rows; where it was said wrongly, all is applied anew without."""
         return [s for s in self.news.snapshots.get(self.name, []) if s.release <= self.through]
 
-    def _again(self, snapshot: SourceSnapshot) -> bool:
+    def _again(self, snapshot: Snapshot) -> bool:
         return self.replay is not None and snapshot.since >= self.replay
 
     @property
     def _told_anew(self) -> list[int]:
         """From where on everything is applied anew, where it was applied without knowing which rows there are."""
-        return sorted([*self.dumps, *(s.since for s in self.snapshots)])
+        return sorted([*self.dumps, *(s.since for s in self._told_snapshots if self._new(s.release) or self._again(s))])
 
     @property
     def dumps(self) -> list[int]:
@@ -245,11 +246,12 @@ class _Table:
             late += [at for at in self._told_anew if at <= self.cursor.newest]
             if begin is not None:
                 # What changed while the connector took a snapshot may be stamped earlier than what that made end.
-                done = [s for s in self._whole_snapshots if not self._new(s.release)]
+                done = [s for s in self._told_snapshots if not self._new(s.release)]
                 late += [min(begin, s.since) for s in done if begin < s.at]
             if begin is not None and told and begin < told[-1].spot.commit_ts:
                 late.append(begin)
-            self.replay = min(late, default=None)
+            # What is new, and lies before that, is applied as well.
+            self.replay = min(late if begin is None or not late else [*late, begin], default=None)
         begin, self.replay = self.replay, None
         if (
             lost := [at for at in self._told_anew if at <= min(self._trimmed, self.cursor.newest)]
@@ -259,7 +261,7 @@ class _Table:
 
     def goes_back(self, begin: int) -> bool:
         """Apply everything from a commit_ts on anew, if it is there still, and more than until now."""
-        for s in reversed(self._whole_snapshots):  # which are told of as a whole, or not at all
+        for s in reversed(self._told_snapshots):  # which are told of as a whole, or not at all
             begin = s.since if s.since < begin <= s.at else begin
         if begin <= self._trimmed or (self.replay is not None and self.replay <= begin):
             return False
@@ -282,7 +284,9 @@ class _Table:
         mine, steps = self.layouts, evolution.steps
         base = self._base(evolution)
         incoming = [n for n, s in enumerate(steps) if n >= base and any(self._comes(op) for op in s.ops)]
-        if not mine and not incoming and (self.present is None or base == len(steps)):
+        # A snapshot of an empty table has no row either.
+        only_gone = self.present is not None and self.snapshots
+        if not mine and not incoming and not only_gone and (self.present is None or base == len(steps)):
             return []
         cuts = [base, *(n for n in incoming if n > base), len(steps)]
         spans = list(itertools.pairwise(cuts))

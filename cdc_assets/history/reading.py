@@ -31,7 +31,7 @@ def readable(feed: Feed, work: Work) -> Readable:
     names = {slot: spelled[each[-1].column.name] for slot, each in readings.items()}
     order = {name: n for n, name in enumerate(work.layouts[-1].declared)} if work.layouts else {}
     slots = sorted(readings, key=lambda slot: order.get(names[slot].lower(), len(order)))
-    if work.evolves:
+    if work.evolves or not work.layouts:
         slots += [s for s in _columns_without_rows(work) if s not in readings]
     unknown = [s for s in readings if needs_scale(readings[s][-1].type) and s.id not in work.naming]
     return Readable({slot: readings.get(slot, ()) for slot in slots}, names, unknown)

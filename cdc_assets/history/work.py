@@ -11,7 +11,7 @@ from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill
 from cdc_assets.history.progress import Name
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import SourceSnapshot
+from cdc_assets.tables.released_changes import Snapshot
 from cdc_assets.tables.table import LakeTable
 
 
@@ -60,7 +60,7 @@ class Work:
     statements: list[str]
     loaded: int | None
     dumps: tuple[int, ...]
-    snapshots: tuple[SourceSnapshot, ...]
+    snapshots: tuple[Snapshot, ...]
     planned_naming: Mapping[str, str]
 
     @property

@@ -19,7 +19,7 @@ from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import standing
-from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, Trimmed
+from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, Snapshot, SourceSnapshot, Trimmed
 from cdc_assets.tables.table import LakeTable
 
 
@@ -132,11 +132,16 @@ def trim_events(lake: Lakehouse, feed: Feed, before: datetime) -> int:
     marked = (str(Kind.ROW), str(Kind.TRANSACTION)) if released.transactions.marked else ()
     undecodable = (F.col("kind") == str(Kind.UNDECODABLE)) & (F.col("batch") > raw.trimmed)
     old = (F.col("batch") <= through) & ~undecodable & ~F.col("kind").isin(*marked)
-    rows = F.count_if(F.col("kind") == str(Kind.ROW))
-    count, of_rows = events.where(old).agg(F.count("*"), rows).head() or (0, 0)
+    is_row = F.col("kind") == str(Kind.ROW)
+    newest = F.unix_millis(F.max(F.when(is_row, F.col("record_timestamp"))))
+    count, of_rows, newest_ms = events.where(old).agg(F.count("*"), F.count_if(is_row), newest).head() or (0, 0, None)
     if count:
         advanced = replace(
-            cursor, sequence=cursor.sequence + 1, trimmed=through, trimmed_rows=cursor.trimmed_rows + of_rows
+            cursor,
+            sequence=cursor.sequence + 1,
+            trimmed=through,
+            trimmed_rows=cursor.trimmed_rows + of_rows,
+            trimmed_newest=max(cursor.trimmed_newest, newest_ms or 0),
         )
         lake.change_events.transact(session, advanced, lambda table: table.delete(old))
     return int(count)
@@ -152,6 +157,10 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     What comes again of a deleted change is not known to be a repeat. With watermarks it lies below what was released, and
     is dropped as ever, but counted as never seen. Without them it would be applied once more: there the time must be
     longer than the source ever goes back.
+
+    With the changes go the snapshots of the source's connector that lie among them: the gate has kept these for histories
+    that go back before one, which none does any more, and for reads that come late, which are too old now to be told from
+    repeats.
 
     Returns:
         How many changes were deleted.
@@ -187,7 +196,14 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
             repeats=before_it.repeats + (repeats or 0),
         )
         # A number of its own, and no release of any table.
-        advanced = replace(cursor, sequence=cursor.sequence + 1, tables=[], trimmed=trimmed)
+        advanced = replace(
+            cursor,
+            sequence=cursor.sequence + 1,
+            tables=[],
+            trimmed=trimmed,
+            snapshots=[s for s in cursor.snapshots if not _outlived(s, trimmed, behind)],
+            scans=[s for s in cursor.scans if not _outlived(s, trimmed, behind)],
+        )
         lake.released_changes.transact(session, advanced, lambda table: table.delete(old))
     return int(count)
 
@@ -225,7 +241,14 @@ def _settled(lake: Lakehouse, feed: Feed) -> int:
 def _applied_again(cursor: ReleaseCursor, behind: set[Name]) -> list[int]:
     """From where on histories may have to apply changes again, on top of a load, or for a snapshot of the connector."""
     loads = [each.position for each in cursor.loads if each.anew and (each.database, each.table) in behind]
-    return loads + [each.since for each in cursor.snapshots if each.release and (each.database, each.table) in behind]
+    snapshots: list[Snapshot] = [*cursor.snapshots, *cursor.scans]
+    return loads + [s.since for s in snapshots if s.release and (s.database, s.table) in behind]
+
+
+def _outlived(snapshot: Snapshot, trimmed: Trimmed, behind: set[Name]) -> bool:
+    """Whether no history goes back before a snapshot, and nothing of it is to come."""
+    open_still = isinstance(snapshot, SourceSnapshot) and not (snapshot.whole or snapshot.initial)
+    return not open_still and snapshot.until <= trimmed.highest and (snapshot.database, snapshot.table) not in behind
 
 
 def _applied(lake: Lakehouse, cursor: ReleaseCursor, behind: set[Name]) -> int:

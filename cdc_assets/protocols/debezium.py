@@ -2,7 +2,8 @@
 
 A record's value is an envelope (`before`, `after`, `source`, `op`, `ts_ms`), alone (`schemas.enable=false`) or as the
 `payload` beside its `schema`; the key likewise. Beside the tables' topics a connector writes one of schema changes, one of
-transaction markers, and heartbeats; which of them a record is, its fields tell, never its topic's name. TiCDC's own
+transaction markers, one of notifications of its snapshots, and heartbeats; which of them a record is, its fields tell, never
+its topic's name. TiCDC's own
 Debezium output has the same form, with a `commit_ts` in `source` and watermarks (`op` m).
 """
 
@@ -37,7 +38,7 @@ from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, Wir
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, reader
 from cdc_assets.protocols.numbers import exact_numbers
-from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _PAYLOAD: Mapping[str, Wanted] = MappingProxyType(
         },
         "ts_ms": BIGINT, "databaseName": TEXT, "ddl": TEXT, "tableChanges": JSON, "status": ANY, "id": ANY,
         "data_collections": JSON, "transaction": {"id": ANY, "total_order": BIGINT},
+        "aggregate_type": ANY, "type": ANY, "additional_data": ANY, "timestamp": ANY,
     }
 )  # fmt: skip
 # Of the schema the fields of `before` and `after` are kept, each as one text: parsed when the table is known, once for
@@ -238,7 +240,9 @@ def decode(raw: DataFrame) -> DataFrame:
         "before": F.when(op.isin(str(Op.UPDATE), str(Op.DELETE)), F.col("e.before")),
         "after": F.when(op != str(Op.DELETE), F.col("e.after")),
         "layout": F.when(row, _layout()),
-        "detail": F.when(op == str(Op.SNAPSHOT), F.col("e.source.snapshot")),
+        "detail": F.when(op == str(Op.SNAPSHOT), F.col("e.source.snapshot"))
+        .when((op == str(Op.INSERT)) & _wants_some_rows(), F.lit(PARTIAL_WANTED))
+        .when(F.col("kind") == str(Kind.NOTIFICATION), _notification()),
         "table_schemas": F.when(ddl & F.col("e.tableChanges").startswith("["), F.col("e.tableChanges")),
         "ddl_type": F.when(ddl & (F.col("e.op") == _TRUNCATE), F.lit("TRUNCATE")),
         "ddl_statement": F.when(ddl, _statement()),
@@ -286,6 +290,7 @@ def _kind() -> Column:
         .when(op == _MARK, F.when(_from_ticdc(), str(Kind.WATERMARK)).otherwise(str(Kind.MESSAGE)))
         .when(op.isNotNull(), F.lit(None))
         .when(F.col("e.ddl").isNotNull(), F.when(snapshot & ~described, str(Kind.STATEMENT)).otherwise(str(Kind.DDL)))
+        .when(F.col("e.aggregate_type").isNotNull() & F.col("e.type").isNotNull(), str(Kind.NOTIFICATION))
         .when(F.col("e.status").isNotNull() & F.col("e.id").isNotNull(), str(Kind.TRANSACTION))
         .when(F.col("e.ts_ms").isNotNull() & F.col("e.source").isNull(), str(Kind.HEARTBEAT))
     )
@@ -297,8 +302,24 @@ def _op() -> Column:
 
 
 def _milliseconds() -> Column:
-    """When the source changed, or at least when the connector read it."""
-    return F.coalesce(F.nullif("e.source.ts_ms", F.lit(0)), F.col("e.ts_ms"))
+    """When the source changed, or at least when the connector read it; of a notification when the connector made it."""
+    told = F.when(F.col("e.aggregate_type").isNotNull(), F.col("e.timestamp").try_cast("bigint"))
+    return F.coalesce(F.nullif("e.source.ts_ms", F.lit(0)), F.col("e.ts_ms"), told)
+
+
+def _notification() -> Column:
+    """What a notification says, a JSON object; NULL of the many that each tell of one chunk."""
+    told = [F.col(f"e.{name}").alias(name) for name in ("id", "aggregate_type", "type", "additional_data")]
+    return F.when(F.col("e.type") != "IN_PROGRESS", F.to_json(F.struct(*told)))
+
+
+def _wants_some_rows() -> Column:
+    """Whether a row of the connector's own table of signals asks for a snapshot of some rows. BOOLEAN, NULL for no row.
+
+    Rows are read in the order of a surrogate key; one that has none there is not read.
+    """
+    row = F.col("e.after")
+    return row.contains("execute-snapshot") & (row.contains("additional-condition") | row.contains("surrogate-key"))
 
 
 def _statement() -> Column:

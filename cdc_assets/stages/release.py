@@ -19,8 +19,9 @@ from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
 from cdc_assets.gate.news import News, news_of
-from cdc_assets.gate.source_snapshots import advanced_snapshots, of_reads, read_of, undecodable_between
+from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, of_reads, read_of
 from cdc_assets.gate.statements import Statement, statement_of, why_held
+from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, session_for, settled
@@ -33,6 +34,7 @@ from cdc_assets.tables.released_changes import (
     PartitionWatermarks,
     ReleaseCursor,
     ReleasedKind,
+    TableScan,
     Watermarks,
 )
 from cdc_assets.tables.schema import conform
@@ -67,6 +69,7 @@ class ReleaseReport:
     source: int = 0  # as `ReleaseCursor.source`
     loaded: list[Loaded] = field(default_factory=list)  # tables whose rows were released out of a dump
     total: dict[str, int] = field(default_factory=dict)
+    scans: list[TableScan] = field(default_factory=list)  # as `ReleaseCursor.scans`
 
 
 class Release:
@@ -149,6 +152,7 @@ def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
         newest=cursor.newest,
         source=cursor.source,
         total=cursor.totals,
+        scans=cursor.scans,
     )
 
 
@@ -340,11 +344,16 @@ class _Run:
             window,
             number,
             lambda name: name not in self._released_tables,
-            lambda snapshot: undecodable_between(self.lake, snapshot),
+            lambda snapshot: damaged(self.lake, snapshot),
+            self.cursor.trimmed.highest,
         )
+        scans = self._scans(groups, number, after)
         named = {name for _, tables in inside for name in tables}
         # That of one table may be whole by what another table's reads say.
         named |= {(each.database, each.table) for each in snapshots if each.release == number}
+        # Of an empty table there may have been nothing ever.
+        read = {(each.database, each.table) for each in scans if each.release == number}
+        named |= read and read & self._released_tables
         advanced = ReleaseCursor(
             sequence=number,
             batch=self.news.through,
@@ -363,6 +372,7 @@ class _Run:
             planned=self.cursor.planned,
             refused=self.cursor.refused,
             snapshots=snapshots,
+            scans=scans,
             **self.gate.state(facts),
         )
         table = self.lake.released_changes
@@ -397,7 +407,21 @@ class _Run:
             newest=advanced.newest,
             source=advanced.source,
             total=advanced.totals,
+            scans=advanced.scans,
         )
+
+    def _scans(self, groups: list[Group], number: int, after: Held) -> list[TableScan]:
+        """The tables' parts in a connector's incremental snapshots, after the release."""
+        if self.feed.snapshots != "whole":
+            return self.cursor.scans
+        deleted, known = self.cursor.trimmed.highest, {each.at for each in self.cursor.scans}
+        told = [s for s in scans_told(self.news.notifications) if s.at > deleted or s.at in known]
+        inside = [g for g in groups if g.part == Part.INSIDE]
+
+        def look(scans: list[TableScan]) -> list[Seen | None]:
+            return looked(self.lake, scans, self.news.row_files, self._part(self.before, after), deleted)
+
+        return advanced_scans(self.cursor.scans, told, inside, number, look)
 
     def _takes(self, statement: Statement, tables: AbstractSet[Name]) -> bool:
         """Whether the feed has a table that a statement names; one that names none may be about any."""

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     TOMBSTONE = "tombstone"
     HEARTBEAT = "heartbeat"
     MESSAGE = "message"
+    NOTIFICATION = "notification"  # what a connector tells of its own snapshots
     UNDECODABLE = "undecodable"  # holds the record's place; `reason` says why, and the record is in quarantine
 
 
@@ -37,6 +38,8 @@ class Op(StrEnum):
 
 # The `detail` of a row event whose checksum TiCDC found wrong.
 CORRUPTED = "corrupted"
+# That of one which asks the connector for a snapshot that may leave rows out.
+PARTIAL_WANTED = "partial snapshot wanted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +50,13 @@ class EventsCursor(Cursor):
         batch: the newest raw batch that is decoded.
         trimmed: the batch up to which maintenance has deleted the events.
         trimmed_rows: how many row events these were.
+        trimmed_newest: the newest Kafka time of these events, in milliseconds; 0: none was deleted, or by a version before.
     """
 
     batch: int = 0
     trimmed: int = 0
     trimmed_rows: int = 0
+    trimmed_newest: int = 0
 
 
 # Row images and layouts are JSON texts: kept as they came, and read once, with a struct schema, when the table is
@@ -125,7 +130,8 @@ CHANGE_EVENTS = Definition(
                 "detail",
                 STRING,
                 f"What is to be said of this one, such as the byte where it breaks; of a row `{CORRUPTED}`, as its checksum "
-                "(Simple) says; of a snapshot's read which of the snapshot it is (Debezium's `source.snapshot`).",
+                "(Simple) says; of a snapshot's read which of the snapshot it is (Debezium's `source.snapshot`); of a "
+                f"signal for a snapshot of some rows `{PARTIAL_WANTED}`; of a notification what it says, a JSON object.",
             ),
         ]
     ),

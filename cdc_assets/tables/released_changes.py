@@ -138,6 +138,65 @@ class SourceSnapshot:
     initial: bool = False
     release: int = 0
 
+    @property
+    def whole(self) -> bool:
+        """Whether it has all rows of the table: what it lacks is gone."""
+        return bool(self.release)
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """A place in a binlog: a hash of the server and the name of its log, the number of a file, a position in it."""
+
+    log: int
+    number: int
+    position: int
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """A table's part in an incremental snapshot of the source's connector, from its beginning to its end.
+
+    Attributes:
+        database: of the table.
+        table: its name.
+        at: the commit_ts of the beginning of the snapshot.
+        until: that of the end of the table's part.
+        first: the Kafka time of the notification of the beginning, in milliseconds.
+        last: that of the end.
+        rows: how many rows the connector has read, at least.
+        since: the lowest commit_ts of the table's changes since the beginning, and of the beginning itself.
+        begun: topic -> partition -> the first offset of the table's changes since the beginning.
+        places: the first of the table's changes between beginning and end in each server's log.
+        whole: whether all rows are read and released, as far as can be told: what it lacks is gone.
+        why_not: where it is not, in words.
+        release: the last that brought changes of the time until the end, or told that it is whole, or not any more; 0: none.
+    """
+
+    database: str
+    table: str
+    at: int
+    until: int
+    first: int
+    last: int
+    rows: int
+    since: int = 0
+    begun: dict[str, dict[str, int]] = field(default_factory=dict)
+    places: list[LogPlace] = field(default_factory=list)
+    whole: bool = False
+    why_not: str = ""
+    release: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """The part as people read it."""
+        times = {"began": time_text(self.at), "ended": time_text(self.until)}
+        told = {"rows": self.rows, "ends_rows": self.whole, "why_not": self.why_not}
+        return {"database": self.database, "table": self.table} | times | told
+
+
+# What tells of all rows that a table has, so that others are gone.
+Snapshot = SourceSnapshot | TableScan
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCursor(Cursor):
@@ -166,6 +225,7 @@ class ReleaseCursor(Cursor):
         planned: the sequence of initial_load of which all was loaded, or refused.
         refused: what was refused of it.
         snapshots: those of the source's connector, of feeds whose snapshots have every row.
+        scans: the tables' parts in incremental ones, likewise.
     """
 
     batch: int = 0
@@ -189,6 +249,7 @@ class ReleaseCursor(Cursor):
     planned: int = 0
     refused: list[RefusedLoad] = field(default_factory=list)
     snapshots: list[SourceSnapshot] = field(default_factory=list)
+    scans: list[TableScan] = field(default_factory=list)
 
     @property
     def loaded_at(self) -> dict[tuple[str, str], int]:

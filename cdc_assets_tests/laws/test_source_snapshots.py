@@ -7,6 +7,7 @@ hand from what the table held: see `STREAM`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from pyspark.sql import SparkSession
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.gate.base import Group, Part
 from cdc_assets.gate.source_snapshots import advanced_snapshots
+from cdc_assets.history.plan import LoadTooOldError
 from cdc_assets.history.verify import broken_by_table
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate
+from cdc_assets.operations.maintenance import trim_changes
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.stages import STAGES
 from cdc_assets.tables.released_changes import SourceSnapshot
@@ -188,9 +191,15 @@ def changes(table: str, low: int, count: int = 1) -> Group:
 
 
 def released(
-    known: list[SourceSnapshot], window: list[Group], release: int, *, is_new: bool = False, damaged: bool = False
+    known: list[SourceSnapshot],
+    window: list[Group],
+    release: int,
+    *,
+    is_new: bool = False,
+    damaged: bool = False,
+    deleted: int = -1,
 ) -> list[SourceSnapshot]:
-    return advanced_snapshots(known, window, release, lambda _: is_new, lambda _: damaged)
+    return advanced_snapshots(known, window, release, lambda _: is_new, lambda _: damaged, deleted)
 
 
 @pytest.mark.parametrize(
@@ -252,3 +261,46 @@ def test_a_first_snapshot_has_nothing_to_end_until_one_begins_again() -> None:
     assert (alone.initial, alone.release) == (True, 0)
     (after_a_change,) = released([], [changes("a", 90), again], 1, is_new=True)
     assert after_a_change.release == 1
+
+
+def test_a_read_of_a_snapshot_that_maintenance_has_forgotten_begins_none() -> None:
+    """Else a last row that is sent again would be a whole snapshot of a table of one row."""
+    (known,) = released([], [reads("a", ["first", "last"], low=100)], 1)
+    assert released([], [reads("a", ["last"], low=100)], 2, deleted=100) == []
+    assert [s.release for s in released([known], [reads("a", ["last"], low=100)], 2, deleted=100)] == [2]
+    assert [s.release for s in released([], [reads("a", ["last"], low=101)], 2, deleted=100)] == [2]
+
+
+# --- what maintenance leaves of them
+
+
+def old(chain: Chain, records: Sequence[Record]) -> Chain:
+    """A feed that has taken in some records, and of which maintenance has deleted all changes."""
+    it = run(chain, records)
+    assert trim_changes(it.lake, datetime.fromtimestamp(MS / 1000 + 10_000, UTC)) > 0
+    return it
+
+
+def test_what_no_history_goes_back_to_is_forgotten(chain: Callable[..., Chain]) -> None:
+    """And its last read, which the connector sends again, ends nothing: that is no snapshot of a table of one row."""
+    it = old(chain(protocol="debezium", snapshots="whole"), STREAM)
+    known = it.lake.released_changes.cursor()
+    assert known is not None
+    assert known.snapshots == []
+    it.add([STREAM[11] | {"offset": 100}])
+    assert it.run().release.window == 1
+    assert versions(it) == EXPECTED
+
+
+def test_a_snapshot_that_ends_after_its_beginning_was_deleted_is_told_and_a_rebuild_helps(
+    chain: Callable[..., Chain],
+) -> None:
+    """The changes on top of which it would be applied are gone: its table fails, and says what to do."""
+    it = old(chain(protocol="debezium", snapshots="whole"), STREAM[:9])
+    it.add(STREAM[9:])
+    with pytest.raises(LoadTooOldError, match=r"inventory\.customers .* rebuild"):
+        it.run()
+    with pytest.raises(LoadTooOldError):
+        it.run()
+    assert list(rebuild(it.lake, it.feed))
+    assert versions(it) == EXPECTED

@@ -1,0 +1,437 @@
+"""A connector's incremental snapshot of a whole table closes the rows that are gone: recorded ones, then made ones.
+
+What the recorded histories must hold follows from what the server's tables held (`record_incremental_snapshots`).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.checks.audit import all_events_placed, all_intervals
+from cdc_assets.gate.base import Group, Part
+from cdc_assets.gate.table_scans import Seen, advanced_scans, scans_told
+from cdc_assets.history.verify import broken_by_table
+from cdc_assets.operations.maintenance import trim_events
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.stages import STAGES
+from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind
+from cdc_assets.tables.released_changes import ReleaseCursor, TableScan
+from cdc_assets_tests.laws.conservation import settled
+from cdc_assets_tests.protocols.debezium_encoder import MS, change, source, text
+from cdc_assets_tests.record_incremental_snapshots import SCENARIOS, SET, payload
+from cdc_assets_tests.support import Chain, Record, bytes_of, histories, make_feed, read_lines, record
+
+TABLES = ("customers", "drained", "orders")
+NOTIFICATIONS = "s.notifications"
+
+
+def truth(scenario: str) -> dict[str, dict[str, dict[str, str]]]:
+    """What the tables held: known to the connector, after changes that it missed, before the snapshot, at the end."""
+    found: dict[str, dict[str, dict[str, str]]] = json.loads((SET / f"{scenario}.truth.json").read_text())
+    return found
+
+
+def run(chain: Chain, *parts: Sequence[Record]) -> Chain:
+    for part in parts:
+        chain.add(part)
+        assert broken_by_table(chain.lake, chain.run().history) == {}
+    settled(chain.lake)
+    return chain
+
+
+def current(chain: Chain) -> dict[str, dict[str, str]]:
+    """Table -> key -> value of what is open."""
+    return {t: {str(r["id"]): r["v"] for r in chain.history(t) if r["_cdc_is_current"]} for t in TABLES}
+
+
+def ended_with_snapshot(chain: Chain) -> dict[str, dict[str, int]]:
+    """Table -> key -> until when."""
+    return {
+        t: {str(r["id"]): r["_cdc_to_ts"] for r in chain.history(t) if r["_cdc_closed_by"] == "snapshot"}
+        for t in TABLES
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Chain]:
+    """Each recorded scenario in one run."""
+    made: dict[str, Chain] = {}
+
+    def of(scenario: str) -> Chain:
+        if scenario not in made:
+            chain = Chain(spark, tmp_path_factory.mktemp(scenario), protocol="debezium", snapshots="whole")
+            made[scenario] = run(chain, read_lines(SET / scenario))
+        return made[scenario]
+
+    return of
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_rows_that_the_table_lacked_end_when_the_snapshot_began(scenario: str, whole: Callable[[str], Chain]) -> None:
+    """Those and no others: not where some rows were asked for, and not where the snapshot was stopped."""
+    it, held = whole(scenario), truth(scenario)
+    assert it.quarantine() == []
+    assert current(it) == held["final"]
+    began = [p["timestamp"] for p in map(payload, read_lines(SET / scenario)) if _is_start(p)][-1] << 18
+    gone = {t: held["known"][t].keys() - held["before"][t].keys() for t in TABLES}
+    ended = ended_with_snapshot(it)
+    assert {t: each.keys() for t, each in ended.items()} == gone
+    for t in TABLES:
+        # What came back has its next version from then on, by the server's clock, which has whole seconds.
+        again = {str(r["id"]): r["_cdc_from_ts"] for r in it.history(t) if r["_cdc_op"] == "insert"}
+        assert ended[t] == {key: min(began, again.get(key, began)) for key in gone[t]}
+        assert all_intervals(it.lake, "shop", t).passed
+    assert all_events_placed(it.lake, it.feed).passed
+    assert [stage.name for stage in STAGES if stage.due(it.lake, it.feed)] == []
+
+
+def _is_start(said: dict[str, Any]) -> bool:
+    return (said.get("aggregate_type"), said.get("type")) == ("Incremental Snapshot", "STARTED")
+
+
+def test_no_row_ends_where_nobody_says_that_snapshots_are_whole(chain: Callable[..., Chain]) -> None:
+    it = run(chain(protocol="debezium"), read_lines(SET / "repaired"))
+    assert ended_with_snapshot(it) == {t: {} for t in TABLES}
+
+
+def test_no_row_ends_without_the_notifications(chain: Callable[..., Chain]) -> None:
+    records = [r for r in read_lines(SET / "repaired") if r["topic"] != NOTIFICATIONS]
+    assert ended_with_snapshot(run(chain(protocol="debezium", snapshots="whole"), records)) == {t: {} for t in TABLES}
+
+
+def lanes(records: Iterable[Record], *order: tuple[str, int]) -> list[list[Record]]:
+    """The records, a run for each of these topics and partitions, then the rest."""
+    own = [[r for r in records if (r["topic"], r["partition"]) == lane] for lane in order]
+    return [*own, [r for r in records if (r["topic"], r["partition"]) not in order]]
+
+
+CUTS: dict[str, tuple[str, Callable[[list[Record]], list[list[Record]]]]] = {
+    "notifications-first": ("repaired", lambda r: lanes(r, (NOTIFICATIONS, 0), ("s.shop.customers", 1), ("s", 0))),
+    "notifications-last": ("repaired", lambda r: lanes(r, (NOTIFICATIONS, 0))[::-1]),
+    "amid-the-snapshot": ("repaired", lambda r: [r[:-24], r[-24:-15], r[-15:-2], r[-2:]]),
+    "signals-last": ("stopped", lambda r: lanes(
+        r, ("s", 0), ("s.shop.customers", 0), (NOTIFICATIONS, 0), ("s.shop.customers", 1),
+    )),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_however_the_stream_is_cut(cut: str, chain: Callable[..., Chain], whole: Callable[[str], Chain]) -> None:
+    """Reads that come before the notifications or after them; a signal for some rows that comes when all seems known."""
+    scenario, parts = CUTS[cut]
+    it = run(chain(protocol="debezium", snapshots="whole"), *parts(read_lines(SET / scenario)))
+    assert histories(it.lake) == histories(whole(scenario).lake)
+
+
+def test_a_run_that_dies_before_the_histories_is_made_up_for(
+    chain: Callable[..., Chain], whole: Callable[[str], Chain]
+) -> None:
+    """What is released, snapshots included, is applied by the next run: here with the end of the stream."""
+    records = read_lines(SET / "repaired")
+    began = next(n for n, r in enumerate(records) if _is_start(payload(r)))
+    it = run(chain(protocol="debezium", snapshots="whole"), records[: began + 5])
+    it.add(records[began + 5 : -2])
+    for stage in STAGES[:-1]:
+        stage.run(it.lake, it.feed)
+    assert any(scan.whole for scan in scans(it))
+    assert ended_with_snapshot(it) == {t: {} for t in TABLES}
+    assert histories(run(it, records[-2:]).lake) == histories(whole("repaired").lake)
+
+
+def test_a_rebuild_gives_the_same(whole: Callable[[str], Chain], tmp_path: Path) -> None:
+    it = whole("repaired")
+    copy = it.copy(tmp_path / "rebuilt")
+    assert list(rebuild(copy.lake, copy.feed))
+    assert histories(copy.lake) == histories(it.lake)
+
+
+# --- what is written after the format
+
+
+class Sent:
+    """What a connector sends, in its order: records of one table, key by key in two partitions, and notifications."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def send(self, made: Record, topic: str, partition: int, seconds: float) -> None:
+        """A record; Kafka's time is `seconds` after the beginning."""
+        offset = sum((r["topic"], r["partition"]) == (topic, partition) for r in self.records)
+        place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": MS + round(1000 * seconds)}
+        self.records.append(made | place)
+
+    def change(
+        self, op: str, key: int, before: str | None, after: str | None, seconds: float, pos: int, **more: Any
+    ) -> None:
+        """A change, or a read."""
+        at = source(pos, seconds=int(seconds), **more)
+        self.send(change(op, key, before, after, at), "s.inventory.customers", key % 2, seconds)
+
+    def read(self, key: int, v: str, seconds: float, pos: int) -> None:
+        """A read of a chunk."""
+        self.change("r", key, None, v, seconds, pos, snapshot="incremental")
+
+    def notify(self, kind: str, seconds: float, id_: str = "one", **data: str) -> None:
+        """A notification."""
+        self.send(notification(kind, seconds, id_, **data), NOTIFICATIONS, 0, seconds)
+
+
+def notification(kind: str, seconds: float, id_: str = "one", **data: str) -> Record:
+    """A notification of an incremental snapshot, without a schema."""
+    value = {
+        "id": id_,
+        "type": kind,
+        "aggregate_type": "Incremental Snapshot",
+        "additional_data": {"connector_name": "s", **data},
+        "timestamp": MS + round(1000 * seconds),
+    }
+    return record(text(value), key=text({"id": id_}))
+
+
+SCANNED = {"scanned_collection": "inventory.customers", "status": "SUCCEEDED"}
+
+
+def repeated() -> list[Record]:
+    """The table has 1, 2, 3, 4. While nobody looks, 2 goes. The connector sends a change of 3, dies, and begins before that.
+
+    It is asked for a snapshot by other means than a row, before it has sent the change of 3 again: 3 is dropped from its
+    chunk for that. Of the table 2 lacks, alone.
+    """
+    s = Sent()
+    for key, v in enumerate("abcd", start=1):
+        s.change("r", key, None, v, 10, 100, server_id=0, snapshot={1: "first", 4: "last"}.get(key, "true"))
+    s.change("u", 3, "c", "c2", 20, 300)
+    s.notify("STARTED", 30, data_collections="inventory.customers")
+    s.change("u", 3, "c", "c2", 30.1, 300, ts_ms=MS + 20_000)
+    s.read(1, "a", 31, 400)
+    s.read(4, "d", 31, 400)
+    s.notify("TABLE_SCAN_COMPLETED", 32, total_rows_scanned="3", **SCANNED)
+    s.notify("COMPLETED", 32)
+    return s.records
+
+
+# By hand: id, v, until when, closed by.
+REPEATED = [
+    (1, "a", None, None),
+    (2, "b", (MS + 30_000) << 18, "snapshot"),
+    (3, "c", (MS + 20_000) << 18, "update"),
+    (3, "c2", None, None),
+    (4, "d", None, None),
+]
+
+
+def endings(chain: Chain) -> list[tuple[Any, ...]]:
+    """As `REPEATED`."""
+    rows = chain.versions("customers", "inventory")
+    return sorted(((r["id"], r["v"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in rows), key=lambda v: v[:2])
+
+
+def test_a_change_that_is_sent_again_amid_the_snapshot_saves_its_row(chain: Callable[..., Chain]) -> None:
+    """However its records come: all at once, or the notifications first, then the partitions."""
+    for parts in ([repeated()], lanes(repeated(), (NOTIFICATIONS, 0), ("s.inventory.customers", 1))):
+        assert endings(run(chain(protocol="debezium", snapshots="whole"), *parts)) == REPEATED
+
+
+def test_no_row_ends_while_changes_of_the_snapshot_are_held(chain: Callable[..., Chain]) -> None:
+    """By a type that is none of the values': the rows are there, and would all seem gone."""
+    it = run(chain(protocol="debezium", snapshots="whole", columns={"inventory.customers.v": "int"}), repeated())
+    (scan,) = scans(it)
+    assert (scan.whole, scan.why_not[:31]) == (False, "changes of its time are held, p")
+    it.feed = make_feed(it.snapshots, protocol="debezium", snapshots="whole")
+    it.run()
+    (scan,) = scans(it)
+    assert scan.whole
+    assert endings(it) == REPEATED
+
+
+def scans(chain: Chain) -> list[TableScan]:
+    """The parts that the gate knows."""
+    cursor = chain.lake.released_changes.cursor()
+    assert cursor is not None
+    return cursor.scans
+
+
+def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]) -> None:
+    """Of changes that were deleted before the end was told, nobody knows whether they came before the beginning."""
+    rest, notifications = lanes(repeated(), (NOTIFICATIONS, 0))[::-1]
+    it = run(chain(protocol="debezium", snapshots="whole"), rest)
+    later = datetime.fromtimestamp(MS / 1000 + 10_000, UTC)
+    assert trim_events(it.lake, it.feed, later) == len(rest)
+    it.add(notifications)
+    it.run()
+    (scan,) = scans(it)
+    assert (scan.whole, scan.why_not) == (False, "maintenance has deleted what came of its time")
+    assert [v for v in endings(it) if v[3] == "snapshot"] == []
+
+
+# --- which parts have come to a good end, without Spark
+
+
+def notified(*said: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
+    """Notifications, as change events have them."""
+    events = []
+    for n, (kind, seconds, data) in enumerate(said):
+        value = json.loads(bytes_of(notification(kind, seconds, **data)))
+        detail = json.dumps(value | {"additional_data": json.dumps(value["additional_data"])})
+        kafka = datetime.fromtimestamp(MS / 1000 + seconds, UTC)
+        place = {"topic": NOTIFICATIONS, "partition": 0, "offset": n, "record_timestamp": kafka}
+        events.append(place | {"commit_ts": value["timestamp"] << 18, "detail": detail})
+    return events
+
+
+def told(*said: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
+    """What these notifications tell: table, seconds of the beginning and of the end, rows."""
+    scans = scans_told(reversed(notified(*said)))
+    return [(s.table, ((s.at >> 18) - MS) // 1000, (s.last - MS) // 1000, s.rows) for s in scans]
+
+
+def done(table: str, status: str = "SUCCEEDED", rows: int = 1, **more: str) -> dict[str, str]:
+    return {"scanned_collection": f"shop.{table}", "status": status, "total_rows_scanned": str(rows)} | more
+
+
+START: dict[str, str] = {"data_collections": "shop.a"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7))], [("a", 1, 5, 7)]),
+        ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", "EMPTY", 0))], [("a", 1, 5, 0)]),
+        # Without its beginning nothing is known of it; and of which table, Debezium 2.3.0 does not say.
+        ([("TABLE_SCAN_COMPLETED", 5, done("a"))], []),
+        ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, {"status": "SUCCEEDED"})], []),
+        *[
+            ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", status))], [])
+            for status in ("NO_PRIMARY_KEY", "SKIPPED", "SQL_EXCEPTION", "UNKNOWN_SCHEMA", "STOPPED")
+        ],
+        ([("STARTED", 1, START), ("ABORTED", 2, {}), ("COMPLETED", 2, {})], []),
+        # Paused, told of twice by a connector that has started again; a second table, added by another signal.
+        (
+            [
+                ("STARTED", 1, START),
+                ("PAUSED", 2, START),
+                ("RESUMED", 3, START),
+                ("STARTED", 4, START),
+                ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7)),
+                ("TABLE_SCAN_COMPLETED", 6, done("a", rows=2)),
+                ("TABLE_SCAN_COMPLETED", 7, done("b", id_="two")),
+                ("COMPLETED", 7, {"id_": "two"}),
+                ("TABLE_SCAN_COMPLETED", 8, done("b", id_="two")),
+            ],
+            [("a", 1, 6, 7), ("b", 1, 8, 1)],
+        ),
+        # Another one under the same name; and one after the connector lost what it was doing.
+        (
+            [
+                ("STARTED", 1, START),
+                ("TABLE_SCAN_COMPLETED", 2, done("a")),
+                ("COMPLETED", 2, {}),
+                ("STARTED", 3, START),
+                ("STARTED", 5, START | {"id_": "two"}),
+                ("TABLE_SCAN_COMPLETED", 6, done("a")),
+            ],
+            [("a", 1, 2, 1), ("a", 5, 6, 1)],
+        ),
+        # Two connectors.
+        (
+            [
+                ("STARTED", 1, START),
+                ("STARTED", 2, START | {"connector_name": "t"}),
+                ("COMPLETED", 3, {"connector_name": "t"}),
+                ("TABLE_SCAN_COMPLETED", 4, done("a")),
+            ],
+            [("a", 1, 4, 1)],
+        ),
+    ],
+)
+def test_what_notifications_tell(
+    said: list[tuple[str, float, dict[str, str]]], expected: list[tuple[str, int, int, int]]
+) -> None:
+    assert told(*said) == expected
+
+
+def test_where_debezium_2_3_does_not_say_when_kafka_does() -> None:
+    events = notified(("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7)))
+    (scan,) = scans_told(e | {"commit_ts": None} for e in events)
+    assert (scan.at, scan.until) == ((MS + 1000) << 18, (MS + 5000) << 18)
+
+
+SCAN = TableScan("shop", "a", at=10, until=20, first=10_000, last=20_000, rows=3)
+
+
+def group(table: str, first_ms: int, last_ms: int, *markers: str) -> Group:
+    """Changes in the window of a release."""
+    return Group(
+        str(Part.INSIDE), True, True, "shop", table, 1, False, True, False, 1, 10, 10, 1, 0, [], {},
+        markers=markers, first_ms=first_ms, last_ms=last_ms,
+    )  # fmt: skip
+
+
+def after(
+    known: list[TableScan], told: list[TableScan], window: list[Group], rows: int, **more: Any
+) -> TableScan | None:
+    """The part after release 7, in which so many rows are seen."""
+    asked: list[TableScan] = []
+
+    def look(scans: list[TableScan]) -> list[Seen | None]:
+        asked.extend(scans)
+        return [Seen(5, {"t": {"0": 3}}, [], rows, **({"lacks": False, "partial": False} | more)) for _ in scans]
+
+    (found,) = advanced_scans(known, told, window, 7, look)
+    return found if asked else None
+
+
+def test_a_part_is_whole_when_all_its_rows_are_there() -> None:
+    """Else it says why not, for people."""
+    cases: list[tuple[int, dict[str, bool], str]] = [
+        (3, {}, ""),
+        (2, {}, "of its rows 2 have come"),
+        (3, {"lacks": True}, "held, pending, or in quarantine"),
+        (3, {"partial": True}, "additional-conditions"),
+    ]
+    for rows, more, why_not in cases:
+        found = after([], [SCAN], [], rows, **more)
+        assert found is not None
+        assert (found.whole, found.release) == ((False, 0) if why_not else (True, 7))
+        assert why_not in found.why_not
+        assert bool(found.why_not) == (not found.whole) == (not found.row()["ends_rows"])
+
+
+def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
+    """Then the histories are told of it again; so they are if it turns out that some rows only were asked for."""
+    known = after([], [SCAN], [], 3)
+    assert known is not None
+    before = [TableScan(**vars(known) | {"release": 2})]
+    for of_its_time in (
+        group("a", 1_000, 2_000),
+        group("a", 15_000, 30_000),
+        group("signals", 9_500, 9_900, PARTIAL_WANTED),
+    ):
+        found = after(before, [SCAN], [of_its_time], 3)
+        assert found is not None
+        assert (found.whole, found.release) == (True, 7)
+    revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_WANTED)], 3, partial=True)
+    assert revoked is not None
+    assert (revoked.whole, revoked.release) == (False, 7)
+    for other in (group("a", 22_000, 30_000), group("b", 15_000, 16_000), group("signals", 1, 2, PARTIAL_WANTED)):
+        assert after(before, [SCAN], [other], 3) is None
+
+
+def test_a_cursor_of_the_version_before_is_read() -> None:
+    """It knows of no parts; nor does its change_events of notifications."""
+    values = json.loads(ReleaseCursor(sequence=3).text("x"))
+    del values["scans"]
+    assert ReleaseCursor.of(values) == ReleaseCursor(sequence=3)
+
+
+def test_other_records_of_the_topic_are_in_quarantine(chain: Callable[..., Chain]) -> None:
+    it = chain(protocol="debezium", snapshots="whole")
+    odd = {"id": "one", "aggregate_type": "Incremental Snapshot"}
+    it.add([notification("STARTED", 1), record(text(odd), offset=1, topic=NOTIFICATIONS)])
+    assert it.run().decode.events == {Kind.NOTIFICATION: 1, Kind.UNDECODABLE: 1}
+    assert [q["reason"] for q in it.quarantine()] == ["unknown_type"]

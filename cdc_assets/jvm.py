@@ -306,6 +306,8 @@ if __name__ == "__main__":
 
     spark_jars()
     for scheme in sys.argv[1:]:
-        if store := store_of(f"{scheme}://"):
-            store.jars()
+        store = store_of(f"{scheme}://")
+        if store is None:
+            sys.exit(f"{scheme}: allowed are s3, gs, abfss")
+        store.jars()
     sys.exit(0)

@@ -18,7 +18,7 @@ _CREDENTIALS = (
 
 
 class _S3(ObjectStore):
-    schemes = ("s3a",)  # as Hadoop has it
+    schemes = ("s3", "s3a")
     log_store = "S3LogStore"
     own_jars = S3_JARS
     condition = "PUT with If-None-Match: *"

@@ -73,8 +73,8 @@ class _Gcs(Answers):
     def __init__(self, emulator: Emulator) -> None:
         super().__init__(self._answer)
         self.emulator = emulator
-        self.conditions: dict[str, str] = {}  # of resumable uploads that have not ended
-        self.ended: dict[str, dict[str, Any]] = {}  # those that have, and the answer
+        self.conditions: dict[str, str] = {}  # of resumable uploads
+        self.ended: dict[str, dict[str, Any]] = {}  # those that have ended, and the answer
         self.writing = threading.Lock()  # from the look whether a file is there to its writing
 
     def asked(self, environ: Environ) -> Request:
@@ -125,7 +125,7 @@ class _Gcs(Answers):
         if upload in self.ended:
             body(environ)
             return _json(start, "200 OK", self.ended[upload])
-        if self.conditions.pop(upload, None) == "0" and self._is_there(name):
+        if self.conditions.get(upload) == "0" and self._is_there(name):
             body(environ)
             return _json(start, "412 Precondition Failed", {"error": {"code": 412, "message": "conditionNotMet"}})
 

@@ -7,34 +7,27 @@ import java.util.{Arrays, Iterator => Lines}
 
 import scala.util.Using
 
-import io.delta.storage.S3SingleDriverLogStore
+import io.delta.storage.LogStore
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
-import org.apache.hadoop.fs.s3a.RemoteFileChangedException
 
-/** Delta's log on S3, safe for any number of drivers: a commit is written by a PUT that the store refuses if it is there.
-  *
-  * Delta's own log store for S3 looks first and writes then, and so is safe within one driver alone; and Hadoop's S3A (3.4.2)
-  * writes conditionally only when a file is made by its builder, and asked to.
+/** Delta's log in an object store, safe for any number of drivers: a commit is written by one request, which the store refuses
+  * if it is there.
   */
-class ConditionalLogStore(conf: Configuration) extends S3SingleDriverLogStore(conf) {
+trait ConditionalLogStore extends LogStore {
 
-  override def write(path: Path, actions: Lines[String], overwrite: java.lang.Boolean, conf: Configuration): Unit =
-    if (overwrite) super.write(path, actions, overwrite, conf)
+  /** Write a file by one such request, without a look whether it is there. Returns whether it was written; false: refused. */
+  protected def put(files: FileSystem, path: Path, content: Array[Byte]): Boolean
+
+  abstract override def write(path: Path, lines: Lines[String], overwrite: java.lang.Boolean, conf: Configuration): Unit =
+    if (overwrite) super.write(path, lines, overwrite, conf)
     else {
-      val lines = new ByteArrayOutputStream
-      actions.forEachRemaining(line => lines.write((line + "\n").getBytes(UTF_8)))
-      val content = lines.toByteArray
-      val files = path.getFileSystem(conf)
-      val file = files.createFile(path).recursive().overwrite(false)
-      val stream = file.must("fs.option.create.conditional.overwrite", true).build()
-      stream.write(content)
-      try stream.close()
-      catch {
-        // Refused: there is one. It may be this very commit, whose answer was lost, so that S3A sent it again.
-        case _: RemoteFileChangedException =>
-          if (!Arrays.equals(content, read(files, path))) throw new FileAlreadyExistsException(path.toString)
-      }
+      val bytes = new ByteArrayOutputStream
+      lines.forEachRemaining(line => bytes.write((line + "\n").getBytes(UTF_8)))
+      val (files, content) = (path.getFileSystem(conf), bytes.toByteArray)
+      // What is there may be this very commit, whose answer was lost, so that the client sent it again.
+      if (!put(files, path, content) && !Arrays.equals(content, read(files, path)))
+        throw new FileAlreadyExistsException(path.toString)
     }
 
   private def read(files: FileSystem, path: Path): Array[Byte] = Using.resource(files.open(path))(_.readAllBytes())

@@ -25,11 +25,12 @@ class Jar(NamedTuple):
     module: str
     revision: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
         """The file's name in the cache."""
-        return f"{self.module}-{self.revision}.jar"
+        return f"{'-'.join(filter(None, [self.module, self.revision, self.classifier]))}.jar"
 
 
 JARS = (
@@ -139,6 +140,28 @@ S3_JARS = (
     ),
 )
 
+# For what lies in Google Cloud Storage: Google's connector of this version is made for this Hadoop, and brings along all it
+# needs, under names of its own.
+GCS_JARS = (
+    Jar(
+        "com.google.cloud.bigdataoss",
+        "gcs-connector",
+        "4.0.4",
+        "dfb5832738686436e597026a8e4bab01aa22e75ebfb15d37d096981f6599d73c",
+        "shaded",
+    ),
+)
+
+# For what lies in Azure: all else that the client of abfs:// uses is Spark's.
+AZURE_JARS = (
+    Jar(
+        "org.apache.hadoop",
+        "hadoop-azure",
+        _HADOOP,
+        "f02ab756037abaecc45ea1869144ad3a69e25ccd84062bc37805837ca254e21c",
+    ),
+)
+
 # usepoms="false": the jars alone, not what they depend on.
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
@@ -147,7 +170,7 @@ _IVY_SETTINGS = """<ivysettings>
 """
 
 # One run of Ivy for all: its JVM takes longer to start than most jars to fetch.
-_IVY_MODULES = """<ivy-module version="2.0">
+_IVY_MODULES = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="cdc-assets" module="jars"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -156,8 +179,10 @@ _IVY_MODULES = """<ivy-module version="2.0">
 </ivy-module>
 """
 _IVY_DEPENDENCY = (
-    '<dependency org="{organisation}" name="{module}" rev="{revision}" conf="default->default" transitive="false"/>'
+    '<dependency org="{organisation}" name="{module}" rev="{revision}" conf="default->default" transitive="false">'
+    "{artifact}</dependency>"
 )
+_IVY_CLASSIFIED = '<artifact name="{module}" type="jar" ext="jar" m:classifier="{classifier}"/>'
 
 
 def cache_dir() -> Path:
@@ -204,11 +229,10 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
             settings = str(Path(work) / "ivysettings.xml")
             Path(settings).write_text(_IVY_SETTINGS)
         modules = Path(work) / "ivy.xml"
-        wanted = (_IVY_DEPENDENCY.format(**jar._asdict()) for jar in jars)
-        modules.write_text(_IVY_MODULES.format(dependencies="\n    ".join(wanted)))
+        modules.write_text(_IVY_MODULES.format(dependencies="\n    ".join(map(_dependency, jars))))
         ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
         command = [java(), "-jar", str(ivy), "-settings", settings, "-cache", f"{work}/ivy", "-confs", "default"]
-        command += ["-ivy", str(modules), "-retrieve", f"{work}/[artifact]-[revision].[ext]"]
+        command += ["-ivy", str(modules), "-retrieve", f"{work}/[artifact]-[revision](-[classifier]).[ext]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         absent = [jar for jar in jars if not (Path(work) / jar.file_name).exists()]
         if done.returncode or absent:
@@ -225,38 +249,47 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
             fetched.replace(folder / jar.file_name)  # atomic: a reader sees the whole jar or none
 
 
+def _dependency(jar: Jar) -> str:
+    told = jar._asdict()
+    return _IVY_DEPENDENCY.format(**told, artifact=_IVY_CLASSIFIED.format(**told) if jar.classifier else "")
+
+
 def spark_jars() -> list[Path]:
     """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
     own = [_compiled(source) for source in ("Unpacked", "Json", "Remarks", "LocalFiles")]
-    return [*ensure_jars(), _log_store("LinkingLogStore"), *own]
+    return [*ensure_jars(), _compiled("LinkingLogStore", _delta_storage()), *own]
 
 
-def s3_jars() -> list[Path]:
-    """What Spark needs for tables on S3: `S3_JARS`, and this package's log store there."""
-    return [*ensure_jars(S3_JARS), _log_store("ConditionalLogStore", "hadoop-aws")]
+def store_jars(log_store: str, jars: Sequence[Jar]) -> list[Path]:
+    """What Spark needs for tables in an object store.
+
+    Args:
+        log_store: the class of this package that writes Delta's commits there.
+        jars: the store's own, whose classes that one calls.
+    """
+    fetched, conditional = ensure_jars(jars), _compiled("ConditionalLogStore", _delta_storage())
+    return [*fetched, conditional, _compiled(log_store, [*_delta_storage(), *fetched, conditional])]
 
 
-def _log_store(source: str, *modules: str) -> Path:
-    """The jar of one of this package's log stores, which calls Delta's, and these modules."""
-    return _compiled(source, [jar for jar in (*JARS, *S3_JARS) if jar.module in {"delta-storage", *modules}])
+def _delta_storage() -> list[Path]:
+    return ensure_jars([jar for jar in JARS if jar.module == "delta-storage"])
 
 
-def _compiled(source: str, against: Sequence[Jar] = ()) -> Path:
+def _compiled(source: str, against: Sequence[Path] = ()) -> Path:
     """The jar of a class of this package, compiled when it is not in the cache yet, by Spark's own Scala compiler.
 
     Raises:
         RuntimeError: it does not compile.
     """
     file, beside = Path(__file__).with_name(f"{source}.scala"), Path(pyspark.__file__).parent / "jars"
-    told = [file.read_text(), pyspark.__version__, *(jar.file_name for jar in against)]
+    told = [file.read_text(), pyspark.__version__, *(jar.name for jar in against)]
     jar = cache_dir() / f"cdc-assets-{source}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jar"
     if not jar.exists():
-        others = ensure_jars(against)
         jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent) as work:
             made = f"{work}/made.jar"
             command = [java(), "-cp", f"{beside}/*", "scala.tools.nsc.Main", "-usejavacp", "-release", "17"]
-            command += ["-classpath", os.pathsep.join(map(str, others)), "-d", made, str(file)]
+            command += ["-classpath", os.pathsep.join(map(str, against)), "-d", made, str(file)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
             if done.returncode:
                 raise RuntimeError(f"{file.name} does not compile:\n{done.stdout}{done.stderr}")
@@ -265,7 +298,12 @@ def _compiled(source: str, against: Sequence[Jar] = ()) -> Path:
 
 
 if __name__ == "__main__":
+    from cdc_assets.stores import store_of
+
     spark_jars()
-    if "s3" in sys.argv[1:]:
-        s3_jars()
+    for scheme in sys.argv[1:]:
+        store = store_of(f"{scheme}://")
+        if store is None:
+            sys.exit(f"{scheme}: allowed are s3, gs, abfss")
+        store.jars()
     sys.exit(0)

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.feeds import Kafka
 from cdc_assets.jvm import Jar, ensure_jars, java
 from cdc_assets.sources.broker import translated
+from cdc_assets_tests.ports import free_port
 from cdc_assets_tests.support import Record
 
 # Organisation, module, revision, SHA-256.
@@ -85,12 +86,6 @@ listener.name.clients.plain.sasl.jaas.config={jaas} user_{user}="{password}";
 def jaas(user: str, password: str) -> str:
     """A client's login, as `sasl.jaas.config` has it; without the closing semicolon."""
     return f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{password}"'
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 # Records are sent by librdkafka, as each by a call into the JVM takes many times as long.

@@ -1,6 +1,8 @@
 """What all tests share: one Spark session, a feed with a lakehouse of its own, and the recorded scenarios, run once."""
 
 import itertools
+import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,14 @@ from xdist.scheduler import LoadScopeScheduling
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import spark_session
 from cdc_assets.storage import Store
+from cdc_assets_tests.azure import AzureServer
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.chromium import opened
+from cdc_assets_tests.gcs import GcsServer
 from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.s3 import S3Server
+from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
 # Files whose tests share nothing that takes long to make.
@@ -32,6 +37,8 @@ SPREAD = {
 }
 # Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.
 BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
+# Files whose tests share what is made in one place, which their ids begin with.
+BY_PLACE = {"test_object_store.py"}
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
@@ -49,6 +56,8 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         given = test.partition("[")[2]
         if name in BY_CONFIGURATION and given:
             return name + next((c for c in CONFIGURATIONS if given.startswith((f"{c}-", f"{c}]"))), "")
+        if name in BY_PLACE:
+            return name + re.split(r"[-\]]", given)[0]
         return name
 
 
@@ -65,17 +74,25 @@ def page() -> Iterator[Page]:
 
 
 @pytest.fixture(scope="session")
-def unstarted_s3() -> S3Server:
-    """The server that the session knows, whether or not it answers."""
-    return S3Server()
+def stores() -> dict[str, StoreServer]:
+    """The object stores that the session knows, whether or not they answer."""
+    return {"s3": S3Server(), "gcs": GcsServer(), "azure": AzureServer()}
 
 
 @pytest.fixture(scope="session")
-def s3(unstarted_s3: S3Server) -> Iterator[S3Server]:
-    """An S3 server."""
-    unstarted_s3.start()
-    yield unstarted_s3
-    unstarted_s3.stop()
+def started(stores: dict[str, StoreServer]) -> Iterator[Callable[[str], StoreServer]]:
+    """Have one of the object stores answer, from the first time that it is asked for."""
+    running: dict[str, StoreServer] = {}
+
+    def start(name: str) -> StoreServer:
+        if name not in running:
+            stores[name].start()
+            running[name] = stores[name]
+        return running[name]
+
+    yield start
+    for each in running.values():
+        each.stop()
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +104,9 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, unstarted_s3: S3Server) -> Iterator[SparkSession]:
-    """The one session of the test process, small and with the pipeline's own settings, those for S3 among them."""
+def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServer]) -> Iterator[SparkSession]:
+    """The one session of the test process, small and with the pipeline's own settings, those of stores among them."""
+    reached = [Store(server.settings, (server.root,)) for server in stores.values()]
     session = spark_session(
         {
             "spark.master": "local[2]",
@@ -106,8 +124,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, unstarted_s3: S3Server) -> I
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for store in reached for jar in store.jars()),
+            **{key: value for store in reached for key, value in store.spark_settings().items()},
         },
-        Store(unstarted_s3.settings, (f"s3a://{S3Server.bucket}",)),
     )
     yield session
     session.stop()

@@ -8,7 +8,7 @@ import pyspark
 from hdfs_native import Client, WriteOptions
 
 from cdc_assets.jvm import Jar, ensure_jars, java
-from cdc_assets_tests.broker import free_port
+from cdc_assets_tests.ports import free_port
 
 _JAR = Jar(
     "org.apache.hadoop",

@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 
 from cdc_assets.jvm import Jar, cache_dir, ensure_jars
-from cdc_assets_tests.broker import free_port
+from cdc_assets_tests.ports import free_port
 
 _VERSION = "11.4.5"
 _JAR = Jar(

@@ -364,6 +364,8 @@ def test_passwords_are_kept_from_repr_and_from_errors(
         "fs.s3a.proxy.password",
         "fs.gs.auth.service.account.private.key",
         "fs.gs.auth.client.secret",
+        "fs.gs.encryption.key",
+        "fs.azure.client-provided-encryption-key",
         "fs.azure.account.key.lake.dfs.core.windows.net",
         "fs.azure.account.oauth2.client.secret.lake.dfs.core.windows.net",
         "fs.azure.account.oauth2.refresh.token",

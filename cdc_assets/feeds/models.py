@@ -247,8 +247,9 @@ class Alerts(_Model):
 class Storage(_Model):
     """How the store is reached in which the lakehouse, recorded snapshots and claim-checks lie, where it is no local folder.
 
-    `endpoint`, `region` and `path_style` are S3's. `options` are Hadoop's settings of the file systems, so Spark's alone;
-    they may hold secrets: `options[key].get_secret_value()` is the only way to see one.
+    `endpoint` is that of the object store, if it is not the vendor's own; where places lie in several kinds of store, that
+    of S3, else of Google's. `region` and `path_style` are S3's. `options` are Hadoop's settings of the file systems, so
+    Spark's alone; they may hold secrets: `options[key].get_secret_value()` is the only way to see one.
     """
 
     endpoint: Endpoint | None = Field(None, description=ENDPOINT)

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from cdc_assets.feeds.patterns import split_pattern
 from cdc_assets.mysql_types.types import UnknownType, parse_type
-from cdc_assets.places import SCHEMES, PlaceError, canonical, scheme_of
+from cdc_assets.places import AZURE, AZURE_FORM, SCHEMES, PlaceError, canonical, scheme_of
 
 # Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
 StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
@@ -98,11 +98,18 @@ def _starting_offsets(value: object) -> StartingOffsets:
 
 
 # Of the file systems, what `storage` has fields for, and credentials.
-_STORAGE_FIELDS = ("fs.s3a.endpoint", "fs.s3a.endpoint.region", "fs.s3a.path.style.access")
-# Azure's may end with the name of an account; the endpoint that gives its refresh tokens is no secret.
+_STORAGE_FIELDS = (
+    "fs.s3a.endpoint",
+    "fs.s3a.endpoint.region",
+    "fs.s3a.path.style.access",
+    "fs.gs.storage.root.url",
+    "fs.azure.abfs.endpoint",
+)
+# Azure's may end with the name of an account; the endpoint that gives its refresh tokens is no secret. S3's encryption key
+# is none either: it may be the name of one.
 _CREDENTIALS = re.compile(
     r"\.(access\.key|secret\.key|session\.token|account\.key|sas\.fixed\.token|private\.key|client\.secret|password"
-    r"|refresh\.token(?!\.endpoint))(\.|$)"
+    r"|refresh\.token(?!\.endpoint)|gs\.encryption\.key|client-provided-encryption-key)(\.|$)"
 )
 
 
@@ -110,7 +117,10 @@ def _free_hadoop_key(key: str) -> str:
     if key in _STORAGE_FIELDS:
         reject(f"keys other than {', '.join(_STORAGE_FIELDS)}: they have fields of their own")
     if _CREDENTIALS.search(key):
-        reject("no credentials: they come from the environment (AWS_ACCESS_KEY_ID and the like) or the platform")
+        reject(
+            "no credentials: they come from the environment (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, "
+            "AZURE_STORAGE_ACCOUNT_KEY and the like) or the platform"
+        )
     return key
 
 
@@ -225,7 +235,7 @@ def _place(value: str, info: ValidationInfo) -> str:
         try:
             return canonical(value)
         except PlaceError:
-            reject(FOLDER)
+            reject(AZURE_FORM if scheme_of(value) in AZURE else FOLDER)
     return str(((info.context or {}).get("folder", Path()) / value).resolve())
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.places import PlaceError, scheme_of
 from cdc_assets.session import hadoop_path
 from cdc_assets.storage import LOG_STORES
+from cdc_assets.stores import store_of
 
 _FOLDER = "_exclusive_writes"
 
@@ -18,12 +19,15 @@ _FOLDER = "_exclusive_writes"
 def prove_exclusive(spark: SparkSession, root: str) -> None:
     """Write a file below a root twice, as Delta's commits are written: the store must refuse the second, and keep the first.
 
-    Tried once in a process. That deltalake writes its commits by the same conditional PUT, the tests show.
+    Neither write looks before whether the file is there. Tried once in a process. That deltalake writes its commits under
+    the same condition, the tests show.
 
     Raises:
         PlaceError: the root cannot be written, or the store replaces files that are there.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
+    store = store_of(root)
+    assert store, root  # noqa: S101 -- elsewhere nothing has to be proved
     path, conf = hadoop_path(spark, f"{root}/{_FOLDER}/{uuid.uuid4().hex}")
     log = getattr(jvm, LOG_STORES[scheme_of(root)])(conf)
 
@@ -43,18 +47,21 @@ def prove_exclusive(spark: SparkSession, root: str) -> None:
                 raise
         else:
             raise PlaceError(
-                f"{root}: this store replaces a file though it is asked to write it only if it is absent (PUT with "
-                "If-None-Match: *). Two runs at once would overwrite each other's commits, and lose rows: choose a store, "
-                "or a version of it, with conditional writes."
+                f"{root}: this store replaces a file though it is asked to write it only if it is absent "
+                f"({store.condition}). Two runs at once would overwrite each other's commits, and lose rows: choose a "
+                "store, or a version of it, with conditional writes."
             )
         finally:
             path.getFileSystem(conf).delete(path, recursive)
     except Py4JJavaError as error:
-        told = str(error.java_exception).splitlines()[0]
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        told = str(cause).splitlines()[0]
     else:
         return
     # Outside the except block: the trace in Java says no more.
-    raise PlaceError(f"{root}: cannot be written, or knows no conditional writes (PUT with If-None-Match: *): {told}")
+    raise PlaceError(f"{root}: cannot be written, or knows no conditional writes ({store.condition}): {told}")
 
 
 def _is_refusal(error: Py4JJavaError) -> bool:

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from cdc_assets.executors import prove_root_seen
 from cdc_assets.places import canonical, scheme_of
 from cdc_assets.session import on_cluster
-from cdc_assets.storage import LOCAL, Store, is_shared
+from cdc_assets.storage import LOCAL, Store
+from cdc_assets.stores import store_of
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
@@ -105,7 +106,7 @@ class Lakehouse:
 
     def _before_commits(self) -> None:
         """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""
-        if is_shared(self.root):
+        if store_of(self.root):
             prove_exclusive(self.spark, self.root)
         elif on_cluster():
             prove_root_seen(self.spark, self.root, self.store)

@@ -1,21 +1,24 @@
-"""The core of the laws with the lakehouse on S3 and HDFS, where two drivers may meet, and answers may not come.
+"""The core of the laws with the lakehouse in object stores and HDFS, where two drivers may meet, and answers may not come.
 
 What the tables must hold is what the same records make of a local folder, where other tests hold it against the source.
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Storage
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.places import PlaceError
+from cdc_assets.sources.recorded import snapshot_files
 from cdc_assets.storage import Store
 from cdc_assets.tables.exclusive import prove_exclusive
 from cdc_assets.tables.schema import frame_of
@@ -23,7 +26,7 @@ from cdc_assets.tables.table import ConcurrentRunError, LakeTable
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install, run_and_stop
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
-from cdc_assets_tests.s3 import S3Server
+from cdc_assets_tests.store_server import BUCKET, StoreServer
 from cdc_assets_tests.support import Chain, Record, Rows, histories, record, rows_in, tso
 from cdc_assets_tests.tables.numbers import NUMBERS, NumbersCursor
 
@@ -51,27 +54,41 @@ def local(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @dataclass
 class Place:
-    """A root in a store; and its server, if that can be told what is to go wrong."""
+    """A root in a store; and its server, if that tells what was asked.
+
+    Attributes:
+        faulty: whether requests are to fail; the clients of other stores wait for seconds before they try again.
+    """
 
     root: str
     storage: dict[str, Any]
-    faulty: S3Server | None
+    server: StoreServer | None
+    faulty: bool
 
 
-@pytest.fixture(scope="module", params=["s3", "hdfs"])
-def place(request: pytest.FixtureRequest) -> Place:
+OBJECT_STORES = ["s3", "gcs", "azure"]
+
+
+@pytest.fixture(scope="module", params=[*OBJECT_STORES, "hdfs"])
+def place(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]) -> Place:
     """Where the lakehouse lies."""
-    server = request.getfixturevalue(request.param)
-    if request.param == "s3":
-        return Place(f"s3a://{server.bucket}/chopped", server.told, server)
-    return Place(f"{server.root}/lakes/chopped", {}, None)
+    if request.param == "hdfs":
+        return Place(f"{request.getfixturevalue('hdfs').root}/lakes/chopped", {}, None, faulty=False)
+    server = started(request.param)
+    return Place(f"{server.root}/chopped", server.told, server, faulty=request.param == "s3")
+
+
+@pytest.fixture(scope="module", params=OBJECT_STORES)
+def server(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]) -> StoreServer:
+    """An object store."""
+    return started(request.param)
 
 
 @pytest.fixture(scope="module")
 def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     """The same records, in all that may happen to runs.
 
-    All through the first run one of eight requests fails, and listings are slow, if the store can be told so. The second
+    All through the first run one of eight requests fails, and listings are slow, where the store is told so. The second
     run is killed after its seventh commit. The third's process is stopped in the middle of a commit, and goes on when the
     fourth has ended.
     """
@@ -79,10 +96,10 @@ def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFa
     made = Chain(spark, tmp_path_factory.mktemp("there"), root=place.root, store=store, partitions=PARTITIONS)
     first, second = records()
     made.add(first)
-    if place.faulty is None:
-        made.run()
+    if place.server and place.faulty:
+        run_to_the_end(made, place.server)
     else:
-        run_to_the_end(made, place.faulty)
+        made.run()
     made.add(second)
     with pytest.MonkeyPatch.context() as patched:
         install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
@@ -97,7 +114,7 @@ def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFa
     return made
 
 
-def run_to_the_end(chain: Chain, server: S3Server) -> None:
+def run_to_the_end(chain: Chain, server: StoreServer) -> None:
     """Run through faults as often as it takes: if the answer to a commit is lost, that commit looks like another run's."""
     server.faults(every=8, hang=1, slow=0.02)
     for _ in range(5):
@@ -127,12 +144,13 @@ def test_the_histories_are_those_of_a_local_folder(there: Chain, local: dict[str
     assert there.lake.history("shop", ODD.table).read(there.lake.spark).count() == 2
 
 
-@pytest.mark.parametrize("place", ["s3"], indirect=True)
-def test_every_commit_was_written_only_if_absent(there: Chain, s3: S3Server) -> None:
+@pytest.mark.parametrize("place", OBJECT_STORES, indirect=True)
+def test_every_commit_was_written_only_if_absent(there: Chain, place: Place) -> None:
     """Those of deltalake, and those of Spark (the first run's tables with added columns, and the second's)."""
-    commits = [r for r in s3.requests if r.commits]
-    assert {r.condition for r in commits} == {"*"}
-    assert {"Hadoop" if "Hadoop" in r.agent else "deltalake" for r in commits} == {"Hadoop", "deltalake"}
+    assert place.server
+    commits = [r for r in place.server.requests if r.commits]
+    assert {r.condition for r in commits} == {place.server.absent}
+    assert {"deltalake" if "object_store" in r.agent else "Hadoop" for r in commits} == {"Hadoop", "deltalake"}
 
 
 def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
@@ -140,7 +158,8 @@ def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, A
     assert {name.replace("~", "%") for name in replaced} >= local.keys()
     assert of(there) == local
     files, path = there.lake.store.files(there.lake.place("rebuilding", "f"))
-    assert [each.path for each in files.get_file_info([path]) if each.is_file] == []
+    left = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+    assert [each.path for each in left if each.is_file] == []
     small = there.lake.raw_records
     assert len(small.files()) > 1
     (done,) = (each for each in maintenance.compact(there.lake) if each.table == small.name)
@@ -155,19 +174,19 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def table(s3: S3Server, spark: SparkSession) -> Iterator[LakeTable[NumbersCursor]]:
+def table(server: StoreServer, spark: SparkSession) -> Iterator[LakeTable[NumbersCursor]]:
     """A table of the numbers 1 and 2; the server is without faults before and after."""
-    s3.faults()
-    path = f"s3a://{s3.bucket}/numbers{next(_numbers)}"
-    made = LakeTable(path, "numbers", NUMBERS, Store(s3.settings, (path,)))
+    server.faults()
+    path = f"{server.root}/numbers{next(_numbers)}"
+    made = LakeTable(path, "numbers", NUMBERS, Store(server.settings, (path,)))
     made.commit(made.stage(frame_of(spark, [{"n": 1}, {"n": 2}], NUMBERS.columns)), NumbersCursor(sequence=1))
     yield made
-    s3.faults()
+    server.faults()
 
 
-def when_it_commits(s3: S3Server, version: int, act: Callable[[], object]) -> Callable[[], None]:
+def when_it_commits(server: StoreServer, version: int, act: Callable[[], object]) -> Callable[[], None]:
     """Do something when the request for a commit of this version is on its way: its driver has looked, and sent it."""
-    return s3.when_asked(f"/_delta_log/{version:020}.json", act)
+    return server.when_asked(f"/_delta_log/{version:020}.json", act)
 
 
 def numbers(table: LakeTable[NumbersCursor], spark: SparkSession) -> list[int]:
@@ -185,15 +204,15 @@ def double(table: LakeTable[NumbersCursor], spark: SparkSession, sequence: int) 
 
 
 def test_of_two_runs_at_the_same_step_the_later_writes_nothing(
-    s3: S3Server, spark: SparkSession, table: LakeTable[NumbersCursor]
+    server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor]
 ) -> None:
     """One driver's commit is on its way while another makes the same step: by deltalake, and by Spark."""
-    done = when_it_commits(s3, 2, lambda: add(table, 3, 2))
+    done = when_it_commits(server, 2, lambda: add(table, 3, 2))
     with pytest.raises(ConcurrentRunError, match="already committed step 2"):
         add(table, 4, 2)
     done()
     assert numbers(table, spark) == [1, 2, 3]
-    done = when_it_commits(s3, 3, lambda: add(table, 5, 3))
+    done = when_it_commits(server, 3, lambda: add(table, 5, 3))
     with pytest.raises(ConcurrentRunError, match="already committed step 3"):
         double(table, spark, 3)
     done()
@@ -201,7 +220,7 @@ def test_of_two_runs_at_the_same_step_the_later_writes_nothing(
 
 
 def test_what_another_driver_commits_beside_a_step_stays(
-    s3: S3Server, spark: SparkSession, table: LakeTable[NumbersCursor]
+    server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor]
 ) -> None:
     """As maintenance does: the step takes the next number, and both are there."""
 
@@ -210,7 +229,7 @@ def test_what_another_driver_commits_beside_a_step_stays(
         assert log
         log.table.alter.set_table_properties({f"test.{n}": "x"}, raise_if_not_exists=False)
 
-    done = when_it_commits(s3, 2, lambda: set_property(1))
+    done = when_it_commits(server, 2, lambda: set_property(1))
     add(table, 3, 2)
     done()
     log = table.log()
@@ -221,35 +240,59 @@ def test_what_another_driver_commits_beside_a_step_stays(
 
 @pytest.mark.parametrize("writer", [lambda table, spark: add(table, 20, 2), lambda t, s: double(t, s, 2)])
 def test_a_commit_whose_answer_is_lost_is_there_once(
-    s3: S3Server, spark: SparkSession, table: LakeTable[NumbersCursor], writer: Callable[..., None]
+    server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor], writer: Callable[..., None]
 ) -> None:
     """The client sends it again, and is refused, as it is there: the run that takes the refusal for another's goes on."""
-    s3.faults(lose=1)
+    server.faults(lose=1)
     try:
         writer(table, spark)
     except ConcurrentRunError:
         assert table.cursor() == NumbersCursor(sequence=2)
-    assert s3.left("lose") == 0
+    assert server.left("lose") == 0
     assert sorted(numbers(table, spark)).count(20) == 1
     add(table, 30, 3)
     assert 30 in numbers(table, spark)
+
+
+# --- other files
+
+
+def test_folders_and_files_are_found_however_they_were_made(server: StoreServer, spark: SparkSession) -> None:
+    """By Hadoop, which makes an object for a folder in some stores, and by pyarrow, which makes none."""
+    root = f"{server.root}/found"
+    store = Store(server.settings, (root,))
+    files, path = store.files(root)
+    spark.range(1).write.csv(f"{root}/dumps/by_hadoop")
+    for name in ("a.jsonl", "b.jsonl.gz", "other.txt", "by_pyarrow/c.jsonl"):
+        with files.open_output_stream(f"{path}/dumps/{name}") as file:
+            file.write(b"{}")
+    assert list(snapshot_files(f"{root}/dumps", store)) == ["a.jsonl", "b.jsonl.gz"]
+    listed = {i.base_name: i.type for i in files.get_file_info(FileSelector(f"{path}/dumps"))}
+    folders = {name for name, kind in listed.items() if kind == FileType.Directory}
+    assert (folders, len(listed)) == ({"by_hadoop", "by_pyarrow"}, 5)
+    for name in folders:
+        assert files.get_file_info(f"{path}/dumps/{name}").type == FileType.Directory
+    assert files.get_file_info(f"{path}/dumps/none").type == FileType.NotFound
+    with pytest.raises(FileNotFoundError, match="no such folder of recorded snapshots"):
+        snapshot_files(f"{root}/none", store)
 
 
 # --- stores that do not know conditional writes
 
 
 def test_a_store_that_replaces_what_is_there_is_refused(
-    s3: S3Server, spark: SparkSession, tmp_path: Path, table: LakeTable[NumbersCursor]
+    server: StoreServer, spark: SparkSession, tmp_path: Path, table: LakeTable[NumbersCursor]
 ) -> None:
-    s3.faults(unconditional=True)
-    root = f"s3a://{s3.bucket}/unsafe"
-    chain = Chain(spark, tmp_path, root=root, store=Store(s3.settings, (root,)))
+    server.faults(unconditional=True)
+    root = f"{server.root}/unsafe"
+    chain = Chain(spark, tmp_path, root=root, store=Store(server.settings, (root,)))
     chain.add(records()[0])
     with pytest.raises(PlaceError, match=r"this store replaces a file .* Two runs at once would overwrite each other"):
         chain.run()
     assert not chain.lake.raw_records.exists()
 
 
-def test_a_bucket_that_is_not_there_is_told(s3: S3Server, spark: SparkSession) -> None:
-    with pytest.raises(PlaceError, match=r"^s3a://nowhere/lake: cannot be written, .*NoSuchBucket"):
-        prove_exclusive(spark, "s3a://nowhere/lake")
+def test_a_bucket_that_is_not_there_is_told(server: StoreServer, spark: SparkSession) -> None:
+    root = f"{server.root.replace(BUCKET, 'nowhere')}/lake"
+    with pytest.raises(PlaceError, match=rf"^{re.escape(root)}: cannot be written, .*{server.no_bucket}"):
+        prove_exclusive(spark, root)

@@ -1,0 +1,67 @@
+"""S3, and what speaks its protocol."""
+
+import os
+from functools import cache
+
+from pyarrow.fs import FileSystem, S3FileSystem
+
+from cdc_assets.feeds import Storage
+from cdc_assets.jvm import S3_JARS
+from cdc_assets.stores.base import ObjectStore
+
+# With credentials that the driver found in its environment, Spark configures the executors, too; else each process asks.
+_CREDENTIALS = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+)
+
+
+class _S3(ObjectStore):
+    schemes = ("s3", "s3a")
+    log_store = "S3LogStore"
+    own_jars = S3_JARS
+    condition = "PUT with If-None-Match: *"
+
+    def files(self, place: str, settings: Storage) -> tuple[FileSystem, str]:
+        return _files(settings.endpoint, _region(settings), settings.path_style), place.partition("://")[2]
+
+    def log_options(self, place: str, settings: Storage) -> dict[str, str]:  # noqa: ARG002 -- of any place
+        endpoint, region = settings.endpoint, _region(settings)
+        return {
+            # The default; but a commit that is not conditional would overwrite another's.
+            "aws_conditional_put": "etag",
+            "aws_virtual_hosted_style_request": str(not settings.path_style).lower(),
+            **(
+                {"aws_endpoint_url": endpoint, "aws_allow_http": str(endpoint.startswith("http:")).lower()}
+                if endpoint
+                else {}
+            ),
+            **({"aws_region": region} if region else {}),
+        }
+
+    def hadoop_settings(self, settings: Storage) -> dict[str, str]:
+        region = _region(settings)
+        return {
+            "fs.s3a.path.style.access": str(settings.path_style).lower(),
+            "fs.s3a.aws.credentials.provider": ",".join(_CREDENTIALS),
+            **({"fs.s3a.endpoint": settings.endpoint} if settings.endpoint else {}),
+            **({"fs.s3a.endpoint.region": region} if region else {}),
+        }
+
+
+S3 = _S3()
+
+
+def _region(settings: Storage) -> str | None:
+    given = settings.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    # Other stores than Amazon's have none, and their clients want one all the same.
+    return given or ("us-east-1" if settings.endpoint else None)
+
+
+@cache
+def _files(endpoint: str | None, region: str | None, path_style: bool) -> S3FileSystem:  # noqa: FBT001 -- as in the file
+    scheme, _, host = (endpoint or "https://").partition("://")
+    return S3FileSystem(
+        endpoint_override=host or None, scheme=scheme, region=region, force_virtual_addressing=not path_style
+    )

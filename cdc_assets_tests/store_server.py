@@ -1,0 +1,331 @@
+"""A server of an object store for the tests, in a process of its own, with a note of what was asked, and faults on demand.
+
+Of its own, as deltalake lets no other thread of its process run while it waits for some answers. What the store itself
+answers comes from an emulator: see `s3.py`, `gcs.py` and `azure.py`.
+"""
+
+import http.client
+import itertools
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import requests
+
+from cdc_assets.feeds import Storage
+from cdc_assets_tests.ports import free_port
+
+BUCKET = "lakehouse"
+_COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
+# Paths that no bucket has: for the tests.
+_ASKED, _FAULTS, _HELD, _GO_ON = "/-/asked", "/-/faults", "/-/held", "/-/go-on"
+_SECONDS = 60
+
+Environ = dict[str, Any]
+Start = Callable[..., Any]
+App = Callable[[Environ, Start], Iterable[bytes]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asked for, and how it ended."""
+
+    method: str
+    path: str  # with the bucket
+    agent: str  # the client
+    condition: str | None  # that the file must not be there
+    status: int
+
+    @property
+    def commits(self) -> bool:
+        """Whether it was to write a commit of a Delta table."""
+        return self.method == "PUT" and bool(_COMMIT.search(self.path))
+
+
+@dataclass
+class Faults:
+    """What goes wrong at the server.
+
+    Attributes:
+        unconditional: whether conditions are passed over, as by stores that do not know them.
+        lose: the number of commits that are carried out, and answered with an error.
+        hold: the end of the path of a PUT that waits, once, until it is told to go on.
+        every: of so many requests one fails, in each of `WAYS` by turns; 0: none does.
+        hang: the number of requests whose answer does not come, before one fails in another way.
+        slow: the seconds that a listing takes.
+    """
+
+    unconditional: bool = False
+    lose: int = 0
+    hold: str = ""
+    every: int = 0
+    hang: int = 0
+    slow: float = 0
+
+
+# How requests fail: with an answer, and nothing is done; with none, before or after they are carried out.
+WAYS = ("503", "500", "cut", "lost")
+HEADERS = "cdc_assets_tests.headers"
+# Seconds for which no answer comes, more than Hadoop's clients wait if they are told to wait as short as they may.
+_HANGING = 8
+
+
+class StoreServer:
+    """It has a port of its own from the beginning, and answers once it is started; the bucket is there then.
+
+    Attributes:
+        module: whose `main` is run in the server's process, with the port.
+        root: a place in the store, below which the tests' lakehouses lie.
+        options: Hadoop's settings by which it is reached.
+        absent: the condition that a file is not there.
+        no_bucket: what it says of a bucket that is not there.
+    """
+
+    module: str
+    root: str
+    absent = "*"
+    no_bucket: str
+    options: ClassVar[dict[str, str]]
+
+    def __init__(self) -> None:
+        self._port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self._port}"
+        self.told: dict[str, Any] = {"endpoint": self.endpoint, "path_style": True, "options": self.options}
+        self.settings = Storage.model_validate(self.told)
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", self.module, str(self._port)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout
+        assert self._process.stdout.readline() == "ready\n"
+
+    def stop(self) -> None:
+        """At the end of its input the process ends, and what it has started."""
+        self._process.communicate()
+
+    @property
+    def requests(self) -> list[Request]:
+        """Those that were answered."""
+        return [Request(**each) for each in requests.get(self.endpoint + _ASKED, timeout=_SECONDS).json()]
+
+    def faults(self, **faults: Any) -> None:
+        """Set the faults from now on, the fields of `Faults`; without an argument there are none."""
+        told = asdict(Faults(**faults))
+        requests.post(self.endpoint + _FAULTS, json=told, timeout=_SECONDS).raise_for_status()
+
+    def left(self, fault: str) -> int:
+        """Of a fault that is counted, how many are still to come."""
+        return int(requests.get(self.endpoint + _FAULTS, timeout=_SECONDS).json()[fault])
+
+    def when_asked(self, end: str, act: Callable[[], object]) -> Callable[[], None]:
+        """Do something while a PUT to a path that ends so is on its way. Call what is returned to know that it was done."""
+        self.faults(hold=end)
+        failed: list[Exception] = []
+
+        def wait() -> None:
+            requests.get(self.endpoint + _HELD, timeout=_SECONDS).raise_for_status()
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 -- told to the test
+                failed.append(error)
+            requests.post(self.endpoint + _GO_ON, timeout=_SECONDS).raise_for_status()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+
+        def done() -> None:
+            waiting.join(_SECONDS)
+            assert not waiting.is_alive()
+            assert not failed, failed
+
+        return done
+
+
+# --- the server's process
+
+
+class Answers:
+    """A store's answers: an emulator's, and what is particular to requests of that store."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def asked(self, environ: Environ) -> Request:
+        """What is asked for, so that a write is a PUT to the path of the file."""
+        return Request(
+            environ["REQUEST_METHOD"],
+            environ["PATH_INFO"],
+            environ.get("HTTP_USER_AGENT", ""),
+            environ.get("HTTP_IF_NONE_MATCH"),
+            status=0,
+        )
+
+    def lists(self, environ: Environ) -> bool:
+        """Whether files are to be listed."""
+        return "list-type=2" in environ["QUERY_STRING"]
+
+    def forget_condition(self, environ: Environ) -> None:
+        """Have the store write whatever is there."""
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+
+
+class _Answering:
+    """The store's answers, but for faults."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers, self.noted = answers, list[Request]()
+        self.faults, self.ways = Faults(), itertools.cycle(WAYS)
+        self.held, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
+        faults = self.faults
+        if environ["PATH_INFO"].startswith("/-/"):
+            return self._told(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ, start)
+        asked = self.answers.asked(environ)
+        if asked.method == "PUT" and faults.hold and asked.path.endswith(faults.hold):
+            faults.hold = ""
+            self.held.set()
+            self.go_on.wait(_SECONDS)
+        if faults.unconditional:
+            self.answers.forget_condition(environ)
+        if self.answers.lists(environ):
+            time.sleep(faults.slow)
+        way = self._failing(asked)
+        if way in {"", "lost"}:
+            body = self._done(asked, environ, start if way == "" else lambda *_: None)
+        if way:
+            body = self._failed(asked, way, environ, start)
+        return body
+
+    def _failing(self, asked: Request) -> str:
+        """How the request is to fail; "": it is not."""
+        faults = self.faults
+        if faults.lose and asked.commits:
+            faults.lose -= 1
+            return "lost"
+        if not faults.every or len(self.noted) % faults.every != faults.every - 1:
+            return ""
+        if faults.hang:
+            faults.hang -= 1
+            return "hanging"
+        return next(self.ways)
+
+    def _done(self, asked: Request, environ: Environ, start: Start) -> Iterable[bytes]:
+        def started(text: str, headers: Any, *more: Any) -> Any:
+            self.noted.append(replace(asked, status=int(text.split(maxsplit=1)[0])))
+            return start(text, headers, *more)
+
+        return list(self.answers.app(environ, started))
+
+    def _failed(self, asked: Request, way: str, environ: Environ, start: Start) -> Iterable[bytes]:
+        status = 500 if way == "500" else 503
+        if way != "lost":
+            self.noted.append(replace(asked, status=status))
+            body(environ)
+        if way == "hanging":
+            time.sleep(_HANGING)
+        if way in {"cut", "hanging"}:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        start(f"{status} Failed", [("Content-Length", "0")])
+        return [b""]
+
+    def _told(self, method: str, path: str, environ: Environ, start: Start) -> Iterable[bytes]:
+        """Answer the tests."""
+        answer: Any = None
+        if path == _ASKED:
+            answer = [asdict(each) for each in self.noted]
+        elif path == _FAULTS and method == "POST":
+            self.faults = Faults(**json.loads(body(environ)))
+            self.held.clear()
+            self.go_on.clear()
+        elif path == _FAULTS:
+            answer = asdict(self.faults)
+        elif path == _HELD:
+            assert self.held.wait(_SECONDS)
+        elif path == _GO_ON:
+            self.go_on.set()
+        text = json.dumps(answer).encode()
+        start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
+        return [text]
+
+
+def body(environ: Environ) -> bytes:
+    """What is sent with a request."""
+    length = environ.get("CONTENT_LENGTH")
+    chunked = environ.get("wsgi.input_terminated", False)
+    read: bytes = environ["wsgi.input"].read(*([] if chunked else [int(length or 0)]))
+    return read
+
+
+def serve(port: int, answers: Answers, begin: Callable[[], object]) -> None:
+    """Serve until the standard input ends; `begin` is called when the server answers, and makes the bucket."""
+    from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415 -- which only this process needs
+
+    class Handler(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_expect_100(self) -> bool:
+            return True  # werkzeug answers it, too
+
+        def make_environ(self) -> Environ:
+            # WSGI has their names in another form, in which `_` and `-` are the same.
+            return super().make_environ() | {HEADERS: dict(self.headers.items())}
+
+        def log(self, *_: Any) -> None:
+            pass
+
+    server = make_server("127.0.0.1", port, _Answering(answers), threaded=True, request_handler=Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    begin()
+    print("ready", flush=True)
+    sys.stdin.read()
+
+
+class Emulator:
+    """A program that emulates a store, at a port that is its own."""
+
+    def __init__(self, command: Callable[[int], list[str]]) -> None:
+        self.port = free_port()
+        self.process = subprocess.Popen(command(self.port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + _SECONDS
+        while not self._answers():
+            assert self.process.poll() is None, command(self.port)
+            assert time.monotonic() < end, command(self.port)
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
+        """Forward a request as it is."""
+        status, told, content = self.ask(environ["REQUEST_METHOD"], environ["RAW_URI"], environ[HEADERS], body(environ))
+        start(status, told)
+        return [content]
+
+    def ask(
+        self, method: str, uri: str, headers: dict[str, str], content: bytes
+    ) -> tuple[str, list[tuple[str, str]], bytes]:
+        """Its answer: the status and its text, the headers, the content."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
+        sent = {k: v for k, v in headers.items() if k.lower() not in _OF_THE_CONNECTION}
+        # An empty content has a length, too.
+        sent |= {"Content-Length": str(len(content))} if content or method in {"PUT", "POST"} else {}
+        connection.request(method, uri, body=content or None, headers=sent)
+        answer = connection.getresponse()
+        got = answer.read()
+        told = [(k, v) for k, v in answer.getheaders() if k.lower() not in _OF_THE_CONNECTION]
+        length = answer.getheader("Content-Length") if method == "HEAD" else str(len(got))
+        connection.close()
+        told += [("Content-Length", length)] if length else []
+        return f"{answer.status} {answer.reason}", told, got
+
+
+_OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}

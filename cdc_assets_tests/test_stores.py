@@ -1,0 +1,229 @@
+"""What Spark, deltalake and pyarrow are told of object stores, and which jars a place asks for.
+
+The names of Hadoop's settings are those of its documentation of ABFS, and of the documentation of Google's connector.
+"""
+
+import runpy
+import sys
+import warnings
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.feeds import Storage
+from cdc_assets.places import PlaceError, canonical
+from cdc_assets.storage import LOCAL, Store
+from cdc_assets.stores import base
+
+AZURE = "abfss://lake@account.dfs.core.windows.net/cdc"
+SECRET = "s3cr3t-0f-th3-t3sts"
+NAMES = ("STORAGE_ACCOUNT_KEY", "TENANT_ID", "CLIENT_ID", "CLIENT_SECRET", "FEDERATED_TOKEN_FILE", "AUTHORITY_HOST")
+
+
+def hadoop(place: str, **settings: Any) -> dict[str, str]:
+    """What Hadoop is told, without the log stores of Delta."""
+    told = Store(Storage.model_validate(settings), (place,)).spark_settings()
+    prefix = "spark.hadoop."
+    return {key.removeprefix(prefix): value for key, value in told.items() if key.startswith(prefix)}
+
+
+@pytest.mark.parametrize(
+    ("places", "modules"),
+    [
+        (("/data/lake",), set()),
+        (("hdfs://names/lake",), set()),
+        (("gs://lake/cdc",), {"gcs-connector"}),
+        ((AZURE,), {"hadoop-azure"}),
+        (("/data/lake", "gs://dumps/shop", AZURE), {"gcs-connector", "hadoop-azure"}),
+    ],
+)
+def test_jars_are_fetched_where_a_place_asks_for_them(
+    places: tuple[str, ...], modules: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "store_jars", lambda _, jars: [Path(jar.module) for jar in jars])
+    assert {jar.name for jar in Store(places=places).jars()} == modules
+
+
+@pytest.mark.parametrize("name", ["s3", "gs", "abfss"])
+def test_the_jars_of_a_store_are_fetched_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For an image: `python -m cdc_assets.jvm s3`."""
+    fetched: list[str] = []
+    monkeypatch.setattr(base, "store_jars", lambda log_store, _: fetched.append(log_store))
+    monkeypatch.setattr(sys, "argv", ["jvm", name])
+    with pytest.raises(SystemExit, match=r"^0$"), warnings.catch_warnings(action="ignore"):
+        runpy.run_module("cdc_assets.jvm", run_name="__main__")
+    assert fetched == [{"s3": "S3LogStore", "gs": "GcsLogStore", "abfss": "AzureLogStore"}[name]]
+
+
+def test_every_scheme_has_a_log_store_that_is_safe_for_many_drivers() -> None:
+    told = LOCAL.spark_settings()
+    classes = {scheme: told[f"spark.delta.logStore.{scheme}.impl"] for scheme in ("file", "s3a", "gs", "abfs", "abfss")}
+    assert classes == {
+        "file": "cdc_assets.LinkingLogStore",
+        "s3a": "cdc_assets.S3LogStore",
+        "gs": "cdc_assets.GcsLogStore",
+        "abfs": "cdc_assets.AzureLogStore",
+        "abfss": "cdc_assets.AzureLogStore",
+    }
+
+
+TOKEN = b'{"access_token": "the-token", "expires_in": "3600", "token_type": "Bearer"}'
+PRINCIPAL = {"AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c"}
+OAUTH, PROVIDERS = "fs.azure.account.oauth2", "org.apache.hadoop.fs.azurebfs.oauth2"
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        (
+            {"AZURE_STORAGE_ACCOUNT_KEY": SECRET} | PRINCIPAL,
+            {
+                "fs.azure.account.auth.type": "SharedKey",
+                "fs.azure.account.key": "${env.AZURE_STORAGE_ACCOUNT_KEY}",
+            },
+        ),
+        (
+            {"AZURE_CLIENT_SECRET": SECRET} | PRINCIPAL,
+            {
+                "fs.azure.account.auth.type": "OAuth",
+                "fs.azure.account.oauth.provider.type": f"{PROVIDERS}.ClientCredsTokenProvider",
+                f"{OAUTH}.client.endpoint": "https://login.microsoftonline.com/t/oauth2/token",
+                f"{OAUTH}.client.id": "c",
+                f"{OAUTH}.client.secret": "${env.AZURE_CLIENT_SECRET}",
+            },
+        ),
+        (
+            {"AZURE_FEDERATED_TOKEN_FILE": "/run/token", "AZURE_AUTHORITY_HOST": "https://login.example/"} | PRINCIPAL,
+            {
+                "fs.azure.account.auth.type": "OAuth",
+                "fs.azure.account.oauth.provider.type": f"{PROVIDERS}.WorkloadIdentityTokenProvider",
+                f"{OAUTH}.msi.tenant": "t",
+                f"{OAUTH}.msi.authority": "https://login.example/",
+                f"{OAUTH}.client.id": "c",
+                f"{OAUTH}.token.file": "/run/token",
+            },
+        ),
+        (
+            {},
+            {
+                "fs.azure.account.auth.type": "OAuth",
+                "fs.azure.account.oauth.provider.type": f"{PROVIDERS}.MsiTokenProvider",
+            },
+        ),
+    ],
+    ids=["key", "principal", "pod", "machine"],
+)
+def test_azures_credentials_are_named_and_never_told(
+    environment: dict[str, str], told: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(f"AZURE_{name}", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings = hadoop(AZURE)
+    assert settings == {"fs.azure.fns.account.service.type": "BLOB"} | told
+    assert SECRET not in str(settings)
+    assert Store(places=(AZURE,)).log_options(AZURE) == {}  # deltalake reads the same variables
+
+
+@pytest.fixture
+def login() -> Iterator[tuple[str, list[tuple[str, dict[str, list[str]]]]]]:
+    """A server that gives tokens: its address, and the paths and forms that it was asked by."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            asked.append((self.path, form))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(TOKEN)))
+            self.end_headers()
+            self.wfile.write(TOKEN)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+
+
+@pytest.mark.parametrize("way", ["principal", "pod"])
+def test_hadoop_asks_for_a_token_as_it_is_told(
+    way: str,
+    login: tuple[str, list[tuple[str, dict[str, list[str]]]]],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host, asked = login
+    (tmp_path / "token").write_text("of-the-pod")
+    given = (
+        {"AZURE_CLIENT_SECRET": SECRET} if way == "principal" else {"AZURE_FEDERATED_TOKEN_FILE": f"{tmp_path}/token"}
+    )
+    for name in NAMES:
+        monkeypatch.delenv(f"AZURE_{name}", raising=False)
+    for name, value in ({"AZURE_AUTHORITY_HOST": host} | PRINCIPAL | given).items():
+        monkeypatch.setenv(name, value)
+    jvm: Any = spark._jvm
+    conf = jvm.org.apache.hadoop.conf.Configuration(False)
+    for key, value in hadoop(AZURE).items():
+        # The JVM has been started in another environment.
+        conf.set(key, value.replace("${env.AZURE_CLIENT_SECRET}", SECRET))
+    dfs = jvm.org.apache.hadoop.fs.azurebfs.constants.AbfsServiceType.DFS
+    abfs = jvm.org.apache.hadoop.fs.azurebfs.AbfsConfiguration(conf, "account.dfs.core.windows.net", dfs)
+    assert abfs.getAuthType("account").toString() == "OAuth"
+    jvm.org.apache.hadoop.fs.azurebfs.oauth2.AzureADAuthenticator.init(abfs)
+    assert abfs.getTokenProvider().getToken().getAccessToken() == "the-token"
+    ((path, form),) = asked
+    assert path.startswith("/t/oauth2/")
+    assert form["client_id"] == ["c"]
+    if way == "principal":
+        assert form["client_secret"] == [SECRET]
+    else:
+        assert form["client_assertion"] == ["of-the-pod"]
+
+
+def test_an_endpoint_is_told_to_all_and_what_the_user_sets_counts() -> None:
+    options = {"fs.gs.auth.type": "COMPUTE_ENGINE"}
+    place, endpoint = "gs://lake/cdc", "http://storage.example:4443"
+    told = hadoop(place, endpoint=endpoint, options=options)
+    assert (told["fs.gs.storage.root.url"], told["fs.gs.auth.type"]) == (f"{endpoint}/", "COMPUTE_ENGINE")
+    store = Store(Storage(endpoint=endpoint), (place,))
+    assert store.log_options(place) == {"allow_http": "true", "google_base_url": endpoint}
+    told = hadoop(AZURE, endpoint=endpoint)
+    assert (told["fs.azure.abfs.endpoint"], told["fs.azure.always.use.https"]) == ("storage.example:4443", "false")
+    assert hadoop(AZURE, endpoint="https://storage.example")["fs.azure.abfs.endpoint"] == "storage.example:443"
+    store = Store(Storage(endpoint=endpoint), (AZURE,))
+    assert store.log_options(AZURE) == {"allow_http": "true", "azure_endpoint": f"{endpoint}/account"}
+
+
+def test_of_two_kinds_of_store_one_has_the_endpoint() -> None:
+    store = Store(Storage(endpoint="https://minio.example"), ("gs://lake/cdc", "s3a://dumps/shop"))
+    assert store.log_options("gs://lake/cdc") == {}
+    assert store.log_options("s3a://dumps/shop")["aws_endpoint_url"] == "https://minio.example"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "abfss://lake",
+        "abfss://lake/cdc",
+        "abfss://account.dfs.core.windows.net/cdc",
+        "abfss://lake@account.blob.core.windows.net/cdc",
+        "abfss://lake@account.dfs.core.windows.net.example/cdc",
+        "abfs://lake:key@account.dfs.core.windows.net/cdc",
+    ],
+)
+def test_a_place_in_azure_names_container_and_account(place: str) -> None:
+    with pytest.raises(PlaceError, match=r"allowed is abfss://container@account\.dfs\.core\.windows\.net/folder$"):
+        canonical(place)
+    assert canonical(f"{AZURE}/") == AZURE

@@ -26,7 +26,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import LOADED_ROWS, columns_in
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.files import copied, written_columns
-from cdc_assets.tables.history import CDC_COLUMNS, HistoryCursor
+from cdc_assets.tables.history import CDC_COLUMNS, HISTORY, HistoryCursor
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -53,8 +53,8 @@ class Beginning:
     shape: StructType
     typing: Typing
 
-    def versions(self, typed: DataFrame, key: Column, offset: Column) -> DataFrame:
-        """Loaded rows as the history has them; in: `Typing.typed`."""
+    def versions(self, typed: DataFrame, key: Column, offset: Column, *more: str) -> DataFrame:
+        """Loaded rows as the files of the history have them; in: `Typing.typed`. `more`: columns that stay beside."""
         shown = {
             "key": key,
             "commit_ts": F.lit(self.position),
@@ -66,8 +66,9 @@ class Beginning:
             "offset": offset,
             "standing": F.lit(False),
         }
-        made = typed.select("row", *[value.alias(name) for name, value in shown.items()])
-        return version_rows(made, self.shape, self.columns, all_open=True).select(*map(quoted, self.shape.names))
+        made = typed.select("row", *[value.alias(name) for name, value in shown.items()], *more)
+        names = [quoted(f.name) for f in in_files(self.shape)]
+        return version_rows(made, self.shape, self.columns, more, all_open=True).select(*names, *more)
 
 
 def beginning(feed: Feed, name: Name, position: int, layout_id: int, layout: str) -> Beginning | None:
@@ -134,7 +135,7 @@ def _adopted(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> TableRepo
         return None
     begun = beginning(feed, name, load.position, layout["layout_id"], layout["layout"])
     staged = kept.found(load.folder)
-    if begun is None or _plain(written_columns(staged.files[0].path, lake.store)) != _plain(begun.shape):
+    if begun is None or _named(written_columns(staged.files[0].path, lake.store)) != _named(in_files(begun.shape)):
         return None
     table = history.of_shape(begun.shape, {})
     staged = _copied(lake, table.path, staged)
@@ -176,9 +177,13 @@ def _layout(lake: Lakehouse, name: Name, load: Loaded) -> Mapping[str, Any] | No
     return next((r for r in rows if (r["release"], r["database"], r["table"]) == (load.release, *name)), None)
 
 
-def _plain(shape: StructType) -> list[tuple[str, str]]:
-    """Names and types of the columns that files have: all but what tells files apart."""
-    return [(f.name, f.dataType.simpleString()) for f in shape if f.name != "_cdc_is_current"]
+def in_files(shape: StructType) -> StructType:
+    """The columns that files of a history have: all but what tells files apart."""
+    return StructType([f for f in shape if f.name not in HISTORY.partition_by])
+
+
+def _named(columns: StructType) -> list[tuple[str, str]]:
+    return [(f.name, f.dataType.simpleString()) for f in columns]
 
 
 def _copied(lake: Lakehouse, table: str, staged: Staged) -> Staged:

@@ -172,9 +172,9 @@ def _gone(work: Work) -> str:
 
 
 def version_rows(
-    chained: DataFrame, shape: StructType, columns: Iterable[SourceColumn], *, all_open: bool
+    chained: DataFrame, shape: StructType, columns: Iterable[SourceColumn], more: Iterable[str] = (), *, all_open: bool
 ) -> DataFrame:
-    """Versions as rows of the table of this shape, with what becomes of them.
+    """Versions as rows of the table of this shape, with what becomes of them, and with `more` columns.
 
     In: `versions`. Out: the table's columns, and `_part` STRING; open versions that stay so only if they are all there.
     """
@@ -200,7 +200,7 @@ def version_rows(
 
     part = f"CASE WHEN NOT standing THEN '{_OPENED}' WHEN to_ts IS NULL THEN '{_UNTOUCHED}' ELSE '{_CLOSED}' END AS {_PART}"
     kept = chained if all_open else chained.where(~F.col("standing") | F.col("to_ts").isNotNull())
-    return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape], part)
+    return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape], part, *more)
 
 
 def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> TableReport:

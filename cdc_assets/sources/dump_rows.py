@@ -91,11 +91,11 @@ def read_rows(
     # Where there are bytes, what stands in the files is no text as a whole: taken for Latin-1, no byte is lost.
     raw = form == "mydumper" or (form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns))
     line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
-    lines = spark.read.text(paths).select(line.alias("line"), "_metadata.file_path")
+    lines = spark.read.text(paths).select(line.alias("line"), "_metadata")
     written = _FORMS[form](store, files[0], lines, columns)
-    quick = written.quick(written.rows, written.columns).select("line", "row", "quick")
-    slow = F.when(F.col("quick").isNull(), F.col("row"))
-    found = quick.withColumn("fields", F.regexp_extract_all(slow, F.lit(written.field), F.lit(1)))
+    quick = written.quick(written.rows, written.columns)
+    slow = quick.withColumn("row", F.when(F.col("quick").isNull(), written.row))
+    found = slow.withColumn("fields", F.regexp_extract_all("row", F.lit(written.field), F.lit(1)))
     # For all fields at once: for each by itself, planning 67 columns took seconds.
     valued = found.withColumn("texts", F.transform("fields", written.value))
     whole = (F.array_join("fields", ",") == F.col("row")) & (F.size("fields") == len(written.columns))
@@ -118,7 +118,8 @@ class _Written(NamedTuple):
     """What the lines of a form hold.
 
     Attributes:
-        rows: the lines of rows, `line`, and `row`: what stands in one, without its brackets; NULL where it is no row.
+        rows: the lines of rows, `line`.
+        row: what stands in one, without its brackets; NULL where it is no row.
         columns: in the order in which a row has their values.
         field: a pattern whose group is a value, with what stands around it.
         value: what makes a text of that.
@@ -126,6 +127,7 @@ class _Written(NamedTuple):
     """
 
     rows: DataFrame
+    row: Column
     columns: Columns
     field: str
     value: Callable[[Column], Column]
@@ -135,8 +137,8 @@ class _Written(NamedTuple):
 def _csv(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
     header = first_line(store, first, '"')
     named = _in_order([json.loads(f'"{n}"') for n in _csv_names(header)], columns, first.path)
-    rows = _without_header(lines, header, named).withColumn("row", F.col("line"))
-    return _Written(rows, named, _CSV_FIELD, _csv_value, _quickly_cut)
+    rows = _without_header(lines, header, named)
+    return _Written(rows, F.col("line"), named, _CSV_FIELD, _csv_value, _quickly_cut)
 
 
 def _quickly_cut(rows: DataFrame, columns: Columns) -> DataFrame:
@@ -151,7 +153,7 @@ def _quickly_cut(rows: DataFrame, columns: Columns) -> DataFrame:
             special = special | F.coalesce(value.contains("\\") | value.contains('"'), F.lit(False))
         fields.append(F.coalesce(field, F.lit(r"\N")))
     plain = (F.concat_ws(",", *fields) == line) & ~special
-    return rows.withColumn("cut", cut).withColumn("quick", F.when(plain, F.col("cut")))
+    return rows.withColumn("cut", cut).select("line", F.when(plain, F.col("cut")).alias("quick"))
 
 
 def _never_quickly(rows: DataFrame, columns: Columns) -> DataFrame:
@@ -168,12 +170,14 @@ def _sql(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _
     line = F.col("line")
     rows = lines.where(~(line.startswith(_INSERT) | line.startswith("/*") | (F.length(line) == 0)))
     inner = F.when(line.rlike(_SQL_ROW), F.expr("substr(line, 2, length(line) - 3)"))
-    return _Written(rows.withColumn("row", inner), named, _SQL_FIELD, _sql_value, _never_quickly)
+    return _Written(rows.select("line"), inner, named, _SQL_FIELD, _sql_value, _never_quickly)
 
 
 def _mydumper(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
     named = _in_order(_insert_names(first_line(store, first, *_INSERTS), columns), columns, first.path)
-    return _Written(_without_inserts(lines), named, _MYDUMPER_FIELD, _mydumper_value, _never_quickly)
+    rows = _without_inserts(lines)
+    inner = F.when(F.col("rest").rlike(_MYDUMPER_ROW), F.regexp_extract("rest", _MYDUMPER_ROW, 1))
+    return _Written(rows, inner, named, _MYDUMPER_FIELD, _mydumper_value, _never_quickly)
 
 
 _FORMS = {"dumpling-csv": _csv, "dumpling-sql": _sql, "mydumper": _mydumper}
@@ -205,19 +209,16 @@ def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFram
     rows = lines.where(F.col("line") != header).select("line")
     if any(TYPES[t.base].family not in _TEXTS for _, t in columns):
         return rows
-    alike = lines.where(F.col("line") == header).groupBy("file_path").count().where("count > 1")
+    alike = lines.where(F.col("line") == header).groupBy("_metadata.file_path").count().where("count > 1")
     return rows.unionAll(alike.select(F.explode(F.array_repeat(F.lit(header), (F.col("count") - 1).cast("int")))))
 
 
 def _without_inserts(lines: DataFrame) -> DataFrame:
-    """The lines of rows, and beside each `row`: what stands between its brackets, NULL where it has none."""
+    """The lines of rows, and beside each its `rest`: without what an INSERT begins with."""
     begins = reduce(or_, (F.col("line").startswith(each) for each in _INSERTS))
     rest = F.when(begins, F.regexp_replace("line", _BEGINNING, "")).otherwise(F.col("line"))
-    rows = lines.select("line", rest.alias("rest")).where(
-        ~(F.col("rest").startswith("/*") | F.col("rest").isin("", ";"))
-    )
-    inner = F.when(F.col("rest").rlike(_MYDUMPER_ROW), F.regexp_extract("rest", _MYDUMPER_ROW, 1))
-    return rows.select("line", inner.alias("row"))
+    rows = lines.select("line", rest.alias("rest"))
+    return rows.where(~(F.col("rest").startswith("/*") | F.col("rest").isin("", ";")))
 
 
 def _csv_value(field: Column) -> Column:

@@ -307,6 +307,13 @@ class LakeTable(Generic[C]):
         write_files(rows, self.path, folder, keys)
         return Staged(folder, described(self.path, folder, keys, self.definition.statistics, self.store, by))
 
+    def stage_partition(self, rows: DataFrame, **partition: bool) -> Staged:
+        """As `stage`, of rows that are all of one partition, and have no columns of it: so they need not be sorted by it."""
+        folder = uuid.uuid4().hex
+        within = "/".join(f"{key}={str(value).lower()}" for key, value in partition.items())
+        write_files(rows, self.path, f"{folder}/{within}", ())
+        return self.found(folder)
+
     def found(self, folder: str) -> Staged:
         """What `stage` has written into a folder."""
         files = described(self.path, folder, self.definition.partition_by, self.definition.statistics, self.store)

@@ -307,12 +307,10 @@ class LakeTable(Generic[C]):
         write_files(rows, self.path, folder, keys)
         return Staged(folder, described(self.path, folder, keys, self.definition.statistics, self.store, by))
 
-    def stage_partition(self, rows: DataFrame, **partition: bool) -> Staged:
-        """As `stage`, of rows that are all of one partition, and have no columns of it: so they need not be sorted by it."""
-        folder = uuid.uuid4().hex
+    def stage_partition(self, rows: DataFrame, folder: str, **partition: bool) -> None:
+        """As `stage`, into a folder, of rows of one partition that have no columns of it, and need not be sorted by it."""
         within = "/".join(f"{key}={str(value).lower()}" for key, value in partition.items())
         write_files(rows, self.path, f"{folder}/{within}", ())
-        return self.found(folder)
 
     def found(self, folder: str) -> Staged:
         """What `stage` has written into a folder."""

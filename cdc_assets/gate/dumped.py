@@ -142,11 +142,11 @@ class Dump:
         if others:
             lost += self._typed_exactly(begun, table, folder, but_plain=others < _ALL)
         staged = table.found(folder)
-        if self._repeats(table, staged):
+        if not staged.rows or self._repeats(table, staged):
             files, path = table.store.files(f"{table.path}/{folder}")
             files.delete_dir(path)
             return Typed()
-        return Typed(staged.rows, folder, all=not lost) if staged.rows else Typed()
+        return Typed(staged.rows, folder, all=not lost)
 
     def _typed_plainly(self, begun: Beginning, table: LakeTable[Any], folder: str) -> tuple[int, int]:
         """Write the rows of plain lines; how many lines are none, and how many rows lose a value."""

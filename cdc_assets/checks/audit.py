@@ -91,12 +91,13 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     late = totals.get("late_repeated", 0) + totals.get("late_unseen", 0)
     excluded, covered = totals.get("excluded", 0), totals.get("covered", 0)
     loads = sum(each.rows for each in cursor.loads)
-    held = lake.released_changes.files(kind=str(ReleasedKind.LOADED))
+    typed = [lake.loaded_rows(e.database, e.table).found(e.folder).rows for e in cursor.loads if e.folder]
+    held = sum(f.rows for f in lake.released_changes.files(kind=str(ReleasedKind.LOADED))) + sum(typed)
     verdict = balance(
         f"{rows} row events: {released[0]} released, {released[1]} duplicate, {late} late, "
         f"{excluded} excluded, {covered} covered by a load, {counted[1]} pending.",
         row_events=(rows, sum(released) + late + excluded + covered + counted[1]),
-        loaded=(loads, sum(f.rows for f in held)),
+        loaded=(loads, held),
         rows_seen=(totals.get("rows", 0), rows),
         released_twice=(0, len(shown)),
     )

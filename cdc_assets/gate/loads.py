@@ -1,41 +1,30 @@
 """Initial loads at the gate: the rows of a dump as released changes, and which events a load has the outcome of."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, Observation, Row
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
-from cdc_assets.executors import prove_seen
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.base import Part
+from cdc_assets.gate.dumped import Dump, Typed, layout, layout_id
 from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
-from cdc_assets.protocols.keys import whole_row
-from cdc_assets.protocols.loaded import loaded_layout
-from cdc_assets.session import gathered, session_for
-from cdc_assets.sources.dump_rows import Columns, read_rows
-from cdc_assets.sources.dumps import DumpError, DumpFile, line_number, unreadable
-from cdc_assets.tables.change_events import Kind, Op
-from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC, LoadsCursor, RefusedLoad, told_apart
+from cdc_assets.session import session_for
+from cdc_assets.sources.dump_rows import Columns
+from cdc_assets.sources.dumps import DumpError, DumpFile
+from cdc_assets.tables.change_events import Kind
+from cdc_assets.tables.initial_load import LoadsCursor, RefusedLoad, told_apart
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import RELEASED_CHANGES, HoldReason, Loaded, ReleaseCursor, ReleasedKind
-from cdc_assets.tables.schema import conform
+from cdc_assets.tables.released_changes import HoldReason, Loaded, ReleaseCursor, ReleasedKind
 from cdc_assets.tables.table import Staged
-
-# Dumps of fewer bytes are read in one task.
-_FEW_BYTES = 8 << 20
-_ROW_BYTES = 1 << 7  # of a dumped row, about
-_LOADED = str(ReleasedKind.LOADED)
 
 
 def loads_due(plan: LoadsCursor | None, cursor: ReleaseCursor) -> bool:
@@ -108,24 +97,33 @@ def _released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapping[s
     """Release the rows of one table; the cursor of that commit."""
     number, name = cursor.sequence + 1, (row["database"], row["table"])
     columns, key = _columns_of(protocol_of(feed), _schema_of(row))
-    kept = _is_kept(lake, row)
-    staged = _kept(lake, row, number) if kept else _dumped(lake, feed, row, columns, key, number)
-    loaded = Loaded(*name, row["position"], staged.rows, row["anew"])
+    before = _loaded_before(lake, row)
+    if before is None:
+        staged, typed = _dumped(lake, feed, row, columns, key, number)
+    else:
+        staged, typed = _kept(lake, row, before, number), Typed(before.typed, before.folder)
+    loaded = Loaded(*name, row["position"], staged.rows + typed.rows, row["anew"])
+    if typed.folder:
+        loaded = replace(loaded, typed=typed.rows, folder=typed.folder, release=number)
     cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
-    layout = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
-    layout |= {"layout_id": _layout_id(columns), "layout": _layout(columns), "key_columns": key}
-    layout |= {"commit_ts": row["position"], "last_ts": row["position"]}
-    lake.released_changes.commit(staged + lake.released_changes.stage_rows([layout]), cursor)
+    described = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
+    described |= {"layout_id": layout_id(columns), "layout": layout(columns), "key_columns": key}
+    described |= {"commit_ts": row["position"], "last_ts": row["position"]}
+    lake.released_changes.commit(staged + lake.released_changes.stage_rows([described]), cursor)
     return cursor
 
 
-def _is_kept(lake: Lakehouse, row: Mapping[str, Any]) -> bool:
-    """Whether the rows of a load are there that a rebuild takes over."""
+def _loaded_before(lake: Lakehouse, row: Mapping[str, Any]) -> Loaded | None:
+    """The load whose rows are there, and that a rebuild takes over; None: there is none."""
     before = lake.loaded_before.cursor()
-    return before is not None and (row["database"], row["table"], row["position"]) in before.loaded
+    wanted = row["database"], row["table"], row["position"]
+    return next((e for e in before.loads if (e.database, e.table, e.position) == wanted), None) if before else None
 
 
-def _kept(lake: Lakehouse, row: Mapping[str, Any], number: int) -> Staged:
+def _kept(lake: Lakehouse, row: Mapping[str, Any], before: Loaded, number: int) -> Staged:
+    """The rows of a load that are in released_changes, for another release."""
+    if before.rows == before.typed:
+        return lake.released_changes.stage_rows([])
     files = lake.loaded_before.files(kind=str(ReleasedKind.LOADED))
     spark = session_for(lake.spark, sum(f.rows for f in files))
     mine = (F.col("database") == row["database"]) & (F.col("table") == row["table"])
@@ -136,91 +134,12 @@ def _kept(lake: Lakehouse, row: Mapping[str, Any], number: int) -> Staged:
 
 def _dumped(
     lake: Lakehouse, feed: Feed, row: Mapping[str, Any], columns: Columns, key: list[str], number: int
-) -> Staged:
-    """The rows of a dump, in files of released_changes.
-
-    Raises:
-        DumpError: a file of it is damaged, or gone.
-    """
+) -> tuple[Staged, Typed]:
+    """The rows of a dump, as `Dump.released`; none where it has no files."""
     files = [DumpFile(f["path"], f["size"]) for f in row["files"]]
     if not files:
-        return lake.released_changes.stage_rows([])
-    try:
-        staged, bad = _written(lake, feed, row, files, columns, key, number)
-    except (PySparkException, Py4JJavaError) as error:
-        if not (told := unreadable(lake.store, row["format"], files)):
-            raise  # it is not the dump's
-        raise DumpError(told) from error
-    if bad is not None:
-        path, line = line_number(lake.store, files, bad["checksum"])
-        raise DumpError(
-            f"{path}: line {line} is no row of {row['database']}.{row['table']}, in UTF-8 and in the default form of "
-            f"{row['format']}: {bad['line']}: mend it, or take the dump anew."
-        )
-    return staged
-
-
-def _written(
-    lake: Lakehouse,
-    feed: Feed,
-    row: Mapping[str, Any],
-    files: list[DumpFile],
-    columns: Columns,
-    key: list[str],
-    number: int,
-) -> tuple[Staged, Row | None]:
-    """The rows of files in files of released_changes, and a line that is no row of the table, if there is one."""
-    table, size = lake.released_changes, sum(f.size for f in files)
-    spark, protocol = session_for(lake.spark, size // _ROW_BYTES), protocol_of(feed)
-    prove_seen(spark, files[0].path, "initial_load")
-    found = read_rows(spark, lake.store, row["format"], files, columns, row["time_zone"])
-    watch = Observation()
-    told = found.observe(watch, F.max("bad").alias("bad"))
-    rows = told.select(
-        F.lit(_LOADED).alias("kind"),
-        F.lit(number).alias("release"),
-        F.lit(row["position"]).alias("commit_ts"),
-        F.lit(str(Op.SNAPSHOT)).alias("op"),
-        F.lit(row["database"]).alias("database"),
-        F.lit(row["table"]).alias("table"),
-        F.lit(LOAD_TOPIC).alias("topic"),
-        F.lit(0).alias("partition"),
-        F.monotonically_increasing_id().alias("offset"),
-        F.lit(0).alias("index"),
-        F.lit(LAST_ORDINAL if row["anew"] else 1).alias("ordinal"),
-        _key(protocol, key, columns).alias("key"),
-        F.array(*map(F.lit, key)).cast("array<string>").alias("key_columns"),
-        F.lit(0).alias("events"),
-        F.lit(0).alias("repeats"),
-        F.to_json("values", {"ignoreNullFields": "false"}).alias("after"),
-        F.lit(_layout_id(columns)).alias("layout_id"),
-        F.lit(row["position"] >> tso.TSO_LOGICAL_BITS).alias("source_ms"),
-    )
-    shaped = conform(rows, RELEASED_CHANGES.columns)
-    staged = table.stage(gathered(shaped) if size < _FEW_BYTES else shaped)
-    return staged, watch.get["bad"]
-
-
-def _key(protocol: Protocol, key: list[str], columns: Columns) -> Column:
-    """The key as messages have it; of a table without one, the whole row."""
-    types = {name.lower(): (name, mysql_type) for name, mysql_type in columns}
-
-    def value(name: str) -> Column:
-        own, mysql_type = types[name.lower()]
-        found = protocol.dumped_key(F.col("values").getField(own), mysql_type)
-        return F.lit(None).cast("string") if found is None else found
-
-    if key:
-        return F.to_json(F.array(*[value(name) for name in key]))
-    return whole_row(F.to_json(F.struct(*[value(name).alias(name) for name, _ in columns])))
-
-
-def _layout(columns: Columns) -> str:
-    return loaded_layout([(name, str(mysql_type)) for name, mysql_type in columns])
-
-
-def _layout_id(columns: Columns) -> int:
-    return int.from_bytes(hashlib.blake2b(_layout(columns).encode(), digest_size=8).digest(), signed=True)
+        return lake.released_changes.stage_rows([]), Typed()
+    return Dump(lake, feed, row, files, columns, key).released(number)
 
 
 def covered(part: Column, loads: Iterable[Loaded]) -> Column:

@@ -5,12 +5,18 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField
 
+from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
-from cdc_assets.history.work import Work
+from cdc_assets.history.work import TypedRows, Work
 from cdc_assets.session import gathered
+from cdc_assets.tables.files import written_columns
+from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleasedKind
+from cdc_assets.tables.schema import conform, quoted
 
 
 def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
@@ -19,7 +25,10 @@ def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool)
     mine = (column("database") == database) & (column("table") == table)
     within = column("release") <= work.through
     within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
-    found = lake.released_changes.scan(session, work.files).where(within & mine).withColumn("era", era_of(work))
+    found = lake.released_changes.scan(session, work.files).where(within & mine)
+    if work.typed is not None:
+        found = found.unionAll(_of_typed_rows(lake, session, work.name, work.typed))
+    found = found.withColumn("era", era_of(work))
     first, last = work.eras
     if first or last < len(work.evolution.steps):
         of_part = column("era").between(first, last)
@@ -27,6 +36,37 @@ def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool)
             of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
         found = found.where(of_part)
     return gathered(found) if few else found
+
+
+def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: TypedRows) -> DataFrame:
+    """The typed rows of a load as changes, with the texts that `protocols.loaded` would have of their values."""
+    table = lake.loaded_rows(*name)
+    files = table.found(typed.load.folder).files
+    columns = written_columns(files[0].path, lake.store)
+
+    def text(field: StructField) -> Column:
+        value = F.col(quoted(field.name))
+        told = F.hex(value) if isinstance(field.dataType, BinaryType) else value.cast("string")
+        return told.alias(source_name(field.name))
+
+    own = set(source_columns(columns.names))
+    rows = table.scan(session, files, columns).select(
+        F.lit(str(ReleasedKind.LOADED)).alias("kind"),
+        F.lit(typed.release).alias("release"),
+        F.col("_cdc_from_ts").alias("commit_ts"),
+        F.col("_cdc_op").alias("op"),
+        F.lit(name[0]).alias("database"),
+        F.lit(name[1]).alias("table"),
+        F.col("_cdc_topic").alias("topic"),
+        F.col("_cdc_partition").alias("partition"),
+        F.col("_cdc_offset").alias("offset"),
+        F.lit(0).alias("index"),
+        F.lit(1).alias("ordinal"),
+        F.col("_cdc_key").alias("key"),
+        F.to_json(F.struct(*[text(f) for f in columns if f.name in own]), {"ignoreNullFields": "false"}).alias("after"),
+        F.lit(typed.layout_id).alias("layout_id"),
+    )
+    return conform(rows, RELEASED_CHANGES.columns)
 
 
 def era_of(work: Work) -> Column:

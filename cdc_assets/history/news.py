@@ -17,7 +17,7 @@ from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, Snapshot
+from cdc_assets.tables.released_changes import Loaded, ReleaseCursor, ReleasedKind, Snapshot
 
 STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
 LAYOUT = ["release", "database", "table", "layout_id", "layout", "key_columns", "commit_ts", "last_ts"]
@@ -35,6 +35,7 @@ class News:
         known: rows of table_schemas.
         decided: what people have decided about statements, by id.
         loaded: the tables whose histories begin with a load, and the positions at which they do.
+        typed: those of these loads of which rows are kept typed.
         anew: the tables that were loaded anew, and the positions at which they were.
         snapshots: by table: the connector's that have all its rows, or of which that was said.
     """
@@ -46,6 +47,7 @@ class News:
     known: list[dict[str, Any]]
     decided: Mapping[str, Decision]
     loaded: Mapping[Name, int]
+    typed: Mapping[Name, Loaded]
     anew: Mapping[Name, frozenset[int]]
     snapshots: Mapping[Name, list[Snapshot]]
 
@@ -99,7 +101,10 @@ def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) 
     every: list[Snapshot] = [*released.snapshots, *released.scans]
     for s in sorted((s for s in every if s.release), key=lambda s: s.at):
         snapshots.setdefault((s.database, s.table), []).append(s)
-    return News(layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, anew, snapshots)
+    typed = {(each.database, each.table): each for each in released.loads if each.folder}
+    return News(
+        layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, typed, anew, snapshots
+    )
 
 
 def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:

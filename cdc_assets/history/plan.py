@@ -14,7 +14,7 @@ from cdc_assets.history.layouts import layouts_of, shapes_of
 from cdc_assets.history.news import LAYOUT, STATEMENT, News, all_of, news_of
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, ddls
-from cdc_assets.history.work import Work
+from cdc_assets.history.work import TypedRows, Work
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
@@ -322,14 +322,15 @@ class _Table:
                 for f in self.lake.released_changes.files(kind=str(kind))
                 if f.high["commit_ts"] >= self.replay
             ]
+        typed = self._typed(rows)
+        changes = sum(n for release, n in counts.items() if release > cursor.release)
         return Work(
             name=self.name,
             table=self.table,
             after=cursor.release,
             through=self.through,
-            changes=sum(n for release, n in counts.items() if release > cursor.release)
-            if self.replay is None
-            else sum(f.rows for f in files),
+            changes=(changes if self.replay is None else sum(f.rows for f in files))
+            + (typed.load.typed if typed else 0),
             last=max((r["last_ts"] for r in rows), default=None),
             files=files if rows else [],
             layouts=layouts_of(
@@ -349,10 +350,19 @@ class _Table:
             statements=every if whole else [*(d.id for d in self.applied), *(s.ddl.id for s in evolution.steps[:end])],
             rewinds=first and self.replay is not None and cursor.partly is None,
             loaded=self.news.loaded.get(self.name),
+            typed=typed,
             dumps=tuple(self.dumps),
             snapshots=() if keyless else tuple(self.snapshots),
             planned_naming=self.naming,
         )
+
+    def _typed(self, rows: list[dict[str, Any]]) -> TypedRows | None:
+        """The typed rows of a load that is among what is to be applied, unless the table has begun with them."""
+        load = self.news.typed.get(self.name)
+        if load is None or self.cursor.adopted == load.position:
+            return None
+        mine = [r for r in rows if r["commit_ts"] == load.position and tells_loaded(r["layout"])]
+        return TypedRows(load, mine[0]["release"], mine[0]["layout_id"]) if mine else None
 
     def _among(self, evolution: Evolution, rows: list[dict[str, Any]]) -> tuple[int, int]:
         """The eras that rows may be of. Where statements tell their place, those that are applied came before them."""

@@ -8,6 +8,7 @@ from pyspark.sql.types import DataType, StringType
 from cdc_assets.feeds import Feed
 from cdc_assets.history.columns import Reading, SourceColumn, needs_scale, readings_of, target_type, wire_names
 from cdc_assets.history.evolution import Convert, Fill, Slot
+from cdc_assets.history.progress import Name
 from cdc_assets.history.work import Work
 from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.protocols import protocol_of
@@ -24,9 +25,7 @@ class Readable:
 
 def readable(feed: Feed, work: Work) -> Readable:
     """The source's columns in this part, in the table's order."""
-    place = f"{'.'.join(work.name)}."
-    overrides = {path.removeprefix(place): told for path, told in feed.columns.items() if path.startswith(place)}
-    readings = readings_of(protocol_of(feed), work.layouts, overrides)
+    readings = readings_of(protocol_of(feed), work.layouts, overrides(feed, work.name))
     spelled = wire_names(readings.values())
     names = {slot: spelled[each[-1].column.name] for slot, each in readings.items()}
     order = {name: n for n, name in enumerate(work.layouts[-1].declared)} if work.layouts else {}
@@ -35,6 +34,12 @@ def readable(feed: Feed, work: Work) -> Readable:
         slots += [s for s in _columns_without_rows(work) if s not in readings]
     unknown = [s for s in readings if needs_scale(readings[s][-1].type) and s.id not in work.naming]
     return Readable({slot: readings.get(slot, ()) for slot in slots}, names, unknown)
+
+
+def overrides(feed: Feed, name: Name) -> dict[str, str]:
+    """The types of a table's columns that the feeds file gives."""
+    place = f"{'.'.join(name)}."
+    return {path.removeprefix(place): told for path, told in feed.columns.items() if path.startswith(place)}
 
 
 def _columns_without_rows(work: Work) -> list[Slot]:

@@ -43,7 +43,7 @@ class Shape:
 
 def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
     """The table's shape after this part: columns are added, widened and renamed, and none goes."""
-    own = [StructField(c.column, c.target, metadata={"comment": _meaning(c)}) for c in columns]
+    own = own_fields(columns)
     naming = _final(work) | {c.id: c.column for c in columns}
     if work.present is None:
         copy = [COPY] if work.keyless else []
@@ -91,6 +91,16 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
     return Shape(StructType([*kept, *added]), {}, statements, naming, told)
 
 
+def own_fields(columns: Iterable[SourceColumn]) -> list[StructField]:
+    """The source's columns as columns of a history table."""
+    return [StructField(c.column, c.target, metadata={"comment": _meaning(c)}) for c in columns]
+
+
+def unusual_names(fields: Iterable[StructField]) -> list[str]:
+    """The names that Delta takes only where columns are mapped."""
+    return [f.name for f in fields if _NEEDS_MAPPING.intersection(f.name)]
+
+
 def _final(work: Work) -> dict[str, str]:
     """How columns are called in the end; letter case alone is not worth a rename."""
     now = work.naming
@@ -133,7 +143,7 @@ def _properties(
 ) -> tuple[dict[str, str], list[str]]:
     """Delta's properties that the table needs and does not have, and for the log why it is no longer plain."""
     needed, told = {}, []
-    unusual = [f.name for f in added if _NEEDS_MAPPING.intersection(f.name)]
+    unusual = unusual_names(added)
     if (unusual or renamed) and work.properties.get("delta.columnMapping.mode", "none") == "none":
         needed["delta.columnMapping.mode"] = "name"
         why = f"none can be called {', '.join(unusual)}" if unusual else "none can be renamed"

@@ -11,8 +11,23 @@ from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill
 from cdc_assets.history.progress import Name
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import Snapshot
+from cdc_assets.tables.released_changes import Loaded, Snapshot
 from cdc_assets.tables.table import LakeTable
+
+
+@dataclass(frozen=True)
+class TypedRows:
+    """The typed rows of a load that the history did not begin with.
+
+    Attributes:
+        load: the load.
+        release: that they are of.
+        layout_id: the layout that they have as changes.
+    """
+
+    load: Loaded
+    release: int
+    layout_id: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class Work:
         rewinds: whether the table is to be brought back to that first.
         statements: ids of those that the table has been through when the part is applied, in order.
         loaded: the position at which the table's history begins with a load; None: it does not.
+        typed: those of the load that the part applies; None: there are none.
         dumps: the positions at which the part loads the table anew from a dump, in order.
         snapshots: those of the source's connector that have all rows of the table, in order.
         planned_naming: ids of columns -> their names in the history table before the first part.
@@ -59,6 +75,7 @@ class Work:
     rewinds: bool
     statements: list[str]
     loaded: int | None
+    typed: TypedRows | None
     dumps: tuple[int, ...]
     snapshots: tuple[Snapshot, ...]
     planned_naming: Mapping[str, str]

@@ -1,7 +1,7 @@
 """One table's part of a run: its changes typed, chained into versions, and written in one commit."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -137,7 +137,7 @@ def apply(
     bounds = boundaries(gathered(line) if few else line, effects, first, completeness.since)
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
-    staged = table.stage(_rows(chained, shape, columns, all_open=standing.all), by=_PART)
+    staged = table.stage(version_rows(chained, shape.columns, columns, all_open=standing.all), by=_PART)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
@@ -171,8 +171,10 @@ def _gone(work: Work) -> str:
     return f"_cdc_from_ts >= {work.replay} OR _cdc_to_ts >= {work.replay} OR _cdc_is_current = true"
 
 
-def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_open: bool) -> DataFrame:
-    """Versions as rows of the table, with what becomes of them.
+def version_rows(
+    chained: DataFrame, shape: StructType, columns: Iterable[SourceColumn], more: Iterable[str] = (), *, all_open: bool
+) -> DataFrame:
+    """Versions as rows of the table of this shape, with what becomes of them, and with `more` columns.
 
     In: `versions`. Out: the table's columns, and `_part` STRING; open versions that stay so only if they are all there.
     """
@@ -198,7 +200,7 @@ def _rows(chained: DataFrame, shape: Shape, columns: list[SourceColumn], *, all_
 
     part = f"CASE WHEN NOT standing THEN '{_OPENED}' WHEN to_ts IS NULL THEN '{_UNTOUCHED}' ELSE '{_CLOSED}' END AS {_PART}"
     kept = chained if all_open else chained.where(~F.col("standing") | F.col("to_ts").isNotNull())
-    return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape.columns], part)
+    return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape], part, *more)
 
 
 def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> TableReport:
@@ -248,6 +250,7 @@ def _committed(
         complete=report.complete,
         met=report.met,
         days=report.days,
+        adopted=work.cursor.adopted,
     )
     if shape.properties:
         table.create_by_spark(session)

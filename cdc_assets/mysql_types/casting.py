@@ -176,12 +176,18 @@ def _integer(value: Column, wish: _Wish) -> Column:
     return _whole_number(value, limits)
 
 
+_LONG = Range(-(1 << 63), (1 << 63) - 1)
+
+
 def _whole_number(value: Column, limits: Range) -> Column:
     """Decimal digits as BIGINT, or as DECIMAL(20,0) where BIGINT is too small."""
     natural: DataType = LongType() if limits.high < 1 << 63 else DecimalType(20, 0)
-    number = F.when(value.rlike(r"^-?[0-9]+\z"), value.try_cast(natural))
+    digits, number = value.rlike(r"^-?[0-9]+\z"), value.try_cast(natural)
+    if limits == _LONG:
+        return F.when(digits, number)
     low, high = (F.lit(str(limit)).cast(natural) for limit in limits)
-    return F.when(number.between(low, high), number)
+    # The pattern is dear, and stands here once; the number is not, and stands here thrice.
+    return F.when(digits & number.between(low, high), number)
 
 
 def _year(value: Column, wish: _Wish) -> Column:

@@ -12,15 +12,19 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+import pyarrow.compute as pc
+from pyarrow import parquet
+
 from cdc_assets.feeds import Feed
 from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, place_of
 from cdc_assets.operations.finality import Final, applied_release, final
 from cdc_assets.operations.keys import Near, columns_of, key_of_image, keys_of, nearest, same_values, sought, texts_of
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.loaded import columns_in, reader_of
+from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.history import COPY, source_columns
+from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
@@ -239,7 +243,27 @@ class _Life:
     def changes(self) -> list[Row]:
         """The released changes, oldest first."""
         where = f"kind IN ('{ReleasedKind.ROW}', '{ReleasedKind.LOADED}') AND key = {_ARROW.text(self.key)}"
-        return self._selected(_CHANGE, where, self.lake.released_changes)
+        found = [*self._selected(_CHANGE, where, self.lake.released_changes), *self._typed()]
+        return sorted(found, key=lambda r: (r["commit_ts"], *place_of(r)))
+
+    def _typed(self) -> list[Row]:
+        """The row of the key in the load that the history has begun with, as a released change."""
+        cursor = self.lake.released_changes.cursor()
+        mine = (self.database, self.table)
+        load = next((e for e in cursor.loads if e.folder and (e.database, e.table) == mine), None) if cursor else None
+        if load is None or load.position > self.until:
+            return []
+        told = {"topic": LOAD_TOPIC, "partition": 0, "index": 0, "op": str(Op.SNAPSHOT), "events": 0}
+        of_load = (r for r in self._layouts if r["commit_ts"] == load.position and tells_loaded(r["layout"]))
+        told |= {c: v for c, v in next(of_load).items() if c in _CHANGE}
+        kept = self.lake.loaded_rows(*mine)
+        key = pc.field("_cdc_key") == self.key
+        found: list[Row] = []
+        for file in kept.found(load.folder).files:
+            system, path = kept.store.files(file.path)
+            rows = parquet.read_table(path, columns=["_cdc_offset"], filters=key, filesystem=system, partitioning=None)
+            found += [told | {"offset": offset} for offset in rows["_cdc_offset"].to_pylist()]
+        return found
 
     @cached_property
     def events(self) -> list[Row]:
@@ -306,9 +330,14 @@ class _Life:
     @cached_property
     def layouts(self) -> dict[int, str]:
         """The texts of the table's layouts."""
+        return {r["layout_id"]: r["layout"] for r in self._layouts}
+
+    @cached_property
+    def _layouts(self) -> list[Row]:
         files: list[DataFile] = self.lake.released_changes.files(kind=str(ReleasedKind.LAYOUT))
-        rows = self.lake.released_changes.fetch(files, "database", "table", "layout_id", "layout").to_pylist()
-        return {r["layout_id"]: r["layout"] for r in rows if (r["database"], r["table"]) == (self.database, self.table)}
+        columns = ("database", "table", "release", "commit_ts", "layout_id", "layout")
+        rows: list[Row] = self.lake.released_changes.fetch(files, *columns).to_pylist()
+        return [r for r in rows if (r["database"], r["table"]) == (self.database, self.table)]
 
     @cached_property
     def quarantined(self) -> list[Row]:

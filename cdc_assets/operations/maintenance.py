@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
@@ -52,6 +53,8 @@ def compact(lake: Lakehouse) -> Iterator[Compaction]:
 def vacuum(lake: Lakehouse, hours: float) -> None:
     """VACUUM each table of the feed: remove the files that no version younger than so many hours needs.
 
+    And the typed rows of loads that no release names.
+
     Delta refuses fewer hours than the table's `delta.deletedFileRetentionDuration`, a week.
     """
     session = lake.spark.newSession()
@@ -59,6 +62,20 @@ def vacuum(lake: Lakehouse, hours: float) -> None:
         cursor = _cursor(lake, table)
         if cursor is not None:
             table.alter(session, cursor, lambda t: t.vacuum(hours))
+    _remove_unnamed_loads(lake, hours)
+
+
+def _remove_unnamed_loads(lake: Lakehouse, hours: float) -> None:
+    """Remove typed rows that no release names, as the run that wrote them died; not what a run may be writing now."""
+    named = {each.folder for cursor in lake.released_changes.cursors() for each in cursor.loads}
+    young = datetime.now(UTC) - timedelta(hours=hours)
+    for load in lake.load_rows():
+        system, base = lake.store.files(lake.loaded_rows(load["database"], load["table"]).path)
+        for folder in system.get_file_info(FileSelector(base, allow_not_found=True)):
+            files = system.get_file_info(FileSelector(folder.path, recursive=True))
+            written = [info.mtime for info in files if info.type == FileType.File]
+            if folder.base_name not in named and all(time < young for time in written):
+                system.delete_dir(folder.path)
 
 
 def _cursor(lake: Lakehouse, table: LakeTable[Any]) -> Cursor | None:

@@ -68,6 +68,10 @@ class _Beside(Lakehouse):
         """The feed's own."""
         return self.of.released_changes
 
+    def loaded_rows(self, database: str, table: str) -> LakeTable[HistoryCursor]:
+        """The feed's own."""
+        return self.of.loaded_rows(database, table)
+
 
 @dataclass(frozen=True)
 class Replaced:

@@ -4,12 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
 
 from cdc_assets.feeds import Feed
+from cdc_assets.history.loads import adopt
 from cdc_assets.history.plan import works
 from cdc_assets.history.progress import Name, Progress, read_progress, write_progress
 from cdc_assets.history.verify import Broken, broken_by_table
@@ -91,24 +92,36 @@ class History:
         def failed(name: Name, error: Exception) -> None:
             report.failures.append(Failure(*name, error))
 
+        adopted = adopt(lake, feed, due, read_progress(lake), failed)
+        due -= {(f.database, f.table) for f in report.failures}
         todo = works(lake, feed, due, released.sequence, failed)
         working = {part.name for unit in todo for part in unit}
-        total, done = len(working), 0
+        total, done = len(working | adopted.keys()), 0
+        for name in adopted.keys() - working:
+            done += 1
+            report.tables.append(adopted[name])
+            told(adopted[name], done, total)
         for outcomes in _outcomes(lake, feed, todo):
             for outcome in outcomes:
                 done += 1
                 if isinstance(outcome, TableReport):
-                    report.tables.append(outcome)
-                    told(outcome, done, total)
+                    made = _begun_and(lake, adopted.get((outcome.database, outcome.table)), outcome)
+                    report.tables.append(made)
+                    told(made, done, total)
                 else:
                     report.failures.append(outcome)
         behind = {(f.database, f.table) for f in report.failures}
         write_progress(lake, Progress(released.sequence, frozenset(behind)))
-        left = due - working - behind
+        left = due - working - behind - set(adopted)
         report.unchanged.extend(sorted(name for name in left if lake.history(*name).exists()))
         report.tables.sort(key=lambda t: (t.database, t.table))
         report.broken.update(broken_by_table(lake, report.tables))
         return report
+
+
+def _begun_and(lake: Lakehouse, begun: TableReport | None, more: TableReport) -> TableReport:
+    """What was done to a table that began with typed rows of a load, before other changes."""
+    return more if begun is None else replace(together(lake, [begun, more]), changes=begun.changes + more.changes)
 
 
 def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[list[TableReport | Failure]]:

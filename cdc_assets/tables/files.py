@@ -1,6 +1,7 @@
 """The data files of a write: written by Spark, listed and described here, so that a commit can name them."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, PyFileSystem
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -21,6 +22,8 @@ _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # Of texts Delta keeps the beginnings.
 _PREFIX = 32
 _HIGHEST = "\U0010ffff"
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_CHUNK = 1 << 20
 
 
 def write_files(rows: DataFrame, table: str, folder: str, partition_by: Sequence[str]) -> None:
@@ -85,6 +88,24 @@ def described(
                 system.move(info.path, f"{base}/{relative}")
             found.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, low, high, nulls, info.size))
     return found
+
+
+def written_columns(path: str, store: Store) -> StructType:
+    """The columns of a file that Spark has written, as it says in the footer."""
+    system, place = store.files(path)
+    told = parquet.read_metadata(place, filesystem=system).metadata
+    return StructType.fromJson(json.loads(told[_SPARK_SCHEMA]))
+
+
+def copied(store: Store, path: str, to: str) -> None:
+    """Copy a file within a store, which does that itself where it can."""
+    (system, source), (_, target) = store.files(path), store.files(to)
+    make_folder(system, target.rpartition("/")[0])
+    if not isinstance(system, PyFileSystem):
+        system.copy_file(source, target)
+        return
+    with system.open_input_stream(source) as read, system.open_output_stream(target) as written:
+        shutil.copyfileobj(read, written, _CHUNK)
 
 
 def actions(table: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[AddAction | RemoveAction]:

@@ -33,6 +33,7 @@ class HistoryCursor(Cursor):
         met: how many rows were met first by an UPDATE or a DELETE since.
         days: the newest days of the source (UTC, ISO text) -> how many of the versions its changes opened, loads aside; what
             was written by a version that did not count them is not in it.
+        adopted: the position of the load whose typed rows the table has begun with (-1: with none).
     """
 
     release: int = 0
@@ -46,6 +47,7 @@ class HistoryCursor(Cursor):
     complete: int = -1
     met: int = 0
     days: dict[str, int] = field(default_factory=dict)
+    adopted: int = -1
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:

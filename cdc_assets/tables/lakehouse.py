@@ -165,6 +165,13 @@ class Lakehouse:
         """Where rows are that were loaded once: the dump need not be there any more."""
         return self.released_changes
 
+    def loaded_rows(self, database: str, table: str) -> LakeTable[HistoryCursor]:
+        """Where the rows of the load that a history begins with are kept, typed, in folders of Parquet files.
+
+        No commit names them here: the cursor of released_changes does. They never change, and the history copies them.
+        """
+        return self._of_source("loaded_rows", database, table)
+
     @cached_property
     def type_observations(self) -> LakeTable[TypesCursor]:
         """What messages have said of columns' types."""
@@ -208,5 +215,8 @@ class Lakehouse:
 
     def history(self, database: str, table: str) -> LakeTable[HistoryCursor]:
         """The SCD2 table of one source table."""
+        return self._of_source("history", database, table)
+
+    def _of_source(self, kind: str, database: str, table: str) -> LakeTable[HistoryCursor]:
         segments = (path_segment(each, self.root) for each in (database, table))
-        return self._table("/".join(["history", self.feed, *segments]), HISTORY)
+        return self._table("/".join([kind, self.feed, *segments]), HISTORY)

@@ -92,9 +92,17 @@ class Trimmed:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A table that was loaded from a dump, which has all changes at or below the position, and `rows` rows.
+    """A table that was loaded from a dump, which has all changes at or below the position.
 
-    `anew`: it had changes before, and the dump says which rows it has at the position; else its history begins there.
+    Attributes:
+        database: of the table.
+        table: its name.
+        position: the dump's.
+        rows: how many there are.
+        anew: it had changes before, and the dump says which rows it has at the position; else its history begins there.
+        typed: how many of the rows are kept typed, in `folder`; the others are in released_changes, of kind `loaded`.
+        folder: below `Lakehouse.loaded_rows`; "": there are none.
+        release: which has brought them, where rows are typed.
     """
 
     database: str
@@ -102,6 +110,9 @@ class Loaded:
     position: int
     rows: int
     anew: bool = False
+    typed: int = 0
+    folder: str = ""
+    release: int = 0
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,16 @@ class LakeTable(Generic[C]):
         write_files(rows, self.path, folder, keys)
         return Staged(folder, described(self.path, folder, keys, self.definition.statistics, self.store, by))
 
+    def stage_partition(self, rows: DataFrame, folder: str, **partition: bool) -> None:
+        """As `stage`, into a folder, of rows of one partition that have no columns of it, and need not be sorted by it."""
+        within = "/".join(f"{key}={str(value).lower()}" for key, value in partition.items())
+        write_files(rows, self.path, f"{folder}/{within}", ())
+
+    def found(self, folder: str) -> Staged:
+        """What `stage` has written into a folder."""
+        files = described(self.path, folder, self.definition.partition_by, self.definition.statistics, self.store)
+        return Staged(folder, files)
+
     def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
         """As `stage`, of a few plain rows, without Spark; what a row lacks is NULL."""
         folder = uuid.uuid4().hex

@@ -5,6 +5,7 @@ The dumps are typed here as Dumpling writes them, by its sources and documentati
 
 import datetime as dt
 import gzip
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from cdc_assets.history.verify import broken_by_table
 from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate, held_by
-from cdc_assets.operations.maintenance import trim_changes
+from cdc_assets.operations.maintenance import trim_changes, vacuum
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
@@ -40,6 +41,7 @@ from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, STAGES
 from cdc_assets.storage import LOCAL
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.released_changes import HoldReason, Trimmed
+from cdc_assets.tables.table import LakeTable, Staged
 from cdc_assets.tso import time_of
 from cdc_assets_tests.jobs import FEEDS, Job, evaluations
 from cdc_assets_tests.support import (
@@ -377,6 +379,128 @@ def test_a_rebuild_takes_over_what_was_loaded(loaded: Loaded, tmp_path: Path) ->
     assert histories(chain.lake) == before
     assert all_events_placed(chain.lake, chain.feed).passed
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
+
+
+class Died(BaseException):
+    """In the place of a kill."""
+
+
+@pytest.mark.parametrize("moment", ["initial_load/f", "released_changes/f", "history/f/shop/orders"])
+def test_a_load_that_dies_before_a_commit_is_gone_on_with(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    where = write(
+        tmp_path / "dump",
+        {"metadata": METADATA, "shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"t\\nwo"\n'},
+    )
+    chain = Chain(spark, tmp_path / "feed", initial_load={"path": str(where), "format": "dumpling-csv"})
+    commit = LakeTable.commit
+
+    def die(table: LakeTable[Any], staged: Staged, *args: Any, **more: Any) -> None:
+        if table.name == moment:
+            raise Died
+        commit(table, staged, *args, **more)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(LakeTable, "commit", die)
+        with pytest.raises(Died):
+            chain.run()
+    if moment.startswith("history"):
+        shutil.rmtree(where)
+    chain.run()
+    assert versions(chain, "orders", "id", "v") == [
+        (1, "one", 0, None, "snapshot", None),
+        (2, "t\nwo", 0, None, "snapshot", None),
+    ]
+    assert all_events_placed(chain.lake, chain.feed).passed
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
+    folders = Path(chain.lake.loaded_rows("shop", "orders").path)
+    vacuum(chain.lake, 168)
+    young = len(list(folders.iterdir()))
+    for file in folders.rglob("*"):
+        os.utime(file, (0, 0))
+    vacuum(chain.lake, 168)
+    assert (young, len(list(folders.iterdir()))) == (2 if moment == "released_changes/f" else 1, 1)
+    assert all_events_placed(chain.lake, chain.feed).passed
+
+
+# The same row in which nothing is escaped.
+PLAIN_GOODS = (
+    '7,-3,"plain, text",-0.05,-1.5,"small","a,c","A","xyz","abcd","2023-11-14 22:13:20.123","2023-11-14 22:13:20",'
+    '"2023-11-14","22:13:20","1999","[1, 2]","\u00e9"'
+)
+
+
+def test_the_ways_of_reading_a_line_and_of_beginning_a_history_give_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    plain = PLAIN_GOODS.encode()
+    rows = [plain, plain.replace(b"7,", b"8,", 1).replace(b"plain, text", b'plain \\"text\\"')]
+    files: dict[str, str | bytes] = {
+        "shop.goods-schema.sql": GOODS,
+        "shop.goods.0.csv": b"\n".join([GOODS_HEADER, *rows, b""]),
+    }
+    where = write(tmp_path / "dump", files | {"metadata": METADATA})
+    settings: dict[str, Any] = {"initial_load": {"path": str(where), "format": "dumpling-csv"}}
+    chain = Chain(spark, tmp_path / "feed", **settings)
+    chain.add([record(watermark(P + AFTER), 0, 0)])
+    for stage in STAGES[:-1]:
+        stage.run(chain.lake, chain.feed)
+    released = chain.lake.released_changes.cursor()
+    assert released is not None
+    assert [(each.rows, each.typed) for each in released.loads] == [(2, 2)]
+    shutil.rmtree(where)
+    wanted = {
+        "flag": -3, "price": Decimal("-0.05"), "weight": -1.5, "size": "small", "tags": "a,c", "bits": 0x41,
+        "photo": b"xyz", "hash": b"abcd", "made": dt.datetime.fromisoformat("2023-11-14T22:13:20.123"),
+        "sold": "2023-11-14 22:13:20.000000", "day": dt.date(2023, 11, 14), "lasts": "22:13:20", "vintage": 1999,
+        "more": "[1, 2]", "note": "\u00e9",
+    }  # fmt: skip
+
+    def found(chain: Chain) -> list[dict[str, Any]]:
+        rows = sorted(chain.history("goods"), key=lambda r: int(r["id"]))
+        return [{c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows]
+
+    both = [{"id": Decimal(7), "name": "plain, text"} | wanted, {"id": Decimal(8), "name": 'plain "text"'} | wanted]
+    other = chain.copy(tmp_path / "other")
+    assert HISTORY.run(chain.lake, chain.feed).failures == []
+    assert [sorted(r.items()) for r in found(chain)] == [sorted(r.items()) for r in both]
+    # With another type of a column since, the typed rows are changes like any others.
+    other = Chain(spark, other.folder, columns={"shop.goods.flag": "varchar(9)"}, **settings)
+    assert HISTORY.run(other.lake, other.feed).failures == []
+    assert [sorted(r.items()) for r in found(other)] == [sorted((r | {"flag": "-3"}).items()) for r in both]
+    columns = ("_cdc_key", "_cdc_offset", "_cdc_topic")
+    assert versions(chain, "goods", *columns) == versions(other, "goods", *columns)
+    # So it is when a history that has begun with them is rebuilt.
+    before = histories(other.lake)
+    again = Chain(spark, chain.folder, columns={"shop.goods.flag": "varchar(9)"}, **settings)
+    assert list(rebuild(again.lake, again.feed))
+    assert histories(again.lake) == before
+    assert chain.quarantine() == other.quarantine() == []
+
+
+def test_a_load_that_the_version_before_has_released_is_gone_on_with(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = write(
+        tmp_path / "dump",
+        {"metadata": METADATA, "shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"two"\n'},
+    )
+    chain = Chain(spark, tmp_path / "feed", initial_load={"path": str(where), "format": "dumpling-csv"})
+    chain.add([record(watermark(P + AFTER), 0, 0)])
+    with monkeypatch.context() as before:
+        before.setattr("cdc_assets.gate.dumped.beginning", lambda *_: None)  # it knew no typed rows
+        for stage in STAGES[:-1]:
+            stage.run(chain.lake, chain.feed)
+    released = chain.lake.released_changes.cursor()
+    assert released is not None
+    assert [(each.rows, each.typed) for each in released.loads] == [(2, 0)]
+    chain.run()
+    now = versions(chain, "orders", "id", "v")
+    assert now == [(1, "one", 0, None, "snapshot", None), (2, "two", 0, None, "snapshot", None)]
+    assert list(rebuild(chain.lake, chain.feed))
+    assert versions(chain, "orders", "id", "v") == now
+    assert all_events_placed(chain.lake, chain.feed).passed
 
 
 def orders_at(folder: Path, position: int, rows: str, columns: str = '"id","v"') -> dict[str, Any]:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import asking, decoding, idle, loading, many, small, stream, tables, verifying, versions
+from benchmarks import asking, cluster, decoding, idle, loading, many, small, stream, tables, verifying, versions
 from benchmarks.form import FORMS, Bench
 from benchmarks.measuring import Section
 from benchmarks.report import section_text, write_report
@@ -27,6 +27,7 @@ SECTIONS: dict[str, Callable[[Bench], Section | None]] = {
     "asking": asking.measure,
     "verifying": verifying.measure,
     "loading": loading.measure,
+    "cluster": cluster.measure,
 }
 
 

@@ -31,6 +31,7 @@ class Form:
         changes: that go into them.
         decoding: events that each protocol decodes.
         many: tables of a feed of which few are touched; None: not measured.
+        cluster: events that pass on a cluster; None: not measured.
         loaded: rows of a dump.
         load_rounds: how often they are loaded, after once.
     """
@@ -46,6 +47,7 @@ class Form:
     changes: int
     decoding: int
     many: int | None
+    cluster: int | None
     loaded: int
     load_rounds: int
 
@@ -53,10 +55,23 @@ class Form:
 FORMS = {
     form.name: form
     for form in (
-        Form("tiny", 0, 1, 3, 400, 100, 1, (1_000, 2_000), 50, 400, 8, 1_000, 0),
-        Form("short", 3, 3, 11, 40_000, 4_000, 3, (100_000, 1_000_000), 10_000, 60_000, None, 1_000_000, 2),
+        Form("tiny", 0, 1, 3, 400, 100, 1, (1_000, 2_000), 50, 400, 8, 400, 1_000, 0),
+        Form("short", 3, 3, 11, 40_000, 4_000, 3, (100_000, 1_000_000), 10_000, 60_000, None, None, 1_000_000, 2),
         Form(
-            "all", 3, 5, 41, 400_000, 40_000, 3, (100_000, 1_000_000, 10_000_000), 10_000, 200_000, 1_000, 10_000_000, 1
+            "all",
+            3,
+            5,
+            41,
+            400_000,
+            40_000,
+            3,
+            (100_000, 1_000_000, 10_000_000),
+            10_000,
+            200_000,
+            1_000,
+            5_000_000,
+            10_000_000,
+            1,
         ),
     )
 }

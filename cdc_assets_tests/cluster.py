@@ -40,7 +40,7 @@ _SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 class Cluster:
     """A master and its two workers, of one core each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, worker_memory: str = "1g") -> None:
         self._folder = folder
         self._home = folder / "spark"
         self._home.mkdir()
@@ -53,7 +53,14 @@ class Cluster:
         _wait_for(port)
         self._processes += [
             self._start(
-                "worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / name), self.master
+                "worker.Worker",
+                "--cores",
+                "1",
+                "--memory",
+                worker_memory,
+                "--work-dir",
+                str(folder / name),
+                self.master,
             )
             for name in ("first", "second")
         ]

@@ -11,7 +11,16 @@ from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LoadsCursor, RefusedLoad
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor
-from cdc_assets.tables.released_changes import Hold, HoldReason, Loaded, ReleaseCursor, Transactions
+from cdc_assets.tables.released_changes import (
+    Hold,
+    HoldReason,
+    Loaded,
+    LogPlace,
+    ReleaseCursor,
+    SourceSnapshot,
+    TableScan,
+    Transactions,
+)
 from cdc_assets.tables.table_schemas import SchemasCursor
 from cdc_assets.tables.type_observations import Doubted, Refused, TypesCursor
 from cdc_assets_tests.tables.numbers import NumbersCursor
@@ -30,7 +39,7 @@ FULL = [
         trimmed=1,
         rebuilding=True,
     ),
-    EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7),
+    EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7, trimmed_newest=8),
     SchemasCursor(sequence=1, batch=4, decisions=2, loads=3),
     LoadsCursor(sequence=2, settings="{}", tables=3, refused=[RefusedLoad("d", "t", "cut", "f00")]),
     TypesCursor(
@@ -60,9 +69,29 @@ FULL = [
         ungated=1,
         placed=True,
         transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
-        loads=[Loaded("d", "t", 2**61, 3, anew=True)],
+        loads=[Loaded("d", "t", 2**61, 3, anew=True), Loaded("d", "u", 2**61, 3, typed=2, folder="f00", release=8)],
         planned=2,
         refused=[RefusedLoad("d", "u", "cut")],
+        snapshots=[
+            SourceSnapshot("d", "t", "mysql-bin.000009", 4, 5, 6, 5, ["t"], ["first"], 7, 8, initial=True, release=9)
+        ],
+        scans=[
+            TableScan(
+                "d",
+                "t",
+                5,
+                6,
+                7,
+                8,
+                9,
+                4,
+                {"t": {"0": 1}},
+                [LogPlace(-(2**61), 9, 4)],
+                whole=True,
+                why_not="x",
+                release=9,
+            )
+        ],
     ),
     QuarantineCursor(sequence=1, rows=2, reasons={"bad_value": 2}),
     HistoryCursor(
@@ -78,6 +107,7 @@ FULL = [
         complete=2**61,
         met=4,
         days={"2024-05-01": 3},
+        adopted=2**61,
     ),
 ]
 

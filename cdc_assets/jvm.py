@@ -118,7 +118,7 @@ _AWS_SDK_MODULES = {
 }
 
 # For what lies on S3.
-S3_JARS = (
+S3_JARS: tuple[Jar, ...] = (
     Jar(
         "org.apache.hadoop",
         "hadoop-aws",
@@ -142,7 +142,7 @@ S3_JARS = (
 
 # For what lies in Google Cloud Storage: Google's connector of this version is made for this Hadoop, and brings along all it
 # needs, under names of its own.
-GCS_JARS = (
+GCS_JARS: tuple[Jar, ...] = (
     Jar(
         "com.google.cloud.bigdataoss",
         "gcs-connector",
@@ -153,7 +153,7 @@ GCS_JARS = (
 )
 
 # For what lies in Azure: all else that the client of abfs:// uses is Spark's.
-AZURE_JARS = (
+AZURE_JARS: tuple[Jar, ...] = (
     Jar(
         "org.apache.hadoop",
         "hadoop-azure",

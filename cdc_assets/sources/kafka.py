@@ -15,6 +15,10 @@ from cdc_assets.sources.offsets import GONE, DataLossError, Held, Loss, Place, R
 
 # A task of fewer records is not worth a consumer of its own.
 _RECORDS_PER_TASK = 100_000
+# What is read is there already. But behind the last record of a partition the consumer asks for more, and its next partition
+# on that broker has to wait until the broker has answered. (Measured: 4,000 records of 3 partitions took 1.3 s with Kafka's
+# 500 ms, 0.2 s with this.)
+_WAIT = {"kafka.fetch.max.wait.ms": "10"}
 
 _T = TypeVar("_T")
 
@@ -157,7 +161,7 @@ def read(spark: SparkSession, kafka: Kafka, ranges: Mapping[Place, Range]) -> Da
     """
     sizes = {place: end - start for place, (start, end) in ranges.items() if start < end}
     tasks = max(len(sizes), sum(sizes.values()) // _RECORDS_PER_TASK)
-    reader = spark.read.format("kafka").options(**options(kafka))
+    reader = spark.read.format("kafka").options(**_WAIT | options(kafka))
     reader = reader.options(
         assign=json.dumps({topic: [int(n) for n in numbers] for topic, numbers in nested(sizes).items()}),
         startingOffsets=json.dumps(nested({place: ranges[place].start for place in sizes})),

@@ -19,7 +19,7 @@ import org.apache.spark.unsafe.types.UTF8String
   * to be wrong. `protocols/messages.py` has the types, and what comes back: STRUCT<m, wrong>.
   *
   * A function of this package's own, as Spark's `from_json` reads a value of any type into a STRING without a word. To find out
-  * what it was by patterns in the text took three times as long as to read the message.
+  * what it was, by patterns in the text, took longer than to read the message.
   *
   * @param wanted a JSON object: field -> its type
   */

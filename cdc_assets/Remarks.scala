@@ -18,8 +18,8 @@ import org.apache.spark.unsafe.types.UTF8String
 /** What is not as usual among the values of a row, held against the limits of its layout: `checks/values.py` says what these
   * are, and what comes back; classes come back by their names there. NULL where all is as usual.
   *
-  * A function of this package's own, as an expression of Spark's for it is a tree of lambdas, which Spark interprets: that took
-  * five times as long for each row, and in a small run longer to plan than to run.
+  * A function of this package's own, as an expression of Spark's for it is a tree of lambdas, which Spark interprets: with it
+  * the whole stage took 2.7 times the processor's time.
   *
   * @param layouts a JSON object: layout -> {"columns": [limits], "required": [names]}
   * @param wired   whether the type that a value has on the wire tells anything

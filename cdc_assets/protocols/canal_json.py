@@ -98,7 +98,7 @@ ENVELOPE = Envelope(claim=("value", "$._tidb.claimCheckLocation"))
 
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
     """Decode the messages. `extended`: the feed's messages have `_tidb`."""
-    read = reader(raw.sparkSession, dict(_MESSAGE))
+    read = reader(raw.sparkSession, _MESSAGE)
     message = raw.select(
         *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value")).alias("parsed")
     )

@@ -3,8 +3,7 @@
 A record's value is an envelope (`before`, `after`, `source`, `op`, `ts_ms`), alone (`schemas.enable=false`) or as the
 `payload` beside its `schema`; the key likewise. Beside the tables' topics a connector writes one of schema changes, one of
 transaction markers, one of notifications of its snapshots, and heartbeats; which of them a record is, its fields tell, never
-its topic's name. TiCDC's own
-Debezium output has the same form, with a `commit_ts` in `source` and watermarks (`op` m).
+its topic's name. TiCDC's own Debezium output has the same form, with a `commit_ts` in `source` and watermarks (`op` m).
 """
 
 import json
@@ -197,7 +196,7 @@ def _field(column: WireColumn, known: MySQLType | None) -> Field:
 def decode(raw: DataFrame) -> DataFrame:
     """Decode the records."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
-    read, read_key = reader(raw.sparkSession, dict(_MESSAGE)), reader(raw.sparkSession, dict(_KEY))
+    read, read_key = reader(raw.sparkSession, _MESSAGE), reader(raw.sparkSession, _KEY)
     parsed = raw.select(
         "topic",
         "partition",

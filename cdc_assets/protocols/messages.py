@@ -34,7 +34,7 @@ def reader(spark: SparkSession, message: Mapping[str, Wanted]) -> Callable[[Colu
     blanks, and else as they came.
     """
     returns = schema.struct(m=kind_of(message), wrong=schema.STRING)
-    return in_jvm(spark, "JsonMessage", returns, json.dumps(message))
+    return in_jvm(spark, "JsonMessage", returns, json.dumps(dict(message)))
 
 
 def columns_of(own: str, **others: "Wanted") -> Wanted:

@@ -114,7 +114,7 @@ def _events(raw: DataFrame) -> DataFrame:
 def decode(events: DataFrame) -> DataFrame:
     """Decode events. In: `_events`."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
-    read_key, read = (reader(events.sparkSession, dict(wanted)) for wanted in (_EVENT_KEY, _EVENT_VALUE))
+    read_key, read = (reader(events.sparkSession, wanted) for wanted in (_EVENT_KEY, _EVENT_VALUE))
     parsed = events.select(
         *_PLACE,
         "error",

@@ -198,7 +198,7 @@ _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
 
 def _of_json(raw: DataFrame) -> DataFrame:
     """The fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, `broken` STRING (the reason, else null), `branches` (null)."""
-    read = reader(raw.sparkSession, dict(_MESSAGE))
+    read = reader(raw.sparkSession, _MESSAGE)
     broken = F.when(~F.is_valid_utf8(F.col("value").cast("string")), str(Reason.INVALID_UTF8)).otherwise(
         F.col("parsed.wrong")
     )

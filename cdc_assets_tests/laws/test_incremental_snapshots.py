@@ -4,7 +4,7 @@ What the recorded histories must hold follows from what the server's tables held
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from pyspark.sql import SparkSession
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.gate.base import Group, Part
 from cdc_assets.gate.table_scans import Seen, advanced_scans, scans_told
-from cdc_assets.history.verify import broken_by_table
 from cdc_assets.operations.maintenance import trim_events
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.stages import STAGES
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind
 from cdc_assets.tables.released_changes import ReleaseCursor, TableScan
-from cdc_assets_tests.laws.conservation import settled
+from cdc_assets_tests.laws.test_source_snapshots import run
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, source, text
 from cdc_assets_tests.record_incremental_snapshots import SCENARIOS, SET, payload
 from cdc_assets_tests.support import Chain, Record, bytes_of, histories, make_feed, read_lines, record
@@ -34,14 +33,6 @@ def truth(scenario: str) -> dict[str, dict[str, dict[str, str]]]:
     """What the tables held: known to the connector, after changes that it missed, before the snapshot, at the end."""
     found: dict[str, dict[str, dict[str, str]]] = json.loads((SET / f"{scenario}.truth.json").read_text())
     return found
-
-
-def run(chain: Chain, *parts: Sequence[Record]) -> Chain:
-    for part in parts:
-        chain.add(part)
-        assert broken_by_table(chain.lake, chain.run().history) == {}
-    settled(chain.lake)
-    return chain
 
 
 def current(chain: Chain) -> dict[str, dict[str, str]]:

@@ -1,18 +1,20 @@
 package cdc_assets
 
 import java.io.ByteArrayOutputStream
-import java.nio.charset.StandardCharsets.UTF_8
-import java.util.{Arrays, LinkedHashMap => Ordered}
+import java.lang.{StringBuilder => JStringBuilder}
+import java.nio.charset.StandardCharsets.US_ASCII
+import java.util.Arrays
 
-import scala.collection.immutable.ArraySeq
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
+import com.fasterxml.jackson.core.io.JsonStringEncoder
 import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken, StreamReadConstraints}
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
-import org.apache.spark.sql.{Row, RowFactory}
-import org.apache.spark.sql.api.java.{UDF1, UDF2}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, ArrayData, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** A message that is to be one JSON object, read in one pass: each field is of the type that is wanted, or the message is told
@@ -23,33 +25,57 @@ import org.apache.spark.unsafe.types.UTF8String
   *
   * @param wanted a JSON object: field -> its type
   */
-class JsonMessage(wanted: String) extends UDF1[Array[Byte], Row] {
+class JsonMessage(wanted: String) extends Serializable {
   import Json._
 
   @transient private lazy val message = new Fields(Mapper.readTree(wanted))
 
-  override def call(value: Array[Byte]): Row =
-    if (value == null) null
-    else
-      try {
-        val found = new Reader(value).message(message)
-        if (found == null) RowFactory.create(null, WrongType) else RowFactory.create(found, null)
-      } catch { case NonFatal(_) => RowFactory.create(null, Malformed) }
+  def read(value: Array[Byte]): InternalRow =
+    try {
+      val found = new Reader(value).message(message)
+      if (found == null) InternalRow(null, WrongType) else InternalRow(found, null)
+    } catch { case NonFatal(_) => InternalRow(null, Malformed) }
 }
 
-/** One JSON object laid over another: the fields of the first, and those of the second that the first does not have. NULL where
-  * one of them is NULL.
+/** A row out of its JSON text, which was read before: as `JsonMessage`, without what is wrong.
+  *
+  * @param wanted a JSON object: column -> its type
   */
-class JsonOverlay extends UDF2[String, String, String] {
+class JsonRow(wanted: String) extends Serializable {
   import Json._
 
-  override def call(over: String, under: String): String =
-    if (over == null || under == null) null
-    else {
-      val found = new Reader(over.getBytes(UTF_8)).parts()
-      for ((name, part) <- new Reader(under.getBytes(UTF_8)).parts() if !found.contains(name)) found(name) = part
-      found.valuesIterator.mkString("{", ",", "}")
+  @transient private lazy val columns = new Fields(Mapper.readTree(wanted))
+
+  def read(image: UTF8String): InternalRow = new Reader(image.getBytes, strict = false).message(columns)
+}
+
+final class JsonTexts
+
+object JsonTexts {
+  import Json._
+
+  /** One JSON object laid over another: the fields of the first, and those of the second that the first does not have. */
+  def overlay(over: UTF8String, under: UTF8String): UTF8String = {
+    val found = new Reader(over.getBytes).parts()
+    for ((name, part) <- new Reader(under.getBytes).parts() if !found.contains(name)) found(name) = part
+    joined(found.valuesIterator.toArray)
+  }
+
+  /** The values of these columns of a row, as the text of a JSON array of texts; one that the row does not have is null. */
+  def key(image: UTF8String, columns: ArrayData): UTF8String = {
+    val names = Array.tabulate(columns.numElements)(n => if (columns.isNullAt(n)) null else columns.getUTF8String(n).toString)
+    val out = new JStringBuilder("[")
+    for ((value, n) <- new Reader(image.getBytes, strict = false).texts(names).zipWithIndex) {
+      if (n > 0) out.append(',')
+      if (value == null) out.append("null")
+      else {
+        out.append('"')
+        Quoting.quoteAsString(value, out)
+        out.append('"')
+      }
     }
+    UTF8String.fromString(out.append(']').toString)
+  }
 }
 
 private object Json {
@@ -57,8 +83,9 @@ private object Json {
   // A row may have a value of 120 MB: TiDB's own limit.
   private val Factory = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
     StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
-  val Malformed = "malformed_json"
-  val WrongType = "wrong_type"
+  val Quoting: JsonStringEncoder = JsonStringEncoder.getInstance
+  val Malformed: UTF8String = UTF8String.fromString("malformed_json")
+  val WrongType: UTF8String = UTF8String.fromString("wrong_type")
 
   // --- what is wanted
 
@@ -102,29 +129,52 @@ private object Json {
 
   // --- reading
 
-  final class Reader(value: Array[Byte]) {
+  /** @param strict whether half of a character breaks the text: not so in one that was read before. */
+  final class Reader(value: Array[Byte], strict: Boolean = true) {
     private val parser: JsonParser = Factory.createParser(value)
-    private val checksHalves = mayHaveHalves(value)
+    private val checksHalves = strict && mayHaveHalves(value)
     private var other = false
 
     /** The fields of the message; null where it, or one of them, is of another type. */
-    def message(fields: Fields): Row = {
+    def message(fields: Fields): InternalRow = {
       if (next() == null) throw Broken
       val found = read(fields)
       if (next() != null) throw Broken
-      if (other || !found.isInstanceOf[Row]) null else found.asInstanceOf[Row]
+      if (other || !found.isInstanceOf[InternalRow]) null else found.asInstanceOf[InternalRow]
     }
 
     /** The fields of an object by their names, each as its JSON text, with the name. */
-    def parts(): mutable.LinkedHashMap[String, String] = {
-      val found = mutable.LinkedHashMap.empty[String, String]
+    def parts(): mutable.LinkedHashMap[String, Array[Byte]] = {
+      val found = mutable.LinkedHashMap.empty[String, Array[Byte]]
       if (next() != JsonToken.START_OBJECT) throw Broken
       while (next() == JsonToken.FIELD_NAME) {
         val (name, out) = (parser.currentName, new ByteArrayOutputStream(32))
         this.name(out)
         next()
         copy(out)
-        found(name) = out.toString(UTF_8)
+        found(name) = out.toByteArray
+      }
+      found
+    }
+
+    /** The values of these fields, of each the first: a text, or the JSON text of what else it is. No further than need be. */
+    def texts(names: Array[String]): Array[String] = {
+      val (found, seen) = (new Array[String](names.length), new Array[Boolean](names.length))
+      var left = names.length
+      if (next() != JsonToken.START_OBJECT) return found
+      while (left > 0 && next() == JsonToken.FIELD_NAME) {
+        val place = names.indexOf(parser.currentName)
+        next()
+        if (place < 0 || seen(place)) skipped()
+        else {
+          found(place) = parser.currentToken match {
+            case JsonToken.VALUE_NULL => null
+            case JsonToken.VALUE_STRING => parser.getText
+            case _ => json().toString
+          }
+          seen(place) = true
+          left -= 1
+        }
       }
       found
     }
@@ -142,8 +192,8 @@ private object Json {
         case fields: Fields => if (token == JsonToken.START_OBJECT) row(fields) else skipped()
         case items: Items => if (token == JsonToken.START_ARRAY) array(items) else skipped()
         case columns: Columns => if (token == JsonToken.START_OBJECT) this.columns(columns) else skipped()
-        case Text => if (token == JsonToken.VALUE_STRING) UTF8String.fromString(parser.getText) else skipped()
-        case AnyText => if (token == JsonToken.VALUE_STRING) UTF8String.fromString(parser.getText) else json()
+        case Text => if (token == JsonToken.VALUE_STRING) text() else skipped()
+        case AnyText => if (token == JsonToken.VALUE_STRING) text() else json()
         case JsonText => if (token == JsonToken.VALUE_STRING) skipped() else json()
         case Texts => if (token == JsonToken.START_OBJECT) texts() else nonObject(token)
         case Ints => if (token == JsonToken.START_OBJECT) ints() else nonObject(token)
@@ -155,25 +205,25 @@ private object Json {
       found
     }
 
-    private def row(fields: Fields): Row = {
+    private def row(fields: Fields): InternalRow = {
       val values = new Array[Any](fields.types.length)
       while (next() == JsonToken.FIELD_NAME) {
         val place = fields.place(parser.currentName)
         next()
         if (place < 0) skipped() else values(place) = read(fields.types(place))
       }
-      Row.fromSeq(ArraySeq.unsafeWrapArray(values))
+      new GenericInternalRow(values)
     }
 
-    private def array(items: Items): Array[Any] = {
+    private def array(items: Items): ArrayData = {
       val found = Array.newBuilder[Any]
       while (next() != JsonToken.END_ARRAY) found += read(items.each)
-      found.result()
+      new GenericArrayData(found.result())
     }
 
-    /** Each column's fields, and last whether it has its own: ROW<text, columns>. */
-    private def columns(wanted: Columns): Row = {
-      val (found, own, fields) = (new Ordered[String, Row], mutable.LinkedHashMap.empty[String, Array[Byte]], wanted.others)
+    /** Each column's fields, and last whether it has its own: STRUCT<text, columns>. */
+    private def columns(wanted: Columns): InternalRow = {
+      val (found, own, fields) = (mutable.LinkedHashMap.empty[String, InternalRow], mutable.LinkedHashMap.empty[String, Array[Byte]], wanted.others)
       while (next() == JsonToken.FIELD_NAME) {
         val (name, out) = (parser.currentName, new ByteArrayOutputStream(32))
         this.name(out)
@@ -192,13 +242,14 @@ private object Json {
               values(fields.types.length) = true
             } else if (place < 0) skipped() else values(place) = read(fields.types(place))
           }
-          found.put(name, Row.fromSeq(ArraySeq.unsafeWrapArray(values)))
+          found(name) = new GenericInternalRow(values)
         } else {
           if (parser.currentToken != JsonToken.VALUE_NULL) { other = true; skipped() }
-          found.put(name, null)
+          found(name) = null
         }
       }
-      RowFactory.create(joined(own.valuesIterator.toArray), found)
+      val names = new GenericArrayData(found.keysIterator.map[Any](UTF8String.fromString).toArray)
+      InternalRow(joined(own.valuesIterator.toArray), new ArrayBasedMapData(names, new GenericArrayData(found.valuesIterator.toArray[Any])))
     }
 
     private def number(value: => Any): Any = try value catch { case NonFatal(_) => Other }
@@ -218,7 +269,13 @@ private object Json {
     // --- JSON texts: without blanks, and else to the letter as they came
 
     private def begin: Int = parser.currentTokenLocation.getByteOffset.toInt
-    private def end: Int = { parser.finishToken(); parser.currentLocation.getByteOffset.toInt }
+
+    /** Where the text ends whose quote stands at `from`: behind its other quote. What is wrong in it, the parser tells. */
+    private def behind(from: Int): Int = {
+      var at = from + 1
+      while (value(at) != '"') at += (if (value(at) == '\\') 2 else 1)
+      at + 1
+    }
 
     private def json(): UTF8String = {
       val out = new ByteArrayOutputStream(256)
@@ -251,16 +308,22 @@ private object Json {
     /** A name, in its quotes, and the colon: where the parser stands may be behind it. */
     private def name(out: ByteArrayOutputStream): Unit = {
       val from = begin
-      var at = from + 1
-      while (value(at) != '"') at += (if (value(at) == '\\') 2 else 1)
-      out.write(value, from, at + 1 - from)
+      out.write(value, from, behind(from) - from)
       out.write(':')
     }
 
-    private def scalar(out: ByteArrayOutputStream): Unit = {
-      val from = begin
-      if (parser.currentToken.isNumeric) out.writeBytes(parser.getText.getBytes("US-ASCII"))
-      else out.write(value, from, end - from)
+    private def scalar(out: ByteArrayOutputStream): Unit =
+      if (parser.currentToken == JsonToken.VALUE_STRING) {
+        val from = begin
+        out.write(value, from, behind(from) - from)
+      } else out.writeBytes(parser.getText.getBytes(US_ASCII))
+
+    /** A text's characters. Without an escape among them they stand there as Spark wants them. */
+    private def text(): UTF8String = {
+      val from = begin + 1
+      var at = from
+      while (value(at) != '"' && value(at) != '\\') at += 1
+      if (value(at) == '"') UTF8String.fromBytes(Arrays.copyOfRange(value, from, at)) else UTF8String.fromString(parser.getText)
     }
 
     private def texts(): Any = entries(JsonToken.VALUE_STRING, _ => true, sorted = true)
@@ -282,14 +345,15 @@ private object Json {
       if (sorted) Arrays.sort(all, (a: Array[Byte], b: Array[Byte]) => Arrays.compareUnsigned(a, b))
       joined(all)
     }
+  }
 
-    private def joined(parts: Array[Array[Byte]]): UTF8String = {
-      val out = new ByteArrayOutputStream(16 + parts.map(_.length + 1).sum)
-      out.write('{')
-      for (n <- parts.indices) { if (n > 0) out.write(','); out.writeBytes(parts(n)) }
-      out.write('}')
-      UTF8String.fromBytes(out.toByteArray)
-    }
+  /** An object of these fields, each with its name. */
+  def joined(parts: Array[Array[Byte]]): UTF8String = {
+    val out = new ByteArrayOutputStream(16 + parts.map(_.length + 1).sum)
+    out.write('{')
+    for (n <- parts.indices) { if (n > 0) out.write(','); out.writeBytes(parts(n)) }
+    out.write('}')
+    UTF8String.fromBytes(out.toByteArray)
   }
 
   private object Broken extends RuntimeException(null, null, false, false)

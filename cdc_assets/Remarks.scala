@@ -1,6 +1,5 @@
 package cdc_assets
 
-import java.lang.{Long => JLong}
 import java.math.BigInteger
 import java.util.regex.Pattern
 
@@ -10,9 +9,9 @@ import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken}
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
-import org.apache.spark.sql.{Row, RowFactory}
-import org.apache.spark.sql.api.java.UDF3
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnBase64
+import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** What is not as usual among the values of a row, held against the limits of its layout: `checks/values.py` says what these
@@ -24,20 +23,21 @@ import org.apache.spark.unsafe.types.UTF8String
   * @param layouts a JSON object: layout -> {"columns": [limits], "required": [names]}
   * @param wired   whether the type that a value has on the wire tells anything
   */
-class Remarks(layouts: String, wired: Boolean) extends UDF3[JLong, String, String, Array[Row]] {
+class Remarks(layouts: String, wired: Boolean) extends Serializable {
   import Remarks._
 
   @transient private lazy val byShape: Map[Long, Layout] =
     Mapper.readTree(layouts).properties.asScala.map(e => e.getKey.toLong -> new Layout(e.getValue)).toMap
 
-  /** `shape`: the layout. `image`: the row, a JSON object. `branches`: column -> what its value came in; NULL: its JSON type. */
-  override def call(shape: JLong, image: String, branches: String): Array[Row] = {
-    if (shape == null || image == null) return null
-    byShape.get(shape).flatMap(layout => valuesOf(image, branches).map(remarks(layout, _))).filter(_.nonEmpty).orNull
-  }
+  /** `shape`: the layout. `image`: the row, a JSON object. `branches`: column -> what its value came in; empty: its JSON type. */
+  def of(shape: Long, image: UTF8String, branches: UTF8String): ArrayData =
+    byShape.get(shape).flatMap(layout => valuesOf(image.toString, branches.toString).map(remarks(layout, _))) match {
+      case Some(found) if found.nonEmpty => new GenericArrayData(found.toArray[Any])
+      case _ => null
+    }
 
-  private def remarks(layout: Layout, values: Values): Array[Row] = {
-    val found = mutable.ArrayBuffer.empty[Row]
+  private def remarks(layout: Layout, values: Values): mutable.ArrayBuffer[InternalRow] = {
+    val found = mutable.ArrayBuffer.empty[InternalRow]
     for ((name, value) <- values) {
       val limits = layout.columns.getOrElse(name, null)
       val wire = if (wired) value.wire else null
@@ -50,7 +50,7 @@ class Remarks(layouts: String, wired: Boolean) extends UDF3[JLong, String, Strin
     }
     for (name <- layout.columns.keysIterator if !values.contains(name))
       found += remark(name, null, if (layout.required(name)) "MISSING" else "ABSENT", null)
-    found.toArray
+    found
   }
 }
 
@@ -69,13 +69,15 @@ private object Remarks {
     val required: Set[String] = told.get("required").elements.asScala.map(_.asText).toSet
   }
 
-  private def remark(name: String, wire: String, what: String, text: String): Row =
-    RowFactory.create(name, wire, what, if (text == null) null else text.substring(0, text.offsetByCodePoints(0, text.codePointCount(0, text.length) min Shown)))
+  private def remark(name: String, wire: String, what: String, text: String): InternalRow = {
+    val shown = if (text == null) null else text.substring(0, text.offsetByCodePoints(0, text.codePointCount(0, text.length) min Shown))
+    InternalRow.fromSeq(Seq(name, wire, what, shown).map(UTF8String.fromString))
+  }
 
   /** The values of a row by column, the last of several of one name; none where the text is no object. */
   private def valuesOf(image: String, branches: String): Option[Values] =
     try {
-      val (found, own) = (new Values, if (branches == null) null else textsOf(branches))
+      val (found, own) = (new Values, if (branches.isEmpty) null else textsOf(branches))
       val parser = Json.createParser(image)
       if (parser.nextToken() != JsonToken.START_OBJECT) return None
       while (parser.nextToken() == JsonToken.FIELD_NAME) {

@@ -1,7 +1,6 @@
 package cdc_assets
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
-import java.lang.{Boolean => Flag}
 import java.nio.ByteBuffer
 import java.util.Arrays
 
@@ -9,24 +8,22 @@ import scala.util.Using
 import scala.util.control.NonFatal
 
 import org.apache.commons.compress.compressors.lz4.FramedLZ4CompressorInputStream
-import org.apache.spark.sql.api.java.UDF2
 import org.xerial.snappy.Snappy
 
-/** A value out of its compression, an LZ4 frame or a Snappy block; what is neither, or broken, stays as it is.
-  *
-  * The second argument: whether the value is a row of parts, each behind its length and compressed by itself.
-  */
-class Unpacked extends UDF2[Array[Byte], Flag, Array[Byte]] {
+final class Unpacked
 
-  override def call(value: Array[Byte], parts: Flag): Array[Byte] = if (parts) Unpacked.each(value) else Unpacked.one(value)
-}
-
-private object Unpacked {
+object Unpacked {
   private val Lz4 = Array[Byte](0x04, 0x22, 0x4d, 0x18)
   // No compressed value is larger unpacked: Kafka's own limits are far below.
   private val Largest = 1 << 30
 
-  def one(value: Array[Byte]): Array[Byte] =
+  /** A value out of its compression, an LZ4 frame or a Snappy block; what is neither, or broken, stays as it is.
+    *
+    * @param parts whether the value is a row of parts, each behind its length and compressed by itself
+    */
+  def unpacked(value: Array[Byte], parts: Boolean): Array[Byte] = if (parts) each(value) else one(value)
+
+  private def one(value: Array[Byte]): Array[Byte] =
     try {
       if (Arrays.equals(Arrays.copyOf(value, Lz4.length), Lz4)) {
         // Whatever comes after the frame must be a frame, too.
@@ -39,7 +36,7 @@ private object Unpacked {
       }
     } catch { case NonFatal(_) => value }
 
-  def each(value: Array[Byte]): Array[Byte] = {
+  private def each(value: Array[Byte]): Array[Byte] = {
     val (in, out) = (ByteBuffer.wrap(value), new ByteArrayOutputStream)
     while (in.remaining >= java.lang.Long.BYTES) {
       val length = in.getLong

@@ -1,14 +1,12 @@
 """Small tools for building Spark expressions."""
 
-import zlib
 from collections.abc import Callable
-from functools import partial, reduce, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import reduce, wraps
+from typing import ParamSpec, TypeVar
 
 from pyspark import SparkContext
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -41,23 +39,3 @@ def built_once(build: Callable[_P, _T]) -> Callable[_P, _T]:
         return built[key]
 
     return building
-
-
-def in_jvm(spark: SparkSession, function: str, returns: DataType, *told: object) -> Callable[..., Column]:
-    """A function of this package's own in the JVM, for plans of this session.
-
-    Args:
-        spark: the session.
-        function: the name of its class.
-        returns: what it gives back.
-        told: what the class is made with.
-    """
-    jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
-    made, kind = (
-        getattr(jvm.cdc_assets, function)(*told),
-        jvm.org.apache.spark.sql.types.DataType.fromJson(returns.json()),
-    )
-    # One plan may have several of one class.
-    name = f"cdc_{function}_{zlib.crc32(repr(told).encode()):08x}"
-    spark._jsparkSession.udf().register(name, made, kind)  # noqa: SLF001
-    return partial(F.call_function, name)

@@ -256,8 +256,8 @@ def _dependency(jar: Jar) -> str:
 
 def spark_jars() -> list[Path]:
     """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
-    own = [_compiled(source) for source in ("Unpacked", "Json", "Remarks", "LocalFiles")]
-    return [*ensure_jars(), _compiled("LinkingLogStore", _delta_storage()), *own]
+    own = _compiled("Functions", "Json", "Remarks", "Unpacked", "LocalFiles")
+    return [*ensure_jars(), _compiled("LinkingLogStore", against=_delta_storage()), own]
 
 
 def store_jars(log_store: str, jars: Sequence[Jar]) -> list[Path]:
@@ -267,32 +267,35 @@ def store_jars(log_store: str, jars: Sequence[Jar]) -> list[Path]:
         log_store: the class of this package that writes Delta's commits there.
         jars: the store's own, whose classes that one calls.
     """
-    fetched, conditional = ensure_jars(jars), _compiled("ConditionalLogStore", _delta_storage())
-    return [*fetched, conditional, _compiled(log_store, [*_delta_storage(), *fetched, conditional])]
+    fetched, conditional = ensure_jars(jars), _compiled("ConditionalLogStore", against=_delta_storage())
+    return [*fetched, conditional, _compiled(log_store, against=[*_delta_storage(), *fetched, conditional])]
 
 
 def _delta_storage() -> list[Path]:
     return ensure_jars([jar for jar in JARS if jar.module == "delta-storage"])
 
 
-def _compiled(source: str, against: Sequence[Path] = ()) -> Path:
-    """The jar of a class of this package, compiled when it is not in the cache yet, by Spark's own Scala compiler.
+def _compiled(*sources: str, against: Sequence[Path] = ()) -> Path:
+    """The jar of classes of this package, compiled when it is not in the cache yet, by Spark's own Scala compiler.
 
     Raises:
-        RuntimeError: it does not compile.
+        RuntimeError: they do not compile.
     """
-    file, beside = Path(__file__).with_name(f"{source}.scala"), Path(pyspark.__file__).parent / "jars"
-    told = [file.read_text(), pyspark.__version__, *(jar.name for jar in against)]
-    jar = cache_dir() / f"cdc-assets-{source}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jar"
+    files = [Path(__file__).with_name(f"{source}.scala") for source in sources]
+    beside = Path(pyspark.__file__).parent / "jars"
+    told = [*(file.read_text() for file in files), pyspark.__version__, *(jar.name for jar in against)]
+    jar = cache_dir() / f"cdc-assets-{sources[0]}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jar"
     if not jar.exists():
         jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent) as work:
             made = f"{work}/made.jar"
             command = [java(), "-cp", f"{beside}/*", "scala.tools.nsc.Main", "-usejavacp", "-release", "17"]
-            command += ["-classpath", os.pathsep.join(map(str, against)), "-d", made, str(file)]
+            command += ["-classpath", os.pathsep.join(map(str, against)), "-d", made, *map(str, files)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
             if done.returncode:
-                raise RuntimeError(f"{file.name} does not compile:\n{done.stdout}{done.stderr}")
+                raise RuntimeError(
+                    f"{', '.join(file.name for file in files)}: does not compile:\n{done.stdout}{done.stderr}"
+                )
             Path(made).replace(jar)
     return jar
 

@@ -28,7 +28,7 @@ _DEFAULTS = {
     "spark.ui.retainedTasks": "100",
     "spark.sql.ui.retainedExecutions": "10",
     "spark.log.level": "ERROR",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,cdc_assets.Functions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Instants are instants: no result may depend on the machine's zone.
     "spark.sql.session.timeZone": "UTC",
@@ -76,7 +76,10 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     What is set in it is nobody else's, so that two stages, or two tables, can be at work at once.
     """
     session = spark.newSession()
-    session.conf.set(_EVALUATION, "FALLBACK" if rows > SMALL else "NO_CODEGEN")
+    many = rows > SMALL
+    session.conf.set(_EVALUATION, "FALLBACK" if many else "NO_CODEGEN")
+    # Of what is shuffled each core gets a part, however little it is.
+    session.conf.set("spark.sql.adaptive.coalescePartitions.parallelismFirst", many)
     return session
 
 

@@ -264,7 +264,7 @@ def _remarks(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list
     images = rows.select(
         *_PLACE, "shape", F.coalesce("after", "before").alias("image"), F.col("wire_types").alias("branches")
     )
-    looked = images.select(*_PLACE, "shape", F.inline(remarks(rows.sparkSession, told, wired=wired)))
+    looked = images.select(*_PLACE, "shape", F.inline(remarks(told, wired=wired)))
     by = ["shape", "name", "wire", "class", "topic", "partition"]
     return looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample")).collect()
 

@@ -10,10 +10,9 @@ from enum import StrEnum, auto
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_assets.expressions import in_jvm
 from cdc_assets.mysql_types.reference import TYPES, Family, Range, value_range
 from cdc_assets.mysql_types.simple import largest_length
 from cdc_assets.mysql_types.types import MySQLType
@@ -149,9 +148,7 @@ def class_of(name: str | None) -> str | None:
     return None if name is None else _CLASSES[name]
 
 
-def remarks(
-    spark: SparkSession, layouts: Mapping[int, tuple[Iterable[tuple[str, Limits]], Iterable[str]]], *, wired: bool
-) -> Column:
+def remarks(layouts: Mapping[int, tuple[Iterable[tuple[str, Limits]], Iterable[str]]], *, wired: bool) -> Column:
     """What is not as usual in a row: ARRAY<STRUCT<name, wire, class, text>> of STRINGs, NULL where all is.
 
     `class` is the name of a `Class`, ABSENT, LOWER or UPPER; NULL where only `wire` is not the usual one. `text` is how the
@@ -159,7 +156,6 @@ def remarks(
     STRING, column -> what its value came in, where that is not its JSON type.
 
     Args:
-        spark: the session of the plan.
         layouts: by shape the limits of the columns, and the names of those that a row has to have.
         wired: whether what a value is on the wire tells anything.
     """
@@ -167,8 +163,9 @@ def remarks(
         shape: {"columns": [_told(name, limits) for name, limits in columns], "required": list(required)}
         for shape, (columns, required) in layouts.items()
     }
-    function = in_jvm(spark, "Remarks", _REMARKS, json.dumps(told), wired)
-    return function(F.col("shape"), F.col("image"), F.col("branches"))
+    branches = F.coalesce("branches", F.lit(""))
+    settings = F.lit(json.dumps(told)), F.lit(wired), F.lit(_REMARKS.json())
+    return F.call_function("cdc_remarks", F.col("shape"), F.col("image"), branches, *settings)
 
 
 _REMARKS = array(struct(**dict.fromkeys(["name", "wire", "class", "text"], STRING)))

@@ -22,7 +22,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, overlay, reader
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, overlay, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -98,13 +98,12 @@ ENVELOPE = Envelope(claim=("value", "$._tidb.claimCheckLocation"))
 
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
     """Decode the messages. `extended`: the feed's messages have `_tidb`."""
-    read = reader(raw.sparkSession, _MESSAGE)
     message = raw.select(
-        *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value")).alias("parsed")
+        *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value"), _MESSAGE).alias("parsed")
     )
     rows = message.withColumn("reason", _reason(extended=extended)).select("*", _rows())
     # Of an UPDATE `old` may hold all columns, or the changed ones.
-    whole = overlay(raw.sparkSession)(F.try_element_at("parsed.m.old", F.col("index") + 1), F.col("data"))
+    whole = overlay(F.try_element_at("parsed.m.old", F.col("index") + 1), F.col("data"))
     return completed(rows.withColumn("whole", whole).select(*_PLACE, "record_timestamp", "reason", *_decoded()))
 
 

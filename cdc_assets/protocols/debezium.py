@@ -35,7 +35,7 @@ from cdc_assets.mysql_types.debezium import (
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, reader
+from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, read
 from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -196,7 +196,6 @@ def _field(column: WireColumn, known: MySQLType | None) -> Field:
 def decode(raw: DataFrame) -> DataFrame:
     """Decode the records."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
-    read, read_key = reader(raw.sparkSession, _MESSAGE), reader(raw.sparkSession, _KEY)
     parsed = raw.select(
         "topic",
         "partition",
@@ -208,14 +207,14 @@ def decode(raw: DataFrame) -> DataFrame:
         "headers",
         key.alias("key_text"),
         value.alias("value_text"),
-        read(exact_numbers(value, _may_have_decimals(value)).cast("binary")).alias("v"),
+        read(exact_numbers(value, _may_have_decimals(value)).cast("binary"), _MESSAGE).alias("v"),
     )
     bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
     opened = parsed.withColumn("e", F.coalesce("v.m.payload", bare))
     judged = opened.withColumn("kind", _kind()).withColumn(
         # Only rows have a key that matters.
         "k",
-        F.when(F.col("kind") == str(Kind.ROW), read_key(F.col("key"))),
+        F.when(F.col("kind") == str(Kind.ROW), read(F.col("key"), _KEY)),
     )
     judged = judged.withColumn("reason", _reason())
     fine = F.col("reason").isNull()

@@ -10,9 +10,6 @@ from pyspark.sql import functions as F
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 
-# A value that stands in the image as it stands in the key: null, a whole number, or a text without an escape.
-_PLAIN_VALUE = r'(null|0|-?[1-9][0-9]*+|"[^"\\]*+")(?=[,}])'
-_PLAIN_NAME = "^[A-Za-z0-9_]+$"
 # What TiCDC's messages have in the words of MySQL itself. Not so FLOAT and JSON, of which the texts may differ; of a
 # TIMESTAMP it depends on the zone.
 _PRINTED = (Family.DECIMAL, Family.BIT, Family.TEXT, Family.DATE, Family.DATETIME, Family.TIME, Family.YEAR)
@@ -27,21 +24,8 @@ def key_of(image: Column, key_columns: Column) -> Column:
 
 
 def key_values(image: Column, key_columns: Column) -> Column:
-    """The key's values out of a row image, as the text of a JSON array. In and out: as `key_of`.
-
-    Most keys have one column, whose value stands in the image just so: no need to parse the whole image for it.
-    """
-    name = F.get(key_columns, F.lit(0))
-    # No text within a JSON text can look like this, as a quote in it has a backslash before it; a value in a value could.
-    pattern = F.concat(F.lit('[{,]"'), name, F.lit(f'":{_PLAIN_VALUE}'))
-    plain = (F.size(key_columns) == 1) & name.rlike(_PLAIN_NAME) & ~image.contains(":{")
-    found = F.when(plain, F.nullif(F.call_function("regexp_extract", image, pattern, F.lit(1)), F.lit("")))
-    found = F.when(found.rlike("^[-0-9]"), F.concat(F.lit('"'), found, F.lit('"'))).otherwise(found)
-    row = F.from_json(image, "MAP<STRING, STRING>")
-    # The parsed row is a lambda's argument, and so parsed once, not once a key column.
-    parsed = F.transform(F.array(row), lambda r: F.transform(key_columns, lambda c: F.try_element_at(r, c)))
-    key = F.coalesce(F.concat(F.lit("["), found, F.lit("]")), F.to_json(F.get(parsed, F.lit(0))))
-    return F.when(image.isNotNull(), key)
+    """The key's values out of a row image, as the text of a JSON array. In and out: as `key_of`."""
+    return F.call_function("cdc_json_key", image, key_columns)
 
 
 def whole_row(image: Column) -> Column:

@@ -1,13 +1,13 @@
 """Texts that are to be one JSON object each: parsed in one go, and whole."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from cdc_assets.expressions import in_jvm
 from cdc_assets.tables import schema
 
 # What the fields of a message are to be, or NULL: these; of an array its elements, as [TEXT]; of an object its fields.
@@ -26,15 +26,20 @@ _EACH, _OWN = "*", "own"
 Wanted = str | list["Wanted"] | Mapping[str, "Wanted"]
 
 
-def reader(spark: SparkSession, message: Mapping[str, Wanted]) -> Callable[[Column], Column]:
-    """What reads a BINARY value, UTF-8, as one JSON object with these fields.
+def read(value: Column, message: Mapping[str, Wanted]) -> Column:
+    """A BINARY value, UTF-8, read as one JSON object with these fields.
 
     Out: STRUCT of `m`, the message (of TEXTS and INTS a value that is neither an object nor a text as it came), and `wrong`
     STRING, the reason where there is none: it is no JSON, or one of the fields is of another type. JSON texts are without
     blanks, and else as they came.
     """
     returns = schema.struct(m=kind_of(message), wrong=schema.STRING)
-    return in_jvm(spark, "JsonMessage", returns, json.dumps(dict(message)))
+    return F.call_function("cdc_json_message", value, F.lit(json.dumps(dict(message))), F.lit(returns.json()))
+
+
+def read_row(image: Column, columns: Mapping[str, Wanted]) -> Column:
+    """A row, the text of a JSON object that was read before, as a STRUCT of these columns."""
+    return F.call_function("cdc_json_row", image, F.lit(json.dumps(dict(columns))), F.lit(kind_of(columns).json()))
 
 
 def columns_of(own: str, **others: "Wanted") -> Wanted:
@@ -59,6 +64,6 @@ def kind_of(wanted: Wanted) -> DataType:
     return schema.struct(text=schema.STRING, columns=MapType(schema.STRING, fields))
 
 
-def overlay(spark: SparkSession) -> Callable[[Column, Column], Column]:
-    """What lays one JSON object over another: the fields of the first, and what the second has beside them. STRINGs."""
-    return in_jvm(spark, "JsonOverlay", schema.STRING)
+def overlay(over: Column, under: Column) -> Column:
+    """One JSON object laid over another: the fields of the first, and what the second has beside them. STRINGs."""
+    return F.call_function("cdc_json_overlay", over, under)

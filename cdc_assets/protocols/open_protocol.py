@@ -23,7 +23,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, Wanted, columns_of, overlay, reader
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, Wanted, columns_of, overlay, read
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -114,7 +114,6 @@ def _events(raw: DataFrame) -> DataFrame:
 def decode(events: DataFrame) -> DataFrame:
     """Decode events. In: `_events`."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
-    read_key, read = (reader(events.sparkSession, wanted) for wanted in (_EVENT_KEY, _EVENT_VALUE))
     parsed = events.select(
         *_PLACE,
         "error",
@@ -122,11 +121,11 @@ def decode(events: DataFrame) -> DataFrame:
         "value",
         key.alias("key_text"),
         value.alias("value_text"),
-        read_key(F.col("key")).alias("k"),
-        read(F.col("value")).alias("v"),
+        read(F.col("key"), _EVENT_KEY).alias("k"),
+        read(F.col("value"), _EVENT_VALUE).alias("v"),
     )
     # An UPDATE may have the old values of the changed columns only.
-    whole = overlay(events.sparkSession)(F.col("v.m.p.text"), F.col("v.m.u.text"))
+    whole = overlay(F.col("v.m.p.text"), F.col("v.m.u.text"))
     judged = parsed.withColumns({"reason": _reason(), "whole": whole})
     judged = judged.withColumn("image", F.coalesce("v.m.u.columns", "v.m.d.columns"))
     judged = judged.withColumn("handle", _names(F.col("image"), _flagged(Flag.HANDLE_KEY)))

@@ -9,15 +9,13 @@ from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from cdc_assets.executors import prove_seen
 from cdc_assets.protocols.base import Envelope
 from cdc_assets.tables.schema import frame_of
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
-# This package's own function in the JVM: executors need no Python.
-_UNPACKED = "cdc_unpacked"
 LENGTH_BYTES = 8  # of the numbers in Open Protocol's frames
 
 
@@ -36,8 +34,7 @@ def packed(value: Column, envelope: Envelope) -> Column:
 def unpack(messages: DataFrame, envelope: Envelope) -> DataFrame:
     """Decompress the values that are compressed; what is not, or cannot be, stays. In and out: value BINARY, and more."""
     compressed = packed(F.col("value"), envelope)
-    messages.sparkSession.udf.registerJavaFunction(_UNPACKED, "cdc_assets.Unpacked", BinaryType())
-    opened = F.call_function(_UNPACKED, "value", F.lit(bool(envelope.value)))
+    opened = F.call_function("cdc_unpacked", "value", F.lit(bool(envelope.value)))
     return messages.where(~compressed).unionByName(messages.where(compressed).withColumn("value", opened))
 
 

@@ -23,7 +23,7 @@ from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, kind_of, reader
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, kind_of, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -198,11 +198,10 @@ _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
 
 def _of_json(raw: DataFrame) -> DataFrame:
     """The fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, `broken` STRING (the reason, else null), `branches` (null)."""
-    read = reader(raw.sparkSession, _MESSAGE)
     broken = F.when(~F.is_valid_utf8(F.col("value").cast("string")), str(Reason.INVALID_UTF8)).otherwise(
         F.col("parsed.wrong")
     )
-    parsed = raw.select(*_PLACE, read(F.col("value")).alias("parsed"))
+    parsed = raw.select(*_PLACE, read(F.col("value"), _MESSAGE).alias("parsed"))
     return parsed.select(*_PLACE, broken.alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
 
 

@@ -1,7 +1,7 @@
 """What reads messages, held against Python's own reader of JSON."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from cdc_assets.protocols.keys import key_values
 from cdc_assets.protocols.messages import (
     ANY,
     BIGINT,
@@ -21,7 +22,7 @@ from cdc_assets.protocols.messages import (
     Wanted,
     columns_of,
     overlay,
-    reader,
+    read,
 )
 from cdc_assets.tables.quarantine import Reason
 
@@ -118,10 +119,10 @@ def message(value: Any) -> tuple[Any, str | None]:
         return None, str(Reason.WRONG_TYPE)
 
 
-def read(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[Any, str | None]]:
+def read_all(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[Any, str | None]]:
     values = [(t if isinstance(t, bytes) else t.encode(),) for t in texts]
     frame = spark.createDataFrame(values, "value BINARY").coalesce(1)
-    found = frame.select(reader(spark, WANTED)(F.col("value")).alias("r")).collect()
+    found = frame.select(read(F.col("value"), WANTED).alias("r")).collect()
     return [(r["r"]["m"] and plain(r["r"]["m"]), r["r"]["wrong"]) for r in found]
 
 
@@ -140,7 +141,7 @@ def test_fields_are_read_as_they_are_wanted(
     spark: SparkSession, messages: list[dict[str, Any]], indent: int | None
 ) -> None:
     texts = [json.dumps(each, ensure_ascii=False, indent=indent) for each in messages]
-    assert read(spark, texts) == [message(each) for each in messages]
+    assert read_all(spark, texts) == [message(each) for each in messages]
 
 
 @_FEW
@@ -150,7 +151,7 @@ def test_fields_are_read_as_they_are_wanted(
     )
 )
 def test_what_is_of_another_type_is_told(spark: SparkSession, messages: list[Any]) -> None:
-    assert read(spark, [json.dumps(each, ensure_ascii=False) for each in messages]) == [
+    assert read_all(spark, [json.dumps(each, ensure_ascii=False) for each in messages]) == [
         message(each) for each in messages
     ]
 
@@ -163,14 +164,14 @@ def test_what_is_no_json_is_told(spark: SparkSession) -> None:
     halves = [
         rf'{{"{name}":"{text}"}}' for name, text in ((r"\ud800", ""), ("text", r"\uDE00"), ("x", r"\ud83d \ude00"))
     ]
-    assert read(spark, [*broken, *halves]) == [(None, str(Reason.MALFORMED_JSON))] * (len(broken) + len(halves))
-    both = read(spark, [r'{"text":"\ud83d\ude00","json":["\ud83d\ude00"]}'])
+    assert read_all(spark, [*broken, *halves]) == [(None, str(Reason.MALFORMED_JSON))] * (len(broken) + len(halves))
+    both = read_all(spark, [r'{"text":"\ud83d\ude00","json":["\ud83d\ude00"]}'])
     assert [(m["text"], m["json"]) for m, _ in both] == [("😀", r'["\ud83d\ude00"]')]
 
 
 def test_digits_and_escapes_stay_and_the_last_of_one_name_counts(spark: SparkSession) -> None:
     text = r'{"json": {"a" : 1.10, "b": 1e400, "c": "\u00e4\n", "d\"": 18446744073709551616.000}, "text": "1", "text": "2"}'
-    [(found, wrong)] = read(spark, [text])
+    [(found, wrong)] = read_all(spark, [text])
     assert wrong is None
     assert found["json"] == r'{"a":1.10,"b":1e400,"c":"\u00e4\n","d\"":18446744073709551616.000}'
     assert found["text"] == "2"
@@ -187,7 +188,33 @@ def test_one_object_is_laid_over_another(
 ) -> None:
     rows = [(object_of(over), object_of(under)) for over, under in pairs]
     frame = spark.createDataFrame([*rows, (None, "{}"), ("{}", None)], "over STRING, under STRING").coalesce(1)
-    lay: Callable[..., Any] = overlay(spark)
-    found = [r[0] for r in frame.select(lay(F.col("over"), F.col("under"))).collect()]
+    found = [r[0] for r in frame.select(overlay(F.col("over"), F.col("under"))).collect()]
     assert found[:-2] == [object_of(over | {n: v for n, v in under.items() if n not in over}) for over, under in pairs]
+    assert found[-2:] == [None, None]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("abcdé"), _VALUES, max_size=4),
+            st.lists(st.sampled_from("abcdéf"), unique=True, max_size=3),
+        ),
+        min_size=20,
+        max_size=40,
+    )
+)
+def test_the_key_of_a_row_is_the_values_of_its_columns(
+    spark: SparkSession, rows: list[tuple[dict[str, Any], list[str]]]
+) -> None:
+    images = [(object_of(row), columns) for row, columns in rows]
+    frame = spark.createDataFrame(
+        [*images, (None, ["a"]), ("{}", None)], "image STRING, columns ARRAY<STRING>"
+    ).coalesce(1)
+    found = [r[0] for r in frame.select(key_values(F.col("image"), F.col("columns"))).collect()]
+    # What is no text is its JSON text, and what the row does not have is null.
+    texts = [{n: v if isinstance(v, str) or v is None else as_text(v) for n, v in row.items()} for row, _ in rows]
+    assert [json.loads(k) for k in found[:-2]] == [
+        [row.get(n) for n in columns] for row, (_, columns) in zip(texts, rows, strict=True)
+    ]
     assert found[-2:] == [None, None]

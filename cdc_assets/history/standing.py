@@ -15,9 +15,11 @@ from cdc_assets.session import gathered
 from cdc_assets.tables.history import COPY
 from cdc_assets.tables.schema import frame_of, quoted
 
-# Of a table with fewer open versions than this all of them are written anew, in one pass over them; of others only those
-# that close, which a MERGE has to find first.
+# Of a table with fewer open versions than this, or than so many for each change, all of them are written anew, in one pass
+# over them; of others only those that close, which a MERGE has to find first. (Measured: 40,000 changes to 300,000 open
+# versions took a MERGE 9 s, which wrote nearly every file anew, too.)
 REWRITTEN = 20_000
+REWRITTEN_A_CHANGE = 10
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,15 @@ class Open:
 
     rows: DataFrame
     all: bool
+
+
+def rows_of(work: Work) -> int:
+    """How many rows the plans for it are about: the changes, and of a table that is written anew the open versions."""
+    return work.changes + (work.cursor.current if _rewritten(work) else 0)
+
+
+def _rewritten(work: Work) -> bool:
+    return work.cursor.current <= max(REWRITTEN, REWRITTEN_A_CHANGE * work.changes)
 
 
 def open_versions(
@@ -70,9 +81,9 @@ def open_versions(
     if work.changes_open or work.anew:
         # Statements end them, or give them other values, or a load may not have them: all of them.
         return Open(shaped(work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))), all=True)
-    if few and log and log.plain and work.cursor.current <= REWRITTEN:
+    if log and log.plain and _rewritten(work):
         found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
-        return Open(gathered(shaped(found)), all=True)
+        return Open(shaped(gathered(found) if few else found), all=True)
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
     keys = changes.select("key").distinct()
     if few:

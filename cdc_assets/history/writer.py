@@ -22,7 +22,7 @@ from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.reading import columns_of, readable
 from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
 from cdc_assets.history.shape import Shape, shape_of
-from cdc_assets.history.standing import Open, open_versions, unmade
+from cdc_assets.history.standing import Open, open_versions, rows_of, unmade
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.history.work import Work
 from cdc_assets.protocols import protocol_of
@@ -100,7 +100,7 @@ def apply(
     Raises:
         ConcurrentRunError: another run wrote the table meanwhile.
     """
-    few = work.changes <= SMALL
+    few = rows_of(work) <= SMALL
     changes = changes_of(lake, session, work, few=few)
     if lost_key := eras_without_key(work):
         changes = shown(changes)

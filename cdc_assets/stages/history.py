@@ -13,6 +13,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.history.loads import adopt
 from cdc_assets.history.plan import works
 from cdc_assets.history.progress import Name, Progress, read_progress, write_progress
+from cdc_assets.history.standing import rows_of
 from cdc_assets.history.verify import Broken, broken_by_table
 from cdc_assets.history.work import Work
 from cdc_assets.history.writer import TableReport, apply, together
@@ -139,7 +140,7 @@ def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[l
                 failures.setdefault(work.name, Failure(*work.name, linked))
                 continue
             try:
-                made = apply(lake, session_for(spark, work.changes), feed, work, partial(_lost, lake, work))
+                made = apply(lake, session_for(spark, rows_of(work)), feed, work, partial(_lost, lake, work))
                 done.setdefault(work.name, []).append(made)
             except Exception as error:  # noqa: BLE001 -- it is told with the table, and fails the run when all others are done
                 failures.setdefault(work.name, Failure(*work.name, error))

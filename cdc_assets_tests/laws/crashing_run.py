@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,7 +51,9 @@ def stop_at(moment: str) -> Callable[[str], None]:
         nonlocal stopped
         if this == moment and not stopped:
             stopped = True
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: of a signal to the process the kernel tells the main thread, and this one runs on until that is
+            # given a processor. So it went on to its commit, now and then.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     return reached
 

@@ -197,9 +197,18 @@ class LakeTable(Generic[C]):
         log = self.log()
         return log.files(**partition) if log else []
 
-    def fetch(self, files: Iterable[DataFile], *columns: str) -> pa.Table:
-        """A few columns of the rows of these files: for what is small and must be known before Spark is asked."""
-        found = list(self._read(files, columns, lambda data, names: [data.read(names)]))
+    def fetch(
+        self, files: Iterable[DataFile], *columns: str, kept: Callable[[pa.Table], pa.Table] | None = None
+    ) -> pa.Table:
+        """A few columns of the rows of these files: for what is small and must be known before Spark is asked.
+
+        Args:
+            files: these.
+            columns: these.
+            kept: what is kept of a part of the rows, so that of many no more than that is held at once; None: all.
+        """
+        read = map(kept, self.parts(files, *columns)) if kept else self._read(files, columns, _whole)
+        found = list(read)
         if not found:
             return pa.table({c: pa.array([]) for c in columns})
         # That a column is never NULL some writers say, and others, such as OPTIMIZE, do not.
@@ -207,11 +216,7 @@ class LakeTable(Generic[C]):
 
     def parts(self, files: Iterable[DataFile], *columns: str) -> Iterator[pa.Table]:
         """As `fetch`, but a part of the rows after the other, each of a bounded size, however many rows there are."""
-
-        def groups(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
-            return (data.read_row_group(number, names) for number in range(data.num_row_groups))
-
-        return self._read(files, columns, groups)
+        return self._read(files, columns, _in_groups)
 
     def _read(
         self,
@@ -470,6 +475,14 @@ class _Pinned(LakeTable[C]):
     def log(self) -> TableLog | None:
         """That version's."""
         return self.standing
+
+
+def _whole(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
+    yield data.read(names)
+
+
+def _in_groups(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
+    return (data.read_row_group(number, names) for number in range(data.num_row_groups))
 
 
 _VIEWED = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

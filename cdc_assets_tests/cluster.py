@@ -88,10 +88,11 @@ class Cluster:
         return done.stdout
 
     def stop(self) -> None:
-        for each in reversed(self._processes):
-            each.terminate()
+        """Executors that are still there end when they miss their driver."""
         for each in self._processes:
-            each.wait(_SECONDS)
+            each.kill()
+        for each in self._processes:
+            each.wait()
 
 
 class Standalone(Cluster):

@@ -7,29 +7,35 @@ import base64
 import itertools
 import json
 import re
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from dagster import SensorResult, build_sensor_context
 from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import SparkSession
 
+from cdc_assets import cli
 from cdc_assets.feeds import Storage
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.places import PlaceError
+from cdc_assets.resources import LakehouseResource
 from cdc_assets.sources.recorded import snapshot_files
 from cdc_assets.storage import Store, make_folder
 from cdc_assets.tables.exclusive import prove_exclusive
 from cdc_assets.tables.schema import frame_of
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable
+from cdc_assets_tests.jobs import Job, evaluated
 from cdc_assets_tests.laws.conservation import conserved
-from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install, run_and_stop
+from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install, run_and_stop, start
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.store_server import BUCKET, StoreServer
-from cdc_assets_tests.support import Chain, Record, Rows, Stream, histories, record, rows_in, tso
+from cdc_assets_tests.support import Chain, Record, Rows, Stream, histories, record, rows_in, tso, watermark
 from cdc_assets_tests.tables.numbers import NUMBERS, NumbersCursor
 
 # A name that needs encoding, so that each of the readers has to find its folder.
@@ -91,9 +97,9 @@ def server(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]
 def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     """The same records, in all that may happen to runs.
 
-    All through the first run requests fail, and listings are slow, where the store is told so. The second
-    run is killed after its seventh commit. The third's process is stopped in the middle of a commit, and goes on when the
-    fourth has ended.
+    All through the first run requests fail, and listings are slow, where the store is told so. The second run is killed
+    while a commit is on its way, which arrives; or else after its seventh commit. The third's process is stopped in the
+    middle of a commit, and goes on when the fourth has ended.
     """
     store = Store(Storage.model_validate(place.storage), (place.root,))
     made = Chain(spark, tmp_path_factory.mktemp("there"), root=place.root, store=store, partitions=PARTITIONS)
@@ -104,11 +110,14 @@ def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFa
     else:
         made.run()
     made.add(second)
-    with pytest.MonkeyPatch.context() as patched:
-        install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
-        with pytest.raises(Killed):
-            made.run()
     settings = {"partitions": PARTITIONS, "root": place.root, "storage": place.storage}
+    if place.server:
+        be_killed_in_a_commit(made, place.server, spark, settings)
+    else:
+        with pytest.MonkeyPatch.context() as patched:
+            install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
+            with pytest.raises(Killed):
+                made.run()
     go_on = run_and_stop(made.folder, "looked history/f/shop/customers", spark, settings)
     made.run()
     third = go_on()
@@ -131,6 +140,24 @@ def run_to_the_end(chain: Chain, server: StoreServer, every: int) -> None:
         raise AssertionError("five runs have failed")
     assert server.left("hang") == 0
     server.faults()
+
+
+def be_killed_in_a_commit(chain: Chain, server: StoreServer, spark: SparkSession, settings: dict[str, Any]) -> None:
+    """Run in a process of its own, which is killed (SIGKILL) when it has sent a commit, and before the store takes it."""
+    before = version_of(chain.lake.change_events)
+    running = start(chain.folder, "never", spark, settings)
+    done = when_it_commits(server, before + 1, running.kill, "change_events/f")
+    told = running.communicate(timeout=300)
+    assert running.returncode == -signal.SIGKILL, told
+    done()
+    assert version_of(chain.lake.change_events) == before + 1
+    server.faults()
+
+
+def version_of(table: LakeTable[Any]) -> int:
+    log = table.log()
+    assert log
+    return log.version
 
 
 def of(chain: Chain) -> dict[str, list[dict[str, Any]]]:
@@ -170,6 +197,45 @@ def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, A
     assert of(there) == local
 
 
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_dagster_and_the_commands(
+    there: Chain,
+    place: Place,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The sensor, a run, the audit, and what people ask, by a feeds file that says how the store is reached."""
+    source = {"recorded": str(there.snapshots), "partitions": PARTITIONS}
+    feed = {"protocol": "canal-json", "tidb_extension": True, "source": source}
+    (tmp_path / "feeds.yaml").write_text(yaml.safe_dump({"storage": place.storage, "feeds": {"f": feed}}))
+    for name, value in {"FEEDS": tmp_path / "feeds.yaml", "LAKEHOUSE": place.root, "STATE": tmp_path / "state"}.items():
+        monkeypatch.setenv(f"CDC_{name}", str(value))
+    monkeypatch.setattr(LakehouseResource, "_session", lambda _: spark)
+    job = Job(tmp_path, spark, monkeypatch)
+    news = job.loaded().resolve_sensor_def("new_records")
+
+    def asked() -> dict[str | None, str]:
+        answer = news(build_sensor_context(instance=job.instance))
+        requests = answer.run_requests if isinstance(answer, SensorResult) else None
+        return {r.job_name: r.tags["cdc/reason"] for r in requests or []}
+
+    there.add([record(watermark(tso(20)), p, 3000) for p in range(PARTITIONS)])
+    assert asked() == {"cdc_pipeline_f": "1 files are new or have changed"}
+    assert job.run("cdc_pipeline_f").success
+    assert asked() == {}
+    done = job.run("audit")
+    assert done.success
+    assert {each.check_name for each in evaluated(done) if not each.passed} == set()
+    assert ("f", "history", "shop", "orders", "all_intervals") in job.verdicts()
+    capsys.readouterr()
+    assert cli.main(["why", "f", "shop.orders", "5", "--records"]) == 0
+    assert "pending" in capsys.readouterr().out
+    assert cli.main(["diff", "f", "shop.orders", str(tso(15)), "final", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
 # --- two drivers
 
 
@@ -187,9 +253,11 @@ def table(server: StoreServer, spark: SparkSession) -> Iterator[LakeTable[Number
     server.faults()
 
 
-def when_it_commits(server: StoreServer, version: int, act: Callable[[], object]) -> Callable[[], None]:
+def when_it_commits(
+    server: StoreServer, version: int, act: Callable[[], object], table: str = ""
+) -> Callable[[], None]:
     """Do something when the request for a commit of this version is on its way: its driver has looked, and sent it."""
-    return server.when_asked(f"/_delta_log/{version:020}.json", act)
+    return server.when_asked(f"{table}/_delta_log/{version:020}.json", act)
 
 
 def numbers(table: LakeTable[NumbersCursor], spark: SparkSession) -> list[int]:

@@ -15,7 +15,7 @@ from benchmarks.measuring import Ratio, Section, Timing, total
 from benchmarks.stages import Place, prepare, run_stages
 from cdc_assets.session import spark_session
 from cdc_assets.storage import Store
-from cdc_assets_tests.cluster import Cluster
+from cdc_assets_tests.cluster import Standalone
 
 _GB = 1_000
 _ALLOWED_GB = 2
@@ -50,9 +50,7 @@ def measure(bench: Bench) -> Section | None:
     bench.say(f"{events:,} events on a cluster ...")
     place = prepare(bench.again("on-cluster"))
     generate.write(place.snapshots / "0.jsonl", events)
-    folder = bench.again("cluster")
-    folder.mkdir()
-    cluster = Cluster(folder, worker_memory=_WORKER_MEMORY)
+    cluster = Standalone(bench.again("cluster"), worker_memory=_WORKER_MEMORY)
     try:
         passed = _driven(cluster.master, place)
     finally:

@@ -7,6 +7,7 @@ Spark reaches one through Hadoop's file systems, deltalake and pyarrow without a
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from hdfs_native.fsspec import HdfsFileSystem
 from pyarrow.fs import (
@@ -108,7 +109,22 @@ def make_folder(files: FileSystem, path: str) -> None:
         files.create_dir(path)
 
 
+class _Hdfs(HdfsFileSystem):
+    """hdfs-native's files, which tell when they were written under the name, and in seconds, as pyarrow asks for it."""
+
+    def info(self, path: str, **more: object) -> dict[str, Any]:
+        return _timed(super().info(path, **more))
+
+    def ls(self, path: str, detail: bool = True, **more: object) -> list[str | dict[str, Any]]:  # noqa: FBT001, FBT002 -- as fsspec has it
+        found = super().ls(path, detail, **more)
+        return [each if isinstance(each, str) else _timed(each) for each in found]
+
+
+def _timed(info: dict[str, Any]) -> dict[str, Any]:
+    return info | {"mtime": info["modification_time"] / 1000}
+
+
 @cache
 def _hdfs(server: str) -> FileSystem:
     host, _, port = server.partition(":")
-    return PyFileSystem(FSSpecHandler(HdfsFileSystem(host or None, int(port) if port else None)))
+    return PyFileSystem(FSSpecHandler(_Hdfs(host or None, int(port) if port else None)))

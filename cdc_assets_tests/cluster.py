@@ -1,20 +1,24 @@
-"""A standalone Spark cluster of the tests' own: a master and two workers, and a run of the core on it.
+"""Spark clusters of the tests' own, and a run of the core on one.
 
-Each is a process with no more than Spark: an empty environment, a working directory of its own, nothing of this package.
+Their executors are processes with no more than Spark: an empty environment, a working directory of their own, nothing of
+this package. Here is the standalone cluster, a master and two workers; others are in `yarn.py` and `kubernetes.py`.
 
-usage: python -m cdc_assets_tests.cluster MASTER FOLDER SETTINGS WORKER..., where FOLDER is a chain's, SETTINGS the feed's,
-in JSON, and each WORKER is a process: its executors are killed again and again. Printed is when they were, and what the run
-says of a file that no executor sees.
+usage: python -m cdc_assets_tests.cluster FOLDER SETTINGS SPARK MOMENT..., where FOLDER is a chain's, SETTINGS the feed's,
+and SPARK the cluster's, both in JSON. At each MOMENT, a stage's name or `checkpoint`, all executors are killed. Printed is
+when they were, and what the run says of a file that no executor sees.
 """
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,108 +32,118 @@ from cdc_assets.places import PlaceError
 from cdc_assets.session import spark_session
 from cdc_assets.stages import STAGES
 from cdc_assets.storage import Store
+from cdc_assets_tests.ports import free_port
 from cdc_assets_tests.support import SHORT_LIVED, Chain
 
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
+SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+CHECKPOINT = "checkpoint"
 _SECONDS = 60
 # What Spark's own start scripts set.
 _ENVIRONMENT = {"SPARK_SCALA_VERSION": "2.13"}
-_SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
 class Cluster:
-    """A master and its two workers, of one core each."""
+    """What has executors.
 
-    def __init__(self, folder: Path, worker_memory: str = "1g") -> None:
-        self._folder = folder
-        self._home = folder / "spark"
-        self._home.mkdir()
-        (self._home / "jars").symlink_to(Path(pyspark.__file__).parent / "jars")
-        with socket.socket() as free:
-            free.bind((_HOST, 0))
-            port = free.getsockname()[1]
-        self.master = f"spark://{_HOST}:{port}"
-        self._processes = [self._start("master.Master", "--port", str(port))]
-        _wait_for(port)
-        self._processes += [
-            self._start(
-                "worker.Worker",
-                "--cores",
-                "1",
-                "--memory",
-                worker_memory,
-                "--work-dir",
-                str(folder / name),
-                self.master,
-            )
-            for name in ("first", "second")
-        ]
+    Attributes:
+        folder: of its files.
+        jars: Spark's, at a place that has nothing else.
+        spark: what a driver's session is to be told.
+        environment: what a driver is to have in its own.
+    """
 
-    @property
-    def workers(self) -> list[int]:
-        """Their process ids."""
-        return [each.pid for each in self._processes[1:]]
+    spark: Mapping[str, str]
+    environment: Mapping[str, str]
 
-    def _start(self, part: str, *options: str) -> "subprocess.Popen[bytes]":
-        command = [
-            str(shutil.which(java())),
-            *_SMALL,
-            "-Dspark.master.rest.enabled=false",
-            "-cp",
-            f"{self._home}/jars/*",
-        ]
-        command += [f"org.apache.spark.deploy.{part}", "--host", _HOST, "--webui-port", "0", *options]
-        with (self._folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                command, env=_ENVIRONMENT | {"SPARK_HOME": str(self._home)}, cwd=self._home, stdout=log, stderr=log
-            )
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        home = folder / "spark"
+        home.mkdir(parents=True)
+        self.jars = home / "jars"
+        self.jars.symlink_to(Path(pyspark.__file__).parent / "jars")
+        self.environment = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
 
-    def run(self, chain: Path, settings: dict[str, Any]) -> str:
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a process of the cluster, in a folder of its own."""
+        (self.folder / name).mkdir()
+        with (self.folder / f"{name}.log").open("wb") as log:
+            started = subprocess.Popen(command, env=environment, cwd=self.folder / name, stdout=log, stderr=log)
+        self._processes.append(started)
+
+    def run(self, chain: Path, settings: dict[str, Any], *moments: str) -> str:
         """Run the core over the chain in a folder, by a driver of its own; return what it prints."""
-        command = [sys.executable, "-m", "cdc_assets_tests.cluster", self.master, str(chain), json.dumps(settings)]
+        command = [sys.executable, "-m", "cdc_assets_tests.cluster", str(chain), json.dumps(settings)]
         done = subprocess.run(
-            [*command, *map(str, self.workers)],
+            [*command, json.dumps(dict(self.spark)), *moments],
             cwd=Path(__file__).parents[1],
-            env=os.environ | SHORT_LIVED | {"PYSPARK_PYTHON": "no-python-on-executors"},
+            env=os.environ | SHORT_LIVED | {"PYSPARK_PYTHON": "no-python-on-executors"} | dict(self.environment),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def stop(self) -> None:
-        for each in reversed(self._processes):
-            each.terminate()
+        """Executors that are still there end when they miss their driver."""
         for each in self._processes:
-            each.wait(_SECONDS)
+            each.kill()
+        for each in self._processes:
+            each.wait()
 
 
-def _wait_for(port: int) -> None:
+class Standalone(Cluster):
+    """A master and its two workers, of one core each."""
+
+    def __init__(self, folder: Path, worker_memory: str = "1g") -> None:
+        super().__init__(folder)
+        port = free_port()
+        self.master = f"spark://{HOST}:{port}"
+        self.spark = {"spark.master": self.master, "spark.cores.max": "2"}
+        self._start("master", "master.Master", "--port", str(port))
+        wait_for(port)
+        for name in ("first", "second"):
+            self._start(name, "worker.Worker", "--cores", "1", "--memory", worker_memory, self.master)
+
+    def _start(self, name: str, part: str, *options: str) -> None:
+        command = [java_path(), *SMALL, "-Dspark.master.rest.enabled=false", "-cp", f"{self.jars}/*"]
+        command += [f"org.apache.spark.deploy.{part}", "--host", HOST, "--webui-port", "0", *options]
+        self.start(name, command, _ENVIRONMENT | {"SPARK_HOME": str(self.jars.parent)})
+
+
+def java_path() -> str:
+    """Where the command that starts a JVM is."""
+    return str(shutil.which(java()))
+
+
+def wait_for(port: int) -> None:
+    """Wait until a port takes connections."""
     end = time.monotonic() + _SECONDS
     while True:
-        try:
-            socket.create_connection((_HOST, port)).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        else:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection((HOST, port)).close()
             return
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 # --- the driver's process
 
 
 class _Killer(threading.Thread):
-    """All executors are killed in each stage, when its first task runs; and when the first rows are put aside.
+    """All executors are killed in some stages, when the first task runs; and when the first rows are put aside.
 
     What only they hold of rows, shuffled or kept, is lost with them. Spark starts others.
     """
 
-    def __init__(self, spark: SparkSession, workers: list[int]) -> None:
+    def __init__(self, spark: SparkSession, moments: Sequence[str]) -> None:
         super().__init__(daemon=True)
-        self._spark, self._workers = spark, workers
+        self._spark, self._moments = spark, set(moments)
+        # By it executors tell whose they are.
+        self._driver = f"@{HOST}:{spark.sparkContext.getConf().get('spark.driver.port')}".encode()
         self._stage = ""
         self.killed: list[str] = []
         for stage in STAGES:
@@ -141,7 +155,7 @@ class _Killer(threading.Thread):
         while True:
             time.sleep(0.01)
             running = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            if self._stage not in self.killed and any(each and each.numActiveTasks for each in running):
+            if any(each and each.numActiveTasks for each in running):
                 self._kill(self._stage)
 
     def _have_told(self, stage: Any, name: str) -> None:
@@ -156,28 +170,30 @@ class _Killer(threading.Thread):
     def _kill_after_checkpoint(self) -> None:
         frames: Any = DataFrame
         checkpoint = frames.checkpoint
-        first = threading.Lock()  # of the threads that write tables
 
         def and_kill(frame: DataFrame, eager: bool = True) -> Any:
             done = checkpoint(frame, eager)
-            if first.acquire(blocking=False):
-                self._kill("checkpoint")
+            self._kill(CHECKPOINT)
             return done
 
         frames.checkpoint = and_kill
 
     def _kill(self, moment: str) -> None:
-        handles = self._spark._jvm.java.lang.ProcessHandle
-        for executor in [e for w in self._workers for e in handles.of(w).get().children().toList()]:
-            executor.destroyForcibly()
+        if moment not in self._moments:
+            return
+        self._moments.remove(moment)
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):  # no process, or it has ended
+                command = (process / "cmdline").read_bytes()
+                if b"ExecutorBackend" in command and self._driver in command:
+                    os.kill(int(process.name), signal.SIGKILL)
         self.killed.append(moment)
 
 
-def _main(master: str, folder: Path, settings: dict[str, Any], workers: list[int]) -> None:
+def _main(folder: Path, settings: dict[str, Any], cluster: dict[str, str], moments: list[str]) -> None:
     store = Store(places=(str(folder / "lake"),))
     configured = {
-        "spark.master": master,
-        "spark.driver.host": _HOST,
+        "spark.driver.host": HOST,
         "spark.driver.memory": "1g",
         "spark.executor.memory": "600m",
         "spark.executor.cores": "1",
@@ -185,12 +201,12 @@ def _main(master: str, folder: Path, settings: dict[str, Any], workers: list[int
         "spark.sql.shuffle.partitions": "2",
         # Both executors are there before the first task.
         "spark.scheduler.minRegisteredResourcesRatio": "1",
-        "spark.cores.max": "2",
         # Tasks are seen as soon as they run.
         "spark.ui.liveUpdate.period": "0",
+        **cluster,
     }
     spark = spark_session(configured, store)
-    chain, killer = Chain(spark, folder, store=store, **settings), _Killer(spark, workers)
+    chain, killer = Chain(spark, folder, store=store, **settings), _Killer(spark, moments)
     killer.start()
     chain.run()
     print("killed in", *sorted(killer.killed))
@@ -203,4 +219,4 @@ def _main(master: str, folder: Path, settings: dict[str, Any], workers: list[int
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), [int(each) for each in sys.argv[4:]])
+    _main(Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4:])

@@ -10,7 +10,7 @@ from hdfs_native import Client, WriteOptions
 from cdc_assets.jvm import Jar, ensure_jars, java
 from cdc_assets_tests.ports import free_port
 
-_JAR = Jar(
+JAR = Jar(
     "org.apache.hadoop",
     "hadoop-client-minicluster",
     "3.4.2",
@@ -37,7 +37,7 @@ class Hdfs:
         }
         told = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
         (folder / "hdfs-site.xml").write_text(f"<configuration>{told}</configuration>")
-        (jar,) = ensure_jars([_JAR])
+        (jar,) = ensure_jars([JAR])
         spark = Path(pyspark.__file__).parent / "jars"
         command = [java(), *_SMALL, "-cp", f"{folder}:{jar}:{spark}/*"]
         with (folder / "log").open("wb") as log:

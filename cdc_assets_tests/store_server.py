@@ -27,6 +27,7 @@ _COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
 # Paths that no bucket has: for the tests.
 _ASKED, _FAULTS, _HELD, _GO_ON = "/-/asked", "/-/faults", "/-/held", "/-/go-on"
 _SECONDS = 60
+_PATIENCE = 300  # for a driver that has to start first
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
@@ -130,7 +131,7 @@ class StoreServer:
         failed: list[Exception] = []
 
         def wait() -> None:
-            requests.get(self.endpoint + _HELD, timeout=_SECONDS).raise_for_status()
+            requests.get(self.endpoint + _HELD, timeout=_PATIENCE).raise_for_status()
             try:
                 act()
             except Exception as error:  # noqa: BLE001 -- told to the test
@@ -141,7 +142,7 @@ class StoreServer:
         waiting.start()
 
         def done() -> None:
-            waiting.join(_SECONDS)
+            waiting.join(_PATIENCE)
             assert not waiting.is_alive()
             assert not failed, failed
 
@@ -248,7 +249,7 @@ class _Answering:
         elif path == _FAULTS:
             answer = asdict(self.faults)
         elif path == _HELD:
-            assert self.held.wait(_SECONDS)
+            assert self.held.wait(_PATIENCE)
         elif path == _GO_ON:
             self.go_on.set()
         text = json.dumps(answer).encode()

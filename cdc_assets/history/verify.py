@@ -26,7 +26,7 @@ _COLUMNS = (
 SHOWN = 50
 UNREFLECTED = "the last change of the key does not show"  # the one rule that is about changes, not about versions alone
 # So many rows are looked at at once; of more, a part of the keys after the other.
-_AT_ONCE = 2_000_000
+_AT_ONCE = 1_000_000
 
 
 def verify(lake: Lakehouse, report: TableReport) -> list[Broken]:
@@ -42,15 +42,15 @@ def verify(lake: Lakehouse, report: TableReport) -> list[Broken]:
     parts = -(-rows // _AT_ONCE)
     broken: list[Broken] = []
     for part in range(parts):
-        versions = _of_part(_versions(lake, report), "_cdc_key", part, parts)
+        versions = _versions(lake, report, part, parts)
         broken += violations(versions)
         if not report.statements:  # which may end what the last change has left
-            broken += _unreflected(versions, _of_part(_changes(lake, report), "key", part, parts))
+            broken += _unreflected(versions, _changes(lake, report, part, parts))
     return broken[:SHOWN]
 
 
 def _of_part(rows: pa.Table, key: str, part: int, parts: int) -> pa.Table:
-    """The rows of a part of the keys: by their length and first bytes, which is all that must be the same for one key."""
+    """Those of a part of the keys: by their length and first bytes, which is all that must be the same for one key."""
     if parts == 1:
         return rows
     number = pc.cast(pc.utf8_length(rows[key]), pa.int64())
@@ -66,25 +66,31 @@ def _modulo(numbers: pa.Array, by: int) -> pa.Array:
     return pc.subtract(numbers, pc.multiply(pc.divide(numbers, by), by))
 
 
-def _versions(lake: Lakehouse, report: TableReport) -> pa.Table:
-    """The versions in the files that were written: `_COLUMNS`, and the copy, 0 of rows with a key."""
-    table = lake.history(report.database, report.table)
-    if COPY.name not in report.columns.names:
-        rows = table.fetch(report.files, *_COLUMNS)
+def _versions(lake: Lakehouse, report: TableReport, part: int, parts: int) -> pa.Table:
+    """Of a part of the keys the versions in the files that were written: `_COLUMNS`, and the copy, 0 of rows with a key."""
+    table, names = lake.history(report.database, report.table), [*_COLUMNS]
+    copied = COPY.name in report.columns.names
+    if copied:
+        names.append(COPY.name)
+    rows = table.fetch(report.files, *names, kept=lambda rows: _of_part(rows, "_cdc_key", part, parts))
+    if not copied:
         return rows.append_column(COPY.name, pa.array([0] * rows.num_rows, pa.int32()))
-    rows = table.fetch(report.files, *_COLUMNS, COPY.name)
     return rows.set_column(len(_COLUMNS), COPY.name, pc.fill_null(rows[COPY.name], 0))
 
 
-def _changes(lake: Lakehouse, report: TableReport) -> pa.Table:
-    """The changes that were applied: key, op, and what orders them."""
+def _changes(lake: Lakehouse, report: TableReport, part: int, parts: int) -> pa.Table:
+    """Of a part of the keys the changes that were applied: key, op, and what orders them."""
     files = [f for f in lake.released_changes.files(kind=str(ReleasedKind.ROW)) if f.high["release"] > report.after]
     columns = ["database", "table", "release", "key", "op", "commit_ts", "ordinal", "offset", "topic", "partition"]
-    rows = lake.released_changes.fetch(files, *columns)
-    within = pc.and_(pc.greater(rows["release"], report.after), pc.less_equal(rows["release"], report.through))
-    mine = pc.and_(pc.equal(rows["database"], report.database), pc.equal(rows["table"], report.table))
-    # A load says what there is, whatever came before it.
-    return rows.filter(pc.and_(pc.and_(within, mine), pc.greater(rows["commit_ts"], report.loaded)))
+
+    def kept(rows: pa.Table) -> pa.Table:
+        within = pc.and_(pc.greater(rows["release"], report.after), pc.less_equal(rows["release"], report.through))
+        mine = pc.and_(pc.equal(rows["database"], report.database), pc.equal(rows["table"], report.table))
+        # A load says what there is, whatever came before it.
+        applied = pc.and_(pc.and_(within, mine), pc.greater(rows["commit_ts"], report.loaded))
+        return _of_part(rows.filter(applied), "key", part, parts)
+
+    return lake.released_changes.fetch(files, *columns, kept=kept)
 
 
 def wrong_versions(lake: Lakehouse, database: str, table: str) -> list[Broken]:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 # Of a topic that is gone, and whose loss was accepted (`on_data_loss: skip`), instead of its id.
 GONE = ""
 
@@ -80,6 +83,36 @@ class DataLossError(RuntimeError):
             "broker, if that can be done, and run again; or set on_data_loss: skip under source.kafka in the feeds file, "
             "which goes on with what is available and writes what is missing into quarantine."
         )
+
+
+class Different:
+    """Offsets of one partition, in any order and any number of times: the first, the last, and how many different ones.
+
+    What is kept are the ranges that they fill: a few, unless they lie scattered.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[npt.NDArray[np.int64]] = []
+        self._ends: list[npt.NDArray[np.int64]] = []
+
+    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+        """Add at least one."""
+        ordered = np.unique(offsets)
+        jumps = np.flatnonzero(np.diff(ordered) > 1)
+        self._starts.append(ordered[np.append(0, jumps + 1)])
+        self._ends.append(ordered[np.append(jumps, -1)] + 1)
+
+    def bounds(self) -> list[int]:
+        """The lowest and the highest."""
+        return [int(min(each[0] for each in self._starts)), int(max(each[-1] for each in self._ends)) - 1]
+
+    def __len__(self) -> int:
+        starts, ends = np.concatenate(self._starts), np.concatenate(self._ends)
+        order = np.argsort(starts)
+        starts, ends = starts[order], ends[order]
+        # Of each range what none before it reaches.
+        reached = np.append(starts[0], np.maximum.accumulate(ends)[:-1])
+        return int(np.maximum(ends - np.maximum(starts, reached), 0).sum())
 
 
 def losses(wanted: Mapping[Place, int], held: Held, there: Snapshot) -> list[Loss]:

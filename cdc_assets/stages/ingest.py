@@ -14,11 +14,11 @@ from cdc_assets.protocols.payload import packed
 from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
-from cdc_assets.sources.offsets import Held, Loss, Place
+from cdc_assets.sources.offsets import Different, Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile, apart
+from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.raw_records import Offsets, RawCursor, standing
 from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
@@ -310,16 +310,13 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
 
 def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
     """The lowest and highest offset of each partition among staged records, and how many different records they are."""
-    held: Offsets = {}
-    different = 0
-    # Not those of all files at once, of which there may be any number.
-    for files in apart((f for f in records.files if f.rows), "offset"):
-        each = table.fetch(files, *_PLACE).group_by(_PLACE).aggregate([])
-        bounds = each.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
-        for r in bounds.to_pylist():
-            held = _merged(held, {r["topic"]: {str(r["partition"]): [r["offset_min"], r["offset_max"]]}})
-        different += each.num_rows
-    return held, different
+    found: dict[Place, Different] = {}
+    for rows in table.parts(records.files, *_PLACE):
+        grouped = rows.group_by(["topic", "partition"]).aggregate([("offset", "list")])
+        for topic, partition, offsets in zip(*map(grouped.column, ("topic", "partition", "offset_list")), strict=True):
+            place = Place(topic.as_py(), partition.as_py())
+            found.setdefault(place, Different()).add(offsets.values.to_numpy())
+    return topics.nested({place: each.bounds() for place, each in found.items()}), sum(map(len, found.values()))
 
 
 def _quarantine_lines(lake: Lakehouse, folder: str, lines: DataFrame, batch: int) -> int:

@@ -1,7 +1,7 @@
 """The log of a Delta table, read without Spark and without a JVM: its newest commits, and the files that hold its rows."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -47,20 +47,6 @@ class DataFile:
     high: Mapping[str, Any]
     nulls: Mapping[str, int]
     size: int = 0  # bytes
-
-
-def apart(files: Iterable[DataFile], column: str) -> Iterator[list[DataFile]]:
-    """Files in groups: those of different groups have no value of a column in common, which is never null."""
-    group: list[DataFile] = []
-    highest: Any = None
-    for file in sorted(files, key=lambda f: f.low[column]):
-        if group and file.low[column] > highest:
-            yield group
-            group = []
-        highest = max(file.high[column], highest) if group else file.high[column]
-        group.append(file)
-    if group:
-        yield group
 
 
 class TableLog:

@@ -197,25 +197,46 @@ class LakeTable(Generic[C]):
         log = self.log()
         return log.files(**partition) if log else []
 
-    def fetch(self, files: Iterable[DataFile], *columns: str) -> pa.Table:
-        """A few columns of the rows of these files: for what is small and must be known before Spark is asked."""
+    def fetch(
+        self, files: Iterable[DataFile], *columns: str, kept: Callable[[pa.Table], pa.Table] | None = None
+    ) -> pa.Table:
+        """A few columns of the rows of these files: for what is small and must be known before Spark is asked.
+
+        Args:
+            files: these.
+            columns: these.
+            kept: what is kept of a part of the rows, so that of many no more than that is held at once; None: all.
+        """
+        read = map(kept, self.parts(files, *columns)) if kept else self._read(files, columns, _whole)
+        found = list(read)
+        if not found:
+            return pa.table({c: pa.array([]) for c in columns})
+        # That a column is never NULL some writers say, and others, such as OPTIMIZE, do not.
+        return pa.concat_tables(found, promote_options="permissive")
+
+    def parts(self, files: Iterable[DataFile], *columns: str) -> Iterator[pa.Table]:
+        """As `fetch`, but a part of the rows after the other, each of a bounded size, however many rows there are."""
+        return self._read(files, columns, _in_groups)
+
+    def _read(
+        self,
+        files: Iterable[DataFile],
+        columns: Sequence[str],
+        read: Callable[[parquet.ParquetFile, list[str]], Iterable[pa.Table]],
+    ) -> Iterator[pa.Table]:
         keys = set(self.definition.partition_by)
         inner = [c for c in columns if c not in keys]
-        found = []
         for file in files:
             system, path = self.store.files(file.path)
             with system.open_input_file(path) as source:
                 data = parquet.ParquetFile(source)
                 mapped = not set(inner) <= set(data.schema_arrow.names) and self.log()
                 names = [mapped.physical[c] for c in inner] if mapped else inner
-                rows = data.read(names).select(names).rename_columns(inner)
-            for key in (c for c in columns if c in keys):
-                rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
-            found.append(_without_views(rows.select(columns)))
-        if not found:
-            return pa.table({c: pa.array([]) for c in columns})
-        # That a column is never NULL some writers say, and others, such as OPTIMIZE, do not.
-        return pa.concat_tables(found, promote_options="permissive")
+                for part in read(data, names):
+                    rows = part.select(names).rename_columns(inner)
+                    for key in (c for c in columns if c in keys):
+                        rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
+                    yield _without_views(rows.select(columns))
 
     def schema(self) -> StructType | None:
         """The columns that the table has; None while there is no table."""
@@ -341,8 +362,9 @@ class LakeTable(Generic[C]):
         """
         self.before_commits()
         self.create()
+        commit = uuid.uuid4().hex
         note = {
-            "userMetadata": cursor.text(staged.name),
+            "userMetadata": cursor.text(commit),
             "operationMetrics": {"numOutputRows": str(staged.rows), "numFiles": str(len(staged.files))},
         }
         # For Spark's commits, which go by it.
@@ -362,7 +384,10 @@ class LakeTable(Generic[C]):
                     commit_properties=CommitProperties(note, max_commit_retries=0, app_transactions=transactions),
                 )
             except CommitFailedError:
-                continue  # something else was committed just now: look again whether it was this step
+                # Something was committed just now: this very commit, if its answer was lost and the client sent it again;
+                # else look again whether it was this step.
+                if self._found(commit, cursor) is None:
+                    continue
             return
         raise ConcurrentRunError(self._concurrent(cursor))
 
@@ -416,6 +441,13 @@ class LakeTable(Generic[C]):
         Delta skips, without a word, what comes under a version that is already committed. The other run may have done the
         very same, with the same cursor: only the commit's own name tells whose it was.
         """
+        found = self._found(commit, cursor)
+        if found is None:
+            raise ConcurrentRunError(self._concurrent(cursor))
+        return found
+
+    def _found(self, commit: str, cursor: C) -> Commit | None:
+        """The commit of this name and cursor, if the log has it."""
         log = self.log()
         for each in log.commits() if log else ():
             values = notes(each.note)
@@ -423,9 +455,9 @@ class LakeTable(Generic[C]):
                 continue
             if values.get(COMMIT) == commit:
                 return each
-            if values["sequence"] <= cursor.sequence:
+            if values["sequence"] < cursor.sequence:
                 break
-        raise ConcurrentRunError(self._concurrent(cursor))
+        return None
 
     def _concurrent(self, cursor: C) -> str:
         return (
@@ -443,6 +475,14 @@ class _Pinned(LakeTable[C]):
     def log(self) -> TableLog | None:
         """That version's."""
         return self.standing
+
+
+def _whole(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
+    yield data.read(names)
+
+
+def _in_groups(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
+    return (data.read_row_group(number, names) for number in range(data.num_row_groups))
 
 
 _VIEWED = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,7 +51,9 @@ def stop_at(moment: str) -> Callable[[str], None]:
         nonlocal stopped
         if this == moment and not stopped:
             stopped = True
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: of a signal to the process the kernel tells the main thread, and this one runs on until that is
+            # given a processor. So it went on to its commit, now and then.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     return reached
 
@@ -131,7 +134,7 @@ def run_and_die(
     folder: Path, moment: str, jvm_of: SparkSession | None = None, settings: dict[str, Any] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run this module over the chain in a folder, in the JVM of a session or in one of its own."""
-    run = _start(folder, moment, jvm_of, settings)
+    run = start(folder, moment, jvm_of, settings)
     out, err = run.communicate(timeout=300)
     return subprocess.CompletedProcess(run.args, run.returncode, out, err)
 
@@ -140,7 +143,7 @@ def run_and_stop(
     folder: Path, moment: str, jvm_of: SparkSession, settings: dict[str, Any]
 ) -> Callable[[], "subprocess.CompletedProcess[str]"]:
     """As `run_and_die`, up to where it has stopped; call what is returned to have it go on to its end."""
-    run = _start(folder, moment, jvm_of, settings)
+    run = start(folder, moment, jvm_of, settings)
     _, status = os.waitpid(run.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), run.communicate()
 
@@ -152,9 +155,10 @@ def run_and_stop(
     return go_on
 
 
-def _start(
+def start(
     folder: Path, moment: str, jvm_of: SparkSession | None, settings: dict[str, Any] | None
 ) -> "subprocess.Popen[str]":
+    """Start this module over the chain in a folder, as `run_and_die`; a moment that never comes lets it run to its end."""
     env = dict(os.environ) | SHORT_LIVED
     if jvm_of is not None:
         gateway = jvm_of.sparkContext._gateway

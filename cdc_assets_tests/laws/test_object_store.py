@@ -3,31 +3,39 @@
 What the tables must hold is what the same records make of a local folder, where other tests hold it against the source.
 """
 
+import base64
 import itertools
+import json
 import re
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from dagster import SensorResult, build_sensor_context
 from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import SparkSession
 
+from cdc_assets import cli
 from cdc_assets.feeds import Storage
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.places import PlaceError
+from cdc_assets.resources import LakehouseResource
 from cdc_assets.sources.recorded import snapshot_files
-from cdc_assets.storage import Store
+from cdc_assets.storage import Store, make_folder
 from cdc_assets.tables.exclusive import prove_exclusive
 from cdc_assets.tables.schema import frame_of
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable
+from cdc_assets_tests.jobs import Job, evaluated
 from cdc_assets_tests.laws.conservation import conserved
-from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install, run_and_stop
+from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install, run_and_stop, start
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.store_server import BUCKET, StoreServer
-from cdc_assets_tests.support import Chain, Record, Rows, histories, record, rows_in, tso
+from cdc_assets_tests.support import Chain, Record, Rows, Stream, histories, record, rows_in, tso
 from cdc_assets_tests.tables.numbers import NUMBERS, NumbersCursor
 
 # A name that needs encoding, so that each of the readers has to find its folder.
@@ -57,25 +65,26 @@ class Place:
     """A root in a store; and its server, if that tells what was asked.
 
     Attributes:
-        faulty: whether requests are to fail; the clients of other stores wait for seconds before they try again.
+        every: of so many requests one is to fail. Some clients of Google and Azure wait a second before they try again.
     """
 
     root: str
     storage: dict[str, Any]
     server: StoreServer | None
-    faulty: bool
+    every: int
 
 
-OBJECT_STORES = ["s3", "gcs", "azure"]
+FAILING = {"s3": 8, "gcs": 20, "azure": 20}
+OBJECT_STORES = list(FAILING)
 
 
 @pytest.fixture(scope="module", params=[*OBJECT_STORES, "hdfs"])
 def place(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]) -> Place:
     """Where the lakehouse lies."""
     if request.param == "hdfs":
-        return Place(f"{request.getfixturevalue('hdfs').root}/lakes/chopped", {}, None, faulty=False)
+        return Place(f"{request.getfixturevalue('hdfs').root}/lakes/chopped", {}, None, every=0)
     server = started(request.param)
-    return Place(f"{server.root}/chopped", server.told, server, faulty=request.param == "s3")
+    return Place(f"{server.root}/chopped", server.told, server, FAILING[request.param])
 
 
 @pytest.fixture(scope="module", params=OBJECT_STORES)
@@ -88,24 +97,27 @@ def server(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]
 def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     """The same records, in all that may happen to runs.
 
-    All through the first run one of eight requests fails, and listings are slow, where the store is told so. The second
-    run is killed after its seventh commit. The third's process is stopped in the middle of a commit, and goes on when the
-    fourth has ended.
+    All through the first run requests fail, and listings are slow, where the store is told so. The second run is killed
+    while a commit is on its way, which arrives; or else after its seventh commit. The third's process is stopped in the
+    middle of a commit, and goes on when the fourth has ended.
     """
     store = Store(Storage.model_validate(place.storage), (place.root,))
     made = Chain(spark, tmp_path_factory.mktemp("there"), root=place.root, store=store, partitions=PARTITIONS)
     first, second = records()
     made.add(first)
-    if place.server and place.faulty:
-        run_to_the_end(made, place.server)
+    if place.server:
+        run_to_the_end(made, place.server, place.every)
     else:
         made.run()
     made.add(second)
-    with pytest.MonkeyPatch.context() as patched:
-        install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
-        with pytest.raises(Killed):
-            made.run()
     settings = {"partitions": PARTITIONS, "root": place.root, "storage": place.storage}
+    if place.server:
+        be_killed_in_a_commit(made, place.server, spark, settings)
+    else:
+        with pytest.MonkeyPatch.context() as patched:
+            install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
+            with pytest.raises(Killed):
+                made.run()
     go_on = run_and_stop(made.folder, "looked history/f/shop/customers", spark, settings)
     made.run()
     third = go_on()
@@ -114,9 +126,9 @@ def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFa
     return made
 
 
-def run_to_the_end(chain: Chain, server: StoreServer) -> None:
-    """Run through faults as often as it takes: if the answer to a commit is lost, that commit looks like another run's."""
-    server.faults(every=8, hang=1, slow=0.02)
+def run_to_the_end(chain: Chain, server: StoreServer, every: int) -> None:
+    """Run through faults as often as it takes."""
+    server.faults(every=every, hang=1, slow=0.02)
     for _ in range(5):
         try:
             chain.run()
@@ -128,6 +140,24 @@ def run_to_the_end(chain: Chain, server: StoreServer) -> None:
         raise AssertionError("five runs have failed")
     assert server.left("hang") == 0
     server.faults()
+
+
+def be_killed_in_a_commit(chain: Chain, server: StoreServer, spark: SparkSession, settings: dict[str, Any]) -> None:
+    """Run in a process of its own, which is killed (SIGKILL) when it has sent a commit, and before the store takes it."""
+    before = version_of(chain.lake.change_events)
+    running = start(chain.folder, "never", spark, settings)
+    done = when_it_commits(server, before + 1, running.kill, "change_events/f")
+    told = running.communicate(timeout=300)
+    assert running.returncode == -signal.SIGKILL, told
+    done()
+    assert version_of(chain.lake.change_events) == before + 1
+    server.faults()
+
+
+def version_of(table: LakeTable[Any]) -> int:
+    log = table.log()
+    assert log
+    return log.version
 
 
 def of(chain: Chain) -> dict[str, list[dict[str, Any]]]:
@@ -167,6 +197,45 @@ def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, A
     assert of(there) == local
 
 
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_dagster_and_the_commands(
+    there: Chain,
+    place: Place,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The sensor, a run, the audit, and what people ask, by a feeds file that says how the store is reached."""
+    source = {"recorded": str(there.snapshots), "partitions": PARTITIONS}
+    feed = {"protocol": "canal-json", "tidb_extension": True, "source": source}
+    (tmp_path / "feeds.yaml").write_text(yaml.safe_dump({"storage": place.storage, "feeds": {"f": feed}}))
+    for name, value in {"FEEDS": tmp_path / "feeds.yaml", "LAKEHOUSE": place.root, "STATE": tmp_path / "state"}.items():
+        monkeypatch.setenv(f"CDC_{name}", str(value))
+    monkeypatch.setattr(LakehouseResource, "_session", lambda _: spark)
+    job = Job(tmp_path, spark, monkeypatch)
+    news = job.loaded().resolve_sensor_def("new_records")
+
+    def asked() -> dict[str | None, str]:
+        answer = news(build_sensor_context(instance=job.instance))
+        requests = answer.run_requests if isinstance(answer, SensorResult) else None
+        return {r.job_name: r.tags["cdc/reason"] for r in requests or []}
+
+    there.add(records()[0], "0000.jsonl")  # once more: what others look at stays as it is
+    assert asked() == {"cdc_pipeline_f": "1 files are new or have changed"}
+    assert job.run("cdc_pipeline_f").success
+    assert asked() == {}
+    done = job.run("audit")
+    assert done.success
+    assert {each.check_name for each in evaluated(done) if not each.passed} == set()
+    assert ("f", "history", "shop", "orders", "history_intervals") in job.verdicts()
+    capsys.readouterr()
+    assert cli.main(["why", "f", "shop.orders", "4", "--records"]) == 0
+    assert "wide" in capsys.readouterr().out
+    assert cli.main(["diff", "f", "shop.orders", str(tso(9)), "final", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
 # --- two drivers
 
 
@@ -184,9 +253,11 @@ def table(server: StoreServer, spark: SparkSession) -> Iterator[LakeTable[Number
     server.faults()
 
 
-def when_it_commits(server: StoreServer, version: int, act: Callable[[], object]) -> Callable[[], None]:
+def when_it_commits(
+    server: StoreServer, version: int, act: Callable[[], object], table: str = ""
+) -> Callable[[], None]:
     """Do something when the request for a commit of this version is on its way: its driver has looked, and sent it."""
-    return server.when_asked(f"/_delta_log/{version:020}.json", act)
+    return server.when_asked(f"{table}/_delta_log/{version:020}.json", act)
 
 
 def numbers(table: LakeTable[NumbersCursor], spark: SparkSession) -> list[int]:
@@ -242,13 +313,11 @@ def test_what_another_driver_commits_beside_a_step_stays(
 def test_a_commit_whose_answer_is_lost_is_there_once(
     server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor], writer: Callable[..., None]
 ) -> None:
-    """The client sends it again, and is refused, as it is there: the run that takes the refusal for another's goes on."""
+    """The client sends it again, and is refused, as it is there: it is known as the run's own, by Spark and by deltalake."""
     server.faults(lose=1)
-    try:
-        writer(table, spark)
-    except ConcurrentRunError:
-        assert table.cursor() == NumbersCursor(sequence=2)
+    writer(table, spark)
     assert server.left("lose") == 0
+    assert table.cursor() == NumbersCursor(sequence=2)
     assert sorted(numbers(table, spark)).count(20) == 1
     add(table, 30, 3)
     assert 30 in numbers(table, spark)
@@ -275,6 +344,52 @@ def test_folders_and_files_are_found_however_they_were_made(server: StoreServer,
     assert files.get_file_info(f"{path}/dumps/none").type == FileType.NotFound
     with pytest.raises(FileNotFoundError, match="no such folder of recorded snapshots"):
         snapshot_files(f"{root}/none", store)
+
+
+P = tso(1_000)  # where the dump was taken
+SOURCES = {
+    "dump/metadata": f"SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: {P}\n\tGTID:\n",
+    "dump/shop.orders-schema.sql": "CREATE TABLE `orders` (`id` bigint NOT NULL, `v` varchar(20), PRIMARY KEY (`id`));\n",
+    "dump/shop.orders.000000000.csv": '"id","v"\n1,"one"\n2,"two"\n',
+}
+
+
+def test_snapshots_claims_and_dumps_are_read_there(place: Place, spark: SparkSession, tmp_path: Path) -> None:
+    """By a lakehouse in a local folder, so that nothing else is asked of the store."""
+    base = f"{place.root.rpartition('/')[0]}/sources"
+    store = Store(Storage.model_validate(place.storage), (str(tmp_path / "lake"), base))
+    stream, claimed = Stream(), Rows().insert(P + 2, 3, "kept elsewhere")
+    location = {"claimCheckLocation": "s3://bucket/one.json"}
+    stream.send(claimed | {"data": [{"id": "3"}], "_tidb": claimed["_tidb"] | location})
+    stream.send(Rows().update(P + 1, 2, "two again", "two"))
+    stream.watermark(P + 3)
+    value = base64.b64encode(json.dumps(claimed).encode()).decode()
+    lines = "".join(json.dumps(line) + "\n" for line in stream.records)
+    files, path = store.files(base)
+    for name, text in {
+        **SOURCES,
+        "snapshots/0.jsonl": lines,
+        "claims/one.json": json.dumps({"key": None, "value": value}),
+    }.items():
+        make_folder(files, f"{path}/{name.partition('/')[0]}")
+        with files.open_output_stream(f"{path}/{name}") as file:
+            file.write(text.encode())
+    chain = Chain(
+        spark,
+        tmp_path,
+        store=store,
+        source={"recorded": f"{base}/snapshots"},
+        claim_check=f"{base}/claims",
+        initial_load={"path": f"{base}/dump", "format": "dumpling-csv"},
+    )
+    chain.run()
+    found = [(r["id"], r["v"], r["_cdc_from_ts"] - P, r["_cdc_op"]) for r in chain.history()]
+    assert sorted(found) == [
+        (1, "one", 0, "snapshot"),
+        (2, "two", 0, "snapshot"),
+        (2, "two again", 1, "update"),
+        (3, "kept elsewhere", 2, "insert"),
+    ]
 
 
 # --- stores that do not know conditional writes

@@ -1,8 +1,11 @@
-"""Which offsets a run reads: what is lost, and who gets how much of a limit."""
+"""Which offsets a run reads: what is lost, and who gets how much of a limit; and how many different ones there are."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cdc_assets.sources.offsets import GONE, Bounds, DataLossError, Held, Place, Range, Topic, fair, losses
+from cdc_assets.sources.offsets import GONE, Bounds, DataLossError, Different, Held, Place, Range, Topic, fair, losses
 
 pytestmark = pytest.mark.fast
 
@@ -72,3 +75,12 @@ def test_a_limit_is_shared_fairly(sizes: dict[str, int], limit: int | None, shar
 def test_with_fewer_offsets_than_partitions_everyone_has_a_turn() -> None:
     cuts = [fair(ranges(a=9, b=1000, c=9), 2, turn) for turn in range(3)]
     assert [[end - start for start, end in cut.values()] for cut in cuts] == [[1, 1, 0], [0, 1, 1], [1, 0, 1]]
+
+
+@given(st.lists(st.lists(st.integers(0, 40), min_size=1), min_size=1))
+def test_different_offsets_are_counted_once(parts: list[list[int]]) -> None:
+    found = Different()
+    for offsets in parts:
+        found.add(np.array(offsets, np.int64))
+    different = {offset for offsets in parts for offset in offsets}
+    assert (len(found), found.bounds()) == (len(different), [min(different), max(different)])

@@ -22,15 +22,14 @@ def completed(decoded: DataFrame) -> DataFrame:
     """Bring decoded events into the table's schema, with the keys and hashes that follow from what a decoder gives."""
     told = F.col("record_timestamp")
     known = told.between(F.lit(_FIRST_TIME).cast("timestamp"), F.lit(_LAST_TIME).cast("timestamp"))
-    frame = decoded.withColumn(
-        "record_timestamp", F.when(told.isNull() | known, told).otherwise(F.timestamp_millis(F.lit(_NO_TIME)))
-    )
+    more = {"record_timestamp": F.when(told.isNull() | known, told).otherwise(F.timestamp_millis(F.lit(_NO_TIME)))}
     if "layout" in decoded.columns and "layout_id" not in decoded.columns:
-        frame = frame.withColumn("layout_id", F.when(F.col("layout").isNotNull(), F.xxhash64("layout")))
-    if "key_columns" in decoded.columns:
-        key, before = _keys()
-        frame = frame.withColumn("key", key).withColumn("key_before", before)
-    return conform(frame, CHANGE_EVENTS.columns)
+        more["layout_id"] = F.when(F.col("layout").isNotNull(), F.xxhash64("layout"))
+    if "key_columns" not in decoded.columns:
+        return conform(decoded.withColumns(more), CHANGE_EVENTS.columns)
+    # The key before is compared with the key, which is not to be computed again for that.
+    key, before = _keys()
+    return conform(decoded.withColumns(more | {"key": key}).withColumn("key_before", before), CHANGE_EVENTS.columns)
 
 
 def believed(events: DataFrame, lead: timedelta) -> DataFrame:

@@ -156,7 +156,7 @@ def _encoded(columns: Columns, *, raw: bool) -> list[Column]:
 def _cut(lines: DataFrame, columns: Columns, time_zone: str, *, raw: bool) -> DataFrame:
     """Lines of CSV cut by Spark's parser. Out: the columns of `lines`, `values`, and `plain`, as `read_plain_rows`."""
     line, names = F.col("line"), [f"_{n}" for n in range(len(columns))]
-    short = F.when(F.length(line) <= _QUICK_CHARACTERS, line)
+    short = F.when(F.octet_length(line) <= _QUICK_CHARACTERS, line)
     fields, escaped, texts = [], F.lit(False), []
     for own, (name, mysql_type) in zip(names, columns, strict=True):
         field = value = F.col("cut").getField(own)

@@ -99,7 +99,7 @@ def read_rows(
         rows = spark.read.parquet(*[f.path for f in files])
         return _parquet_rows(rows, columns, time_zone, files[0].path)
     raw = _is_raw(form, columns)
-    written = _FORMS[form](store, files[0], _lines(spark, files, columns, raw=raw), columns)
+    written = _FORMS[form](store, files[0], _lines(spark, form, files, columns, raw=raw), columns)
     lines = written.rows
     if but_plain:
         lines = _cut(written, time_zone, raw=raw).where(~F.col("plain"))
@@ -132,7 +132,7 @@ def read_plain_rows(
     if form == "parquet":
         return None
     raw = _is_raw(form, columns)
-    written = _FORMS[form](store, files[0], _lines(spark, files, columns, raw=raw), columns)
+    written = _FORMS[form](store, files[0], _lines(spark, form, files, columns, raw=raw), columns)
     return _cut(written, time_zone, raw=raw).select("values", "plain")
 
 
@@ -141,12 +141,16 @@ def _is_raw(form: str, columns: Columns) -> bool:
     return form == "mydumper" or (form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns))
 
 
-def _lines(spark: SparkSession, files: Sequence[DumpFile], columns: Columns, *, raw: bool) -> DataFrame:
+def _lines(spark: SparkSession, form: str, files: Sequence[DumpFile], columns: Columns, *, raw: bool) -> DataFrame:
     """The lines of files, `line`; and their `file_path`, where a row may look like the header."""
     wanted = ["_metadata.file_path"] if _may_look_like_the_header(columns) else []
-    line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
+    value = F.col("value")
+    line = F.decode(value.cast("binary"), _LATIN) if raw else value
     # A file's name that nobody asks for afterwards is read all the same, and costs as much as the line.
-    return spark.read.text([f.path for f in files]).select(line.alias("line"), *wanted)
+    found = spark.read.text([f.path for f in files])
+    # By what stands in the file: of a line that is decoded first Spark decodes it anew for each condition.
+    kept = found.where(_holds_rows(value)) if form == "mydumper" else found
+    return kept.select(line.alias("line"), *wanted)
 
 
 def _encoded(columns: Columns, *, raw: bool) -> list[Column]:
@@ -240,7 +244,8 @@ def _sql(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _
 
 def _mydumper(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
     named = _in_order(_insert_names(first_line(store, first, *_INSERTS), columns), columns, first.path)
-    rows = _without_inserts(lines)
+    line = F.col("line")
+    rows = lines.withColumn("rest", F.when(_begins(line), F.regexp_replace("line", _BEGINNING, "")).otherwise(line))
     rest = F.col("rest")
     head = F.when(rest.startswith(",("), 2).when(rest.startswith("("), 1)
     tail = F.when(rest.endswith(")"), 1).when(rest.endswith("),") | rest.endswith(");"), 2)
@@ -285,12 +290,14 @@ def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFram
     return rows.unionAll(alike.select(F.explode(F.array_repeat(F.lit(header), (F.col("count") - 1).cast("int")))))
 
 
-def _without_inserts(lines: DataFrame) -> DataFrame:
-    """The lines of rows, and beside each its `rest`: without what an INSERT begins with."""
-    begins = reduce(or_, (F.col("line").startswith(each) for each in _INSERTS))
-    rest = F.when(begins, F.regexp_replace("line", _BEGINNING, "")).otherwise(F.col("line"))
-    rows = lines.select("line", rest.alias("rest"))
-    return rows.where(~(F.col("rest").startswith("/*") | F.col("rest").isin("", ";")))
+def _holds_rows(line: Column) -> Column:
+    """Whether a line of mydumper holds rows, or what should be some."""
+    alone = _begins(line) & line.rlike(_BEGINNING + r"\z")
+    return ~(line.startswith("/*") | line.isin("", ";") | alone)
+
+
+def _begins(line: Column) -> Column:
+    return reduce(or_, (line.startswith(each) for each in _INSERTS))
 
 
 def _without_introducers(row: Column) -> Column:

@@ -1,6 +1,7 @@
 """An initial load out of a dump, beside the same files appended to a Delta table by `spark.read.csv`."""
 
 import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import generate
@@ -11,42 +12,86 @@ from benchmarks.stages import prepare, run_stages
 _ALLOWED = 2.0
 _MANY_FILES = 1_000
 _FILES = 8
+_MOST = 1_000_000  # rows in other forms than plain CSV
 _CREATE = (
     "CREATE TABLE `orders` (`id` bigint NOT NULL, `name` varchar(40), `amount` decimal(12,2), `status` enum('new','paid'), "
     "`note` text, `at` datetime(3), PRIMARY KEY (`id`));\n"
 )
 _COLUMNS = "id BIGINT, name STRING, amount DECIMAL(12,2), status STRING, note STRING, at TIMESTAMP_NTZ"
-_HEADER = '"id","name","amount","status","note","at"'
+_NAMES = ("id", "name", "amount", "status", "note", "at")
+_HEADER = ",".join(f'"{name}"' for name in _NAMES)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How the rows are written: what begins a file, a row (`n`: its number), and what ends one, and the last of a file."""
+
+    name: str  # as in the feeds file
+    told: str
+    head: str
+    row: str
+    end: str
+    last: str
+
+
+_CSV = '{n},"name {n}",{n}.10,"new","a note of some length, number {n}","2024-05-01 10:00:00.123"'
+_SQL = "({n},'name {n}',{n}.10,'new','a note\\nof \\'some\\' length, number {n}','2024-05-01 10:00:00.123')"
+_QUOTED = '({n},"name {n}",{n}.10,"new","a note\\nof \\"some\\" length, number {n}","2024-05-01 10:00:00.123")'
+_PLAIN = _Form("dumpling-csv", "", f"{_HEADER}\r\n", _CSV, "\r\n", "\r\n")
+_FORMS = (
+    replace(_PLAIN, told=", with escapes in each", row=_CSV.replace("some", '\\"some\\"').replace(" of", "\\nof")),
+    _Form(
+        "dumpling-sql",
+        " as SQL",
+        f"INSERT INTO `orders` ({','.join(f'`{n}`' for n in _NAMES)}) VALUES\n",
+        _SQL,
+        ",\n",
+        ";\n",
+    ),
+    _Form("mydumper", " by mydumper", "INSERT INTO `orders` VALUES", _QUOTED, "\n,", ";\n"),
+)
 
 
 def measure(bench: Bench) -> Section:
-    """In turn, into tables that are not there; then the same rows in many files."""
-    rows, timings, ratios = bench.form.loaded, [], []
-    for files in (_FILES, _MANY_FILES):
-        dump = _dumped(bench, rows, files)
-        mine: list[Timing] = []
-        plain: list[Timing] = []
-        for number in range(1 + bench.form.load_rounds):
-            first = timed("plain", lambda d=dump, n=number: _append(bench, d, n), bench.spark)  # type: ignore[misc]
-            load = {"path": str(dump), "format": "dumpling-csv", "position": generate.TABLE_TS}
-            home = bench.again(f"loading-{files}-{number}")
-            place = prepare(home, protocol="canal-json", tidb_extension=True, initial_load=load)
-            second = total(run_stages(bench.spark, place), "load")
-            bench.say(f"  {rows:,} rows in {files:,} files: {second.seconds:.1f} s, plain {first.seconds:.1f} s")
-            if number or not bench.form.load_rounds:  # the first of all compiles
-                mine.append(second)
-                plain.append(first)
-        told = f"{rows:,} rows in {files:,} files"
+    """In turn, into tables that are not there; then the same rows in many files; then fewer of them in other forms."""
+    rows, few = bench.form.loaded, min(bench.form.loaded, _MOST)
+    cases = [(_PLAIN, rows, _FILES), (_PLAIN, rows, _MANY_FILES), *((form, few, _FILES) for form in _FORMS)]
+    timings, ratios = [], []
+    for form, count, files in cases:
+        told = f"{count:,} rows{form.told} in {files:,} files"
+        mine, plain = _measured(bench, form, count, files, told)
         timings += [median(mine, f"{told}: load"), median(plain, f"{told}: spark.read.csv and append")]
         ratios.append(Ratio(f"{told}: load / plain", timings[-2].seconds / timings[-1].seconds, _ALLOWED))
     return Section(
         "loading",
-        "An initial load, beside spark.read.csv and a Delta append of the same files",
-        "CSV as Dumpling writes it, 6 columns. The load is all stages of a feed without a record: its rows are released, "
-        "typed, and become versions of a new history.",
+        "An initial load, beside spark.read.csv and a Delta append of the same rows",
+        "Files as Dumpling and mydumper write them, 6 columns. The load is all stages of a feed without a record: its rows "
+        "are released, typed, and become versions of a new history. Beside SQL the plain append is of the same rows as CSV.",
         timings,
         ratios,
     )
+
+
+def _measured(bench: Bench, form: _Form, rows: int, files: int, told: str) -> tuple[list[Timing], list[Timing]]:
+    """Of some rounds the loads, and the plain appends."""
+    dump = _dumped(bench, form, rows, files)
+    csv = dump if form.name == _PLAIN.name else _dumped(bench, _FORMS[0], rows, files)
+    mine: list[Timing] = []
+    plain: list[Timing] = []
+    for number in range(1 + bench.form.load_rounds):
+        first = timed("plain", lambda n=number: _append(bench, csv, n), bench.spark)  # type: ignore[misc]
+        load = {"path": str(dump), "format": form.name, "position": generate.TABLE_TS}
+        home = bench.again(f"loading-{number}")
+        place = prepare(home, protocol="canal-json", tidb_extension=True, initial_load=load)
+        second = total(run_stages(bench.spark, place), "load")
+        bench.say(
+            f"  {told}: {second.seconds:.1f} s, plain {first.seconds:.1f} s; "
+            f"processor {second.cpu_seconds:.1f} s, plain {first.cpu_seconds:.1f} s"
+        )
+        if number or not bench.form.load_rounds:  # the first of all compiles
+            mine.append(second)
+            plain.append(first)
+    return mine, plain
 
 
 def _append(bench: Bench, dump: Path, number: int) -> None:
@@ -54,17 +99,16 @@ def _append(bench: Bench, dump: Path, number: int) -> None:
     read.write.format("delta").mode("append").save(str(bench.again(f"plain-{number}")))
 
 
-def _dumped(bench: Bench, rows: int, files: int) -> Path:
+def _dumped(bench: Bench, form: _Form, rows: int, files: int) -> Path:
     """A dump of so many rows in so many files."""
-    dump = bench.again(f"dump-{files}")
+    dump = bench.again(f"dump-{form.name}-{files}")
     dump.mkdir(parents=True)
     (dump / "bench.orders-schema.sql").write_text(_CREATE)
-    per = math.ceil(rows / files)
+    per, kind = math.ceil(rows / files), "csv" if form.name == _PLAIN.name else "sql"
     for file in range(files):
-        with (dump / f"bench.orders.{file:09}.csv").open("w") as out:
-            out.write(f"{_HEADER}\r\n")
-            for n in range(file * per, min(rows, (file + 1) * per)):
-                out.write(
-                    f'{n},"name {n}",{n}.10,"new","a note of some length, number {n}","2024-05-01 10:00:00.123"\r\n'
-                )
+        with (dump / f"bench.orders.{file:09}.{kind}").open("w") as out:
+            numbers = range(file * per, min(rows, (file + 1) * per))
+            out.write(form.head)
+            for n in numbers:
+                out.write(form.row.format(n=n) + (form.last if n == numbers[-1] else form.end))
     return dump

@@ -9,8 +9,9 @@ INSERT. All but numbers stands in quotes, double ones by default, bytes as thems
 included, is `0x...`. Since 0.21.2 `_binary ` stands before most texts, and JSON of a server that has that type has been
 `CONVERT("..." USING UTF8MB4)` since 0.10.7.
 
-A line of CSV in which nothing is escaped is cut by Spark's own parser, in a third of the time that a pattern takes. That
-parser lets much pass: what it found counts where it makes up the very line again; all other lines a pattern cuts.
+Most lines are cut by Spark's own parser of CSV, in a third of the time that a pattern takes, with escaped backslashes and
+quotes put aside meanwhile. That parser lets much pass: what it found counts where it makes up the very line again; all other
+lines a pattern cuts.
 """
 
 import json
@@ -38,8 +39,8 @@ _LATIN = "ISO-8859-1"
 # A quoted text, or anything without a quote up to the next comma. Possessive: Java gives nothing back, and needs no stack.
 _CSV_FIELD = r'(?s)(?:^|,)("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,"]*+)'
 _SQL_FIELD = r"(?s)(?:^|,)((?:x)?'[^'\\]*+(?:\\.[^'\\]*+)*+'|[^,'()]*+)"
+_SQL_DIGITS = r"^x'[0-9A-Fa-f]*+'\z"
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a", '"': '"', "'": "'"}
-_SQL_ROW = r"(?s)^\(.*\)[,;]\z"
 # As above, with what mydumper adds.
 _TEXT = r"""(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
 _BINARY, _CONVERT, _CONVERTED = "_binary ", "CONVERT(", " USING UTF8MB4)"
@@ -47,7 +48,6 @@ _MYDUMPER_FIELD = (
     rf"(?s)(?:^|,)((?:{_BINARY})?{_TEXT}|CONVERT\({_TEXT} USING UTF8MB4\)"
     r"""|0x(?:[0-9A-Fa-f]{2})++|(?!0x)[^,'"()]*+)"""
 )
-_MYDUMPER_ROW = r"(?s)^,?\((.*)\)[,;]?\z"
 _NULL = "NULL"
 _INSERT = "INSERT INTO "
 _INSERTS = (_INSERT, "INSERT IGNORE INTO ", "REPLACE INTO ")
@@ -58,7 +58,9 @@ _NAME = re.compile(r"`((?:[^`]|``)*)`")
 _SHOWN_CHARACTERS = 200
 # Longer lines are left to the pattern: Spark's parser fails on more columns than it was told of, and makes room for all.
 _QUICK_CHARACTERS = 1 << 16
-_QUICK = {"quote": '"', "escape": "\\", "nullValue": r"\N", "maxColumns": str(_QUICK_CHARACTERS + 1)}
+_QUICK = {"escape": "\\", "maxColumns": str(_QUICK_CHARACTERS + 1)}
+# Stand for an escaped backslash, and an escaped quote, while a line is cut. Lines that have them are left to the pattern.
+_BACKSLASH, _ESCAPED_QUOTE = "\ue000", "\ue001"
 # What Dumpling writes without quotes.
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOAT})
 _BAD = "struct<checksum: bigint, line: string>"
@@ -97,10 +99,10 @@ def read_rows(
         rows = spark.read.parquet(*[f.path for f in files])
         return _parquet_rows(rows, columns, time_zone, files[0].path)
     raw = _is_raw(form, columns)
-    written = _FORMS[form](store, files[0], _lines(spark, files, columns, raw=raw), columns)
+    written = _FORMS[form](store, files[0], _lines(spark, form, files, columns, raw=raw), columns)
     lines = written.rows
     if but_plain:
-        lines = _cut(lines, written.columns, time_zone, raw=raw).where(~F.col("plain"))
+        lines = _cut(written, time_zone, raw=raw).where(~F.col("plain"))
     rows = lines.select("line", written.row.alias("row"))
     found = rows.withColumn("fields", F.regexp_extract_all("row", F.lit(written.field), F.lit(1)))
     # For all fields at once: for each by itself, planning 67 columns took seconds.
@@ -121,17 +123,17 @@ def read_rows(
 def read_plain_rows(
     spark: SparkSession, store: Store, form: str, files: Sequence[DumpFile], columns: Columns, time_zone: str
 ) -> DataFrame | None:
-    """The rows that need no pattern: those of lines of CSV in which nothing is escaped. Args, errors: as `read_rows`.
+    """The rows that need no pattern. Args, errors: as `read_rows`.
 
     Returns:
         `values`, as `read_rows` has it, and `plain` BOOLEAN: whether the line is such a one; where it is none, `values` says
-        nothing. None: the form has no such lines.
+        nothing. None: the form has no lines.
     """
-    if form != "dumpling-csv":
+    if form == "parquet":
         return None
     raw = _is_raw(form, columns)
-    written = _csv(store, files[0], _lines(spark, files, columns, raw=raw), columns)
-    return _cut(written.rows, written.columns, time_zone, raw=raw).select("values", "plain")
+    written = _FORMS[form](store, files[0], _lines(spark, form, files, columns, raw=raw), columns)
+    return _cut(written, time_zone, raw=raw).select("values", "plain")
 
 
 def _is_raw(form: str, columns: Columns) -> bool:
@@ -139,12 +141,16 @@ def _is_raw(form: str, columns: Columns) -> bool:
     return form == "mydumper" or (form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns))
 
 
-def _lines(spark: SparkSession, files: Sequence[DumpFile], columns: Columns, *, raw: bool) -> DataFrame:
+def _lines(spark: SparkSession, form: str, files: Sequence[DumpFile], columns: Columns, *, raw: bool) -> DataFrame:
     """The lines of files, `line`; and their `file_path`, where a row may look like the header."""
     wanted = ["_metadata.file_path"] if _may_look_like_the_header(columns) else []
-    line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
+    value = F.col("value")
+    line = F.decode(value.cast("binary"), _LATIN) if raw else value
     # A file's name that nobody asks for afterwards is read all the same, and costs as much as the line.
-    return spark.read.text([f.path for f in files]).select(line.alias("line"), *wanted)
+    found = spark.read.text([f.path for f in files])
+    # By what stands in the file: of a line that is decoded first Spark decodes it anew for each condition.
+    kept = found.where(_holds_rows(value)) if form == "mydumper" else found
+    return kept.select(line.alias("line"), *wanted)
 
 
 def _encoded(columns: Columns, *, raw: bool) -> list[Column]:
@@ -153,21 +159,27 @@ def _encoded(columns: Columns, *, raw: bool) -> list[Column]:
     return [F.coalesce(F.is_valid_utf8(F.col("values").getField(c)), F.lit(True)) for c in texts]
 
 
-def _cut(lines: DataFrame, columns: Columns, time_zone: str, *, raw: bool) -> DataFrame:
-    """Lines of CSV cut by Spark's parser. Out: the columns of `lines`, `values`, and `plain`, as `read_plain_rows`."""
-    line, names = F.col("line"), [f"_{n}" for n in range(len(columns))]
-    short = F.when(F.length(line) <= _QUICK_CHARACTERS, line)
-    fields, escaped, texts = [], F.lit(False), []
+def _cut(written: "_Written", time_zone: str, *, raw: bool) -> DataFrame:
+    """Lines cut by Spark's parser. Out: the columns of `written.rows`, `values`, and `plain`, as `read_plain_rows`."""
+    columns, quote = written.columns, written.quote
+    names = [f"_{n}" for n in range(len(columns))]
+    row, escaped = F.col("row"), F.col("row").contains("\\")
+    marked = F.replace(F.replace(row, F.lit(r"\\"), F.lit(_BACKSLASH)), F.lit("\\" + quote), F.lit(_ESCAPED_QUOTE))
+    unmarked = escaped & ~(row.contains(_BACKSLASH) | row.contains(_ESCAPED_QUOTE))
+    ready = written.shortened(F.when(unmarked, marked).otherwise(F.when(~escaped, row)))
+    quick = F.when(F.octet_length(row) <= _QUICK_CHARACTERS, ready)
+    prepared = written.rows.withColumn("row", written.row).withColumns({"escaped": escaped, "quick": quick})
+    options = _QUICK | {"quote": quote, "nullValue": written.null}
+    parsed = prepared.withColumn("cut", F.from_csv("quick", ", ".join(f"{n} STRING" for n in names), options))
+    fields, fine, texts = [], F.lit(True), []
     for own, (name, mysql_type) in zip(names, columns, strict=True):
-        field = value = F.col("cut").getField(own)
-        if TYPES[mysql_type.base].family not in _NUMBERS:
-            field = F.concat(F.lit('"'), value, F.lit('"'))
-            escaped = escaped | F.coalesce(value.contains("\\") | value.contains('"'), F.lit(False))
-        fields.append(F.coalesce(field, F.lit(r"\N")))
-        texts.append(_text(value, mysql_type, time_zone, raw=raw).alias(name))
-    again = F.concat_ws(",", *fields) == line
-    parsed = lines.withColumn("cut", F.from_csv(short, ", ".join(f"{n} STRING" for n in names), _QUICK))
-    made = parsed.select(*lines.columns, F.struct(*texts).alias("values"), (again & ~escaped).alias("plain"))
+        family, value = TYPES[mysql_type.base].family, F.col("cut").getField(own)
+        field, text, whole = written.part(family, value)
+        fields.append(F.coalesce(field, F.lit(written.null)))
+        fine = fine & F.coalesce(whole, F.lit(True))
+        texts.append(_text(text, mysql_type, time_zone, raw=raw).alias(name))
+    again = F.concat_ws(",", *fields) == F.col("quick")
+    made = parsed.select(*written.rows.columns, F.struct(*texts).alias("values"), (again & fine).alias("plain"))
     plain = reduce(and_, _encoded(columns, raw=raw), F.coalesce(F.col("plain"), F.lit(False)))
     return made.withColumn("plain", plain)
 
@@ -181,6 +193,10 @@ class _Written(NamedTuple):
         columns: in the order in which a row has their values.
         field: a pattern whose group is a value, with what stands around it.
         value: what makes a text of that.
+        quote: what stands around a text.
+        null: what stands for NULL.
+        digits: whether bytes are written as `x'...'`.
+        shortened: what makes a row of texts alone of one in which escapes are put aside; NULL where it cannot be told.
     """
 
     rows: DataFrame
@@ -188,28 +204,53 @@ class _Written(NamedTuple):
     columns: Columns
     field: str
     value: Callable[[Column], Column]
+    quote: str
+    null: str
+    digits: bool = False
+    shortened: Callable[[Column], Column] = lambda row: row
+
+    def part(self, family: Family, value: Column) -> tuple[Column, Column, Column]:
+        """Of a value that Spark's parser found: what stood in the line, the value's text, and whether that is sure."""
+        if family in _NUMBERS:
+            return value, value, F.lit(True)
+        if self.digits and family in _BYTES:
+            return value, F.substring(value, F.lit(3), F.length(value) - 3), value.rlike(_SQL_DIGITS)
+        field = F.concat(F.lit(self.quote), value, F.lit(self.quote))
+        text = value
+        if family in _TEXTS | _BYTES:
+            text = F.when(F.col("escaped"), self._unmarked(value)).otherwise(value)
+        return field, text, ~value.contains(self.quote)
+
+    def _unmarked(self, text: Column) -> Column:
+        quoted = F.replace(_meant(text), F.lit(_ESCAPED_QUOTE), F.lit(self.quote))
+        return F.replace(quoted, F.lit(_BACKSLASH), F.lit("\\"))
 
 
 def _csv(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
     header = first_line(store, first, '"')
     named = _in_order([json.loads(f'"{n}"') for n in _csv_names(header)], columns, first.path)
     rows = _without_header(lines, header, named)
-    return _Written(rows, F.col("line"), named, _CSV_FIELD, _csv_value)
+    return _Written(rows, F.col("line"), named, _CSV_FIELD, _csv_value, '"', r"\N")
 
 
 def _sql(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
     named = _in_order(_insert_names(first_line(store, first, _INSERT), columns), columns, first.path)
     line = F.col("line")
     rows = lines.where(~(line.startswith(_INSERT) | line.startswith("/*") | (F.length(line) == 0)))
-    inner = F.when(line.rlike(_SQL_ROW), F.expr("substr(line, 2, length(line) - 3)"))
-    return _Written(rows.select("line"), inner, named, _SQL_FIELD, _sql_value)
+    whole = line.startswith("(") & (line.endswith("),") | line.endswith(");"))
+    inner = F.when(whole, F.expr("substr(line, 2, length(line) - 3)"))
+    return _Written(rows.select("line"), inner, named, _SQL_FIELD, _sql_value, "'", _NULL, digits=True)
 
 
 def _mydumper(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
     named = _in_order(_insert_names(first_line(store, first, *_INSERTS), columns), columns, first.path)
-    rows = _without_inserts(lines)
-    inner = F.when(F.col("rest").rlike(_MYDUMPER_ROW), F.regexp_extract("rest", _MYDUMPER_ROW, 1))
-    return _Written(rows, inner, named, _MYDUMPER_FIELD, _mydumper_value)
+    line = F.col("line")
+    rows = lines.withColumn("rest", F.when(_begins(line), F.regexp_replace("line", _BEGINNING, "")).otherwise(line))
+    rest = F.col("rest")
+    head = F.when(rest.startswith(",("), 2).when(rest.startswith("("), 1)
+    tail = F.when(rest.endswith(")"), 1).when(rest.endswith("),") | rest.endswith(");"), 2)
+    inner = F.substring(rest, head + 1, F.length(rest) - head - tail)
+    return _Written(rows, inner, named, _MYDUMPER_FIELD, _mydumper_value, '"', _NULL, shortened=_without_introducers)
 
 
 _FORMS = {"dumpling-csv": _csv, "dumpling-sql": _sql, "mydumper": _mydumper}
@@ -249,12 +290,22 @@ def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFram
     return rows.unionAll(alike.select(F.explode(F.array_repeat(F.lit(header), (F.col("count") - 1).cast("int")))))
 
 
-def _without_inserts(lines: DataFrame) -> DataFrame:
-    """The lines of rows, and beside each its `rest`: without what an INSERT begins with."""
-    begins = reduce(or_, (F.col("line").startswith(each) for each in _INSERTS))
-    rest = F.when(begins, F.regexp_replace("line", _BEGINNING, "")).otherwise(F.col("line"))
-    rows = lines.select("line", rest.alias("rest"))
-    return rows.where(~(F.col("rest").startswith("/*") | F.col("rest").isin("", ";")))
+def _holds_rows(line: Column) -> Column:
+    """Whether a line of mydumper holds rows, or what should be some."""
+    alone = _begins(line) & line.rlike(_BEGINNING + r"\z")
+    return ~(line.startswith("/*") | line.isin("", ";") | alone)
+
+
+def _begins(line: Column) -> Column:
+    return reduce(or_, (line.startswith(each) for each in _INSERTS))
+
+
+def _without_introducers(row: Column) -> Column:
+    """A row without `_binary ` before its texts. A quote after it may end a text that ends so: such rows are NULL."""
+    first, introduced = F.concat(F.lit(","), row), f',{_BINARY}"'
+    unsure = first.contains(introduced + ",") | first.endswith(introduced)
+    shorter = F.substring(F.replace(first, F.lit(introduced), F.lit(',"')), F.lit(2), F.length(first))
+    return F.when(~row.contains(_BINARY + '"'), row).when(~unsure, shorter)
 
 
 def _csv_value(field: Column) -> Column:
@@ -286,14 +337,15 @@ def _value(field: Column, null: str) -> Column:
 
 def _unescaped(text: Column) -> Column:
     r"""What a text with escapes stands for. Between two backslashes that stand for one, each begins an escape."""
-
-    def meant(part: Column) -> Column:
-        for escape, character in _ESCAPED.items():
-            part = F.replace(part, F.lit("\\" + escape), F.lit(character))
-        return part
-
-    parts = F.transform(F.split(text, r"\\\\", -1), meant)
+    parts = F.transform(F.split(text, r"\\\\", -1), _meant)
     return F.when(text.contains("\\"), F.array_join(parts, "\\")).otherwise(text)
+
+
+def _meant(part: Column) -> Column:
+    """What a text stands for in which no backslash is escaped."""
+    for escape, character in _ESCAPED.items():
+        part = F.replace(part, F.lit("\\" + escape), F.lit(character))
+    return part
 
 
 def _text(value: Column, mysql_type: MySQLType, time_zone: str, *, raw: bool) -> Column:

@@ -12,6 +12,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -42,6 +43,7 @@ _STATUSES = [
 _TSO_LOG = "tidb-binlog"  # what TiDB calls the binlog that it does not have
 _UNREADABLE = (OSError, EOFError, zlib.error, ArrowException)
 _CHUNK = 1 << 20
+_AT_ONCE = 16  # files that are looked at: of a store that is far away each is a round trip or two
 
 
 class DumpError(RuntimeError):
@@ -103,12 +105,16 @@ def dumped_tables(store: Store, place: str, form: str) -> dict[Name, DumpedTable
         if told is not None and told["kind"] == _KINDS[form] and not _NO_ROWS.fullmatch(info.base_name):
             rows.setdefault(_name(told), []).append(info)
     found = {}
-    for name in schemas.keys() | rows.keys():
+    names = schemas.keys() | rows.keys()
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        statements = {n: pool.submit(_statement, files, place, n, schemas.get(n)) for n in names}
+        checks = {n: [pool.submit(_check, files, _uri(place, i), i, form) for i in rows.get(n, [])] for n in names}
+    for name in names:
         mine, statement, damage = rows.get(name, []), "", ""
         try:
-            statement = _statement(files, place, name, schemas.get(name))
-            for info in mine:
-                _check(files, _uri(place, info), info, form)
+            statement = statements[name].result()
+            for check in checks[name]:
+                check.result()
         except DumpError as error:
             damage = str(error)
         told_files = [DumpFile(_uri(place, i), i.size, i.mtime_ns or 0) for i in mine]

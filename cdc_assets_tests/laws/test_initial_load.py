@@ -435,7 +435,8 @@ def test_the_ways_of_reading_a_line_and_of_beginning_a_history_give_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     plain = PLAIN_GOODS.encode()
-    rows = [plain, plain.replace(b"7,", b"8,", 1).replace(b"plain, text", b'plain \\"text\\"')]
+    # A number in quotes is for the pattern.
+    rows = [plain, plain.replace(b"7,", b'"8",', 1).replace(b"plain, text", b'plain \\"text\\"')]
     files: dict[str, str | bytes] = {
         "shop.goods-schema.sql": GOODS,
         "shop.goods.0.csv": b"\n".join([GOODS_HEADER, *rows, b""]),

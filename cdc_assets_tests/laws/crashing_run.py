@@ -141,18 +141,18 @@ def run_and_die(
 
 def run_and_stop(
     folder: Path, moment: str, jvm_of: SparkSession, settings: dict[str, Any]
-) -> Callable[[], "subprocess.CompletedProcess[str]"]:
-    """As `run_and_die`, up to where it has stopped; call what is returned to have it go on to its end."""
+) -> Callable[[signal.Signals], "subprocess.CompletedProcess[str]"]:
+    """As `run_and_die`, up to where it has stopped; what is returned has it go on (SIGCONT), or killed, up to its end."""
     run = start(folder, moment, jvm_of, settings)
     _, status = os.waitpid(run.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), run.communicate()
 
-    def go_on() -> "subprocess.CompletedProcess[str]":
-        run.send_signal(signal.SIGCONT)
+    def end(sent: signal.Signals) -> "subprocess.CompletedProcess[str]":
+        run.send_signal(sent)
         out, err = run.communicate(timeout=300)
         return subprocess.CompletedProcess(run.args, run.returncode, out, err)
 
-    return go_on
+    return end
 
 
 def start(

@@ -32,7 +32,7 @@ from cdc_assets.tables.schema import frame_of
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable
 from cdc_assets_tests.jobs import Job, evaluated
 from cdc_assets_tests.laws.conservation import conserved
-from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install, run_and_stop, start
+from cdc_assets_tests.laws.crashing_run import run_and_stop, start
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.store_server import BUCKET, StoreServer
 from cdc_assets_tests.support import Chain, Record, Rows, Stream, histories, record, rows_in, tso
@@ -98,8 +98,8 @@ def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFa
     """The same records, in all that may happen to runs.
 
     All through the first run requests fail, and listings are slow, where the store is told so. The second run is killed
-    while a commit is on its way, which arrives; or else after its seventh commit. The third's process is stopped in the
-    middle of a commit, and goes on when the fourth has ended.
+    while a commit is on its way, which arrives; or else in the middle of a commit, before it is on its way. The third's
+    process is stopped in the middle of a commit, and goes on when the fourth has ended.
     """
     store = Store(Storage.model_validate(place.storage), (place.root,))
     made = Chain(spark, tmp_path_factory.mktemp("there"), root=place.root, store=store, partitions=PARTITIONS)
@@ -114,13 +114,11 @@ def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFa
     if place.server:
         be_killed_in_a_commit(made, place.server, spark, settings)
     else:
-        with pytest.MonkeyPatch.context() as patched:
-            install(die_at("after 7", be_killed), lambda _: None, patched.setattr)
-            with pytest.raises(Killed):
-                made.run()
-    go_on = run_and_stop(made.folder, "looked history/f/shop/customers", spark, settings)
+        killed = run_and_stop(made.folder, "looked released_changes/f", spark, settings)(signal.SIGKILL)
+        assert killed.returncode == -signal.SIGKILL
+    end = run_and_stop(made.folder, "looked history/f/shop/customers", spark, settings)
     made.run()
-    third = go_on()
+    third = end(signal.SIGCONT)
     assert third.returncode == 1
     assert "history/f/shop/customers: another run has already committed step" in third.stderr
     return made

@@ -7,6 +7,7 @@ import json
 import struct
 from collections import Counter, defaultdict
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -145,6 +146,45 @@ def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
             check_states(made, scenario, since=POSITIONS[scenario])
         else:
             check_versions_since(made, scenario, POSITIONS[scenario])
+
+
+def cut_in(records: list[Record], runs: int, chosen: Random) -> list[list[Record]]:
+    """The records of each of some runs: of every partition a beginning, then what follows, of any length; maybe nothing."""
+    places: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for line in records:
+        places[line["topic"], line["partition"]].append(line)
+    parts: list[list[Record]] = [[] for _ in range(runs)]
+    for lines in places.values():
+        lines.sort(key=lambda line: line["offset"])
+        cuts = sorted(chosen.randint(0, len(lines)) for _ in range(runs - 1))
+        for part, start, end in zip(parts, [0, *cuts], [*cuts, len(lines)], strict=True):
+            part.extend(lines[start:end])
+    return parts
+
+
+def sent_again(records: list[Record]) -> list[Record]:
+    """The same records, behind what their partitions have."""
+    sizes = Counter((line["topic"], line["partition"]) for line in records)
+    return [line | {"offset": line["offset"] + sizes[line["topic"], line["partition"]]} for line in records]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_load_and_a_stream_in_any_runs_and_sent_again_give_the_recorded_truth(
+    seed: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario, dump, chosen = "orders", "dumpling-5.3.0/csv", Random(seed)
+    (tmp_path / "none").mkdir()
+    own = {"path": str(DUMPS / dump), "format": "dumpling-csv", "position": POSITIONS[scenario]}
+    load: dict[str, Any] = {"path": str(tmp_path / "none"), "format": "mydumper"}
+    load["tables"] = {f"shop.{table}": own for table in there(scenario)}
+    made = Chain(spark, tmp_path / "feed", initial_load=load, **settings_of(TICDC / "open-protocol" / scenario))
+    records = records_of(TICDC / "open-protocol" / scenario)
+    for part in [*cut_in(records, 4, chosen), chosen.sample(sent_again(records), len(records))]:
+        made.add(part)
+        assert made.run().release.late_unseen == 0
+    assert made.quarantine() == []
+    assert all_events_placed(made.lake, made.feed).passed
+    check_versions_since(made, scenario, POSITIONS[scenario])
 
 
 def check_versions_since(made: Chain, scenario: str, at: int) -> None:

@@ -24,7 +24,7 @@ private object Functions {
 
   private val All: Seq[(String, Build)] = Seq(
     "cdc_json_message" -> { case Seq(value, wanted, returns) => called(new JsonMessage(text(wanted)), "read", kind(returns), value) },
-    "cdc_json_row" -> { case Seq(image, wanted, returns) => called(new JsonRow(text(wanted)), "read", kind(returns), image) },
+    "cdc_json_row" -> { case Seq(image, names, returns) => called(new JsonRow(text(names)), "read", kind(returns), image) },
     "cdc_json_overlay" -> (static(classOf[JsonTexts], "overlay", StringType, _)),
     "cdc_json_key" -> (static(classOf[JsonTexts], "key", StringType, _)),
     "cdc_unpacked" -> (static(classOf[Unpacked], "unpacked", BinaryType, _)),

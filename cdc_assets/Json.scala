@@ -37,14 +37,15 @@ class JsonMessage(wanted: String) extends Serializable {
     } catch { case NonFatal(_) => InternalRow(null, Malformed) }
 }
 
-/** A row out of its JSON text, which was read before: as `JsonMessage`, without what is wrong.
+/** A row out of its JSON text, which was read before: of each column its text, or the JSON text of what else it is.
   *
-  * @param wanted a JSON object: column -> its type
+  * @param names a JSON array: the columns
   */
-class JsonRow(wanted: String) extends Serializable {
+class JsonRow(names: String) extends Serializable {
   import Json._
 
-  @transient private lazy val columns = new Fields(Mapper.readTree(wanted))
+  @transient private lazy val columns =
+    new Fields(Mapper.readTree(names).elements.asScala.map(_.asText -> (AnyText: Wanted)).toArray)
 
   def read(image: UTF8String): InternalRow = new Reader(image.getBytes, strict = false).message(columns)
 }
@@ -90,11 +91,11 @@ private object Json {
   // --- what is wanted
 
   sealed trait Wanted
-  final class Fields(told: JsonNode) extends Wanted {
-    private val all = told.properties.asScala.toArray
-    val types: Array[Wanted] = all.map(e => wantedOf(e.getValue))
+  final class Fields(all: Array[(String, Wanted)]) extends Wanted {
+    def this(told: JsonNode) = this(told.properties.asScala.toArray.map(e => e.getKey -> wantedOf(e.getValue)))
+    val types: Array[Wanted] = all.map(_._2)
     private val places = new java.util.HashMap[String, Integer]
-    for ((e, n) <- all.zipWithIndex) places.put(e.getKey, n)
+    for (((name, _), n) <- all.zipWithIndex) places.put(name, n)
     def place(name: String): Int = { val n = places.get(name); if (n == null) -1 else n }
   }
   final class Items(val each: Wanted) extends Wanted

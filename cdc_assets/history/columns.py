@@ -18,7 +18,7 @@ from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
-from cdc_assets.protocols.messages import ANY, read_row
+from cdc_assets.protocols.messages import read_row
 from cdc_assets.session import settled
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import quoted
@@ -144,7 +144,7 @@ def parse_images(changes: DataFrame, spelled: Mapping[str, str]) -> DataFrame:
         for before in "{,":  # within a text, a quote has a backslash before it
             found, meant = (before + json.dumps(each, ensure_ascii=False) + ":" for each in (other, name))
             image = F.replace(image, F.lit(found), F.lit(meant))
-    return changes.withColumn("wire", read_row(image, dict.fromkeys(spelled.values(), ANY)))
+    return changes.withColumn("wire", read_row(image, [*dict.fromkeys(spelled.values())]))
 
 
 def scales_seen(parsed: DataFrame, names: Mapping[str, str]) -> dict[str, int]:

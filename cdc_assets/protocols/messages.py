@@ -1,12 +1,12 @@
 """Texts that are to be one JSON object each: parsed in one go, and whole."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from cdc_assets.tables import schema
 
@@ -37,9 +37,13 @@ def read(value: Column, message: Mapping[str, Wanted]) -> Column:
     return F.call_function("cdc_json_message", value, F.lit(json.dumps(dict(message))), F.lit(returns.json()))
 
 
-def read_row(image: Column, columns: Mapping[str, Wanted]) -> Column:
-    """A row, the text of a JSON object that was read before, as a STRUCT of these columns."""
-    return F.call_function("cdc_json_row", image, F.lit(json.dumps(dict(columns))), F.lit(kind_of(columns).json()))
+def read_row(image: Column, columns: Sequence[str]) -> Column:
+    """A row, the text of a JSON object that was read before, as a STRUCT of these columns, whatever their names.
+
+    Each is a STRING: a text, or the JSON text of what else it is.
+    """
+    returns = StructType([StructField(name, schema.STRING) for name in columns])
+    return F.call_function("cdc_json_row", image, F.lit(json.dumps(columns)), F.lit(returns.json()))
 
 
 def columns_of(own: str, **others: "Wanted") -> Wanted:

@@ -15,7 +15,6 @@ from delta.tables import DeltaTable
 from deltalake import CommitProperties, Schema, Transaction
 from deltalake import DeltaTable as Log
 from deltalake.exceptions import CommitFailedError, DeltaError
-from pandas.util import hash_array
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -243,6 +242,8 @@ class LakeTable(Generic[C]):
 
     def hashes(self, files: Sequence[DataFile], column: str) -> npt.NDArray[np.uint64]:
         """A hash of each text in a column of these files, which no rename has touched; a few texts are kept at a time."""
+        from pandas.util import hash_array  # noqa: PLC0415 -- slow to import, and only a load needs it
+
         found = np.empty(sum(f.rows for f in files), np.uint64)
         at = 0
         for file in files:

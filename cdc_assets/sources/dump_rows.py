@@ -9,7 +9,7 @@ INSERT. All but numbers stands in quotes, double ones by default, bytes as thems
 included, is `0x...`. Since 0.21.2 `_binary ` stands before most texts, and JSON of a server that has that type has been
 `CONVERT("..." USING UTF8MB4)` since 0.10.7.
 
-Most lines are cut by Spark's own parser of CSV, in a third of the time that a pattern takes, with escaped backslashes and
+Most lines of Dumpling's are cut by Spark's own parser of CSV, in a third of the time that a pattern takes, with escaped backslashes and
 quotes put aside meanwhile. That parser lets much pass: what it found counts where it makes up the very line again; all other
 lines a pattern cuts.
 """
@@ -48,6 +48,7 @@ _MYDUMPER_FIELD = (
     rf"(?s)(?:^|,)((?:{_BINARY})?{_TEXT}|CONVERT\({_TEXT} USING UTF8MB4\)"
     r"""|0x(?:[0-9A-Fa-f]{2})++|(?!0x)[^,'"()]*+)"""
 )
+_MYDUMPER_ROW = r"(?s)^,?\((.*)\)[,;]?\z"
 _NULL = "NULL"
 _INSERT = "INSERT INTO "
 _INSERTS = (_INSERT, "INSERT IGNORE INTO ", "REPLACE INTO ")
@@ -99,7 +100,7 @@ def read_rows(
         rows = spark.read.parquet(*[f.path for f in files])
         return _parquet_rows(rows, columns, time_zone, files[0].path)
     raw = _is_raw(form, columns)
-    written = _FORMS[form](store, files[0], _lines(spark, form, files, columns, raw=raw), columns)
+    written = _FORMS[form](store, files[0], _lines(spark, files, columns, raw=raw), columns)
     lines = written.rows
     if but_plain:
         lines = _cut(written, time_zone, raw=raw).where(~F.col("plain"))
@@ -127,12 +128,13 @@ def read_plain_rows(
 
     Returns:
         `values`, as `read_rows` has it, and `plain` BOOLEAN: whether the line is such a one; where it is none, `values` says
-        nothing. None: the form has no lines.
+        nothing. None: there are none in this form.
     """
-    if form == "parquet":
+    # Of mydumper's lines Spark's optimizer makes a plan without end where a table has many columns.
+    if form in {"parquet", "mydumper"}:
         return None
     raw = _is_raw(form, columns)
-    written = _FORMS[form](store, files[0], _lines(spark, form, files, columns, raw=raw), columns)
+    written = _FORMS[form](store, files[0], _lines(spark, files, columns, raw=raw), columns)
     return _cut(written, time_zone, raw=raw).select("values", "plain")
 
 
@@ -141,16 +143,12 @@ def _is_raw(form: str, columns: Columns) -> bool:
     return form == "mydumper" or (form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns))
 
 
-def _lines(spark: SparkSession, form: str, files: Sequence[DumpFile], columns: Columns, *, raw: bool) -> DataFrame:
+def _lines(spark: SparkSession, files: Sequence[DumpFile], columns: Columns, *, raw: bool) -> DataFrame:
     """The lines of files, `line`; and their `file_path`, where a row may look like the header."""
     wanted = ["_metadata.file_path"] if _may_look_like_the_header(columns) else []
-    value = F.col("value")
-    line = F.decode(value.cast("binary"), _LATIN) if raw else value
+    line = F.decode(F.col("value").cast("binary"), _LATIN) if raw else F.col("value")
     # A file's name that nobody asks for afterwards is read all the same, and costs as much as the line.
-    found = spark.read.text([f.path for f in files])
-    # By what stands in the file: of a line that is decoded first Spark decodes it anew for each condition.
-    kept = found.where(_holds_rows(value)) if form == "mydumper" else found
-    return kept.select(line.alias("line"), *wanted)
+    return spark.read.text([f.path for f in files]).select(line.alias("line"), *wanted)
 
 
 def _encoded(columns: Columns, *, raw: bool) -> list[Column]:
@@ -166,7 +164,7 @@ def _cut(written: "_Written", time_zone: str, *, raw: bool) -> DataFrame:
     row, escaped = F.col("row"), F.col("row").contains("\\")
     marked = F.replace(F.replace(row, F.lit(r"\\"), F.lit(_BACKSLASH)), F.lit("\\" + quote), F.lit(_ESCAPED_QUOTE))
     unmarked = escaped & ~(row.contains(_BACKSLASH) | row.contains(_ESCAPED_QUOTE))
-    ready = written.shortened(F.when(unmarked, marked).otherwise(F.when(~escaped, row)))
+    ready = F.when(unmarked, marked).otherwise(F.when(~escaped, row))
     quick = F.when(F.octet_length(row) <= _QUICK_CHARACTERS, ready)
     prepared = written.rows.withColumn("row", written.row).withColumns({"escaped": escaped, "quick": quick})
     options = _QUICK | {"quote": quote, "nullValue": written.null}
@@ -196,7 +194,6 @@ class _Written(NamedTuple):
         quote: what stands around a text.
         null: what stands for NULL.
         digits: whether bytes are written as `x'...'`.
-        shortened: what makes a row of texts alone of one in which escapes are put aside; NULL where it cannot be told.
     """
 
     rows: DataFrame
@@ -207,7 +204,6 @@ class _Written(NamedTuple):
     quote: str
     null: str
     digits: bool = False
-    shortened: Callable[[Column], Column] = lambda row: row
 
     def part(self, family: Family, value: Column) -> tuple[Column, Column, Column]:
         """Of a value that Spark's parser found: what stood in the line, the value's text, and whether that is sure."""
@@ -244,13 +240,9 @@ def _sql(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _
 
 def _mydumper(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
     named = _in_order(_insert_names(first_line(store, first, *_INSERTS), columns), columns, first.path)
-    line = F.col("line")
-    rows = lines.withColumn("rest", F.when(_begins(line), F.regexp_replace("line", _BEGINNING, "")).otherwise(line))
-    rest = F.col("rest")
-    head = F.when(rest.startswith(",("), 2).when(rest.startswith("("), 1)
-    tail = F.when(rest.endswith(")"), 1).when(rest.endswith("),") | rest.endswith(");"), 2)
-    inner = F.substring(rest, head + 1, F.length(rest) - head - tail)
-    return _Written(rows, inner, named, _MYDUMPER_FIELD, _mydumper_value, '"', _NULL, shortened=_without_introducers)
+    rows = _without_inserts(lines)
+    inner = F.when(F.col("rest").rlike(_MYDUMPER_ROW), F.regexp_extract("rest", _MYDUMPER_ROW, 1))
+    return _Written(rows, inner, named, _MYDUMPER_FIELD, _mydumper_value, '"', _NULL)
 
 
 _FORMS = {"dumpling-csv": _csv, "dumpling-sql": _sql, "mydumper": _mydumper}
@@ -290,22 +282,12 @@ def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFram
     return rows.unionAll(alike.select(F.explode(F.array_repeat(F.lit(header), (F.col("count") - 1).cast("int")))))
 
 
-def _holds_rows(line: Column) -> Column:
-    """Whether a line of mydumper holds rows, or what should be some."""
-    alone = _begins(line) & line.rlike(_BEGINNING + r"\z")
-    return ~(line.startswith("/*") | line.isin("", ";") | alone)
-
-
-def _begins(line: Column) -> Column:
-    return reduce(or_, (line.startswith(each) for each in _INSERTS))
-
-
-def _without_introducers(row: Column) -> Column:
-    """A row without `_binary ` before its texts. A quote after it may end a text that ends so: such rows are NULL."""
-    first, introduced = F.concat(F.lit(","), row), f',{_BINARY}"'
-    unsure = first.contains(introduced + ",") | first.endswith(introduced)
-    shorter = F.substring(F.replace(first, F.lit(introduced), F.lit(',"')), F.lit(2), F.length(first))
-    return F.when(~row.contains(_BINARY + '"'), row).when(~unsure, shorter)
+def _without_inserts(lines: DataFrame) -> DataFrame:
+    """The lines of rows, and beside each its `rest`: without what an INSERT begins with."""
+    begins = reduce(or_, (F.col("line").startswith(each) for each in _INSERTS))
+    rest = F.when(begins, F.regexp_replace("line", _BEGINNING, "")).otherwise(F.col("line"))
+    rows = lines.select("line", rest.alias("rest"))
+    return rows.where(~(F.col("rest").startswith("/*") | F.col("rest").isin("", ";")))
 
 
 def _csv_value(field: Column) -> Column:

@@ -23,7 +23,6 @@ WITHIN = [p for p in PIECES if p != "\\" and (('"' not in p and "'" not in p) or
 FORMS = {
     "dumpling-csv": ('"id","v","b","w"\n', "{}", ['"{}"', "{}", r"\N"], ['"{}"']),
     "dumpling-sql": ("INSERT INTO `t` (`id`,`v`,`b`,`w`) VALUES\n", "({}),", ["'{}'", "NULL"], ["x'0A5c'", "x'0'z'", "x'"]),
-    "mydumper": ("INSERT INTO `t` VALUES\n", ",({})", ['"{}"', '_binary "{}"', "NULL"], ['_binary "{}"', '"{}"', "0x4A"]),
 }  # fmt: skip
 
 

@@ -9,9 +9,9 @@ INSERT. All but numbers stands in quotes, double ones by default, bytes as thems
 included, is `0x...`. Since 0.21.2 `_binary ` stands before most texts, and JSON of a server that has that type has been
 `CONVERT("..." USING UTF8MB4)` since 0.10.7.
 
-Most lines of Dumpling's are cut by Spark's own parser of CSV, in a third of the time that a pattern takes, with escaped backslashes and
-quotes put aside meanwhile. That parser lets much pass: what it found counts where it makes up the very line again; all other
-lines a pattern cuts.
+Most lines of Dumpling's are cut by Spark's own parser of CSV, in a third of the time that a pattern takes, with escaped
+backslashes and quotes put aside meanwhile. That parser lets much pass: what it found counts where it makes up the very line
+again; all other lines a pattern cuts.
 """
 
 import json

@@ -178,7 +178,7 @@ class Dump:
         """Whether a key comes twice."""
         # Of some billion different keys two may have one hash: then the rows are compared, as those of one key are.
         if staged.rows <= _HASHES_AT_ONCE:
-            return _any_twice(table.hashes(staged.files, "_cdc_key"))
+            return _any_twice(_hashes(table, staged))
         keys = table.scan(self._spark, staged.files, StructType([CDC_COLUMNS["_cdc_key"]]))
         (different,) = keys.agg(F.count_distinct(F.xxhash64("_cdc_key"))).head() or (0,)
         return bool(different < staged.rows)
@@ -239,6 +239,17 @@ class Dump:
             f"{path}: line {line} is no row of {'.'.join(self._name)}, in UTF-8 and in the default form of "
             f"{self.row['format']}: {bad['line']}: mend it, or take the dump anew."
         )
+
+
+def _hashes(table: LakeTable[Any], staged: Staged) -> npt.NDArray[np.uint64]:
+    """Those of the rows' keys."""
+    from pandas.util import hash_array  # noqa: PLC0415 -- slow to import, and only a load needs it
+
+    found, at = np.empty(staged.rows, np.uint64), 0
+    for rows in table.parts(staged.files, "_cdc_key"):
+        found[at : at + rows.num_rows] = hash_array(rows["_cdc_key"].to_numpy(), categorize=False)
+        at += rows.num_rows
+    return found
 
 
 def _any_twice(numbers: npt.NDArray[np.uint64]) -> bool:

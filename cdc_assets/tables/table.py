@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from delta.tables import DeltaTable
 from deltalake import CommitProperties, Schema, Transaction
@@ -239,21 +237,6 @@ class LakeTable(Generic[C]):
                     for key in (c for c in columns if c in keys):
                         rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
                     yield _without_views(rows.select(columns))
-
-    def hashes(self, files: Sequence[DataFile], column: str) -> npt.NDArray[np.uint64]:
-        """A hash of each text in a column of these files, which no rename has touched; a few texts are kept at a time."""
-        from pandas.util import hash_array  # noqa: PLC0415 -- slow to import, and only a load needs it
-
-        found = np.empty(sum(f.rows for f in files), np.uint64)
-        at = 0
-        for file in files:
-            system, path = self.store.files(file.path)
-            with system.open_input_file(path) as source:
-                for batch in parquet.ParquetFile(source).iter_batches(columns=[column]):
-                    texts = batch.column(column).to_numpy(zero_copy_only=False)
-                    found[at : at + len(texts)] = hash_array(texts, categorize=False)
-                    at += len(texts)
-        return found
 
     def schema(self) -> StructType | None:
         """The columns that the table has; None while there is no table."""

@@ -6,6 +6,7 @@ What is expected is the recorded truth, never what a tool or this package made o
 import json
 import struct
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -102,6 +103,20 @@ def test_the_position_of_a_server_s_binlog_is_no_tso(dump: str) -> None:
         dumped_at(LOCAL, str(DUMPS / dump))
 
 
+def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
+    """The feed's initial load of the tables of scenarios, each out of a dump.
+
+    A dump has more tables than are taken from it here: each is named.
+    """
+    (folder / "none").mkdir()
+    load: dict[str, Any] = {"path": str(folder / "none"), "format": "mydumper", "tables": {}}
+    for scenario, dump in dumps.items():
+        for table in there(scenario):
+            own = {"path": str(DUMPS / dump), "format": RECORDED_DUMPS[dump][0], "position": POSITIONS[scenario]}
+            load["tables"][f"shop.{table}"] = own
+    return load
+
+
 def rest_of(records: list[Record], at: int) -> list[Record]:
     """What a changefeed sends of Canal-JSON that begins at a position."""
     numbers = Counter[tuple[str, int]]()
@@ -120,15 +135,8 @@ def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
     stream: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     dumps = STREAMS[stream]
-    # A dump has more tables than are taken from it here: each is named.
-    (tmp_path / "none").mkdir()
-    load: dict[str, Any] = {"path": str(tmp_path / "none"), "format": "mydumper", "tables": {}}
-    for scenario, dump in dumps.items():
-        for table in there(scenario):
-            own = {"path": str(DUMPS / dump), "format": RECORDED_DUMPS[dump][0], "position": POSITIONS[scenario]}
-            load["tables"][f"shop.{table}"] = own
     settings = settings_of(TICDC / stream / "orders")
-    made = Chain(spark, tmp_path / "feed", initial_load=load, **settings)
+    made = Chain(spark, tmp_path / "feed", initial_load=load_of(tmp_path, dumps), **settings)
     for scenario in dumps:
         records = records_of(TICDC / stream / scenario)
         made.add(rest_of(records, POSITIONS[scenario]) if stream == "canal-json_ext" else records)
@@ -172,13 +180,10 @@ def sent_again(records: list[Record]) -> list[Record]:
 def test_a_load_and_a_stream_in_any_runs_and_sent_again_give_the_recorded_truth(
     seed: int, spark: SparkSession, tmp_path: Path
 ) -> None:
-    scenario, dump, chosen = "orders", "dumpling-5.3.0/csv", Random(seed)
-    (tmp_path / "none").mkdir()
-    own = {"path": str(DUMPS / dump), "format": "dumpling-csv", "position": POSITIONS[scenario]}
-    load: dict[str, Any] = {"path": str(tmp_path / "none"), "format": "mydumper"}
-    load["tables"] = {f"shop.{table}": own for table in there(scenario)}
-    made = Chain(spark, tmp_path / "feed", initial_load=load, **settings_of(TICDC / "open-protocol" / scenario))
-    records = records_of(TICDC / "open-protocol" / scenario)
+    stream, scenario, chosen = "open-protocol", "orders", Random(seed)
+    load = load_of(tmp_path, {scenario: STREAMS[stream][scenario]})
+    made = Chain(spark, tmp_path / "feed", initial_load=load, **settings_of(TICDC / stream / scenario))
+    records = records_of(TICDC / stream / scenario)
     for part in [*cut_in(records, 4, chosen), chosen.sample(sent_again(records), len(records))]:
         made.add(part)
         assert made.run().release.late_unseen == 0

@@ -111,11 +111,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
         {
             "spark.master": "local[2]",
             "spark.driver.memory": "3g",
-            # Hundreds of small plans: to compile the planner to the utmost took half of a test process's time.
             # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
-            # And with that one compiler alone a JVM keeps room for a fifth of the code: it threw out and compiled again.
             # What a plan leaves behind is gone at once, if there is room enough not to keep any of it.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1500m -Xmn600m -XX:TieredStopAtLevel=1 "
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1500m -Xmn600m "
             "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=512m -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",

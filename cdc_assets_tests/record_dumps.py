@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +95,20 @@ def _literal(text: str | None, mysql_type: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def dump(server: MariaDB, name: str, program: str) -> None:
-    """Run a program with each of its options."""
+def dump(server: MariaDB, name: str, program: str, under: Path) -> Iterator[Path]:
+    """Run a program with each of its options; where each dump is."""
     (options,) = [o for beginning, o in OPTIONS.items() if name.startswith(beginning)]
     for folder, more in options.items():
-        place = DUMPS / name / folder
+        place = under / name / folder
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([program, *_CONNECT, "-P", str(server.port), "-o", str(place), *more], check=True)
+        yield place
+
+
+def record(server: MariaDB, name: str, program: str) -> None:
+    """Keep what a program writes."""
+    for place in dump(server, name, program, DUMPS):
         metadata = place / "metadata"
         text = re.sub(r"(dump at: ).*", r"\g<1>2026-11-23 12:00:00", metadata.read_text("utf-8"))
         metadata.write_text(text, "utf-8")
@@ -114,7 +121,7 @@ def main() -> int:
         try:
             fill(server)
             for given in sys.argv[1:]:
-                dump(server, *given.split("=", 1))
+                record(server, *given.split("=", 1))
         finally:
             server.stop()
     return 0

@@ -745,6 +745,22 @@ def test_a_dump_of_a_thousand_files_of_which_one_is_there_twice_is_loaded_once(
     assert {r["id"]: r["v"] for r in chain.history()} == rows
 
 
+@pytest.mark.parametrize("at_once", [2, 3], ids=["by Spark", "by hashes at once"])
+def test_a_key_that_a_dump_has_twice_is_seen_however_many_rows_there_are(
+    at_once: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdc_assets.gate.dumped._HASHES_AT_ONCE", at_once)
+    for name, third, typed in (("different", '3,"three"\n', 3), ("twice", '1,"one"\n', 0)):
+        files = {"shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"two"\n' + third}
+        where = write(tmp_path / name, {"metadata": METADATA, **files})
+        chain = Chain(spark, tmp_path / f"{name}-feed", initial_load={"path": str(where), "format": "dumpling-csv"})
+        (report,) = chain.run().history
+        released = chain.lake.released_changes.cursor()
+        assert released is not None
+        assert [(each.rows, each.typed) for each in released.loads] == [(3, typed)]
+        assert report.current == len({"1", "2", third[0]})
+
+
 def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Path) -> None:
     sql = write(
         tmp_path / "sql",

@@ -4,7 +4,10 @@ What is expected is the recorded truth, never what a tool or this package made o
 """
 
 import json
+import re
+import shutil
 import struct
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +25,8 @@ from cdc_assets.sources.dump_rows import read_rows
 from cdc_assets.sources.dumps import DumpedTable, DumpError, dumped_at, dumped_tables, line_number
 from cdc_assets.storage import LOCAL
 from cdc_assets_tests.laws.test_dialects import TICDC, check_states, records_of, settings_of, take, ticdc_types, truth
-from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, there, types_of
+from cdc_assets_tests.mariadb import MariaDB
+from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, dump, fill, there, types_of
 from cdc_assets_tests.support import Chain, Record, bytes_of
 
 # Of each recorded dump its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
@@ -69,10 +73,14 @@ def meant(text: str | None, mysql_type: str, *, rounded: bool = False) -> Any:
     return text.removeprefix("0x").upper() if base.endswith(("binary", "blob")) else text
 
 
-@pytest.mark.parametrize("dump", RECORDED_DUMPS)
-def test_every_value_is_read_as_the_truth_has_it(dump: str, spark: SparkSession) -> None:
-    form, zone = RECORDED_DUMPS[dump]
-    table = dumped_tables(LOCAL, str(DUMPS / dump), form)["shop", "all_types"]
+@pytest.mark.parametrize("name", RECORDED_DUMPS)
+def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession) -> None:
+    check_values(spark, DUMPS / name, *RECORDED_DUMPS[name])
+
+
+def check_values(spark: SparkSession, place: Path, form: str, zone: str) -> None:
+    """Hold what is read of a dump's table of every type against the truth."""
+    table = dumped_tables(LOCAL, str(place), form)["shop", "all_types"]
     types = types_of("types")["all_types"]
     rows, bad = rows_of(spark, table, form, zone)
     assert bad == []
@@ -88,19 +96,48 @@ def test_every_value_is_read_as_the_truth_has_it(dump: str, spark: SparkSession)
     assert wrong == {}
 
 
-@pytest.mark.parametrize("dump", RECORDED_DUMPS)
-def test_tables_are_found_under_their_own_names(dump: str) -> None:
-    found = dumped_tables(LOCAL, str(DUMPS / dump), RECORDED_DUMPS[dump][0])
+@pytest.mark.parametrize("name", RECORDED_DUMPS)
+def test_tables_are_found_under_their_own_names(name: str) -> None:
+    check_tables(DUMPS / name, RECORDED_DUMPS[name][0])
+
+
+def check_tables(place: Path, form: str) -> None:
+    """Every table is found, whole, and has rows."""
+    found = dumped_tables(LOCAL, str(place), form)
     tables = {table for scenario in POSITIONS for table in there(scenario)}
     assert found.keys() == {("shop", name) for name in tables | {ODD}}, "and no view"
     assert {t.damage for t in found.values()} == {""}
     assert all(t.files for t in found.values())
 
 
-@pytest.mark.parametrize("dump", RECORDED_DUMPS)
-def test_the_position_of_a_server_s_binlog_is_no_tso(dump: str) -> None:
+@pytest.mark.parametrize("name", RECORDED_DUMPS)
+def test_the_position_of_a_server_s_binlog_is_no_tso(name: str) -> None:
+    check_position(DUMPS / name)
+
+
+def check_position(place: Path) -> None:
+    """A server's binlog tells a position that no change of TiCDC's can be compared with."""
     with pytest.raises(DumpError, match=r"is of a MySQL server, at binlog[.]000001:[0-9]+ of its binlog"):
-        dumped_at(LOCAL, str(DUMPS / dump))
+        dumped_at(LOCAL, str(place))
+
+
+def test_what_mydumper_writes_of_a_server_now_is_read_as_the_truth_has_it(spark: SparkSession, tmp_path: Path) -> None:
+    program = shutil.which("mydumper")
+    if program is None:
+        pytest.skip("mydumper is not installed (on Debian: apt-get install mydumper): only its recorded dumps are read")
+    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    version = re.search(r"\d+[.\d]*", said)
+    assert version is not None, said
+    server = MariaDB(tmp_path / "server")
+    try:
+        fill(server)
+        dumps = list(dump(server, f"mydumper-{version[0]}", program, tmp_path))
+    finally:
+        server.stop()
+    for place in dumps:
+        check_values(spark, place, "mydumper", "UTC")
+        check_tables(place, "mydumper")
+        check_position(place)
 
 
 def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
@@ -110,9 +147,9 @@ def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
     """
     (folder / "none").mkdir()
     load: dict[str, Any] = {"path": str(folder / "none"), "format": "mydumper", "tables": {}}
-    for scenario, dump in dumps.items():
+    for scenario, taken in dumps.items():
         for table in there(scenario):
-            own = {"path": str(DUMPS / dump), "format": RECORDED_DUMPS[dump][0], "position": POSITIONS[scenario]}
+            own = {"path": str(DUMPS / taken), "format": RECORDED_DUMPS[taken][0], "position": POSITIONS[scenario]}
             load["tables"][f"shop.{table}"] = own
     return load
 

@@ -114,7 +114,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
             # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
             # What a plan leaves behind is gone at once, if there is room enough not to keep any of it.
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1500m -Xmn600m "
-            "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=512m -Ddelta.log.cacheSize=20",
+            "-XX:MetaspaceSize=512m -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # How long a writer waits for HDFS to know of its last block, before it asks again.

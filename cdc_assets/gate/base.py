@@ -51,7 +51,7 @@ class Group:
     moved: int  # of them those that change their key
     keys: Sequence[int]  # their keys with what the gate tells changes apart by, as hashes; of few events only
     sample: Mapping[str, Any]  # of one event: what it says of its layout
-    # Where a connector's snapshots count. Of reads of one: topic, file, position. Of all: what events say of themselves (of
+    # Where a connector takes snapshots. Of reads of one: topic, file, position. Of all: what events say of themselves (of
     # reads, which of the snapshot they are), and the lowest and highest Kafka time, in milliseconds.
     read: Mapping[str, Any] | None = None
     markers: Sequence[str] = ()

@@ -65,7 +65,7 @@ def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: Releas
     known = [r for r in cursor.refused if r.dump in dumps]
     planned = replace(cursor, refused=[*plan.refused, *known])
     done = _each_released(lake, feed, planned, [row for row in todo if not row["anew"]])
-    through = replace(done, sequence=done.sequence + 1, tables=[], planned=plan.sequence)
+    through = replace(done, sequence=done.sequence + 1, tables=[], read=[], planned=plan.sequence)
     lake.released_changes.commit(lake.released_changes.stage_rows([]), through)
     return done.loads[len(cursor.loads) :]
 
@@ -74,7 +74,7 @@ def release_anew(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list[
     """Release the rows of tables that are `reached`; as `release_loads`."""
     done = _each_released(lake, feed, cursor, rows)
     if done.refused != cursor.refused:
-        through = replace(done, sequence=done.sequence + 1, tables=[])
+        through = replace(done, sequence=done.sequence + 1, tables=[], read=[])
         lake.released_changes.commit(lake.released_changes.stage_rows([]), through)
     return done.loads[len(cursor.loads) :]
 
@@ -105,7 +105,7 @@ def _released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapping[s
     loaded = Loaded(*name, row["position"], staged.rows + typed.rows, row["anew"])
     if typed.folder:
         loaded = replace(loaded, typed=typed.rows, folder=typed.folder, release=number)
-    cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
+    cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], read=[], loads=[*cursor.loads, loaded])
     described = {"kind": str(ReleasedKind.LAYOUT), "release": number, "database": name[0], "table": name[1]}
     described |= {"layout_id": layout_id(columns), "layout": layout(columns), "key_columns": key}
     described |= {"commit_ts": row["position"], "last_ts": row["position"]}

@@ -1,4 +1,4 @@
-"""Snapshots of a source's connector (Debezium) at the gate: which are whole, so that what they lack is gone.
+"""Snapshots of a source's connector (Debezium) at the gate: which have ended, and which are whole: what these lack is gone.
 
 A snapshot's reads all tell the place in the binlog where it was taken, and which of the snapshot they are: the first, the
 last, the first or the last of their table, or another. A connector that dies in the middle begins again, at the same place
@@ -86,9 +86,23 @@ def advanced_snapshots(
     for place in {key[2:] for key in brought}:
         there = [s for key, s in found.items() if key[2:] == place]
         said = {marker for s in there for marker in s.markers}
-        news = [s for s in there if not s.initial and (_key(s) in brought or not s.release)]
-        found |= {_key(s): replace(s, release=release) for s in news if _ended(s, said) and not damaged(s)}
-    return _worth_keeping(list(found.values()))
+        news = [s for s in there if _key(s) in brought or not (s.whole or (s.initial and s.ended))]
+        for s in news:
+            if _told_to_end(s, said) and not damaged(s):
+                found[_key(s)] = replace(s, ended=True, release=0 if s.initial else release)
+    return _worth_keeping(_gone_on(list(found.values()), window, damaged))
+
+
+def ended_with(before: Sequence[SourceSnapshot], after: Sequence[SourceSnapshot]) -> list[tuple[str, str, int]]:
+    """The tables of which a snapshot has ended with a release, and the commit_ts of its last read: `ReleaseCursor.read`."""
+    known = {(_key(s), s.until) for s in before if s.ended}
+    return [(s.database, s.table, s.until) for s in after if s.ended and (_key(s), s.until) not in known]
+
+
+def not_ended(snapshots: Sequence[SourceSnapshot]) -> list[SourceSnapshot]:
+    """Those that may go on: the connector has begun none of their tables anew."""
+    ends = {(s.database, s.table): s.at for s in sorted(snapshots, key=lambda s: s.at) if s.ended}
+    return [s for s in snapshots if s.at > ends.get((s.database, s.table), -1)]
 
 
 def _key(snapshot: SourceSnapshot) -> _Key:
@@ -125,7 +139,7 @@ def _together(a: SourceSnapshot, b: SourceSnapshot) -> SourceSnapshot:
     )
 
 
-def _ended(snapshot: SourceSnapshot, told: set[str]) -> bool:
+def _told_to_end(snapshot: SourceSnapshot, told: set[str]) -> bool:
     """Whether a table's reads began and ended; `told`: what all tables' reads of the snapshot say.
 
     Of a table of one row that is called the last, or, if the table is the first, the first of all. Debezium 1.9 marks only
@@ -136,6 +150,28 @@ def _ended(snapshot: SourceSnapshot, told: set[str]) -> bool:
         return bool(markers & _BEGIN) or markers <= _END or by_all_only
     # Tables may be read at the same time: of others the last row of all is not the end.
     return _LAST in told and (markers == {"first"} or by_all_only)
+
+
+def _gone_on(
+    snapshots: list[SourceSnapshot], window: Sequence[Group], damaged: Callable[[SourceSnapshot], bool]
+) -> list[SourceSnapshot]:
+    """The snapshots; those have ended, too, of whose table a change came after the reads: before the end none is sent.
+
+    Nothing else tells where the last read of all tables (Debezium 1.9 marks no other) is in no topic of the feed.
+    """
+    changed: dict[Name, int] = {}
+    for g in window:
+        if g.read is None:
+            changed[g.database, g.table] = max(g.last_ms, changed.get((g.database, g.table), 0))
+    newest: dict[Name, SourceSnapshot] = {}
+    for s in sorted(snapshots, key=lambda s: s.at):
+        newest[s.database, s.table] = s  # one that was broken off comes before it
+
+    def ends(s: SourceSnapshot) -> bool:
+        name = s.database, s.table
+        return newest[name] is s and not s.ended and changed.get(name, 0) > s.last and not damaged(s)
+
+    return [replace(s, ended=True) if ends(s) else s for s in snapshots]
 
 
 def _worth_keeping(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:

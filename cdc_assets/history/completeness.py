@@ -39,7 +39,8 @@ def complete(position: int, met: int) -> Complete:
     late = f"{met} rows were met first by an UPDATE or a DELETE"
     if position == NEVER:
         said = (
-            f"No load, CREATE TABLE or TRUNCATE tells from where on the history is complete; {late}. Rows that have not"
+            f"No load, whole snapshot of a connector, CREATE TABLE or TRUNCATE tells from where on the history is complete; "
+            f"{late}. Rows that have not"
         )
         return Complete(position, met, f"{said} been touched since the feed began are missing. {_REMEDY}")
     said = f"The history is complete from {position} ({time_text(position)}) on"
@@ -75,6 +76,8 @@ class Completeness:
         if work.loaded is not None:
             told.append(work.loaded)
         told += [*work.dumps, *(s.until for s in work.snapshots)]
+        if known == NEVER:  # else they may be sent again
+            told += work.read
         # Rows that were met too late were there at the first of them; at the last they may have gone.
         return (max if known != NEVER else min)(told, default=known)
 
@@ -84,16 +87,13 @@ class Completeness:
         origins = [self.lake.history(*op.origin).cursor() for op in step.ops if isinstance(op, Arrive)]
         return any(origin is not None and origin.complete != NEVER for origin in origins)
 
-    def after(self, met: int, read: int | None) -> tuple[int, int]:
+    def after(self, met: int) -> tuple[int, int]:
         """From where on the history is complete, and how many rows were met first by an UPDATE or a DELETE since.
 
         Args:
             met: how many of the part's rows.
-            read: the highest commit_ts of a row that the source's own snapshot has read; None: there is none.
         """
         cursor, since = self.work.cursor, self.since
-        if since == NEVER and read is not None:
-            return read, met
         before = cursor.met if since == cursor.complete else 0
         # What is applied anew is met once more.
         return since, met + before if self.work.replay is None else max(met, before)

@@ -38,6 +38,7 @@ class News:
         typed: those of these loads of which rows are kept typed.
         anew: the tables that were loaded anew, and the positions at which they were.
         snapshots: by table: the connector's that have all its rows, or of which that was said.
+        read: by table: release -> the commit_ts of the last read of a snapshot that ended with it.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -50,6 +51,7 @@ class News:
     typed: Mapping[Name, Loaded]
     anew: Mapping[Name, frozenset[int]]
     snapshots: Mapping[Name, list[Snapshot]]
+    read: Mapping[Name, Mapping[int, int]]
 
     @cached_property
     def ddls(self) -> dict[str, tuple[int, Ddl]]:
@@ -102,9 +104,8 @@ def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) 
     for s in sorted((s for s in every if s.release), key=lambda s: s.at):
         snapshots.setdefault((s.database, s.table), []).append(s)
     typed = {(each.database, each.table): each for each in released.loads if each.folder}
-    return News(
-        layouts, statements, _counts(lake, after), rows, known, decided, released.loaded_at, typed, anew, snapshots
-    )
+    counts, read = _told_by_cursors(lake, after)
+    return News(layouts, statements, counts, rows, known, decided, released.loaded_at, typed, anew, snapshots, read)
 
 
 def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:
@@ -127,15 +128,18 @@ def _ends(ddl: Ddl) -> set[Name]:
     return {*ddl.moved, *ddl.moved.values()}
 
 
-def _counts(lake: Lakehouse, after: int) -> dict[Name, Counter[int]]:
-    """(database, table) -> release -> row events, of the releases after one, as their cursors tell."""
-    found: dict[Name, Counter[int]] = {}
+def _told_by_cursors(lake: Lakehouse, after: int) -> tuple[dict[Name, Counter[int]], dict[Name, dict[int, int]]]:
+    """`News.counts` and `News.read` of the releases after one."""
+    counts: dict[Name, Counter[int]] = {}
+    read: dict[Name, dict[int, int]] = {}
     for cursor in lake.released_changes.cursors():
         if cursor.sequence <= after:
             break
         for database, table, count in cursor.tables:
-            found.setdefault((database, table), Counter())[cursor.sequence] = count
-    return found
+            counts.setdefault((database, table), Counter())[cursor.sequence] = count
+        for database, table, until in cursor.read:
+            read.setdefault((database, table), {})[cursor.sequence] = until
+    return counts, read
 
 
 def all_of(lake: Lakehouse, kind: ReleasedKind, columns: list[str]) -> list[dict[str, Any]]:

@@ -353,6 +353,7 @@ class _Table:
             typed=typed,
             dumps=tuple(self.dumps),
             snapshots=() if keyless else tuple(self.snapshots),
+            read=tuple(until for release, until in self.news.read.get(self.name, {}).items() if self._new(release)),
             planned_naming=self.naming,
         )
 

@@ -151,8 +151,7 @@ def boundaries(
     Args:
         line: see above.
         effects: what statements do to rows.
-        watch: is told how many rows after `since` an UPDATE or a DELETE is the first to tell of (`met`), and the highest
-            commit_ts of a row that a snapshot has read (`read`).
+        watch: is told how many rows after `since` an UPDATE or a DELETE is the first to tell of (`met`).
         since: a commit_ts.
     """
     by_key, era = _chain(), F.col("era")
@@ -165,8 +164,7 @@ def boundaries(
     if watch is not None:
         op, standing = F.col("op"), F.col("standing")
         met = ~standing & ~existed & op.isin(_DELETE, str(Op.UPDATE)) & (F.col("commit_ts") > since)
-        read = F.when(~standing & (op == str(Op.SNAPSHOT)), F.col("commit_ts"))
-        line = line.observe(watch, F.count_if(met).alias("met"), F.max(read).alias("read"))
+        line = line.observe(watch, F.count_if(met).alias("met"))
     same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
     opens = F.col("standing") | (F.col("op") == DDL)
     changes = F.when(opens, F.lit(True)).when(_ends(), existed).otherwise(~same)

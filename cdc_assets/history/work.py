@@ -54,6 +54,7 @@ class Work:
         typed: those of the load that the part applies; None: there are none.
         dumps: the positions at which the part loads the table anew from a dump, in order.
         snapshots: those of the source's connector that have all rows of the table, in order.
+        read: the commit_ts of the last reads of its snapshots of the table that have ended.
         planned_naming: ids of columns -> their names in the history table before the first part.
     """
 
@@ -78,6 +79,7 @@ class Work:
     typed: TypedRows | None
     dumps: tuple[int, ...]
     snapshots: tuple[Snapshot, ...]
+    read: tuple[int, ...]
     planned_naming: Mapping[str, str]
 
     @property

@@ -141,7 +141,7 @@ def apply(
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
-    complete, met = completeness.after(first.get["met"], first.get["read"])
+    complete, met = completeness.after(first.get["met"])
     report = replace(
         report,
         columns=shape.columns,

@@ -217,6 +217,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
             cursor,
             sequence=cursor.sequence + 1,
             tables=[],
+            read=[],
             trimmed=trimmed,
             snapshots=[s for s in cursor.snapshots if not _outlived(s, trimmed, behind)],
             scans=[s for s in cursor.scans if not _outlived(s, trimmed, behind)],

@@ -105,6 +105,7 @@ class Protocol(Reader):
         numbers_schemas: whether a row names its table's schema by number only, and waits until a message has brought it.
         carries_schemas: whether messages carry the schemas of tables, which rows are checked against.
         marks_transactions: whether there may be markers of transactions.
+        takes_snapshots: whether its connector reads tables; then `detail` of a read is which of the snapshot it is.
     """
 
     name: ClassVar[str]
@@ -115,6 +116,7 @@ class Protocol(Reader):
     numbers_schemas: ClassVar[bool] = False
     carries_schemas: ClassVar[bool] = False
     marks_transactions: ClassVar[bool] = False
+    takes_snapshots: ClassVar[bool] = False
 
     @abstractmethod
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:

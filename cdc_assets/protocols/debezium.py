@@ -96,6 +96,7 @@ class Debezium(Protocol):
     joins_pairs = False
     carries_schemas = True
     marks_transactions = True
+    takes_snapshots = True
 
     def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
         """How its messages are wrapped."""

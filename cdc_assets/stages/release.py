@@ -19,7 +19,7 @@ from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
 from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
 from cdc_assets.gate.news import News, news_of
-from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, of_reads, read_of
+from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, ended_with, not_ended, of_reads, read_of
 from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
@@ -34,6 +34,7 @@ from cdc_assets.tables.released_changes import (
     PartitionWatermarks,
     ReleaseCursor,
     ReleasedKind,
+    SourceSnapshot,
     TableScan,
     Watermarks,
 )
@@ -244,7 +245,7 @@ class _Run:
             return []
         columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed", "reached"]
         reached = self._reached() if after else F.lit(False)
-        snapshots = self.feed.snapshots == "whole"
+        snapshots = self.protocol.takes_snapshots
         told = self.events.select(
             *([read_of().alias("read"), F.col("detail"), F.col("record_timestamp")] if snapshots else []),
             self._part(self.before, after).alias("part"),
@@ -339,21 +340,14 @@ class _Run:
         totals = {"rows": rows, "window": in_window, "excluded": excluded, "covered": past}
         totals |= {"late_repeated": late.repeated, "late_unseen": late.unseen}
         pending = self.cursor.pending - inside_before + pending_new
-        snapshots = advanced_snapshots(
-            self.cursor.snapshots,
-            window,
-            number,
-            lambda name: name not in self._released_tables,
-            lambda snapshot: damaged(self.lake, snapshot),
-            self.cursor.trimmed.highest,
-        )
+        snapshots, read = self._snapshots(window, number)
         scans = self._scans(groups, number, after)
         named = {name for _, tables in inside for name in tables}
         # That of one table may be whole by what another table's reads say.
         named |= {(each.database, each.table) for each in snapshots if each.release == number}
         # Of an empty table there may have been nothing ever.
-        read = {(each.database, each.table) for each in scans if each.release == number}
-        named |= read and read & self._released_tables
+        scanned = {(each.database, each.table) for each in scans if each.release == number}
+        named |= scanned and scanned & self._released_tables
         advanced = ReleaseCursor(
             sequence=number,
             batch=self.news.through,
@@ -371,6 +365,7 @@ class _Run:
             loads=self.cursor.loads,
             planned=self.cursor.planned,
             refused=self.cursor.refused,
+            read=read,
             snapshots=snapshots,
             scans=scans,
             **self.gate.state(facts),
@@ -409,6 +404,21 @@ class _Run:
             total=advanced.totals,
             scans=advanced.scans,
         )
+
+    def _snapshots(self, window: list[Group], number: int) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
+        """The snapshots of a connector that count after the release, and the tables of which one has ended with it."""
+        if not self.protocol.takes_snapshots:
+            return [], []
+        known = self.cursor.snapshots
+        found = advanced_snapshots(
+            known,
+            window,
+            number,
+            lambda name: name not in self._released_tables,
+            lambda snapshot: damaged(self.lake, snapshot),
+            self.cursor.trimmed.highest,
+        )
+        return found if self.feed.snapshots == "whole" else not_ended(found), ended_with(known, found)
 
     def _scans(self, groups: list[Group], number: int, after: Held) -> list[TableScan]:
         """The tables' parts in a connector's incremental snapshots, after the release."""

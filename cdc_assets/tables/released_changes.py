@@ -132,6 +132,7 @@ class SourceSnapshot:
         first: the lowest Kafka time of its reads, in milliseconds.
         last: the highest.
         initial: whether the table had nothing before, so that nothing can be gone.
+        ended: whether all of its reads have come, as far as can be told.
         release: the last that brought reads of it, or told that it is whole; 0: none has, or it is initial.
     """
 
@@ -147,6 +148,7 @@ class SourceSnapshot:
     first: int
     last: int
     initial: bool = False
+    ended: bool = False
     release: int = 0
 
     @property
@@ -235,7 +237,9 @@ class ReleaseCursor(Cursor):
         loads: the tables that were loaded, in the order of their loads.
         planned: the sequence of initial_load of which all was loaded, or refused.
         refused: what was refused of it.
-        snapshots: those of the source's connector, of feeds whose snapshots have every row.
+        read: [database, table, commit_ts of the last read] of the tables of which a snapshot of the source's connector has
+            ended with this release.
+        snapshots: the connector's: of feeds whose snapshots have every row all, of others those that have not ended.
         scans: the tables' parts in incremental ones, likewise.
     """
 
@@ -259,6 +263,7 @@ class ReleaseCursor(Cursor):
     loads: list[Loaded] = field(default_factory=list)
     planned: int = 0
     refused: list[RefusedLoad] = field(default_factory=list)
+    read: list[tuple[str, str, int]] = field(default_factory=list)
     snapshots: list[SourceSnapshot] = field(default_factory=list)
     scans: list[TableScan] = field(default_factory=list)
 

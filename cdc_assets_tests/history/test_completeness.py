@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from cdc_assets import read
 from cdc_assets.checks.history import history_complete
 from cdc_assets.history.completeness import NEVER
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.explained import as_text
-from cdc_assets_tests.support import Chain, Rows, Stream, ddl, tso
+from cdc_assets_tests.protocols.debezium_encoder import MS, change, read_source, source
+from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, read_lines, tso
 
 SEEN = "the row was met first by {}, at {} ({}): it was there before, and how is not known"
 CREATE = "CREATE TABLE {} (id BIGINT PRIMARY KEY, v VARCHAR(20))"
@@ -67,3 +70,28 @@ def test_a_history_tells_from_where_on_it_is_complete(chain: Callable[..., Chain
     assert complete(it, "born") == (tso(40), 1, second["born"].description)
     assert unseen(it, "orders", "1") is None, "since the TRUNCATE it has been there from its INSERT on"
     assert unseen(it, "born", "9") == SEEN.format("a DELETE", tso(90), "2023-11-14 22:13:20.090 UTC")
+
+
+def test_a_connectors_snapshot_tells_when_it_has_ended(chain: Callable[..., Chain]) -> None:
+    """`history_complete` says nothing of a table that is half read."""
+    it = chain(protocol="debezium")
+    markers = ["first", "true", "last"]
+    reads = [
+        change("r", n, None, "a", read_source(milliseconds=10 * n) | {"snapshot": marker}, n)
+        for n, marker in enumerate(markers)
+    ]
+    it.add(reads[:2])
+    half = history_complete(it.run().history[0])
+    assert not half.passed
+    assert half.metadata == {"complete_from": "never", "met_first_by_update_or_delete": 0}
+    it.add([*reads[2:], change("u", 0, "a", "b", source(200, seconds=1), 3)])
+    ended = history_complete(it.run().history[0])
+    assert ended.passed
+    assert ended.metadata["complete_from"].startswith(f"{(MS + 20) << 18} ")
+
+
+@pytest.mark.parametrize("config", ["dbz195-schemas", "dbz350m-noschemas-tx"])
+def test_recorded_snapshots_of_connectors_have_ended(chain: Callable[..., Chain], config: str) -> None:
+    it = chain(protocol="debezium")
+    it.add(read_lines(RECORDED / "mysql" / config / "composite"))
+    assert [r.table for r in it.run().history if not history_complete(r).passed] == []

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.gate.base import Group, Part
-from cdc_assets.gate.source_snapshots import advanced_snapshots
+from cdc_assets.gate.source_snapshots import advanced_snapshots, ended_with, not_ended
 from cdc_assets.history.plan import LoadTooOldError
 from cdc_assets.history.verify import broken_by_table
 from cdc_assets.operations.explain import explain
@@ -183,10 +183,10 @@ def reads(table: str, markers: Sequence[str], position: int = 50, low: int = 100
     return Group(**vars(group) | {"read": place, "markers": markers, "first_ms": 1000, "last_ms": 2000})
 
 
-def changes(table: str, low: int, count: int = 1) -> Group:
+def changes(table: str, low: int, count: int = 1, last_ms: int = 0) -> Group:
     """Other changes."""
     return Group(
-        str(Part.INSIDE), True, True, "shop", table, 1, False, True, False, count, low, low, 1, 0, [], {}
+        str(Part.INSIDE), True, True, "shop", table, 1, False, True, False, count, low, low, 1, 0, [], {}, last_ms=last_ms
     )  # fmt: skip
 
 
@@ -269,6 +269,53 @@ def test_a_read_of_a_snapshot_that_maintenance_has_forgotten_begins_none() -> No
     assert released([], [reads("a", ["last"], low=100)], 2, deleted=100) == []
     assert [s.release for s in released([known], [reads("a", ["last"], low=100)], 2, deleted=100)] == [2]
     assert [s.release for s in released([], [reads("a", ["last"], low=101)], 2, deleted=100)] == [2]
+
+
+# --- which have ended, so that the history has every row from the last read on
+
+
+def ends(
+    before: list[SourceSnapshot], window: list[Group], **how: bool
+) -> tuple[list[tuple[str, str, int]], list[Any]]:
+    """The tables of which a snapshot ends with a release, and the snapshots that may go on after it."""
+    after = released(before, window, 1, **how)
+    return ended_with(before, after), not_ended(after)
+
+
+def test_a_snapshot_that_is_half_read_has_not_ended() -> None:
+    for markers in (["first", "true"], ["first_in_data_collection"], ["true"]):
+        told, going_on = ends([], [reads("a", markers)])
+        assert (told, len(going_on)) == ([], 1)
+    told, going_on = ends(going_on, [reads("a", ["true", "last"], low=120)])
+    assert (told, going_on) == ([("shop", "a", 120)], [])
+
+
+def test_of_debezium_1_9_all_tables_end_with_the_last_read_of_all() -> None:
+    _, going_on = ends([], [reads("a", ["true"]), reads("b", ["true"], low=90)])
+    told, left = ends(going_on, [reads("b", ["true", "last"], low=95)])
+    assert (sorted(told), left) == ([("shop", "a", 100), ("shop", "b", 95)], [])
+
+
+def test_a_change_after_the_reads_tells_that_they_have_ended() -> None:
+    """A connector sends none before it has read all; the last read of all tables may be in no topic of the feed."""
+    _, going_on = ends([], [reads("a", ["true"])])  # Kafka's times of the reads are 1000 to 2000
+    assert ends(going_on, [changes("a", 200, last_ms=2000), changes("b", 200, last_ms=9000)]) == ([], going_on)
+    assert ends(going_on, [changes("a", 200, last_ms=2001)]) == ([("shop", "a", 100)], [])
+    assert ends([], [reads("a", ["true"]), changes("a", 200, last_ms=2001)]) == ([("shop", "a", 100)], [])
+    assert ends(going_on, [changes("a", 200, last_ms=2001)], damaged=True) == ([], going_on)
+
+
+def test_of_a_snapshot_that_began_again_only_the_second_ends() -> None:
+    _, broken_off = ends([], [reads("a", ["first", "true"], position=40, low=90)])
+    for window in ([reads("a", ["first", "last"])], [reads("a", ["true"]), changes("a", 200, last_ms=2001)]):
+        assert ends(broken_off, window) == ([("shop", "a", 100)], [])
+
+
+def test_what_has_ended_is_told_once() -> None:
+    ended = released([], [reads("a", ["first", "last"], low=100)], 1, is_new=True)
+    again = released(ended, [changes("a", 200, last_ms=2001)], 2)
+    assert ended_with(ended, again) == []
+    assert ended_with(again, released(again, [reads("a", ["true"], low=101)], 3)) == [("shop", "a", 101)]
 
 
 # --- what maintenance leaves of them

@@ -23,6 +23,7 @@ from cdc_assets.tables.decisions import DECISIONS, Decision, DecisionsCursor, Ve
 from cdc_assets.tables.exclusive import prove_exclusive
 from cdc_assets.tables.history import HISTORY, HistoryCursor
 from cdc_assets.tables.initial_load import INITIAL_LOAD, LoadsCursor
+from cdc_assets.tables.log import Logs
 from cdc_assets.tables.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
@@ -100,9 +101,13 @@ class Lakehouse:
         """A path below the root."""
         return "/".join([self.root.rstrip("/"), *parts])
 
+    @cached_property
+    def _logs(self) -> Logs:
+        return Logs(self.store)
+
     def _table(self, name: str, definition: Definition[C]) -> LakeTable[C]:
         """The table of this name, which is its path below the root."""
-        return LakeTable(self.place(name), name, definition, self.store, self._before_commits)
+        return LakeTable(self.place(name), name, definition, self.store, self._before_commits, self._logs)
 
     def _before_commits(self) -> None:
         """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""

@@ -1,6 +1,7 @@
 """The log of a Delta table, read without Spark and without a JVM: its newest commits, and the files that hold its rows."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyarrow.fs import FileType
 
 from cdc_assets.storage import Store
 from cdc_assets.tables.linked import deltalake_place
 
 # Commits are read newest first, so many at a time: the newest nearly always has what is looked for.
 _COMMITS_AT_ONCE = (1, 20, None)
+# So many tables' logs are kept in mind: those that all stages ask for, and that of the history which is written.
+_KEPT = 50
 
 
 @dataclass(frozen=True)
@@ -151,3 +155,44 @@ class TableLog:
             nulls=row.get("null_count") or {},
             size=row["size_bytes"],
         )
+
+
+_Written = tuple[int | None, int | None]  # in nanoseconds, in bytes
+
+
+class Logs:
+    """The logs of tables, as they were read last: one is read again when there is a newer commit.
+
+    Stages ask for the same logs again and again, and deltalake reads all commits since the last checkpoint for each answer.
+    (Measured: a run of few changes asked 47 times; reading a log took 1 ms after 1 commit, 11 ms after 50, and to see that
+    it is still the newest 0.05 ms.)
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read: dict[str, tuple[TableLog, _Written]] = {}
+        self._lock = threading.Lock()
+
+    def newest(self, uri: str) -> TableLog | None:
+        """The log of the table at `uri`; None while there is no table."""
+        found = self._read.get(uri)
+        if found is not None and self._commits(uri, found[0].version, 2) == [found[1], None]:
+            return found[0]
+        log = TableLog.of(uri, self._store)
+        commit = self._commits(uri, log.version, 1)[0] if log else None
+        with self._lock:
+            self._read.pop(uri, None)
+            if log and commit:
+                self._read[uri] = log, commit
+            while len(self._read) > _KEPT:
+                del self._read[next(iter(self._read))]
+        return log
+
+    def _commits(self, uri: str, version: int, count: int) -> list[_Written | None]:
+        """When the files of so many commits from a version on were written, and their sizes; None: there is none.
+
+        By the newest's a table is known that was deleted, and made anew.
+        """
+        files, path = self._store.files(f"{uri.rstrip('/')}/_delta_log")
+        told = files.get_file_info([f"{path}/{version + n:020}.json" for n in range(count)])
+        return [(info.mtime_ns, info.size) if info.type == FileType.File else None for info in told]

@@ -22,12 +22,15 @@ from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
-from cdc_assets.tables.log import Commit, DataFile, TableLog
+from cdc_assets.tables.log import Commit, DataFile, Logs, TableLog
 from cdc_assets.tables.schema import frame_of, quoted
 
 C = TypeVar("C", bound=Cursor)
 
 _ATTEMPTS = 20
+# After so many commits a checkpoint is made. Without this deltalake makes one after 100, and reads all commits since then
+# whenever it opens a log. (Measured over 200 commits: to open a log and commit took 21 ms with 100, 9 with 20, 8 with 10.)
+_CHECKPOINTS = {"delta.checkpointInterval": "20"}
 _NOTE_CONF = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP_CONF = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION_CONF = "spark.databricks.delta.write.txnVersion"
@@ -60,7 +63,7 @@ class Definition(Generic[C]):
     def settings(self) -> dict[str, str]:
         """All of Delta's properties."""
         kept = {"delta.dataSkippingStatsColumns": ",".join(self.statistics)} if self.statistics else {}
-        return kept | dict(self.properties)
+        return _CHECKPOINTS | kept | dict(self.properties)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class LakeTable(Generic[C]):
         definition: what it is.
         store: how its path is reached.
         before_commits: called before each, and raises where they would not be safe.
+        logs: of this table, and of others.
     """
 
     path: str
@@ -120,16 +124,17 @@ class LakeTable(Generic[C]):
     definition: Definition[C]
     store: Store = LOCAL
     before_commits: Callable[[], None] = _nothing
+    logs: Logs | None = field(default=None, compare=False)
 
     # --- without Spark
 
     def log(self) -> TableLog | None:
         """Its newest version; None while there is no table."""
-        return TableLog.of(self.path, self.store)
+        return self.logs.newest(self.path) if self.logs else TableLog.of(self.path, self.store)
 
     def pinned(self) -> "LakeTable[C]":
         """The table as it stands now: its log is read once, however much is asked of it without Spark."""
-        return _Pinned(self.path, self.name, self.definition, self.store, self.before_commits, self.log())
+        return _Pinned(self.path, self.name, self.definition, self.store, self.before_commits, self.logs, self.log())
 
     def exists(self) -> bool:
         """Whether the table has been created."""

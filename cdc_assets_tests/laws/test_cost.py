@@ -1,6 +1,8 @@
 """Law: a run costs what is new. Counted in Spark jobs, which are the same on every machine; seconds are the benchmarks'."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from benchmarks.measuring import jobs_started
 from cdc_assets.history import standing
 from cdc_assets.stages import STAGES
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import TableLog
 from cdc_assets_tests.support import Chain, delta_versions, run_core
 
 # A run of few changes to one table that it has seen before, by stage.
@@ -51,7 +54,7 @@ def jobs_by_stage(chain: Chain) -> dict[str, int]:
     return counts
 
 
-def over(counts: dict[str, int], budget: dict[str, int]) -> dict[str, int]:
+def over(counts: Mapping[str, int], budget: dict[str, int]) -> dict[str, int]:
     """The stages that start more jobs than they may, with how many."""
     return {name: jobs for name, jobs in counts.items() if jobs > budget[name]}
 
@@ -110,3 +113,19 @@ def test_a_merge_into_a_large_table_keeps_to_its_jobs(
         changes.write(ran.snapshots)
         counts = jobs_by_stage(ran)
     assert over(counts, SMALL_RUN | {"history": A_MERGE}) == {}
+
+
+def test_logs_are_read_once_a_commit_however_many_runs_there_were(
+    chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so are the commits since the last checkpoint."""
+    ran, changes, read = chain(), Changes(), list[str]()
+    read_log = TableLog.of
+    monkeypatch.setattr(TableLog, "of", lambda uri, store: read.append(uri) or read_log(uri, store))
+    for _ in range(3):
+        changes.write(ran.snapshots)
+        read.clear()
+        ran.run()
+    there = Counter(Path(uri).name for uri in read if Path(uri, "_delta_log").exists())
+    written = {"f": 4, "t0000": 1}  # raw records, events, observations and changes; and the history
+    assert over(there, written) == {}

@@ -74,7 +74,7 @@ log.retention.check.interval.ms=1000
 log.initial.task.delay.ms=500
 log.cleaner.backoff.ms=500
 log.cleaner.dedupe.buffer.size=4194304
-log.segment.delete.delay.ms=0
+log.segment.delete.delay.ms=100
 """
 _SASL = """
 sasl.enabled.mechanisms=PLAIN

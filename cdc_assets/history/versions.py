@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Observation, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from cdc_assets.expressions import first_true
@@ -25,6 +25,10 @@ _SNAPSHOT = str(Op.SNAPSHOT)
 _COORDINATES = ["topic", "partition", "offset"]
 # Changes of one key in the order in which they happened; an open version of before has release 0.
 _ORDER = ["commit_ts", "era", "release", "ordinal"]
+# The window, and what of it ends a row, as texts of SQL: each table is planned in this way, and PySpark asks the JVM for
+# every part of an expression that is built otherwise.
+_CHAIN = f"PARTITION BY key, copy ORDER BY {', '.join(_ORDER)}, op != '{GONE}'"
+_ENDS = f"op IN ('{_DELETE}', '{GONE}')"
 
 
 @dataclass(frozen=True)
@@ -127,18 +131,17 @@ def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | 
     open version.
     """
     columns = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
-    standing = open_versions.withColumns(
-        {"release": F.lit(0).cast("bigint"), "ordinal": F.lit(0), "standing": F.lit(True)}
-    )
-    line = changes.select(*columns, F.lit(False).alias("standing"))
+    line = changes.selectExpr(*columns, "false AS standing")
     if arrived is not None:
-        line = line.unionByName(arrived.select(*columns, F.lit(False).alias("standing")))
+        line = line.unionByName(arrived.selectExpr(*columns, "false AS standing"))
         # A statement may be stamped later than the rows that come after it.
         later = Window.partitionBy("key", "copy").orderBy("era").rangeBetween(1, Window.unboundedFollowing)
         line = line.withColumn("next_ts", F.min("commit_ts").over(later))
         began = F.when(F.col("op") == DDL, F.least("commit_ts", "next_ts")).otherwise(F.col("commit_ts"))
         line = line.withColumn("commit_ts", began).drop("next_ts")
-    return line.unionByName(standing.select(*columns, "standing", "rest"), allowMissingColumns=True)
+    of_before = {"release": "0L AS release", "ordinal": "0 AS ordinal"}
+    standing = open_versions.selectExpr(*[of_before.get(c, c) for c in columns], "true AS standing", "rest")
+    return line.unionByName(standing, allowMissingColumns=True)
 
 
 def boundaries(
@@ -154,21 +157,18 @@ def boundaries(
         watch: is told how many rows after `since` an UPDATE or a DELETE is the first to tell of (`met`).
         since: a commit_ts.
     """
-    by_key, era = _chain(), F.col("era")
-    exists = F.col("standing") | ~_ends()
-    before = F.lag(F.struct(exists.alias("exists"), "row", "era")).over(by_key)
-    line, before = line.withColumn("before", before), F.col("before")
-    existed = F.coalesce(before["exists"], F.lit(False))
+    era, before = F.col("era"), F.col("before")
+    exists = f"standing OR NOT {_ENDS}"
+    line = line.withColumn("before", F.expr(f"lag(struct({exists} AS exists, row, era)) OVER ({_CHAIN})"))
+    existed = F.expr("coalesce(before.exists, false)")
     if effects.endings:
         existed &= effects.life(before["era"]) == effects.life(era)
     if watch is not None:
-        op, standing = F.col("op"), F.col("standing")
-        met = ~standing & ~existed & op.isin(_DELETE, str(Op.UPDATE)) & (F.col("commit_ts") > since)
-        line = line.observe(watch, F.count_if(met).alias("met"))
+        late = f"NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND commit_ts > {since}"
+        line = line.observe(watch, F.count_if(~existed & F.expr(late)).alias("met"))
     same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
-    opens = F.col("standing") | (F.col("op") == DDL)
-    changes = F.when(opens, F.lit(True)).when(_ends(), existed).otherwise(~same)
-    op = F.when(existed & (F.col("op") == _INSERT), str(Op.UPDATE)).otherwise(F.col("op"))
+    changes = F.when(F.expr(f"standing OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
+    op = F.when(existed & F.expr(f"op = '{_INSERT}'"), str(Op.UPDATE)).otherwise(F.col("op"))
     return line.where(changes).withColumn("op", op).drop("before")
 
 
@@ -178,9 +178,9 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open); open versions of before
     that stay open are among them.
     """
-    by_key, era = _chain(), F.col("era")
-    following = F.lead(F.struct("op", "commit_ts", "era")).over(by_key)
-    bounds = bounds.withColumn("next_ts", F.lead("commit_ts").over(by_key))
+    era = F.col("era")
+    following = F.expr(f"lead(struct(op, commit_ts, era)) OVER ({_CHAIN})")
+    bounds = bounds.withColumn("next_ts", F.expr(f"lead(commit_ts) OVER ({_CHAIN})"))
     if effects.endings:
         following = F.when(effects.life(following["era"]) == effects.life(era), following)
     lasting = bounds.withColumn("following", following)
@@ -197,12 +197,4 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     lasting = lasting.withColumns({"to_ts": to_ts, "closed_by": closed_by})
     if effects.kept is not _as_it_is:
         lasting = lasting.withColumn("row", effects.kept(F.col("row"), era, F.coalesce(until, F.lit(effects.last))))
-    return lasting.where(F.col("standing") | ~_ends()).drop("following", "next_ts")
-
-
-def _ends() -> Column:
-    return F.col("op").isin(_DELETE, GONE)
-
-
-def _chain() -> WindowSpec:
-    return Window.partitionBy("key", "copy").orderBy(*_ORDER, F.col("op") != GONE)
+    return lasting.where(f"standing OR NOT {_ENDS}").drop("following", "next_ts")

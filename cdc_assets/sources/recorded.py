@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyarrow.fs import FileSelector, FileType
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.executors import prove_seen
 from cdc_assets.storage import LOCAL, Store
@@ -22,6 +21,21 @@ _LINE = (
 
 # Milliseconds, of the years 1 to 9999.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
+# Whether a line is a record.
+_GOOD = (
+    "r._corrupt IS NULL AND r.topic IS NOT NULL AND r.partition >= 0 AND r.offset >= 0 "
+    f"AND r.timestamp BETWEEN {_FIRST_TIME} AND {_LAST_TIME} "
+    "AND (r.key IS NULL OR _key IS NOT NULL) AND (r.value IS NULL OR _value IS NOT NULL)"
+)
+_FIELDS = {
+    "topic": "r.topic",
+    "partition": "r.partition",
+    "offset": "r.offset",
+    "timestamp": "timestamp_millis(IF(_good, r.timestamp, NULL))",  # which of other numbers is an error
+    "key": "_key",
+    "value": "_value",
+    "headers": "transform(r.headers, h -> struct(h.key AS key, try_to_binary(h.value, 'base64') AS value))",
+}
 
 FileState = list[int]  # size in bytes, modification time in ns
 
@@ -57,47 +71,19 @@ def read_lines(spark: SparkSession, folder: str, names: Iterable[str]) -> DataFr
     if paths:
         prove_seen(spark, paths[0], "source.recorded")
     text = spark.read.text(paths, lineSep="\n")
-    parsed = text.where(F.length(F.trim("value")) > 0).select(
-        F.col("value").alias("_text"),
-        F.from_json("value", _LINE, {"columnNameOfCorruptRecord": "_corrupt"}).alias("r"),
-        F.col("_metadata.file_name").alias("_name"),
-    )
-    headers = F.transform(
-        "r.headers",
-        lambda h: F.struct(h["key"].alias("key"), F.try_to_binary(h["value"], F.lit("base64")).alias("value")),
+    parsed = text.where("length(trim(value)) > 0").selectExpr(
+        "value AS _text",
+        f"from_json(value, '{_LINE}', map('columnNameOfCorruptRecord', '_corrupt')) AS r",
+        "_metadata.file_name AS _name",
     )
     # A projection of its own: Spark decodes the base64 once here, and once for each use below otherwise (twice the time).
-    lines = parsed.select("*", _binary("r.key").alias("_key"), _binary("r.value").alias("_value"))
-    key, value = F.col("_key"), F.col("_value")
-    good = (
-        F.col("r._corrupt").isNull()
-        & F.col("r.topic").isNotNull()
-        & (F.col("r.partition") >= 0)
-        & (F.col("r.offset") >= 0)
-        & F.col("r.timestamp").between(_FIRST_TIME, _LAST_TIME)
-        & (F.col("r.key").isNull() | key.isNotNull())
-        & (F.col("r.value").isNull() | value.isNotNull())
+    decoded = [f"try_to_binary(r.{name}, 'base64') AS _{name}" for name in ("key", "value")]
+    judged = parsed.selectExpr("*", *decoded).selectExpr("*", f"coalesce({_GOOD}, false) AS _good")
+    return judged.selectExpr(
+        *[f"IF(_good, {value}, NULL) AS {name}" for name, value in _FIELDS.items()],
+        "IF(_good, NULL, CAST(_text AS BINARY)) AS _line",
+        "IF(_good, NULL, _name) AS _file",
     )
-    judged = lines.select("*", F.coalesce(good, F.lit(False)).alias("_good"))
-
-    def field(column: Column, name: str) -> Column:
-        return F.when(F.col("_good"), column).alias(name)
-
-    return judged.select(
-        field(F.col("r.topic"), "topic"),
-        field(F.col("r.partition"), "partition"),
-        field(F.col("r.offset"), "offset"),
-        F.timestamp_millis(F.when(F.col("_good"), F.col("r.timestamp"))).alias("timestamp"),
-        field(key, "key"),
-        field(value, "value"),
-        field(headers, "headers"),
-        F.when(~F.col("_good"), F.col("_text").cast("binary")).alias("_line"),
-        F.when(~F.col("_good"), F.col("_name")).alias("_file"),
-    )
-
-
-def _binary(name: str) -> Column:
-    return F.try_to_binary(F.col(name), F.lit("base64"))
 
 
 def locate_lines(folder: str, bad: dict[str, set[bytes]], store: Store = LOCAL) -> list[dict[str, Any]]:

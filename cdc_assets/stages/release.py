@@ -244,34 +244,36 @@ class _Run:
         if not self.files:
             return []
         columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed", "reached"]
-        reached = self._reached() if after else F.lit(False)
         snapshots = self.protocol.takes_snapshots
-        told = self.events.select(
-            *([read_of().alias("read"), F.col("detail"), F.col("record_timestamp")] if snapshots else []),
-            self._part(self.before, after).alias("part"),
-            taken_tables(self.feed).alias("taken"),
-            (F.col("batch") > self.cursor.batch).alias("new"),
+        judged = {
+            "part": self._part(self.before, after),
+            "taken": taken_tables(self.feed),
+            "reached": self._reached() if after else F.lit(False),
+            "hash": group_hash(*self.gate.by),
+        }
+        told = self.events.withColumns(judged | ({"read": read_of()} if snapshots else {})).selectExpr(
+            *(["read", "detail", "record_timestamp"] if snapshots else []),
+            *judged,
+            f"batch > {self.cursor.batch} AS new",
             "database",
             "table",
             "layout_id",
-            F.col("key").isNull().alias("unkeyed"),
-            F.col("source").isNotNull().alias("placed"),
-            reached.alias("reached"),
+            "key IS NULL AS unkeyed",
+            "source IS NOT NULL AS placed",
             "commit_ts",
             "batch",
             "key_before",
-            group_hash(*self.gate.by).alias("hash"),
-            F.struct("layout", "jdbc_types", "schema_version", "table_id", "key_columns").alias("sample"),
+            "struct(layout, jdbc_types, schema_version, table_id, key_columns) AS sample",
         )
         found = told.groupBy(*columns, *(["read"] if snapshots else [])).agg(
             *(of_reads() if snapshots else []),
-            F.count("*").alias("count"),
-            F.min("commit_ts").alias("first"),
-            F.max("commit_ts").alias("last"),
-            F.min("batch").alias("batch"),
-            F.count("key_before").alias("moved"),
-            (F.collect_list("hash") if self.small else F.array()).alias("keys"),
-            F.any_value("sample").alias("sample"),
+            F.expr("count(*) AS count"),
+            F.expr("min(commit_ts) AS first"),
+            F.expr("max(commit_ts) AS last"),
+            F.expr("min(batch) AS batch"),
+            F.expr("count(key_before) AS moved"),
+            F.expr("collect_list(hash) AS keys" if self.small else "array() AS keys"),
+            F.expr("any_value(sample) AS sample"),
         )
         return [Group(**(r.asDict() | {"sample": r["sample"].asDict()})) for r in found.collect()]
 

@@ -15,7 +15,6 @@ from deltalake import DeltaTable as Log
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets.storage import LOCAL, Store
@@ -23,7 +22,7 @@ from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, Logs, TableLog
-from cdc_assets.tables.schema import frame_of, quoted
+from cdc_assets.tables.schema import frame_of, literal, quoted
 
 C = TypeVar("C", bound=Cursor)
 
@@ -296,15 +295,11 @@ class LakeTable(Generic[C]):
         groups: dict[tuple[Any, ...], list[str]] = {}
         for file in files:
             groups.setdefault(tuple(file.partition[k] for k in keys), []).append(file.path)
+        # As texts of SQL: for a column each, PySpark asks the JVM five times as often.
         frames = [
             spark.read.schema(inner)
             .parquet(*paths)
-            .select(
-                *[
-                    F.lit(v).alias(k) if k in keys else F.col(quoted(k))
-                    for k, v in _aligned(columns.names, keys, values)
-                ]
-            )
+            .selectExpr(*_selected(columns, dict(zip(keys, values, strict=True))))
             for values, paths in groups.items()
         ]
         return reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
@@ -499,10 +494,15 @@ def _without_views(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(kept)) if any(f.type in _VIEWED for f in rows.schema) else rows
 
 
-def _aligned(names: Iterable[str], keys: Sequence[str], values: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Each column with the value that the files' partition has for it, None where it is a column of the files."""
-    of_partition = dict(zip(keys, values, strict=True))
-    return [(name, of_partition.get(name)) for name in names]
+def _selected(columns: StructType, of_partition: Mapping[str, Any]) -> Iterator[str]:
+    """Each column; where the files' partition has a value for it, which is no column of the files, that."""
+    for column in columns:
+        name, value = quoted(column.name), of_partition.get(column.name)
+        if column.name not in of_partition:
+            yield name
+        else:
+            told = "NULL" if value is None else literal(str(value))
+            yield f"CAST({told} AS {column.dataType.simpleString()}) AS {name}"
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from benchmarks.changes import Changes
 from benchmarks.measuring import jobs_started
 from cdc_assets.history import standing
 from cdc_assets.stages import STAGES
+from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import TableLog
 from cdc_assets_tests.support import Chain, delta_versions, run_core
@@ -121,7 +122,12 @@ def test_logs_are_read_once_a_commit_however_many_runs_there_were(
     """And so are the commits since the last checkpoint."""
     ran, changes, read = chain(), Changes(), list[str]()
     read_log = TableLog.of
-    monkeypatch.setattr(TableLog, "of", lambda uri, store: read.append(uri) or read_log(uri, store))
+
+    def noting(uri: str, store: Store) -> TableLog | None:
+        read.append(uri)
+        return read_log(uri, store)
+
+    monkeypatch.setattr(TableLog, "of", noting)
     for _ in range(3):
         changes.write(ran.snapshots)
         read.clear()

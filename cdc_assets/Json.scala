@@ -1,6 +1,5 @@
 package cdc_assets
 
-import java.io.ByteArrayOutputStream
 import java.lang.{StringBuilder => JStringBuilder}
 import java.nio.charset.StandardCharsets.US_ASCII
 import java.util.Arrays
@@ -29,10 +28,11 @@ class JsonMessage(wanted: String) extends Serializable {
   import Json._
 
   @transient private lazy val message = new Fields(Mapper.readTree(wanted))
+  @transient private lazy val seen = new Seen
 
   def read(value: Array[Byte]): InternalRow =
     try {
-      val found = new Reader(value).message(message)
+      val found = new Reader(value, seen = seen).message(message)
       if (found == null) InternalRow(null, WrongType) else InternalRow(found, null)
     } catch { case NonFatal(_) => InternalRow(null, Malformed) }
 }
@@ -130,8 +130,51 @@ private object Json {
 
   // --- reading
 
-  /** @param strict whether half of a character breaks the text: not so in one that was read before. */
-  final class Reader(value: Array[Byte], strict: Boolean = true) {
+  /** Bytes that become more; `java.io.ByteArrayOutputStream` takes a lock for each. */
+  final class Bytes(room: Int) {
+    private var (all, length) = (new Array[Byte](room), 0)
+    def add(each: Byte): Unit = {
+      if (length == all.length) all = Arrays.copyOf(all, 2 * length + 1)
+      all(length) = each
+      length += 1
+    }
+    def add(from: Array[Byte], begin: Int, end: Int): Unit = {
+      val more = end - begin
+      if (length + more > all.length) all = Arrays.copyOf(all, 2 * length + more)
+      System.arraycopy(from, begin, all, length, more)
+      length += more
+    }
+    def result: Array[Byte] = Arrays.copyOf(all, length)
+  }
+
+  /** Objects that came in the messages before, and what became of them: those of types are the same in most events. */
+  final class Seen {
+    private val kept = Array.fill(2)(new Array[(Array[Byte], UTF8String)](8))
+    private var turn = 0
+
+    /** What became of the object that begins here; null: it is not known. */
+    def at(kind: Int, value: Array[Byte], from: Int): (Array[Byte], UTF8String) = {
+      val known = kept(kind)
+      var n = 0
+      while (n < known.length) {
+        val each = known(n)
+        if (each != null && from + each._1.length <= value.length
+          && Arrays.equals(value, from, from + each._1.length, each._1, 0, each._1.length)) return each
+        n += 1
+      }
+      null
+    }
+
+    def keep(kind: Int, raw: Array[Byte], found: UTF8String): Unit = {
+      kept(kind)(turn) = (raw, found)
+      turn = (turn + 1) % kept(kind).length
+    }
+  }
+
+  /** @param strict whether half of a character breaks the text: not so in one that was read before.
+    * @param seen what messages before had; null: nobody asks
+    */
+  final class Reader(value: Array[Byte], strict: Boolean = true, seen: Seen = null) {
     private val parser: JsonParser = Factory.createParser(value)
     private val checksHalves = strict && mayHaveHalves(value)
     private var other = false
@@ -149,11 +192,11 @@ private object Json {
       val found = mutable.LinkedHashMap.empty[String, Array[Byte]]
       if (next() != JsonToken.START_OBJECT) throw Broken
       while (next() == JsonToken.FIELD_NAME) {
-        val (name, out) = (parser.currentName, new ByteArrayOutputStream(32))
+        val (name, out) = (parser.currentName, new Bytes(64))
         this.name(out)
         next()
         copy(out)
-        found(name) = out.toByteArray
+        found(name) = out.result
       }
       found
     }
@@ -226,8 +269,7 @@ private object Json {
     private def columns(wanted: Columns): InternalRow = {
       val (found, own, fields) = (mutable.LinkedHashMap.empty[String, InternalRow], mutable.LinkedHashMap.empty[String, Array[Byte]], wanted.others)
       while (next() == JsonToken.FIELD_NAME) {
-        val (name, out) = (parser.currentName, new ByteArrayOutputStream(32))
-        this.name(out)
+        val (name, begin) = (parser.currentName, this.begin)
         if (next() == JsonToken.START_OBJECT) {
           val values = new Array[Any](fields.types.length + 1)
           values(fields.types.length) = false
@@ -236,10 +278,10 @@ private object Json {
             val place = fields.place(field)
             next()
             if (field == wanted.own) {
-              val part = new ByteArrayOutputStream(out.size + 16)
-              out.writeTo(part)
+              val part = new Bytes(64)
+              this.name(part, begin)
               copy(part)
-              own(name) = part.toByteArray
+              own(name) = part.result
               values(fields.types.length) = true
             } else if (place < 0) skipped() else values(place) = read(fields.types(place))
           }
@@ -279,45 +321,48 @@ private object Json {
     }
 
     private def json(): UTF8String = {
-      val out = new ByteArrayOutputStream(256)
+      val out = new Bytes(256)
       copy(out)
-      UTF8String.fromBytes(out.toByteArray)
+      UTF8String.fromBytes(out.result)
     }
 
-    private def copy(out: ByteArrayOutputStream): Unit = parser.currentToken match {
-      case JsonToken.START_OBJECT =>
-        out.write('{')
-        var first = true
-        while (next() == JsonToken.FIELD_NAME) {
-          if (first) first = false else out.write(',')
-          name(out)
-          next()
-          copy(out)
+    private def copy(out: Bytes): Unit =
+      if (parser.currentToken.isStructStart) {
+        val from = begin
+        skipped()
+        unblanked(out, from, parser.currentLocation.getByteOffset.toInt)
+      } else scalar(out)
+
+    /** What stands there, without the blanks between its parts. */
+    private def unblanked(out: Bytes, from: Int, end: Int): Unit = {
+      var (at, start) = (from, from)
+      while (at < end) {
+        val each = value(at)
+        if (each == '"') at = behind(at)
+        else {
+          if (each == ' ' || each == '\n' || each == '\r' || each == '\t') { out.add(value, start, at); start = at + 1 }
+          at += 1
         }
-        out.write('}')
-      case JsonToken.START_ARRAY =>
-        out.write('[')
-        var first = true
-        while (next() != JsonToken.END_ARRAY) {
-          if (first) first = false else out.write(',')
-          copy(out)
-        }
-        out.write(']')
-      case _ => scalar(out)
+      }
+      out.add(value, start, end)
     }
 
     /** A name, in its quotes, and the colon: where the parser stands may be behind it. */
-    private def name(out: ByteArrayOutputStream): Unit = {
-      val from = begin
-      out.write(value, from, behind(from) - from)
-      out.write(':')
+    private def name(out: Bytes): Unit = name(out, begin)
+
+    private def name(out: Bytes, from: Int): Unit = {
+      out.add(value, from, behind(from))
+      out.add(':'.toByte)
     }
 
-    private def scalar(out: ByteArrayOutputStream): Unit =
+    private def scalar(out: Bytes): Unit =
       if (parser.currentToken == JsonToken.VALUE_STRING) {
         val from = begin
-        out.write(value, from, behind(from) - from)
-      } else out.writeBytes(parser.getText.getBytes(US_ASCII))
+        out.add(value, from, behind(from))
+      } else {
+        val text = parser.getText.getBytes(US_ASCII)
+        out.add(text, 0, text.length)
+      }
 
     /** A text's characters. Without an escape among them they stand there as Spark wants them. */
     private def text(): UTF8String = {
@@ -327,19 +372,37 @@ private object Json {
       if (value(at) == '"') UTF8String.fromBytes(Arrays.copyOfRange(value, from, at)) else UTF8String.fromString(parser.getText)
     }
 
-    private def texts(): Any = entries(JsonToken.VALUE_STRING, _ => true, sorted = true)
+    private def texts(): Any = known(0, entries(JsonToken.VALUE_STRING, _ => true, sorted = true))
 
-    private def ints(): Any = entries(JsonToken.VALUE_NUMBER_INT, p => try { p.getIntValue; true } catch { case NonFatal(_) => false }, sorted = false)
+    private def ints(): Any =
+      known(1, entries(JsonToken.VALUE_NUMBER_INT, p => try { p.getIntValue; true } catch { case NonFatal(_) => false }, sorted = false))
+
+    /** What an object is read as, out of what it was in a message before, to the letter. */
+    private def known(kind: Int, read: => Any): Any = {
+      if (seen == null || checksHalves) return read
+      val from = begin
+      val before = seen.at(kind, value, from)
+      if (before != null) {
+        skipped()
+        return before._2
+      }
+      val found = read
+      found match {
+        case text: UTF8String => seen.keep(kind, Arrays.copyOfRange(value, from, parser.currentLocation.getByteOffset.toInt), text)
+        case _ =>
+      }
+      found
+    }
 
     /** An object all of whose values are of one type. */
     private def entries(token: JsonToken, fits: JsonParser => Boolean, sorted: Boolean): Any = {
       val found = Array.newBuilder[Array[Byte]]
       var fine = true
       while (next() == JsonToken.FIELD_NAME) {
-        val out = new ByteArrayOutputStream(32)
+        val out = new Bytes(64)
         name(out)
         if (next() == token && fits(parser)) scalar(out) else { fine = false; skipped() }
-        found += out.toByteArray
+        found += out.result
       }
       if (!fine) return Other
       val all = found.result()
@@ -350,11 +413,11 @@ private object Json {
 
   /** An object of these fields, each with its name. */
   def joined(parts: Array[Array[Byte]]): UTF8String = {
-    val out = new ByteArrayOutputStream(16 + parts.map(_.length + 1).sum)
-    out.write('{')
-    for (n <- parts.indices) { if (n > 0) out.write(','); out.writeBytes(parts(n)) }
-    out.write('}')
-    UTF8String.fromBytes(out.toByteArray)
+    val out = new Bytes(256)
+    out.add('{'.toByte)
+    for (n <- parts.indices) { if (n > 0) out.add(','.toByte); out.add(parts(n), 0, parts(n).length) }
+    out.add('}'.toByte)
+    UTF8String.fromBytes(out.result)
   }
 
   private object Broken extends RuntimeException(null, null, false, false)

@@ -32,7 +32,7 @@ class JsonMessage(wanted: String) extends Serializable {
 
   def read(value: Array[Byte]): InternalRow =
     try {
-      val found = new Reader(value, seen = seen).message(message)
+      val found = seen.message(value, message)
       if (found == null) InternalRow(null, WrongType) else InternalRow(found, null)
     } catch { case NonFatal(_) => InternalRow(null, Malformed) }
 }
@@ -62,6 +62,23 @@ object JsonTexts {
     joined(found.valuesIterator.toArray)
   }
 
+  /** Whether a number of 17 digits and points, or more, may be the value of a field. */
+  def longNumber(text: UTF8String): Boolean = {
+    val (value, end) = (text.getBytes, text.numBytes - LongNumber)
+    var at = 0
+    while (at < end) {
+      if (value(at) == ':') {
+        at += 1
+        while (at < end && (value(at) <= ' ' && value(at) >= 0)) at += 1
+        if (at < end && (value(at) == '-' || value(at) == '+')) at += 1
+        val from = at
+        while (at < value.length && (value(at) == '.' || (value(at) >= '0' && value(at) <= '9'))) at += 1
+        if (at - from >= LongNumber) return true
+      } else at += 1
+    }
+    false
+  }
+
   /** The values of these columns of a row, as the text of a JSON array of texts; one that the row does not have is null. */
   def key(image: UTF8String, columns: ArrayData): UTF8String = {
     val names = Array.tabulate(columns.numElements)(n => if (columns.isNullAt(n)) null else columns.getUTF8String(n).toString)
@@ -85,6 +102,7 @@ private object Json {
   private val Factory = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
     StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
   val Quoting: JsonStringEncoder = JsonStringEncoder.getInstance
+  val LongNumber = 17
   val Malformed: UTF8String = UTF8String.fromString("malformed_json")
   val WrongType: UTF8String = UTF8String.fromString("wrong_type")
 
@@ -149,6 +167,46 @@ private object Json {
 
   /** Objects that came in the messages before, and what became of them: those of types are the same in most events. */
   final class Seen {
+    private val heads = new Array[Head](8)
+    private var (turnOfHeads, missed) = (0, 0)
+
+    /** As `Reader.message`. The first field of a message, a schema longer than all the rest, may be one that was read before. */
+    def message(value: Array[Byte], wanted: Fields): InternalRow = {
+      val known = if (missed < MostMissed) headOf(value) else null
+      if (known == null) {
+        val reader = new Reader(value, seen = this)
+        val found = reader.message(wanted)
+        if (reader.headEnd > 0 && found != null && missed < MostMissed) {
+          missed += 1
+          heads(turnOfHeads) = new Head(Arrays.copyOf(value, reader.headEnd), reader.headPlace, found.getStruct(reader.headPlace, 0))
+          turnOfHeads = (turnOfHeads + 1) % heads.length
+        }
+        found
+      } else {
+        missed = 0
+        val end = known.text.length
+        val rest = Arrays.copyOfRange(value, end, value.length)
+        rest(0) = '{'
+        val reader = new Reader(rest, seen = this, readBefore = known.place)
+        val found = reader.message(wanted)
+        if (found != null && !reader.readAgain) found.update(known.place, known.read)
+        found
+      }
+    }
+
+    /** The first field of the message, if it was read before, and another follows: then the comma is where the rest begins. */
+    private def headOf(value: Array[Byte]): Head = {
+      var n = 0
+      while (n < heads.length) {
+        val each = heads(n)
+        val end = if (each == null) 0 else each.text.length
+        if (each != null && end + 1 < value.length && value(end) == ',' && value(end + 1) == '"'
+          && Arrays.equals(value, 0, end, each.text, 0, end)) return each
+        n += 1
+      }
+      null
+    }
+
     private val kept = Array.fill(2)(new Array[(Array[Byte], UTF8String)](8))
     private var turn = 0
 
@@ -171,18 +229,28 @@ private object Json {
     }
   }
 
+  /** What messages begin with: the text up to the end of the first field; which field it is, and what it is read as. */
+  final class Head(val text: Array[Byte], val place: Int, val read: InternalRow)
+  // So many messages begin otherwise than those before them, one after the other: then nobody looks any more.
+  private val MostMissed = 100
+
   /** @param strict whether half of a character breaks the text: not so in one that was read before.
     * @param seen what messages before had; null: nobody asks
+    * @param readBefore the field of the message that was read before; -1: none was
     */
-  final class Reader(value: Array[Byte], strict: Boolean = true, seen: Seen = null) {
+  final class Reader(value: Array[Byte], strict: Boolean = true, seen: Seen = null, readBefore: Int = -1) {
     private val parser: JsonParser = Factory.createParser(value)
     private val checksHalves = strict && mayHaveHalves(value)
     private var other = false
+    /** Where the first field of the message ends, and which it is, if it is an object of fields; else 0. */
+    var (headEnd, headPlace) = (0, 0)
+    /** Whether the field that was read before comes once more: the last of one name counts. */
+    var readAgain = false
 
     /** The fields of the message; null where it, or one of them, is of another type. */
     def message(fields: Fields): InternalRow = {
       if (next() == null) throw Broken
-      val found = read(fields)
+      val found = if (parser.currentToken == JsonToken.START_OBJECT) row(fields, ofMessage = true) else read(fields)
       if (next() != null) throw Broken
       if (other || !found.isInstanceOf[InternalRow]) null else found.asInstanceOf[InternalRow]
     }
@@ -249,12 +317,19 @@ private object Json {
       found
     }
 
-    private def row(fields: Fields): InternalRow = {
+    private def row(fields: Fields, ofMessage: Boolean = false): InternalRow = {
       val values = new Array[Any](fields.types.length)
+      var isFirst = ofMessage && !checksHalves
       while (next() == JsonToken.FIELD_NAME) {
         val place = fields.place(parser.currentName)
-        next()
+        val isHead = next() == JsonToken.START_OBJECT && isFirst && place >= 0 && fields.types(place).isInstanceOf[Fields]
+        isFirst = false
         if (place < 0) skipped() else values(place) = read(fields.types(place))
+        if (isHead) {
+          headPlace = place
+          headEnd = parser.currentLocation.getByteOffset.toInt
+        }
+        if (ofMessage && place >= 0 && place == readBefore) readAgain = true
       }
       new GenericInternalRow(values)
     }

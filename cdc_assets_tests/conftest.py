@@ -110,10 +110,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
     session = spark_session(
         {
             "spark.master": "local[2]",
-            "spark.driver.memory": "3g",
+            "spark.driver.memory": "3500m",
             # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
             # What a plan leaves behind is gone at once, if there is room enough not to keep any of it.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1500m -Xmn600m "
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms2g -Xmn1g "
             "-XX:MetaspaceSize=512m -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -169,6 +169,39 @@ def test_what_is_no_json_is_told(spark: SparkSession) -> None:
     assert [(m["text"], m["json"]) for m, _ in both] == [("😀", r'["\ud83d\ude00"]')]
 
 
+def test_what_a_message_begins_with_may_have_come_before(spark: SparkSession) -> None:
+    """A first field that is an object is read once, and the types of columns are: it makes no difference."""
+    heads = [
+        '"inner":{"text":"a","int":1,"other":[{}]}', '"inner":{"text":"a"}', '"inner": {"text":"é"}', '"inner":{}',
+        '"inner":{"int":"x"}', '"inner":null', '"inner":[]', '"other":{"text":"a"}', '"texts":{"b":"1","a":"2"}',
+        '"ints":{"a":1}', '"texts":{"a":1}', r'"texts":{"a":"\n"}', '"text":"t"',
+    ]  # fmt: skip
+    rests = [
+        "}", ' ,"int":1}', ', "int":1}', ',"int":1}', ',"int":"x"}', ',"inner":{"text":"b"}}', ',"inner":null}',
+        ',"inner":1}', ',"texts":{"b":"1","a":"2"},"ints":{"a":1}}', ',"ints":{"a":1,"b":2}}', ',"x":{"inner":{}}}',
+        ",}", ",1}", "", ',"text":"t"', "}x", "},{}", r',"text":"\ud800"}',
+    ]  # fmt: skip
+
+    def judged(head: str, rest: str) -> tuple[Any, str | None]:
+        try:
+            alone, whole = (json.loads(f"{{{head}{end}") for end in ("}", rest))
+        except ValueError:
+            return None, str(Reason.MALFORMED_JSON)
+        if r"\ud800" in rest:
+            return None, str(Reason.MALFORMED_JSON)
+        # Each value of a name is to be of its type, and the last counts.
+        return message(alone) if message(alone)[1] else message(whole)
+
+    once = [(head, rest) for head in heads for rest in rests]
+    twice = [*once, *reversed(once)]
+    assert read_all(spark, [f"{{{head}{rest}" for head, rest in twice]) == [judged(*each) for each in twice]
+
+
+def test_many_messages_that_each_begin_otherwise(spark: SparkSession) -> None:
+    told = [{"inner": {"int": n % 250}, "bigint": n, "texts": {"a": str(n)}} for n in range(1000)]
+    assert read_all(spark, [json.dumps(each) for each in told]) == [message(each) for each in told]
+
+
 def test_digits_and_escapes_stay_and_the_last_of_one_name_counts(spark: SparkSession) -> None:
     text = r'{"json": {"a" : 1.10, "b": 1e400, "c": "\u00e4\n", "d\"": 18446744073709551616.000}, "text": "1", "text": "2"}'
     [(found, wrong)] = read_all(spark, [text])

@@ -165,9 +165,12 @@ private object Json {
     def result: Array[Byte] = Arrays.copyOf(all, length)
   }
 
-  /** Objects that came in the messages before, and what became of them: those of types are the same in most events. */
+  /** Objects that came in the messages before, and what became of them: those of types are the same in most events of a table.
+    *
+    * As many as the tables whose events may take turns. Others are mostly told by their lengths, or by their first bytes.
+    */
   final class Seen {
-    private val heads = new Array[Head](8)
+    private val heads = new Array[Head](64)
     private var (turnOfHeads, missed) = (0, 0)
 
     /** As `Reader.message`. The first field of a message, a schema longer than all the rest, may be one that was read before. */
@@ -207,7 +210,7 @@ private object Json {
       null
     }
 
-    private val kept = Array.fill(2)(new Array[(Array[Byte], UTF8String)](8))
+    private val kept = Array.fill(2)(new Array[(Array[Byte], UTF8String)](32))
     private var turn = 0
 
     /** What became of the object that begins here; null: it is not known. */
@@ -232,7 +235,7 @@ private object Json {
   /** What messages begin with: the text up to the end of the first field; which field it is, and what it is read as. */
   final class Head(val text: Array[Byte], val place: Int, val read: InternalRow)
   // So many messages begin otherwise than those before them, one after the other: then nobody looks any more.
-  private val MostMissed = 100
+  private val MostMissed = 1000
 
   /** @param strict whether half of a character breaks the text: not so in one that was read before.
     * @param seen what messages before had; null: nobody asks

@@ -198,7 +198,7 @@ def test_what_a_message_begins_with_may_have_come_before(spark: SparkSession) ->
 
 
 def test_many_messages_that_each_begin_otherwise(spark: SparkSession) -> None:
-    told = [{"inner": {"int": n % 250}, "bigint": n, "texts": {"a": str(n)}} for n in range(1000)]
+    told = [{"inner": {"int": n % 1500}, "bigint": n, "texts": {"a": str(n)}} for n in range(3000)]
     assert read_all(spark, [json.dumps(each) for each in told]) == [message(each) for each in told]
 
 

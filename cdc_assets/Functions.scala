@@ -28,6 +28,10 @@ private object Functions {
     "cdc_json_overlay" -> (static(classOf[JsonTexts], "overlay", StringType, _)),
     "cdc_json_long_number" -> (static(classOf[JsonTexts], "longNumber", BooleanType, _)),
     "cdc_json_key" -> (static(classOf[JsonTexts], "key", StringType, _)),
+    "cdc_frames" -> { case Seq(key, value, version, most, returns) =>
+      // A record without a value, or a key, has frames, too, or says what it lacks.
+      Invoke(Literal.fromObject(new Frames(number(version), number(most))), "cut", kind(returns), Seq(key, value), propagateNull = false)
+    },
     "cdc_unpacked" -> (static(classOf[Unpacked], "unpacked", BinaryType, _)),
     "cdc_remarks" -> { case Seq(shape, image, branches, layouts, wired, returns) =>
       called(new Remarks(text(layouts), wired.eval().asInstanceOf[Boolean]), "of", kind(returns), shape, image, branches)
@@ -40,5 +44,6 @@ private object Functions {
     Invoke(Literal.fromObject(on), method, returns, given)
 
   private def text(told: Expression): String = told.eval().toString
+  private def number(told: Expression): Int = told.eval().asInstanceOf[Int]
   private def kind(told: Expression): DataType = DataType.fromJson(text(told))
 }

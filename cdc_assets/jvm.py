@@ -256,7 +256,7 @@ def _dependency(jar: Jar) -> str:
 
 def spark_jars() -> list[Path]:
     """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
-    own = _compiled("Functions", "Json", "Remarks", "Unpacked", "LocalFiles")
+    own = _compiled("Functions", "Frames", "Json", "Remarks", "Unpacked", "LocalFiles")
     return [*ensure_jars(), _compiled("LinkingLogStore", against=_delta_storage()), own]
 
 

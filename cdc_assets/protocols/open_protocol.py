@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
-from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
@@ -25,6 +24,7 @@ from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, Wanted, columns_of, overlay, read
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
+from cdc_assets.tables import schema
 from cdc_assets.tables.change_events import Kind, Op
 from cdc_assets.tables.quarantine import Reason
 
@@ -160,92 +160,15 @@ def decode(events: DataFrame) -> DataFrame:
     return completed(judged.select(*place, *[value.alias(name) for name, value in decoded.items()]))
 
 
-def _int64(data: Column, at: Column) -> Column:
-    """The 8 bytes from the 1-based place `at` as INT; null where there are fewer, or the number is out of INT's range."""
-    taken = F.substring(data, at, F.lit(LENGTH_BYTES))
-    return F.when(F.length(taken) == LENGTH_BYTES, F.conv(F.hex(taken), 16, 10).try_cast("int"))
-
-
 def _frames(key: Column, value: Column) -> Column:
     """Cut a record into its events.
 
     In: BINARY, BINARY; a null value stands for values of length 0. Out: STRUCT of events ARRAY<STRUCT<key BINARY, value
     BINARY>> and error STRING: which byte does not fit; no event counts then.
     """
-    # As fields of a lambda's argument: a column of bytes is copied, whole, each time that it is looked at.
-    return once(F.struct(key.alias("key"), value.alias("value")), lambda record: _cut(record["key"], record["value"]))
-
-
-def _cut(key: Column, value: Column) -> Column:
-    """`_frames` of a key and a value that cost nothing to look at."""
-    no_event = F.struct(F.lit(None).cast("binary").alias("key"), F.lit(None).cast("binary").alias("value"))
-    start = F.struct(
-        F.lit(1 + LENGTH_BYTES).alias("key_at"),
-        F.lit(1).alias("value_at"),
-        F.slice(F.array(no_event), 1, 0).alias("events"),
-        _version_error(key).alias("error"),
-    )
-    no_value = value.isNull()
-
-    def step(s: Column, _: Column) -> Column:
-        frame = F.struct(
-            _int64(key, s["key_at"]).alias("key"),
-            F.when(no_value, F.lit(0)).otherwise(_int64(value, s["value_at"])).alias("value"),
-        )
-        done = s["error"].isNotNull() | (s["key_at"] > F.length(key))
-        return F.when(done, s).otherwise(once(frame, lambda length: take(s, length)))
-
-    def take(s: Column, length: Column) -> Column:
-        key_from, value_from = s["key_at"] + LENGTH_BYTES, s["value_at"] + LENGTH_BYTES
-        # What is left is subtracted: a hostile length would overflow a sum.
-        fits_key = length["key"] <= F.length(key) - key_from + 1
-        fits_value = no_value | (length["value"] <= F.length(value) - value_from + 1)
-        event = F.struct(
-            F.substring(key, key_from, length["key"]).alias("key"),
-            F.substring(value, value_from, length["value"]).alias("value"),
-        )
-        taken = F.struct(
-            (key_from + length["key"]).alias("key_at"),
-            (value_from + length["value"]).alias("value_at"),
-            F.concat(s["events"], F.array(event)).alias("events"),
-            s["error"],
-        )
-        error = F.when(fits_key, _past_end("value", s["value_at"])).otherwise(_past_end("key", s["key_at"]))
-        return F.when(fits_key & fits_value, taken).otherwise(
-            F.struct(s["key_at"], s["value_at"], s["events"], error.alias("error"))
-        )
-
-    def finish(s: Column) -> Column:
-        left = F.when(
-            s["key_at"] <= F.length(key), _at("the key", s["key_at"], f"more than {_MOST_EVENTS} events")
-        ).when(F.size(s["events"]) == 0, F.lit("no event in the key"))
-        rest = F.when(s["value_at"] <= F.length(value), _at("the value", s["value_at"], "more than the key's events"))
-        error = F.coalesce(s["error"], left, rest)
-        return F.struct(F.when(error.isNull(), s["events"]).alias("events"), error.alias("error"))
-
-    # A frame begins with a length, whose first bytes are zero: there are no more frames than such bytes.
-    most = F.coalesce(F.regexp_count(F.decode(key, "ISO-8859-1"), F.lit("\\x00{4}")), F.lit(1))
-    steps = F.greatest(F.least(most, F.lit(_MOST_EVENTS)), F.lit(1))
-    return F.aggregate(F.sequence(F.lit(1), steps), start, step, finish)
-
-
-def _version_error(key: Column) -> Column:
-    version = _int64(key, F.lit(1))
-    told = F.coalesce(version.cast("string"), F.lit("none"))
-    wrong = F.concat(F.lit("byte 0 of the key: version "), told, F.lit(f", expected {VERSION}"))
-    return F.when(key.isNull(), F.lit("the record has no key")).when(
-        ~F.coalesce(version == VERSION, F.lit(False)),
-        wrong,
-    )
-
-
-def _at(what: str, place: Column, problem: str) -> Column:
-    """`place` is 1-based; people count bytes from 0."""
-    return F.concat(F.lit("byte "), (place - 1).cast("string"), F.lit(f" of {what}: {problem}"))
-
-
-def _past_end(what: str, place: Column) -> Column:
-    return _at(f"the {what}", place, f"a length that reaches past the {what}'s end")
+    event = schema.struct(key=schema.BINARY, value=schema.BINARY)
+    returns = schema.struct(events=schema.array(event), error=schema.STRING)
+    return F.call_function("cdc_frames", key, value, F.lit(VERSION), F.lit(_MOST_EVENTS), F.lit(returns.json()))
 
 
 def _flags(column: Column) -> Column:

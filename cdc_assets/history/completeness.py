@@ -39,7 +39,7 @@ def complete(position: int, met: int) -> Complete:
     late = f"{met} rows were met first by an UPDATE or a DELETE"
     if position == NEVER:
         said = (
-            f"No load, whole snapshot of a connector, CREATE TABLE or TRUNCATE tells from where on the history is complete; "
+            "No load, end of a connector's snapshot, CREATE TABLE or TRUNCATE tells from where on the history is complete; "
             f"{late}. Rows that have not"
         )
         return Complete(position, met, f"{said} been touched since the feed began are missing. {_REMEDY}")

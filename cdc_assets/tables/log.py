@@ -165,7 +165,7 @@ class Logs:
 
     Stages ask for the same logs again and again, and deltalake reads all commits since the last checkpoint for each answer.
     (Measured: a run of few changes asked 47 times; reading a log took 1 ms after 1 commit, 11 ms after 50, and to see that
-    it is still the newest 0.05 ms.)
+    it is still the newest 0.01 ms.)
     """
 
     def __init__(self, store: Store) -> None:

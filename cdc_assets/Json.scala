@@ -165,75 +165,68 @@ private object Json {
     def result: Array[Byte] = Arrays.copyOf(all, length)
   }
 
-  /** Objects that came in the messages before, and what became of them: those of types are the same in most events of a table.
-    *
-    * As many as the tables whose events may take turns. Others are mostly told by their lengths, or by their first bytes.
+  /** Texts that came before, each with what it was read as: the newest of them, as many as the tables whose events may take turns.
+    * Others are mostly told by their lengths.
     */
+  final class Recent[T](size: Int) {
+    private val kept = new Array[(Array[Byte], T)](size)
+    private var turn = 0
+
+    /** The text that stands there, if it came before; null: it did not. */
+    def at(value: Array[Byte], from: Int): (Array[Byte], T) = {
+      var n = 0
+      while (n < size) {
+        val each = kept(n)
+        if (each != null) {
+          val end = from + each._1.length
+          if (end <= value.length && value(end - 1) == each._1.last && Arrays.equals(value, from, end, each._1, 0, each._1.length)) return each
+        }
+        n += 1
+      }
+      null
+    }
+
+    def keep(text: Array[Byte], read: T): Unit = {
+      kept(turn) = (text, read)
+      turn = (turn + 1) % size
+    }
+  }
+
+  /** Objects that came in the messages before, and what became of them: those of types are the same in most events of a table. */
   final class Seen {
-    private val heads = new Array[Head](64)
-    private var (turnOfHeads, missed) = (0, 0)
+    val (texts, ints) = (new Recent[UTF8String](32), new Recent[UTF8String](32))
+    private val heads = new Recent[Head](64)
+    private var missed = 0
 
     /** As `Reader.message`. The first field of a message, a schema longer than all the rest, may be one that was read before. */
     def message(value: Array[Byte], wanted: Fields): InternalRow = {
-      val known = if (missed < MostMissed) headOf(value) else null
-      if (known == null) {
+      val known = if (missed < MostMissed) heads.at(value, 0) else null
+      if (known == null || !goesOn(value, known._1.length)) {
         val reader = new Reader(value, seen = this)
         val found = reader.message(wanted)
-        if (reader.headEnd > 0 && found != null && missed < MostMissed) {
+        if (known == null && reader.headEnd > 0 && found != null && missed < MostMissed) {
           missed += 1
-          heads(turnOfHeads) = new Head(Arrays.copyOf(value, reader.headEnd), reader.headPlace, found.getStruct(reader.headPlace, 0))
-          turnOfHeads = (turnOfHeads + 1) % heads.length
+          heads.keep(Arrays.copyOf(value, reader.headEnd), new Head(reader.headPlace, found.getStruct(reader.headPlace, 0)))
         }
         found
       } else {
         missed = 0
-        val end = known.text.length
-        val rest = Arrays.copyOfRange(value, end, value.length)
+        val (text, head) = known
+        // Where the comma is the rest begins.
+        val rest = Arrays.copyOfRange(value, text.length, value.length)
         rest(0) = '{'
-        val reader = new Reader(rest, seen = this, readBefore = known.place)
+        val reader = new Reader(rest, seen = this, readBefore = head.place)
         val found = reader.message(wanted)
-        if (found != null && !reader.readAgain) found.update(known.place, known.read)
+        if (found != null && !reader.readAgain) found.update(head.place, head.read)
         found
       }
     }
 
-    /** The first field of the message, if it was read before, and another follows: then the comma is where the rest begins. */
-    private def headOf(value: Array[Byte]): Head = {
-      var n = 0
-      while (n < heads.length) {
-        val each = heads(n)
-        val end = if (each == null) 0 else each.text.length
-        if (each != null && end + 1 < value.length && value(end) == ',' && value(end + 1) == '"'
-          && Arrays.equals(value, 0, end, each.text, 0, end)) return each
-        n += 1
-      }
-      null
-    }
-
-    private val kept = Array.fill(2)(new Array[(Array[Byte], UTF8String)](32))
-    private var turn = 0
-
-    /** What became of the object that begins here; null: it is not known. */
-    def at(kind: Int, value: Array[Byte], from: Int): (Array[Byte], UTF8String) = {
-      val known = kept(kind)
-      var n = 0
-      while (n < known.length) {
-        val each = known(n)
-        if (each != null && from + each._1.length <= value.length
-          && Arrays.equals(value, from, from + each._1.length, each._1, 0, each._1.length)) return each
-        n += 1
-      }
-      null
-    }
-
-    def keep(kind: Int, raw: Array[Byte], found: UTF8String): Unit = {
-      kept(kind)(turn) = (raw, found)
-      turn = (turn + 1) % kept(kind).length
-    }
+    private def goesOn(value: Array[Byte], end: Int): Boolean = end + 1 < value.length && value(end) == ',' && value(end + 1) == '"'
   }
 
-  /** What messages begin with: the text up to the end of the first field; which field it is, and what it is read as. */
-  final class Head(val text: Array[Byte], val place: Int, val read: InternalRow)
+  /** What messages begin with: which field it is, and what it is read as. */
+  final class Head(val place: Int, val read: InternalRow)
   // So many messages begin otherwise than those before them, one after the other: then nobody looks any more.
   private val MostMissed = 1000
 
@@ -450,23 +443,23 @@ private object Json {
       if (value(at) == '"') UTF8String.fromBytes(Arrays.copyOfRange(value, from, at)) else UTF8String.fromString(parser.getText)
     }
 
-    private def texts(): Any = known(0, entries(JsonToken.VALUE_STRING, _ => true, sorted = true))
+    private def texts(): Any = known(_.texts, entries(JsonToken.VALUE_STRING, _ => true, sorted = true))
 
     private def ints(): Any =
-      known(1, entries(JsonToken.VALUE_NUMBER_INT, p => try { p.getIntValue; true } catch { case NonFatal(_) => false }, sorted = false))
+      known(_.ints, entries(JsonToken.VALUE_NUMBER_INT, p => try { p.getIntValue; true } catch { case NonFatal(_) => false }, sorted = false))
 
     /** What an object is read as, out of what it was in a message before, to the letter. */
-    private def known(kind: Int, read: => Any): Any = {
+    private def known(of: Seen => Recent[UTF8String], read: => Any): Any = {
       if (seen == null || checksHalves) return read
-      val from = begin
-      val before = seen.at(kind, value, from)
+      val (from, recent) = (begin, of(seen))
+      val before = recent.at(value, from)
       if (before != null) {
         skipped()
         return before._2
       }
       val found = read
       found match {
-        case text: UTF8String => seen.keep(kind, Arrays.copyOfRange(value, from, parser.currentLocation.getByteOffset.toInt), text)
+        case text: UTF8String => recent.keep(Arrays.copyOfRange(value, from, parser.currentLocation.getByteOffset.toInt), text)
         case _ =>
       }
       found

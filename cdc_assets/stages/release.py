@@ -14,6 +14,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.gate.base import Facts, Gate, Group, Held, Name, Part, held_since
 from cdc_assets.gate.changes import group_hash, several, with_keys
 from cdc_assets.gate.choose import gate_for, has_watermarks
+from cdc_assets.gate.counts import Counts, counted
 from cdc_assets.gate.holds import by_loads, by_types, earliest, retried, with_statements
 from cdc_assets.gate.late import NO_LATE, Late, late_events
 from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
@@ -157,6 +158,19 @@ def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
     )
 
 
+@dataclass(frozen=True)
+class _Window:
+    """What a release takes, and what it leaves."""
+
+    release: int  # its number
+    groups: list[Group]  # all row events that it looked at
+    taken: list[Group]  # of them those that it releases
+    known: Known
+    holds: list[Hold]
+    facts: Facts
+    after: Held  # where tables are held from now on
+
+
 class _Run:
     """One run of the stage."""
 
@@ -218,14 +232,14 @@ class _Run:
         if after != self.gate.held(holds):
             groups = self._groups(after)
         holds = self._told(found, groups, known, after)
-        window = [g for g in groups if g.part == Part.INSIDE and g.taken]
+        taken = [g for g in groups if g.part == Part.INSIDE and g.taken]
         facts = Facts(
-            unkeyed=any(g.unkeyed for g in window),
-            placed=any(g.placed for g in window),
-            apart=self.small and not any(g.moved for g in window) and _different(window),
-            tables=frozenset((g.database, g.table) for g in window),
+            unkeyed=any(g.unkeyed for g in taken),
+            placed=any(g.placed for g in taken),
+            apart=self.small and not any(g.moved for g in taken) and _different(taken),
+            tables=frozenset((g.database, g.table) for g in taken),
         )
-        return self._commit(groups, window, known, holds, facts, after)
+        return self._commit(_Window(self.cursor.sequence + 1, groups, taken, known, holds, facts, after))
 
     def _why_held(self, statement: Statement, tables: set[Name], groups: list[Group]) -> str | None:
         at = statement.row["commit_ts"]
@@ -318,51 +332,74 @@ class _Run:
         )
         return {(r["database"], r["table"]): r["first"].asDict() for r in rows}
 
-    def _commit(
-        self, groups: list[Group], window: list[Group], known: Known, holds: list[Hold], facts: Facts, after: Held
-    ) -> ReleaseReport:
-        number = self.cursor.sequence + 1
+    def _commit(self, window: _Window) -> ReleaseReport:
         inside = [
             (each.row, tables)
             for each, tables in self.statements
-            if self._takes(each, tables) and self.gate.releases(each.row, tables, self.before, after)
+            if self._takes(each, tables) and self.gate.releases(each.row, tables, self.before, window.after)
         ]
-        statements = [row for row, _ in inside]
-        out, late = self._changes(window, facts, known, after)
-        too_late = [g for g in groups if g.part == Part.LATE]
-        if too_late:
-            late = self._late(too_late)
-        more = [row | {"release": number} for row in (*_once(statements), *layout_rows(self.protocol, known, window))]
-        in_window = sum(g.count for g in window) - (0 if too_late else late.unseen + late.repeated)
-        excluded = sum(g.count for g in groups if g.part == Part.INSIDE and not g.taken)
-        past = sum(g.count for g in groups if g.part == Part.COVERED)
-        inside_before = sum(g.count for g in groups if g.part in (Part.INSIDE, Part.COVERED) and not g.new)
-        pending_new = sum(g.count for g in groups if g.part == Part.PENDING and g.new)
-        rows = self.news.rows if self._exact() else sum(g.count for g in groups if g.new)
-        totals = {"rows": rows, "window": in_window, "excluded": excluded, "covered": past}
-        totals |= {"late_repeated": late.repeated, "late_unseen": late.unseen}
-        pending = self.cursor.pending - inside_before + pending_new
-        snapshots, read = self._snapshots(window, number)
-        scans = self._scans(groups, number, after)
+        statements = _once([row for row, _ in inside])
+        out, late_inside = self._changes(window)
+        too_late = [g for g in window.groups if g.part == Part.LATE]
+        late = self._late(too_late) if too_late else late_inside
+        known = self.news.rows if self._exact() else None
+        counts = counted(window.groups, NO_LATE if too_late else late_inside, known, self.cursor)
         named = {name for _, tables in inside for name in tables}
+        cursor = self._advanced(window, named, counts, late)
+        others = [*statements, *layout_rows(self.protocol, window.known, window.taken)]
+        staged = self._staged(window.release, out, others)
+        self.lake.released_changes.commit(staged, cursor)
+        released, duplicate = self._written(staged)
+        return ReleaseReport(
+            release=window.release,
+            rows=counts.rows,
+            window=counts.window,
+            released=released,
+            duplicate=duplicate,
+            late_repeated=late.repeated,
+            late_unseen=late.unseen,
+            excluded=counts.excluded,
+            covered=counts.covered,
+            pending=counts.pending,
+            pending_before=self.cursor.pending,
+            pending_new=counts.pending_new,
+            ddl=len(statements),
+            tables=len(window.facts.tables),
+            watermarks=cursor.watermarks,
+            watermarks_before=self.cursor.watermarks,
+            partition_watermarks=cursor.partition_watermarks
+            if has_watermarks(self.feed, cursor.partition_watermarks)
+            else {},
+            late_sample=late.sample,
+            holds=window.holds,
+            newest=cursor.newest,
+            source=cursor.source,
+            total=cursor.totals,
+            scans=cursor.scans,
+        )
+
+    def _advanced(self, window: _Window, named: set[Name], counts: Counts, late: Late) -> ReleaseCursor:
+        """The cursor of the release; `named`: the tables that its statements name."""
+        snapshots, read = self._snapshots(window)
+        scans = self._scans(window)
         # That of one table may be whole by what another table's reads say.
-        named |= {(each.database, each.table) for each in snapshots if each.release == number}
+        named = named | {(each.database, each.table) for each in snapshots if each.release == window.release}
         # Of an empty table there may have been nothing ever.
-        scanned = {(each.database, each.table) for each in scans if each.release == number}
+        scanned = {(each.database, each.table) for each in scans if each.release == window.release}
         named |= scanned and scanned & self._released_tables
-        advanced = ReleaseCursor(
-            sequence=number,
+        return ReleaseCursor(
+            sequence=window.release,
             batch=self.news.through,
-            tables=self._tables(window, named),
-            pending=pending,
-            oldest_pending=self._oldest_pending(groups, pending),
-            holds=holds,
+            tables=self._tables(window.taken, named),
+            pending=counts.pending,
+            oldest_pending=counts.oldest_pending,
+            holds=window.holds,
             schemas=self.schemas,
             settings=_settings(self.feed),
             highest=max(self.cursor.highest, self.news.highest),
             newest=max(self.cursor.newest, self.news.newest),
             source=max(self.cursor.source, self.news.source),
-            totals={k: self.cursor.totals.get(k, 0) + n for k, n in totals.items()},
+            totals=counts.totals(self.cursor.totals, late),
             trimmed=self.cursor.trimmed,
             loads=self.cursor.loads,
             planned=self.cursor.planned,
@@ -370,79 +407,54 @@ class _Run:
             read=read,
             snapshots=snapshots,
             scans=scans,
-            **self.gate.state(facts),
-        )
-        table = self.lake.released_changes
-        staged = table.stage_rows(more)
-        if out is not None:
-            rows_of = conform(out.withColumn("release", F.lit(number).cast("bigint")), RELEASED_CHANGES.columns)
-            staged += table.stage(gathered(rows_of) if self.small else rows_of)
-        table.commit(staged, advanced)
-        released, duplicate = self._written(staged)
-        return ReleaseReport(
-            release=number,
-            rows=rows,
-            window=in_window,
-            released=released,
-            duplicate=duplicate,
-            late_repeated=late.repeated,
-            late_unseen=late.unseen,
-            excluded=excluded,
-            covered=past,
-            pending=pending,
-            pending_before=self.cursor.pending,
-            pending_new=pending_new,
-            ddl=len(_once(statements)),
-            tables=len(facts.tables),
-            watermarks=advanced.watermarks,
-            watermarks_before=self.cursor.watermarks,
-            partition_watermarks=advanced.partition_watermarks
-            if has_watermarks(self.feed, advanced.partition_watermarks)
-            else {},
-            late_sample=late.sample,
-            holds=holds,
-            newest=advanced.newest,
-            source=advanced.source,
-            total=advanced.totals,
-            scans=advanced.scans,
+            **self.gate.state(window.facts),
         )
 
-    def _snapshots(self, window: list[Group], number: int) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
+    def _staged(self, release: int, changes: DataFrame | None, others: list[dict[str, Any]]) -> Staged:
+        """The rows of the release, written and not committed: its changes, and its statements and layouts."""
+        table = self.lake.released_changes
+        staged = table.stage_rows([row | {"release": release} for row in others])
+        if changes is None:
+            return staged
+        rows = conform(changes.withColumn("release", F.lit(release).cast("bigint")), RELEASED_CHANGES.columns)
+        return staged + table.stage(gathered(rows) if self.small else rows)
+
+    def _snapshots(self, window: _Window) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
         """The snapshots of a connector that count after the release, and the tables of which one has ended with it."""
         if not self.protocol.takes_snapshots:
             return [], []
         known = self.cursor.snapshots
         found = advanced_snapshots(
             known,
-            window,
-            number,
+            window.taken,
+            window.release,
             lambda name: name not in self._released_tables,
             lambda snapshot: damaged(self.lake, snapshot),
             self.cursor.trimmed.highest,
         )
         return found if self.feed.snapshots == "whole" else not_ended(found), ended_with(known, found)
 
-    def _scans(self, groups: list[Group], number: int, after: Held) -> list[TableScan]:
+    def _scans(self, window: _Window) -> list[TableScan]:
         """The tables' parts in a connector's incremental snapshots, after the release."""
         if self.feed.snapshots != "whole":
             return self.cursor.scans
         deleted, known = self.cursor.trimmed.highest, {each.at for each in self.cursor.scans}
         told = [s for s in scans_told(self.news.notifications) if s.at > deleted or s.at in known]
-        inside = [g for g in groups if g.part == Part.INSIDE]
+        inside = [g for g in window.groups if g.part == Part.INSIDE]
 
         def look(scans: list[TableScan]) -> list[Seen | None]:
-            return looked(self.lake, scans, self.news.row_files, self._part(self.before, after), deleted)
+            return looked(self.lake, scans, self.news.row_files, self._part(self.before, window.after), deleted)
 
-        return advanced_scans(self.cursor.scans, told, inside, number, look)
+        return advanced_scans(self.cursor.scans, told, inside, window.release, look)
 
     def _takes(self, statement: Statement, tables: AbstractSet[Name]) -> bool:
         """Whether the feed has a table that a statement names; one that names none may be about any."""
         row = statement.row
         return any(self.feed.takes(*name) for name in tables) or (not tables and row["table"] is None)
 
-    def _tables(self, window: list[Group], named: set[Name]) -> list[tuple[str, str, int]]:
+    def _tables(self, taken: list[Group], named: set[Name]) -> list[tuple[str, str, int]]:
         """The tables of the release, with how many row events each has: none where only statements name it."""
-        counts = {name: 0 for name in named if self.feed.takes(*name)} | _by_table(window)
+        counts = {name: 0 for name in named if self.feed.takes(*name)} | _by_table(taken)
         return [(database, table, count) for (database, table), count in sorted(counts.items())]
 
     def _exact(self) -> bool:
@@ -460,12 +472,13 @@ class _Run:
         normal = {c: self.protocol.normal_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
         return rows.withColumns(normal)
 
-    def _changes(self, window: list[Group], facts: Facts, known: Known, after: Held) -> tuple[DataFrame | None, Late]:
+    def _changes(self, window: _Window) -> tuple[DataFrame | None, Late]:
         """The changes in the window, None where it is empty. Out: columns of released_changes; `kind` is row."""
-        if not window:
+        if not window.taken:
             return None, NO_LATE
-        inside = (self._part(self.before, after) == str(Part.INSIDE)) & taken_tables(self.feed)
-        events = self._keyed(self.events.where(inside), known, unkeyed=facts.unkeyed)
+        facts = window.facts
+        inside = (self._part(self.before, window.after) == str(Part.INSIDE)) & taken_tables(self.feed)
+        events = self._keyed(self.events.where(inside), window.known, unkeyed=facts.unkeyed)
         if facts.apart and not facts.unkeyed and not self.gate.judges_alone():
             changes, late = self.gate.alone(events), None
         elif self.small or self.gate.judges_alone():
@@ -507,14 +520,6 @@ class _Run:
             return (found[0], found[1]) if found else (0, 0)
         few = table.fetch(rows.files, "events", "repeats").to_pydict()
         return sum(few["events"]), sum(few["repeats"])
-
-    def _oldest_pending(self, groups: list[Group], pending: int) -> int:
-        """The oldest batch that may hold a pending row event."""
-        if not pending:
-            return 0
-        seen = [g for g in groups if g.part == Part.PENDING]
-        unseen = pending - sum(g.count for g in seen)
-        return min([g.batch for g in seen] + [self.cursor.oldest_pending or 1] * (unseen > 0))
 
 
 def _different(groups: list[Group]) -> bool:

@@ -107,7 +107,7 @@ class Lakehouse:
 
     def _table(self, name: str, definition: Definition[C]) -> LakeTable[C]:
         """The table of this name, which is its path below the root."""
-        return LakeTable(self.place(name), name, definition, self.store, self._before_commits, self._logs)
+        return LakeTable(self.place(name), name, definition, self._logs, self._before_commits)
 
     def _before_commits(self) -> None:
         """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow.fs import FileType
 
-from cdc_assets.storage import Store
+from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.linked import deltalake_place
 
 # Commits are read newest first, so many at a time: the newest nearly always has what is looked for.
@@ -168,8 +168,8 @@ class Logs:
     it is still the newest 0.01 ms.)
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store = LOCAL) -> None:
+        self.store = store
         self._read: dict[str, tuple[TableLog, _Written]] = {}
         self._lock = threading.Lock()
 
@@ -178,7 +178,7 @@ class Logs:
         found = self._read.get(uri)
         if found is not None and self._commits(uri, found[0].version, 2) == [found[1], None]:
             return found[0]
-        log = TableLog.of(uri, self._store)
+        log = TableLog.of(uri, self.store)
         commit = self._commits(uri, log.version, 1)[0] if log else None
         with self._lock:
             self._read.pop(uri, None)
@@ -193,6 +193,6 @@ class Logs:
 
         By the newest's a table is known that was deleted, and made anew.
         """
-        files, path = self._store.files(f"{uri.rstrip('/')}/_delta_log")
+        files, path = self.store.files(f"{uri.rstrip('/')}/_delta_log")
         told = files.get_file_info([f"{path}/{version + n:020}.json" for n in range(count)])
         return [(info.mtime_ns, info.size) if info.type == FileType.File else None for info in told]

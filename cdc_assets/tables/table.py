@@ -17,7 +17,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cdc_assets.storage import LOCAL, Store
+from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
@@ -113,27 +113,30 @@ class LakeTable(Generic[C]):
         path: where it lies.
         name: by which it is told to people, and by which its transactions are known.
         definition: what it is.
-        store: how its path is reached.
+        logs: its log among others, and how all of them are reached.
         before_commits: called before each, and raises where they would not be safe.
-        logs: of this table, and of others.
     """
 
     path: str
     name: str
     definition: Definition[C]
-    store: Store = LOCAL
+    logs: Logs = field(default_factory=Logs, compare=False)
     before_commits: Callable[[], None] = _nothing
-    logs: Logs | None = field(default=None, compare=False)
+
+    @property
+    def store(self) -> Store:
+        """How its path is reached."""
+        return self.logs.store
 
     # --- without Spark
 
     def log(self) -> TableLog | None:
         """Its newest version; None while there is no table."""
-        return self.logs.newest(self.path) if self.logs else TableLog.of(self.path, self.store)
+        return self.logs.newest(self.path)
 
     def pinned(self) -> "LakeTable[C]":
         """The table as it stands now: its log is read once, however much is asked of it without Spark."""
-        return _Pinned(self.path, self.name, self.definition, self.store, self.before_commits, self.logs, self.log())
+        return _Pinned(self.path, self.name, self.definition, self.logs, self.before_commits, self.log())
 
     def exists(self) -> bool:
         """Whether the table has been created."""

@@ -28,6 +28,7 @@ from cdc_assets.resources import LakehouseResource
 from cdc_assets.sources.recorded import snapshot_files
 from cdc_assets.storage import Store, make_folder
 from cdc_assets.tables.exclusive import prove_exclusive
+from cdc_assets.tables.log import Logs
 from cdc_assets.tables.schema import frame_of
 from cdc_assets.tables.table import ConcurrentRunError, LakeTable
 from cdc_assets_tests.jobs import Job, evaluated
@@ -245,7 +246,7 @@ def table(server: StoreServer, spark: SparkSession) -> Iterator[LakeTable[Number
     """A table of the numbers 1 and 2; the server is without faults before and after."""
     server.faults()
     path = f"{server.root}/numbers{next(_numbers)}"
-    made = LakeTable(path, "numbers", NUMBERS, Store(server.settings, (path,)))
+    made = LakeTable(path, "numbers", NUMBERS, Logs(Store(server.settings, (path,))))
     made.commit(made.stage(frame_of(spark, [{"n": 1}, {"n": 2}], NUMBERS.columns)), NumbersCursor(sequence=1))
     yield made
     server.faults()

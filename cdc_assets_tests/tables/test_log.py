@@ -28,8 +28,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def table_at(path: Path, logs: Logs | None) -> LakeTable[NumbersCursor]:
-    return LakeTable(str(path), path.name, NUMBERS, logs=logs)
+def table_at(path: Path, logs: Logs | None = None) -> LakeTable[NumbersCursor]:
+    return LakeTable(str(path), path.name, NUMBERS, logs or Logs())
 
 
 def put(table: LakeTable[NumbersCursor], n: int, sequence: int) -> None:
@@ -41,7 +41,7 @@ def numbers(table: LakeTable[NumbersCursor]) -> list[int]:
 
 
 def test_a_log_is_read_once_a_commit(tmp_path: Path, read: list[str]) -> None:
-    mine, another = table_at(tmp_path / "t", Logs(LOCAL)), table_at(tmp_path / "t", None)
+    mine, another = table_at(tmp_path / "t"), table_at(tmp_path / "t")
     assert (mine.log(), mine.cursor(), mine.files()) == (None, None, [])
     put(another, 1, 1)
     read.clear()
@@ -59,7 +59,7 @@ def test_a_log_is_read_once_a_commit(tmp_path: Path, read: list[str]) -> None:
 
 
 def test_a_table_that_is_gone_and_one_made_anew_are_seen(tmp_path: Path) -> None:
-    mine, other = table_at(tmp_path / "t", Logs(LOCAL)), table_at(tmp_path / "other", None)
+    mine, other = table_at(tmp_path / "t"), table_at(tmp_path / "other")
     put(mine, 1, 1)
     assert numbers(mine) == [1]
     shutil.rmtree(mine.path)
@@ -76,7 +76,7 @@ def test_a_table_that_is_gone_and_one_made_anew_are_seen(tmp_path: Path) -> None
 
 
 def test_the_newest_log_is_known_when_older_commits_are_gone(tmp_path: Path, read: list[str]) -> None:
-    mine = table_at(tmp_path / "t", Logs(LOCAL))
+    mine = table_at(tmp_path / "t")
     put(mine, 1, 1)
     DeltaTable(mine.path).create_checkpoint()
     for commit in Path(mine.path, "_delta_log").glob("*.json"):
@@ -88,7 +88,7 @@ def test_the_newest_log_is_known_when_older_commits_are_gone(tmp_path: Path, rea
 
 def test_few_logs_are_kept(tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "_KEPT", 2)
-    logs = Logs(LOCAL)
+    logs = Logs()
     tables = [table_at(tmp_path / str(n), logs) for n in range(3)]
     for table in tables:
         put(table, 1, 1)

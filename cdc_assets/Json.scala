@@ -64,7 +64,8 @@ object JsonTexts {
 
   /** Whether a number of 17 digits and points, or more, may be the value of a field. */
   def longNumber(text: UTF8String): Boolean = {
-    val (value, end) = (text.getBytes, text.numBytes - LongNumber)
+    val value = text.getBytes
+    val end = value.length - LongNumber
     var at = 0
     while (at < end) {
       if (value(at) == ':') {

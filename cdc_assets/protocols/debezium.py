@@ -204,10 +204,12 @@ def decode(raw: DataFrame) -> DataFrame:
         "batch",
         F.col("timestamp").alias("record_timestamp"),
         "key",
-        "value",
         "headers",
         key.alias("key_text"),
-        value.alias("value_text"),
+        # A message with its schema is many times as long as its row: nothing after this step carries it.
+        F.length("value").alias("size"),
+        record_bytes(F.col("value")).alias("record_bytes"),
+        F.is_valid_utf8(value).alias("valid"),
         read(exact_numbers(value, _may_have_decimals(value)).cast("binary"), _MESSAGE).alias("v"),
     )
     bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
@@ -226,7 +228,7 @@ def decode(raw: DataFrame) -> DataFrame:
     milliseconds = _milliseconds()
     decoded = {
         "index": F.lit(0),
-        "record_bytes": record_bytes(F.col("value")),
+        "record_bytes": F.col("record_bytes"),
         "kind": kind,
         "op": op,
         "database": F.when(placed, F.coalesce(F.nullif("e.source.db", F.lit("")), "e.databaseName")),
@@ -283,7 +285,7 @@ def _kind() -> Column:
     # A snapshot's DROP and CREATE statements describe tables that nobody changes: only a table's shape is news.
     described = F.coalesce(F.get_json_object("e.tableChanges", "$[0].table"), F.lit("null")) != "null"
     return (
-        F.when(F.col("value").isNull(), str(Kind.TOMBSTONE))
+        F.when(F.col("size").isNull(), str(Kind.TOMBSTONE))
         .when(_op().isNotNull(), str(Kind.ROW))
         .when(op == _TRUNCATE, str(Kind.DDL))
         .when(op == _MARK, F.when(_from_ticdc(), str(Kind.WATERMARK)).otherwise(str(Kind.MESSAGE)))
@@ -396,7 +398,7 @@ def _undescribed() -> Column:
 
 def _reason() -> Column:
     """Why a record cannot be decoded; null when it can."""
-    text, kind, source = F.col("value_text"), F.col("kind"), F.col("e.source")
+    kind, source = F.col("kind"), F.col("e.source")
     row = kind == str(Kind.ROW)
     before, after = (F.coalesce(F.col(f"e.{image}").startswith("{"), F.lit(False)) for image in ("before", "after"))
     op = _op()
@@ -409,8 +411,8 @@ def _reason() -> Column:
     described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
-        .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
-        .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
+        .when(F.col("size") == 0, str(Reason.EMPTY_VALUE))
+        .when(~F.col("valid"), str(Reason.INVALID_UTF8))
         .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
         .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))

@@ -207,8 +207,8 @@ def decode(raw: DataFrame) -> DataFrame:
         "headers",
         key.alias("key_text"),
         # A message with its schema is many times as long as its row: nothing after this step carries it.
-        F.length("value").alias("size"),
-        record_bytes(F.col("value")).alias("record_bytes"),
+        F.length("value").alias("length"),
+        record_bytes(F.col("value")).alias("size"),
         F.is_valid_utf8(value).alias("valid"),
         read(exact_numbers(value, _may_have_decimals(value)).cast("binary"), _MESSAGE).alias("v"),
     )
@@ -228,7 +228,7 @@ def decode(raw: DataFrame) -> DataFrame:
     milliseconds = _milliseconds()
     decoded = {
         "index": F.lit(0),
-        "record_bytes": F.col("record_bytes"),
+        "record_bytes": F.col("size"),
         "kind": kind,
         "op": op,
         "database": F.when(placed, F.coalesce(F.nullif("e.source.db", F.lit("")), "e.databaseName")),
@@ -285,7 +285,7 @@ def _kind() -> Column:
     # A snapshot's DROP and CREATE statements describe tables that nobody changes: only a table's shape is news.
     described = F.coalesce(F.get_json_object("e.tableChanges", "$[0].table"), F.lit("null")) != "null"
     return (
-        F.when(F.col("size").isNull(), str(Kind.TOMBSTONE))
+        F.when(F.col("length").isNull(), str(Kind.TOMBSTONE))
         .when(_op().isNotNull(), str(Kind.ROW))
         .when(op == _TRUNCATE, str(Kind.DDL))
         .when(op == _MARK, F.when(_from_ticdc(), str(Kind.WATERMARK)).otherwise(str(Kind.MESSAGE)))
@@ -411,7 +411,7 @@ def _reason() -> Column:
     described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
-        .when(F.col("size") == 0, str(Reason.EMPTY_VALUE))
+        .when(F.col("length") == 0, str(Reason.EMPTY_VALUE))
         .when(~F.col("valid"), str(Reason.INVALID_UTF8))
         .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
         .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))

@@ -111,7 +111,7 @@ class Release:
             loaded = release_loads(lake, feed, plan, cursor)
             cursor = _cursor(lake)
         news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
-        report = _without_news(feed, cursor) if news is None else _Run(lake, feed, news).report()
+        report = _stands(feed, cursor, cursor) if news is None else _Run(lake, feed, news).report()
         if plan is not None:
             cursor = _cursor(lake)
             if late := reached(lake, plan, cursor):
@@ -142,19 +142,20 @@ def _retried(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> Sequence[Hol
     return retried(cursor, _learnt(lake), _settings(feed), lambda: _refused(lake)) if cursor.holds else []
 
 
-def _without_news(feed: Feed, cursor: ReleaseCursor) -> ReleaseReport:
-    known = cursor.partition_watermarks
+def _stands(feed: Feed, before: ReleaseCursor, after: ReleaseCursor) -> ReleaseReport:
+    """Where a run has left the gate, without what it did."""
+    known = after.partition_watermarks
     return ReleaseReport(
-        watermarks=cursor.watermarks,
-        watermarks_before=cursor.watermarks,
+        watermarks=after.watermarks,
+        watermarks_before=before.watermarks,
         partition_watermarks=known if has_watermarks(feed, known) else {},
-        pending=cursor.pending,
-        pending_before=cursor.pending,
-        holds=cursor.holds,
-        newest=cursor.newest,
-        source=cursor.source,
-        total=cursor.totals,
-        scans=cursor.scans,
+        pending=after.pending,
+        pending_before=before.pending,
+        holds=after.holds,
+        newest=after.newest,
+        source=after.source,
+        total=after.totals,
+        scans=after.scans,
     )
 
 
@@ -342,15 +343,16 @@ class _Run:
         out, late_inside = self._changes(window)
         too_late = [g for g in window.groups if g.part == Part.LATE]
         late = self._late(too_late) if too_late else late_inside
-        known = self.news.rows if self._exact() else None
-        counts = counted(window.groups, NO_LATE if too_late else late_inside, known, self.cursor)
+        rows = self.news.rows if self._exact() else None
+        counts = counted(window.groups, NO_LATE if too_late else late_inside, rows, self.cursor)
         named = {name for _, tables in inside for name in tables}
         cursor = self._advanced(window, named, counts, late)
         others = [*statements, *layout_rows(self.protocol, window.known, window.taken)]
         staged = self._staged(window.release, out, others)
         self.lake.released_changes.commit(staged, cursor)
         released, duplicate = self._written(staged)
-        return ReleaseReport(
+        return replace(
+            _stands(self.feed, self.cursor, cursor),
             release=window.release,
             rows=counts.rows,
             window=counts.window,
@@ -360,22 +362,10 @@ class _Run:
             late_unseen=late.unseen,
             excluded=counts.excluded,
             covered=counts.covered,
-            pending=counts.pending,
-            pending_before=self.cursor.pending,
             pending_new=counts.pending_new,
             ddl=len(statements),
             tables=len(window.facts.tables),
-            watermarks=cursor.watermarks,
-            watermarks_before=self.cursor.watermarks,
-            partition_watermarks=cursor.partition_watermarks
-            if has_watermarks(self.feed, cursor.partition_watermarks)
-            else {},
             late_sample=late.sample,
-            holds=window.holds,
-            newest=cursor.newest,
-            source=cursor.source,
-            total=cursor.totals,
-            scans=cursor.scans,
         )
 
     def _advanced(self, window: _Window, named: set[Name], counts: Counts, late: Late) -> ReleaseCursor:

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaMember
@@ -89,6 +90,20 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     # Of what is shuffled each core gets a part, however little it is.
     session.conf.set("spark.sql.adaptive.coalescePartitions.parallelismFirst", many)
     return session
+
+
+@contextmanager
+def compiled(session: SparkSession) -> Iterator[None]:
+    """Within it the session's plans are compiled: for those over many rows in a run of few.
+
+    (Measured: 10,000 rows of 3,300,000 found by their keys, all columns: 5.0 s interpreted, 1.4 s compiled.)
+    """
+    before = str(session.conf.get(_EVALUATION))
+    session.conf.set(_EVALUATION, "FALLBACK")
+    try:
+        yield
+    finally:
+        session.conf.set(_EVALUATION, before)
 
 
 def gathered(frame: DataFrame) -> DataFrame:

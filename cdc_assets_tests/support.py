@@ -316,7 +316,7 @@ class Chain:
 def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
     """The rows of a table, as `rows_of`: by deltalake, in a hundredth of Spark's time, as far as it reads such a table."""
     log = table.log()
-    if log is None or not log.plain:
+    if log is None or not log.open or log.may_mark:
         return rows_of(table.read(spark))
     place = deltalake_place(table.path, rows=True)
     rows = DeltaTable(place, storage_options=table.store.log_options(table.path)).to_pyarrow_table()

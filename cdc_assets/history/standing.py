@@ -11,32 +11,27 @@ from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Convert, Fill
 from cdc_assets.history.shape import Shape
 from cdc_assets.history.work import Work
-from cdc_assets.session import gathered
+from cdc_assets.session import compiled, gathered, settled
 from cdc_assets.tables.history import COPY
 from cdc_assets.tables.schema import frame_of, quoted
-
-# Of a table with fewer open versions than this, or than so many for each change, all of them are written anew, in one pass
-# over them; of others only those that close, which a MERGE has to find first. (Measured: 40,000 changes to 300,000 open
-# versions took a MERGE 9 s, which wrote nearly every file anew, too.)
-REWRITTEN = 20_000
-REWRITTEN_A_CHANGE = 10
 
 
 @dataclass(frozen=True)
 class Open:
-    """The open versions that the changes meet; `all`: they are all that the table has, and small enough to write anew."""
+    """The open versions that the changes meet.
+
+    Attributes:
+        rows: as `versions.timeline` takes them.
+        places: where they stand, if they are not all: `key`, `copy`, and `file` STRING and `row` BIGINT as Delta tells them.
+    """
 
     rows: DataFrame
-    all: bool
+    places: DataFrame | None = None
 
 
 def rows_of(work: Work) -> int:
     """How many rows the plans for it are about: the changes, and of a table that is written anew the open versions."""
-    return work.changes + (work.cursor.current if _rewritten(work) else 0)
-
-
-def _rewritten(work: Work) -> bool:
-    return work.cursor.current <= max(REWRITTEN, REWRITTEN_A_CHANGE * work.changes)
+    return work.changes + (work.cursor.current if work.takes_all else 0)
 
 
 def open_versions(
@@ -49,7 +44,7 @@ def open_versions(
     *,
     few: bool,
 ) -> Open:
-    """The open versions that `timeline` takes: those of the keys of `changes`, or, of a small table, all.
+    """The open versions that `timeline` takes: those of the keys of `changes`, or all.
 
     `unmade`: the columns that they do not have yet.
     """
@@ -57,7 +52,7 @@ def open_versions(
     ours = {f.name for f in shape.columns if f.name.startswith("_cdc_")}
     rest = [f.name for f in shape.columns if f.name not in names and f.name not in ours]
 
-    def shaped(rows: DataFrame) -> DataFrame:
+    def shaped(rows: DataFrame, *more: str) -> DataFrame:
         value = {f.name: "NULL" if f.name in unmade else quoted(f.name) for f in schema}
         row = [f"CAST({value[f.name]} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
         return rows.selectExpr(
@@ -71,27 +66,35 @@ def open_versions(
             "_cdc_offset AS offset",
             f"struct({', '.join(row)}) AS row",
             f"struct({', '.join(quoted(c) for c in ['_cdc_key', *rest])}) AS rest",
+            *more,
         )
 
     if work.present is None:
-        return Open(shaped(frame_of(session, [], shape.columns)), all=False)
-    log = work.table.log()
+        return Open(shaped(frame_of(session, [], shape.columns)))
     if work.rewinds:
-        return Open(shaped(work.table.read(session).where(_of_before(work))), all=True)
-    if work.changes_open or work.anew:
-        # Statements end them, or give them other values, or a load may not have them: all of them.
-        return Open(shaped(work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))), all=True)
-    if log and log.plain and _rewritten(work):
-        found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
-        return Open(shaped(gathered(found) if few else found), all=True)
+        return Open(shaped(work.table.read(session).where(_of_before(work))))
+    if work.takes_all:
+        log = work.table.log()
+        plain = log is not None and log.plain
+        found = (
+            work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
+            if log and plain
+            else work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
+        )
+        return Open(shaped(gathered(found) if few else found))
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
-    keys = changes.select("key").distinct()
+    keys = changes.select(F.col("key").alias("_cdc_key")).distinct()
     if few:
-        bounds = keys.agg(F.min("key"), F.max("key")).head() or ("", "")
+        low, high = keys.agg(F.min("_cdc_key"), F.max("_cdc_key")).head() or ("", "")
         # By literal bounds Delta passes over whole files.
-        current = current.where(F.col("_cdc_key").between(bounds[0], bounds[1]))
-        keys = F.broadcast(keys)
-    return Open(shaped(current).join(keys, on="key", how="left_semi"), all=False)
+        current, keys = current.where(F.col("_cdc_key").between(low, high)), F.broadcast(keys)
+    placed = current.selectExpr("*", "_metadata.file_path AS _cdc_file", "_metadata.row_index AS _cdc_row")
+    # Joined before they are shaped, which of most of them would be in vain.
+    found = shaped(placed.join(keys, "_cdc_key", "left_semi"), "_cdc_file AS file", "_cdc_row AS row_index")
+    if few:
+        with compiled(session):
+            found = settled(found)
+    return Open(found, places=found.selectExpr("key", "copy", "file", "row_index AS row"))
 
 
 def copy_in(names: Iterable[str]) -> str:

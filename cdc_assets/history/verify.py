@@ -72,7 +72,17 @@ def _versions(lake: Lakehouse, report: TableReport, part: int, parts: int) -> pa
     copied = COPY.name in report.columns.names
     if copied:
         names.append(COPY.name)
-    rows = table.fetch(report.files, *names, kept=lambda rows: _of_part(rows, "_cdc_key", part, parts))
+
+    def kept(rows: pa.Table) -> pa.Table:
+        return _of_part(rows, "_cdc_key", part, parts)
+
+    log = table.log()
+    if report.commits > 1 and log and log.may_mark:
+        # Of what one commit of the run has written the next may have marked rows as deleted.
+        there = F.col("_metadata.file_name").isin([file.path.rpartition("/")[2] for file in report.files])
+        rows = kept(table.read(lake.spark).where(there).select(*names).toArrow())
+    else:
+        rows = table.fetch(report.files, *names, kept=kept)
     if not copied:
         return rows.append_column(COPY.name, pa.array([0] * rows.num_rows, pa.int32()))
     return rows.set_column(len(_COLUMNS), COPY.name, pc.fill_null(rows[COPY.name], 0))

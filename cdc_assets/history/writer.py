@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -22,7 +22,7 @@ from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.reading import columns_of, readable
 from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
 from cdc_assets.history.shape import Shape, shape_of
-from cdc_assets.history.standing import Open, open_versions, rows_of, unmade
+from cdc_assets.history.standing import Open, copy_in, open_versions, rows_of, unmade
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.history.work import Work
 from cdc_assets.protocols import protocol_of
@@ -33,7 +33,6 @@ from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.schema import quoted
 from cdc_assets.tables.table import Staged
 
-_CLOSING = ("_cdc_to_ts", "_cdc_valid_to", "_cdc_is_current", "_cdc_closed_by")
 # What becomes of a version in this run, and so which files it is written into.
 _PART, _OPENED, _CLOSED, _UNTOUCHED = "_part", "opened", "closed", "untouched"
 
@@ -63,6 +62,7 @@ class TableReport:
     met: int = 0  # as `HistoryCursor.met`
     days: dict[str, int] = field(default_factory=dict)  # as `HistoryCursor.days`
     loaded: int = -1  # the position of the last load anew that was applied; -1: there was none
+    commits: int = 1  # that it made
 
 
 def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
@@ -82,6 +82,7 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
         statements=statements_together(each for part in parts for each in part.statements),
         unapplied=[each for part in parts for each in part.unapplied],
         loaded=max(part.loaded for part in parts),
+        commits=len(parts),
     )
 
 
@@ -137,7 +138,7 @@ def apply(
     bounds = boundaries(gathered(line) if few else line, effects, first, completeness.since)
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
-    staged = table.stage(version_rows(chained, shape.columns, columns, all_open=standing.all), by=_PART)
+    staged = table.stage(version_rows(chained, shape.columns, columns, all_open=standing.places is None), by=_PART)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
@@ -260,14 +261,14 @@ def _committed(
     if log and log.open and not report.closed and not work.changes_open and not work.rewinds:
         table.commit(opened, cursor)
         return replace(report, files=opened.files)
-    if log and log.open and standing.all and not work.rewinds:
+    if log and log.open and standing.places is None and not work.rewinds:
         table.commit(staged, cursor, over={"_cdc_is_current": True})
         return replace(report, files=staged.files)
     before = {f.path for f in table.files()}
-    if standing.all:
+    if standing.places is None:
         _replace(session, work, shape, staged, cursor)
     elif report.closed:
-        _merge(session, work, shape, staged, cursor)
+        _close(session, work, shape, standing.places, staged, cursor)
     else:
         rows = work.table.scan(session, opened.files, shape.columns)
         work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
@@ -283,29 +284,15 @@ def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cu
     work.table.transact(session, cursor, lambda _: writer.save(work.table.path))
 
 
-def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
-    """Close and open versions. A row that closes a version finds it by its key; one that opens a version must find none."""
-    key: Column = F.col("_cdc_key")
-    frames = [
-        work.table.scan(session, staged.only(**{_PART: part}).files, shape.columns).withColumn(
-            "_cdc_close_key", key if part == _CLOSED else F.lit(None).cast("string")
-        )
-        for part in (_OPENED, _CLOSED)
-    ]
-    source = frames[0].unionByName(frames[1]).alias("s")
-    same = "t._cdc_is_current = true AND t._cdc_key = s._cdc_close_key"
-    if work.keyless:
-        same += f" AND t.{COPY.name} <=> s.{COPY.name}"
-    update = {c: F.col(f"s.{c}") for c in _CLOSING}
-    inserted: dict[str, str | Column] = {quoted(f.name): F.col(f"s.{quoted(f.name)}") for f in shape.columns}
-    work.table.transact(
-        session,
-        cursor,
-        lambda table: (
-            table.alias("t")
-            .merge(source, same)
-            .whenMatchedUpdate(set=dict(update))
-            .whenNotMatchedInsert("s._cdc_close_key IS NULL", values=inserted)
-            .execute()
-        ),
-    )
+def _close(
+    session: SparkSession, work: Work, shape: Shape, places: DataFrame, staged: Staged, cursor: HistoryCursor
+) -> None:
+    """Close and open versions: those that close go from where they are open, and come as they are closed."""
+    few = rows_of(work) <= SMALL
+    closed = work.table.scan(session, staged.only(**{_PART: _CLOSED}).files, shape.columns)
+    keys = closed.selectExpr("_cdc_key AS key", f"{copy_in(shape.columns.names)} AS copy")
+    gone = places.join(F.broadcast(keys) if few else keys, ["key", "copy"], "left_semi").select("file", "row")
+    if few:
+        gone = gathered(gone)
+    come = work.table.scan(session, staged.files, shape.columns)
+    work.table.exchange(session, gone, come, "_cdc_is_current = true", cursor)

@@ -120,9 +120,12 @@ class TableLog:
     @property
     def plain(self) -> bool:
         """Whether the data files are all that there is to know: `open`, and there are no deleted rows beside them."""
-        if not self.open:
-            return False
-        return "deletionVectors" not in self._features or pa.table(self._table.deletion_vectors()).num_rows == 0
+        return self.open and (not self.may_mark or pa.table(self._table.deletion_vectors()).num_rows == 0)
+
+    @property
+    def may_mark(self) -> bool:
+        """Whether rows of data files may be marked as deleted (deletion vectors)."""
+        return "deletionVectors" in self._features
 
     @property
     def _features(self) -> list[str]:

@@ -209,6 +209,8 @@ class LakeTable(Generic[C]):
     ) -> pa.Table:
         """A few columns of the rows of these files: for what is small and must be known before Spark is asked.
 
+        Rows that are marked as deleted are among them, as in `scan`.
+
         Args:
             files: these.
             columns: these.
@@ -291,7 +293,7 @@ class LakeTable(Generic[C]):
         """The rows of these files alone, in the table's columns or in these.
 
         Straight from the files, which spares Spark the look through Delta's log: only of tables whose log is `plain`, as all
-        but history tables are.
+        but history tables are, and of files that are new.
         """
         columns, keys = columns or self.definition.columns, list(self.definition.partition_by)
         inner = StructType([f for f in columns if f.name not in keys])
@@ -412,15 +414,38 @@ class LakeTable(Generic[C]):
         Raises:
             ConcurrentRunError: another run has committed this `sequence`.
         """
+        numbered = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
+        return self._noted(session, cursor, lambda: change(DeltaTable.forPath(session, self.path)), numbered)
+
+    def exchange(self, session: SparkSession, gone: DataFrame, come: DataFrame, within: str, cursor: C) -> Commit:
+        """Rows that go, rows that come, and the cursor, in one commit; those that go are marked in their files.
+
+        Args:
+            session: the caller's own, as in `transact`.
+            gone: where those stand that go: `file` STRING, `row` BIGINT, as Delta tells them (`_metadata.file_path` and
+                `_metadata.row_index`).
+            come: those that come, in the table's columns.
+            within: in SQL, what the partitions of those that go have in common.
+            cursor: of this commit.
+
+        Raises:
+            ConcurrentRunError: another run has committed this `sequence`.
+        """
+        jvm: Any = session._jvm  # noqa: SLF001 -- there is no other way to a class of our own
+        inner = session._jsparkSession  # noqa: SLF001
+
+        def change() -> None:
+            jvm.cdc_assets.Closing.commit(inner, self.path, gone._jdf, come._jdf, within, self.name, cursor.sequence)  # noqa: SLF001
+
+        return self._noted(session, cursor, change, {})
+
+    def _noted(
+        self, session: SparkSession, cursor: C, change: Callable[[], object], settings: Mapping[str, str]
+    ) -> Commit:
         self.before_commits()
         commit = uuid.uuid4().hex
-        settings = {
-            _NOTE_CONF: cursor.text(commit),
-            _TXN_APP_CONF: self.name,
-            _TXN_VERSION_CONF: str(cursor.sequence),
-        }
-        with _settings(session, settings), self._told_apart(cursor):
-            change(DeltaTable.forPath(session, self.path))
+        with _settings(session, {_NOTE_CONF: cursor.text(commit), **settings}), self._told_apart(cursor):
+            change()
         return self._mine(commit, cursor)
 
     def alter(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> None:

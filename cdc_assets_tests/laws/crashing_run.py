@@ -113,6 +113,7 @@ def install(
     put(LakeTable, "_before", looked)
     put(LakeTable, "commit", counted(LakeTable.commit))
     put(LakeTable, "transact", counted(LakeTable.transact))
+    put(LakeTable, "exchange", counted(LakeTable.exchange))
     put(LakeTable, "create", created)
     put(LakeTable, "alter", shaped)
     put(os, "cpu_count", lambda: 1)

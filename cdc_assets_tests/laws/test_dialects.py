@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from cdc_assets import session
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.gate import choose
-from cdc_assets.history import writer
+from cdc_assets.history import work, writer
 from cdc_assets.mysql_types.types import SPATIAL
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
@@ -440,6 +440,24 @@ def test_compiled(
     compiled = histories(run(spark, tmp_path, stream).lake)
     assert compiled == {table: interpreted[table] for table in compiled}
     assert any(compiled.values())
+
+
+@pytest.mark.parametrize(("scenario", "few"), [("orders", True), ("orders", False), ("ddl", True), ("nokey", True)])
+def test_large_tables(
+    scenario: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, few: bool
+) -> None:
+    """Where not all open versions are written anew, those that close are marked in their files: the truth is the same."""
+    for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
+        monkeypatch.setattr(work, limit, -1)
+    for module in (session, writer) if not few else ():
+        monkeypatch.setattr(module, "SMALL", -1)
+    made = run(spark, tmp_path, TICDC / "canal-json_ext" / scenario, cuts=2)
+    if scenario == "nokey":
+        check_states(made, scenario)
+    else:
+        assert check_versions(made, scenario)
+    logs = [made.lake.history(*name).log() for name in made.lake.histories()]
+    assert any(log and log.may_mark for log in logs)
 
 
 @pytest.mark.parametrize(("config", "mark", "field"), KEY_ONLY)

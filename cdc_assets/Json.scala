@@ -13,7 +13,7 @@ import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
-import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, ArrayData, GenericArrayData}
+import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** A message that is to be one JSON object, read in one pass: each field is of the type that is wanted, or the message is told
@@ -118,8 +118,38 @@ private object Json {
     def place(name: String): Int = { val n = places.get(name); if (n == null) -1 else n }
   }
   final class Items(val each: Wanted) extends Wanted
-  // An object of objects, whatever their names: the JSON text of the object of their fields `own`, and the others' by name.
-  final class Columns(val own: String, val others: Fields) extends Wanted
+  // The columns of Open Protocol: objects, whatever their names, with `t`, `h`, `f` and `v`. The JSON text of the object of what
+  // they have as `v`, and what the others say of them all.
+  final class Columns(told: JsonNode) extends Wanted {
+    // Pairs of flags: the key are the columns that have, of the first ones of a pair, just the second.
+    private val keys = told.get("keys").elements.asScala.map(pair => (pair.get(0).asInt, pair.get(1).asInt)).toArray
+    private val unsupported = told.get("unsupported").asInt
+
+    def shape(names: Array[String], columns: Array[Column]): Shape = {
+      val layout = new JStringBuilder("{")
+      for ((name, n) <- names.zipWithIndex) {
+        if (n > 0) layout.append(',')
+        layout.append('"')
+        Quoting.quoteAsString(name, layout)
+        layout.append("\":{\"t\":").append(columns(n).code).append(",\"f\":").append(columns(n).flags).append('}')
+      }
+      def having(of: Column => Boolean): Array[UTF8String] = names.indices.filter(n => of(columns(n))).map(n => UTF8String.fromString(names(n))).toArray
+      val byFlags = keys.iterator.map { case (mask, wanted) => having(c => (c.flags & mask) == wanted) }.find(_.nonEmpty)
+      val key: Array[Any] = byFlags.getOrElse(having(_.ofHandle)).sortWith(_.compareTo(_) < 0).map(name => name: Any)
+      new Shape(UTF8String.fromString(layout.append('}').toString), new GenericArrayData(key), !columns.exists(_.code == unsupported))
+    }
+  }
+
+  /** What a column says: its type's code, or that there is none; flags; whether it is of the handle key; from where to where its
+    * name and value stand in the text that is made, if it has a value.
+    */
+  final class Column(val hasCode: Boolean, val code: Int, val flags: Int, val ofHandle: Boolean, val from: Int, val end: Int) {
+    def isValued: Boolean = end > from
+  }
+
+  /** What columns say: those of a table's rows say the same each time. */
+  final class Shape(val layout: UTF8String, val key: ArrayData, val isSupported: Boolean)
+
   case object Text extends Wanted // a text
   case object AnyText extends Wanted // a text, or the JSON text of what else it is
   case object JsonText extends Wanted // the JSON text of what it is, but of a text
@@ -130,7 +160,7 @@ private object Json {
   case object Flag extends Wanted
 
   private def wantedOf(told: JsonNode): Wanted =
-    if (told.has("*")) new Columns(told.get("own").asText, new Fields(told.get("*")))
+    if (told.has("*")) new Columns(Mapper.readTree(told.get("*").asText))
     else if (told.isObject) new Fields(told)
     else if (told.isArray) new Items(wantedOf(told.get(0)))
     else told.asText match {
@@ -143,6 +173,8 @@ private object Json {
       case "bigint" => BigNumber
       case "boolean" => Flag
     }
+
+  private val NoColumn = new Column(false, 0, 0, false, 0, 0)
 
   /** What was found in the place of what is wanted; the message is read to its end all the same. */
   private final val Other = new Object
@@ -163,6 +195,9 @@ private object Json {
       System.arraycopy(from, begin, all, length, more)
       length += more
     }
+    def add(number: Int): Unit = for (shift <- 0 until 32 by 8) add((number >> shift).toByte)
+    def size: Int = length
+    def part(from: Int, end: Int): Array[Byte] = Arrays.copyOfRange(all, from, end)
     def result: Array[Byte] = Arrays.copyOf(all, length)
   }
 
@@ -195,7 +230,7 @@ private object Json {
 
   /** Objects that came in the messages before, and what became of them: those of types are the same in most events of a table. */
   final class Seen {
-    val (texts, ints) = (new Recent[UTF8String](32), new Recent[UTF8String](32))
+    val (texts, ints, shapes) = (new Recent[UTF8String](32), new Recent[UTF8String](32), new Recent[Shape](32))
     private val heads = new Recent[Head](64)
     private var missed = 0
 
@@ -337,34 +372,67 @@ private object Json {
       new GenericArrayData(found.result())
     }
 
-    /** Each column's fields, and last whether it has its own: STRUCT<text, columns>. */
+    /** STRUCT<text, valued, complete, supported, layout, key_columns>: as `messages.columns_of`. */
     private def columns(wanted: Columns): InternalRow = {
-      val (found, own, fields) = (mutable.LinkedHashMap.empty[String, InternalRow], mutable.LinkedHashMap.empty[String, Array[Byte]], wanted.others)
+      val (found, text, shape) = (mutable.LinkedHashMap.empty[String, Column], new Bytes(512), new Bytes(256))
+      hasTwice = false
+      text.add('{'.toByte)
       while (next() == JsonToken.FIELD_NAME) {
         val (name, begin) = (parser.currentName, this.begin)
-        if (next() == JsonToken.START_OBJECT) {
-          val values = new Array[Any](fields.types.length + 1)
-          values(fields.types.length) = false
-          while (next() == JsonToken.FIELD_NAME) {
-            val field = parser.currentName
-            val place = fields.place(field)
-            next()
-            if (field == wanted.own) {
-              val part = new Bytes(64)
-              this.name(part, begin)
-              copy(part)
-              own(name) = part.result
-              values(fields.types.length) = true
-            } else if (place < 0) skipped() else values(place) = read(fields.types(place))
-          }
-          found(name) = new GenericInternalRow(values)
-        } else {
+        val column = if (next() == JsonToken.START_OBJECT) this.column(begin, text) else {
           if (parser.currentToken != JsonToken.VALUE_NULL) { other = true; skipped() }
-          found(name) = null
+          NoColumn
+        }
+        shape.add(value, begin, behind(begin))
+        shape.add(column.code)
+        shape.add(column.flags)
+        shape.add((if (column.ofHandle) 1 else 0).toByte)
+        hasTwice |= found.put(name, column).isDefined
+      }
+      val all = found.valuesIterator.toArray
+      val isValued = all.forall(_.isValued)
+      val isComplete = isValued && all.forall(_.hasCode)
+      // Of columns, or values, that come twice the last counts.
+      val texts = if (hasTwice) joined(all.filter(_.isValued).map(c => text.part(c.from, c.end))) else {
+        text.add('}'.toByte)
+        UTF8String.fromBytes(text.result)
+      }
+      val told = if (isComplete) this.shape(shape.result, wanted.shape(found.keysIterator.toArray, all)) else null
+      if (told == null) InternalRow(texts, isValued, isComplete, false, null, null)
+      else InternalRow(texts, isValued, isComplete, told.isSupported, told.layout, told.key)
+    }
+
+    private var hasTwice = false
+
+    private def column(name: Int, text: Bytes): Column = {
+      var (hasCode, code, flags, ofHandle, from, end) = (false, 0, 0, false, 0, 0)
+      while (next() == JsonToken.FIELD_NAME) {
+        val field = parser.currentName
+        next()
+        field match {
+          case "v" =>
+            if (end > from) hasTwice = true
+            if (text.size > 1) text.add(','.toByte)
+            from = text.size
+            this.name(text, name)
+            copy(text)
+            end = text.size
+          case "t" => read(IntNumber) match { case n: Integer => hasCode = true; code = n; case _ => hasCode = false }
+          case "f" => read(IntNumber) match { case n: Integer => flags = n; case _ => flags = 0 }
+          case "h" => read(Flag) match { case is: java.lang.Boolean => ofHandle = is; case _ => ofHandle = false }
+          case _ => skipped()
         }
       }
-      val names = new GenericArrayData(found.keysIterator.map[Any](UTF8String.fromString).toArray)
-      InternalRow(joined(own.valuesIterator.toArray), new ArrayBasedMapData(names, new GenericArrayData(found.valuesIterator.toArray[Any])))
+      new Column(hasCode, code, flags, ofHandle, from, end)
+    }
+
+    private def shape(of: Array[Byte], made: => Shape): Shape = {
+      if (seen == null || of.isEmpty) return made
+      val before = seen.shapes.at(of, 0)
+      if (before != null && before._1.length == of.length) return before._2
+      val found = made
+      seen.shapes.keep(of, found)
+      found
     }
 
     private def number(value: => Any): Any = try value catch { case NonFatal(_) => Other }

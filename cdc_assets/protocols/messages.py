@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from cdc_assets.tables import schema
 
@@ -21,7 +21,15 @@ BIGINT = "bigint"
 BOOLEAN = "boolean"
 _OTHERS: Mapping[str, DataType] = MappingProxyType({INT: schema.INT, BIGINT: schema.BIGINT, BOOLEAN: schema.BOOLEAN})
 # Of an object of columns, `columns_of`.
-_EACH, _OWN = "*", "own"
+_EACH = "*"
+_COLUMNS = schema.struct(
+    text=schema.STRING,
+    valued=schema.BOOLEAN,
+    complete=schema.BOOLEAN,
+    supported=schema.BOOLEAN,
+    layout=schema.STRING,
+    key_columns=schema.array(schema.STRING),
+)
 
 Wanted = str | list["Wanted"] | Mapping[str, "Wanted"]
 
@@ -46,13 +54,19 @@ def read_row(image: Column, columns: Sequence[str]) -> Column:
     return F.call_function("cdc_json_row", image, F.lit(json.dumps(columns)), F.lit(returns.json()))
 
 
-def columns_of(own: str, **others: "Wanted") -> Wanted:
-    """An object of columns, each an object with the field `own`, of any type, and others.
+def columns_of(keys: Sequence[tuple[int, int]], unsupported: int) -> "Wanted":
+    """An object of columns as Open Protocol has them: of each its value `v`, its type's code `t`, flags `f`, and `h`.
 
-    Read as STRUCT of `text`, the JSON text of the columns with their fields `own`, and `columns`, a MAP of STRUCTs with the
-    other fields and `own` BOOLEAN: whether the column has it.
+    Read as STRUCT of text STRING, the JSON text of an object of the values; valued BOOLEAN, whether each has one; complete
+    BOOLEAN, whether each has a value and a code; and of complete ones supported BOOLEAN, whether none has the code
+    `unsupported`, layout STRING, `{column: {"t": code, "f": flags}}`, and key_columns ARRAY<STRING>, in order.
+
+    Args:
+        keys: the key are the columns that have, of the first flags of a pair, just the second, by the first pair for which
+            there are any; else those with `h`.
+        unsupported: a code.
     """
-    return {_EACH: others, _OWN: own}
+    return {_EACH: json.dumps({"keys": keys, "unsupported": unsupported})}
 
 
 def kind_of(wanted: Wanted) -> DataType:
@@ -61,11 +75,9 @@ def kind_of(wanted: Wanted) -> DataType:
         return _OTHERS.get(wanted, schema.STRING)
     if isinstance(wanted, list):
         return ArrayType(kind_of(wanted[0]))
-    if _EACH not in wanted:
-        return schema.struct(**{name: kind_of(each) for name, each in wanted.items()})
-    others = kind_of(wanted[_EACH])
-    fields = StructType([*others, *schema.struct(own=schema.BOOLEAN)]) if isinstance(others, StructType) else others
-    return schema.struct(text=schema.STRING, columns=MapType(schema.STRING, fields))
+    if _EACH in wanted:
+        return _COLUMNS
+    return schema.struct(**{name: kind_of(each) for name, each in wanted.items()})
 
 
 def overlay(over: Column, under: Column) -> Column:

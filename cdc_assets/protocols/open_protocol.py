@@ -7,7 +7,7 @@ the watermark.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,10 @@ _EVENT_KEY: Mapping[str, Wanted] = MappingProxyType(
     {"ts": BIGINT, "scm": TEXT, "tbl": TEXT, "t": INT, "ohk": BOOLEAN, "ccl": TEXT}
 )
 # Values keep their JSON type, which the type checks look at, and all their digits.
-_IMAGE = columns_of("v", t=INT, h=BOOLEAN, f=INT)
+_HANDLE, _PRIMARY, _UNIQUE = int(Flag.HANDLE_KEY), int(Flag.PRIMARY_KEY), int(Flag.UNIQUE_KEY)
+# The key: the columns of the handle key, else of the primary key, else of a unique key without NULL.
+_KEYS = [(_HANDLE, _HANDLE), (_PRIMARY, _PRIMARY), (_UNIQUE | int(Flag.NULLABLE), _UNIQUE)]
+_IMAGE = columns_of(_KEYS, unsupported=GEOMETRY)
 _EVENT_VALUE: Mapping[str, Wanted] = MappingProxyType({"u": _IMAGE, "p": _IMAGE, "d": _IMAGE, "q": TEXT, "t": ANY})
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _LONG_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
@@ -127,8 +130,6 @@ def decode(events: DataFrame) -> DataFrame:
     # An UPDATE may have the old values of the changed columns only.
     whole = overlay(F.col("v.m.p.text"), F.col("v.m.u.text"))
     judged = parsed.withColumns({"reason": _reason(), "whole": whole})
-    judged = judged.withColumn("image", F.coalesce("v.m.u.columns", "v.m.d.columns"))
-    judged = judged.withColumn("handle", _names(F.col("image"), _flagged(Flag.HANDLE_KEY)))
     fine, t = F.col("reason").isNull(), F.col("k.m.t")
     kind = (
         F.when(~fine, str(Kind.UNDECODABLE))
@@ -139,7 +140,6 @@ def decode(events: DataFrame) -> DataFrame:
     row, ddl = fine & (t == _ROW), fine & (t == _DDL)
     deleted, updated = F.col("v.m.d").isNotNull(), F.col("v.m.p").isNotNull()
     op = F.when(deleted, str(Op.DELETE)).when(updated, str(Op.UPDATE)).otherwise(str(Op.INSERT))
-    types = F.transform_values("image", lambda _, c: F.struct(c["t"].alias("t"), _flags(c).alias("f")))
     decoded = {
         "kind": kind,
         "record_bytes": F.when(F.col("index") == 0, F.col("size")),
@@ -148,10 +148,10 @@ def decode(events: DataFrame) -> DataFrame:
         "table": F.nullif(F.col("k.m.tbl"), F.lit("")),
         "commit_ts": F.col("k.m.ts"),
         "source_ms": tso.to_milliseconds(F.col("k.m.ts")),
-        "key_columns": F.when(row, _key_columns(F.col("image"), F.col("handle"))),
+        "key_columns": F.when(row, F.coalesce("v.m.u.key_columns", "v.m.d.key_columns")),
         "before": F.when(row & deleted, F.col("v.m.d.text")).when(row & updated, F.col("whole")),
         "after": F.when(row & ~deleted, F.col("v.m.u.text")),
-        "layout": F.when(row, F.to_json(types)),
+        "layout": F.when(row, F.coalesce("v.m.u.layout", "v.m.d.layout")),
         "ddl_type": F.when(ddl, _ddl_type()),
         "ddl_statement": F.when(ddl, F.col("v.m.q")),
         "detail": F.col("error"),
@@ -171,38 +171,9 @@ def _frames(key: Column, value: Column) -> Column:
     return F.call_function("cdc_frames", key, value, F.lit(VERSION), F.lit(_MOST_EVENTS), F.lit(returns.json()))
 
 
-def _flags(column: Column) -> Column:
-    return F.coalesce(column["f"], F.lit(0))
-
-
-def _names(image: Column, wanted: Callable[[Column, Column], Column]) -> Column:
-    return F.map_keys(F.map_filter(image, wanted))
-
-
-def _flagged(flag: Flag) -> Callable[[Column, Column], Column]:
-    return lambda _, column: _flags(column).bitwiseAND(int(flag)) != 0
-
-
-def _key_columns(image: Column, handle: Column) -> Column:
-    """The columns of the handle key, else of the primary key, else of a unique key without NULL, else those with `h`."""
-
-    def unique(_: Column, c: Column) -> Column:
-        return _flags(c).bitwiseAND(int(Flag.UNIQUE_KEY | Flag.NULLABLE)) == int(Flag.UNIQUE_KEY)
-
-    none = F.array().cast("array<string>")
-    choices = [_flagged(Flag.PRIMARY_KEY), unique, lambda _, c: F.coalesce(c["h"], F.lit(False))]
-    others = F.coalesce(*[F.nullif(_names(image, choice), none) for choice in choices], none)
-    return F.array_sort(F.when(F.size(handle) > 0, handle).otherwise(others))
-
-
 def _ddl_type() -> Column:
     names = F.create_map(*[F.lit(each) for code, name in DDL_TYPES.items() for each in (str(code), name)])
     return F.coalesce(F.try_element_at(names, F.col("v.m.t")), F.col("v.m.t"))
-
-
-def _valued(column: Column) -> Column:
-    """Whether a column of an image has a value, which may be null. BOOLEAN, never NULL."""
-    return F.coalesce(column["own"], F.lit(False))
 
 
 def _reason() -> Column:
@@ -210,13 +181,10 @@ def _reason() -> Column:
     t, message = F.col("k.m.t"), F.col("v.m")
     key, value = F.col("key_text"), F.col("value_text")
     row = t == _ROW
-    columns = F.map_values(F.coalesce("v.m.u.columns", "v.m.d.columns"))
-    # One look at all columns; which of the two is wrong is asked only where something is.
-    fine = F.forall(columns, lambda c: _valued(c) & F.coalesce(c["t"] != GEOMETRY, F.lit(False)))
-    complete = F.forall(columns, lambda c: _valued(c) & c["t"].isNotNull())
-    old = F.coalesce(F.forall(F.map_values("v.m.p.columns"), _valued), F.lit(True))
     named = (F.length("k.m.scm") > 0) & (F.length("k.m.tbl") > 0)
-    filled = F.coalesce(named & (F.size(columns) > 0) & old, F.lit(False))
+    image = F.coalesce(message["u"], message["d"])
+    old = F.coalesce(message["p"]["valued"], F.lit(True))
+    filled = F.coalesce(named & (image["text"] != "{}") & old, F.lit(False))
     both = message["d"].isNotNull() & (message["u"].isNotNull() | message["p"].isNotNull())
     empty = F.coalesce(F.length("value"), F.lit(0)) == 0
     return (
@@ -236,5 +204,6 @@ def _reason() -> Column:
         .when(t == _DDL, F.when(F.coalesce(F.length(message["q"]), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(row & both, str(Reason.WRONG_TYPE))
         .when(~filled, str(Reason.MISSING_FIELD))
-        .when(~fine, F.when(complete, str(Reason.UNSUPPORTED_TYPE)).otherwise(str(Reason.MISSING_FIELD)))
+        .when(~image["complete"], str(Reason.MISSING_FIELD))
+        .when(~image["supported"], str(Reason.UNSUPPORTED_TYPE))
     )

@@ -28,7 +28,8 @@ from cdc_assets.tables.quarantine import Reason
 
 WANTED: Mapping[str, Wanted] = {
     "text": TEXT, "any": ANY, "json": JSON, "texts": TEXTS, "ints": INTS, "int": INT, "bigint": BIGINT, "boolean": BOOLEAN,
-    "list": [TEXT], "inner": {"text": TEXT, "int": INT}, "columns": columns_of("v", t=INT),
+    "list": [TEXT], "inner": {"text": TEXT, "int": INT},
+    "columns": columns_of([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
 }  # fmt: skip
 # Any text but halves of characters, which JSON may have and no text in Spark.
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -39,6 +40,7 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
     max_leaves=6,
 )
+_SAID = {"f": st.sampled_from([0, 1, 2, 8, 10, 16, 64, 80, None]), "h": st.booleans() | st.none(), "other": _VALUES}
 _FITTING = {
     "text": _TEXTS, "any": _VALUES, "json": st.dictionaries(_TEXTS, _VALUES, max_size=3) | st.lists(_VALUES, max_size=3),
     "texts": st.dictionaries(_TEXTS, _TEXTS, max_size=4), "ints": st.dictionaries(_TEXTS, _INTS, max_size=4),
@@ -46,7 +48,10 @@ _FITTING = {
     "list": st.lists(_TEXTS | st.none(), max_size=3),
     "inner": st.fixed_dictionaries({}, optional={"text": _TEXTS, "int": st.integers(0, 9), "other": _VALUES}),
     "columns": st.dictionaries(
-        _TEXTS, st.fixed_dictionaries({}, optional={"t": st.integers(0, 9), "v": _VALUES, "other": _VALUES}), max_size=3
+        _TEXTS,
+        st.fixed_dictionaries({"v": _VALUES, "t": st.integers(0, 9)}, optional=_SAID)
+        | st.fixed_dictionaries({}, optional={"v": _VALUES, "t": st.integers(0, 9), **_SAID}),
+        max_size=3,
     ),
 }  # fmt: skip
 _MESSAGES = st.fixed_dictionaries({}, optional=_FITTING | {"of nobody": _VALUES})
@@ -77,11 +82,38 @@ def expected(wanted: Wanted, value: Any) -> Any:
     if isinstance(wanted, list):
         return [expected(wanted[0], each) for each in as_type(list, value)]
     if "*" in wanted:
-        columns = {n: as_type(dict, c) if c is not None else None for n, c in as_type(dict, value).items()}
-        own = {n: c["v"] for n, c in columns.items() if c and "v" in c}
-        told = {n: c if c is None else {"t": expected(INT, c.get("t")), "own": "v" in c} for n, c in columns.items()}
-        return {"text": object_of(own), "columns": told}
+        return expected_columns({n: as_type(dict, c) if c is not None else {} for n, c in as_type(dict, value).items()})
     return {name: expected(each, as_type(dict, value).get(name)) for name, each in wanted.items()}
+
+
+def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The rule of the key is that of `ticdc-open-protocol`: flags 2, 8, 16 without 64; else `h`."""
+    code, flags, handle = (
+        {n: expected(kind, c.get(name)) for n, c in columns.items()}
+        for name, kind in (("t", INT), ("f", INT), ("h", BOOLEAN))
+    )
+    valued = all("v" in c for c in columns.values())
+    found = {
+        "text": object_of({n: c["v"] for n, c in columns.items() if "v" in c}),
+        "valued": valued,
+        "complete": valued and None not in code.values(),
+        "supported": False,
+        "layout": None,
+        "key_columns": None,
+    }
+    if not found["complete"]:
+        return found
+    bits = {n: f or 0 for n, f in flags.items()}
+    having = [
+        [n for n in columns if bits[n] & 2],
+        [n for n in columns if bits[n] & 8],
+        [n for n in columns if bits[n] & 16 and not bits[n] & 64],
+        [n for n in columns if handle[n]],
+    ]
+    key = sorted(next(filter(None, having), []), key=str.encode)
+    layout = {n: {"t": code[n], "f": bits[n]} for n in columns}
+    told = {"supported": 9 not in code.values(), "layout": as_text(layout), "key_columns": key}
+    return found | told
 
 
 def expected_one(wanted: str, value: Any) -> Any:
@@ -128,8 +160,12 @@ def read_all(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[An
 
 def plain(value: Any) -> Any:
     if isinstance(value, Row):
-        return {name: plain(each) for name, each in value.asDict().items()}
-    return {n: plain(each) for n, each in value.items()} if isinstance(value, dict) else value
+        # Of a layout the order counts, and what it says, not how characters are escaped.
+        return {
+            n: as_text(json.loads(each)) if n == "layout" and each else plain(each)
+            for n, each in value.asDict().items()
+        }
+    return value
 
 
 _FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -100,6 +101,7 @@ class Protocol(Reader):
         name: in the feeds file.
         codes_called: what stands beside the MySQL types in its messages, in the type checks' words.
         events_a_record: about how many events a record holds.
+        settings: of Spark, under which its records are decoded.
         order: what tells repeats where there are no watermarks.
         joins_pairs: whether, with watermarks, a delete and an insert of a key at one commit_ts are one update.
         numbers_schemas: whether a row names its table's schema by number only, and waits until a message has brought it.
@@ -111,6 +113,7 @@ class Protocol(Reader):
     name: ClassVar[str]
     codes_called: ClassVar[str]
     events_a_record: ClassVar[int] = 1
+    settings: ClassVar[Mapping[str, str]] = MappingProxyType({})
     order: ClassVar[Order] = Order.CONTENT
     joins_pairs: ClassVar[bool] = True
     numbers_schemas: ClassVar[bool] = False

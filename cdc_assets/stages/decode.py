@@ -17,10 +17,6 @@ from cdc_assets.tables.log import DataFile
 
 STAGE = "decode"
 
-# The JVM compiles no method of more bytes than this, and of all of a decoder's expressions Spark makes one, unless it is
-# told not to. (Measured: 70,000 events of Open Protocol took 2.9 s of CPU without this, 2.5 with it; Canal-JSON as long.)
-_COMPILABLE = ("spark.sql.codegen.hugeMethodLimit", "8000")
-
 
 @dataclass(frozen=True)
 class DecodeReport:
@@ -60,7 +56,8 @@ class Decode:
             return DecodeReport(cursor.batch, cursor.batch)
         protocol, through = protocol_of(feed), max(f.high["batch"] for f in files)
         spark = session_for(lake.spark, sum(f.rows for f in files) * protocol.events_a_record)
-        spark.conf.set(*_COMPILABLE)
+        for setting in protocol.settings.items():
+            spark.conf.set(*setting)
         raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))

@@ -147,9 +147,11 @@ def fields(parsed: Column) -> dict[str, Column]:
         **row,
         **large,
         "checksum": F.struct(dml["checksum"]["corrupted"].alias("corrupted")),
-        "data": _image(dml["data"]),
-        "old": _image(dml["old"]),
-        "branches": F.to_json(F.transform_values(F.coalesce(dml["data"], dml["old"]), lambda _, v: _branch(v))),
+        "data": F.call_function("cdc_avro_image", dml["data"]),
+        "old": F.call_function("cdc_avro_image", dml["old"]),
+        "branches": F.call_function(
+            "cdc_avro_branches", F.coalesce(dml["data"], dml["old"]), F.lit(",".join(BRANCHES))
+        ),
     }
 
 
@@ -193,28 +195,3 @@ def claim_check(value: Column) -> Column:
     """The location that a BINARY value names instead of its row; null for most."""
     row = F.when(value.startswith(F.lit(_DML_BEGINS)), value)
     return parse(row)["message"]["payload"]["member3"]["claimCheckLocation"]
-
-
-def _image(values: Column) -> Column:
-    return F.to_json(F.transform_values(values, lambda _, v: _text(v)))
-
-
-def _text(value: Column) -> Column:
-    """A value's text in JSON: bytes in base64, a TIMESTAMP as the text of its object, a big number without its sign."""
-    number = value["member6"]["value"]
-    above = F.lit(str(1 << 64)).cast("decimal(20,0)")
-    unsigned = F.when(number < 0, (number.cast("decimal(20,0)") + above).cast("string")).otherwise(
-        number.cast("string")
-    )
-    return F.coalesce(
-        value["member3"],
-        *[value[f"member{n}"].cast("string") for n in (0, 1, 2)],
-        F.translate(F.base64(value["member4"]), "\r\n", ""),  # Spark breaks it into lines
-        F.when(value["member5"].isNotNull(), F.to_json(value["member5"])),
-        unsigned,
-    )
-
-
-def _branch(value: Column) -> Column:
-    branches = [F.when(value[f"member{n}"].isNotNull(), name) for n, name in enumerate(BRANCHES)]
-    return F.coalesce(*branches)

@@ -4,7 +4,7 @@ import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.FunctionIdentifier
 import org.apache.spark.sql.catalyst.expressions.{Expression, ExpressionInfo, Literal}
 import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
-import org.apache.spark.sql.types.{BinaryType, BooleanType, DataType, StringType}
+import org.apache.spark.sql.types.{ArrayType, BinaryType, BooleanType, DataType, StringType}
 
 /** This package's own functions, for every session: `spark.sql.extensions` names this class, `expressions.py` has their names.
   *
@@ -27,6 +27,7 @@ private object Functions {
     "cdc_json_row" -> { case Seq(image, names, returns) => called(new JsonRow(text(names)), "read", kind(returns), image) },
     "cdc_json_overlay" -> (static(classOf[JsonTexts], "overlay", StringType, _)),
     "cdc_json_long_number" -> (static(classOf[JsonTexts], "longNumber", BooleanType, _)),
+    "cdc_json_names" -> (static(classOf[JsonTexts], "names", ArrayType(StringType), _)),
     "cdc_json_key" -> (static(classOf[JsonTexts], "key", StringType, _)),
     "cdc_frames" -> { case Seq(key, value, version, most, returns) =>
       // A record without a value, or a key, has frames, too, or says what it lacks.

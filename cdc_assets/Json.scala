@@ -34,7 +34,10 @@ class JsonMessage(wanted: String) extends Serializable {
     try {
       val found = seen.message(value, message)
       if (found == null) InternalRow(null, WrongType) else InternalRow(found, null)
-    } catch { case NonFatal(_) => InternalRow(null, Malformed) }
+    } catch {
+      case NotUtf8 => InternalRow(null, InvalidUtf8)
+      case NonFatal(_) => InternalRow(null, Malformed)
+    }
 }
 
 /** A row out of its JSON text, which was read before: of each column its text, or the JSON text of what else it is.
@@ -80,6 +83,9 @@ object JsonTexts {
     false
   }
 
+  /** The names of an object's fields, in order; null: it is no JSON object. */
+  def names(text: UTF8String): ArrayData = try new Reader(text.getBytes, strict = false).names() catch { case NonFatal(_) => null }
+
   /** The values of these columns of a row, as the text of a JSON array of texts; one that the row does not have is null. */
   def key(image: UTF8String, columns: ArrayData): UTF8String = {
     val names = Array.tabulate(columns.numElements)(n => if (columns.isNullAt(n)) null else columns.getUTF8String(n).toString)
@@ -104,6 +110,7 @@ private object Json {
     StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
   val Quoting: JsonStringEncoder = JsonStringEncoder.getInstance
   val LongNumber = 17
+  val InvalidUtf8: UTF8String = UTF8String.fromString("invalid_utf8")
   val Malformed: UTF8String = UTF8String.fromString("malformed_json")
   val WrongType: UTF8String = UTF8String.fromString("wrong_type")
 
@@ -238,6 +245,7 @@ private object Json {
     def message(value: Array[Byte], wanted: Fields): InternalRow = {
       val known = if (missed < MostMissed) heads.at(value, 0) else null
       if (known == null || !goesOn(value, known._1.length)) {
+        if (!UTF8String.fromBytes(value).isValid) throw NotUtf8
         val reader = new Reader(value, seen = this)
         val found = reader.message(wanted)
         if (known == null && reader.headEnd > 0 && found != null && missed < MostMissed) {
@@ -250,6 +258,7 @@ private object Json {
         val (text, head) = known
         // Where the comma is the rest begins.
         val rest = Arrays.copyOfRange(value, text.length, value.length)
+        if (!UTF8String.fromBytes(rest).isValid) throw NotUtf8
         rest(0) = '{'
         val reader = new Reader(rest, seen = this, readBefore = head.place)
         val found = reader.message(wanted)
@@ -299,6 +308,18 @@ private object Json {
         found(name) = out.result
       }
       found
+    }
+
+    /** The names of an object's fields, in order; null: it is none. */
+    def names(): ArrayData = {
+      if (next() != JsonToken.START_OBJECT) return null
+      val found = Array.newBuilder[Any]
+      while (next() == JsonToken.FIELD_NAME) {
+        found += UTF8String.fromString(parser.currentName)
+        next()
+        parser.skipChildren()
+      }
+      new GenericArrayData(found.result())
     }
 
     /** The values of these fields, of each the first: a text, or the JSON text of what else it is. No further than need be. */
@@ -560,6 +581,7 @@ private object Json {
     UTF8String.fromBytes(out.result)
   }
 
+  object NotUtf8 extends RuntimeException(null, null, false, false)
   private object Broken extends RuntimeException(null, null, false, false)
 
   /** Whether there is an escape of a half of a character (`\ud800`). */

@@ -57,7 +57,7 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
     widened = [f for f in changed if present[f.name.lower()].dataType != f.dataType]
     table = f"delta.{quoted(work.table.path)}"
     properties, told = _properties(work, added, widened, renamed=bool(renames))
-    if not work.takes_all and "delta.enableDeletionVectors" not in work.properties:
+    if not work.takes_all and work.properties.get("delta.enableDeletionVectors") != "true":
         # Else Delta writes a file anew for each row that goes from it.
         properties["delta.enableDeletionVectors"] = "true"
         told.append("rows that go are marked from now on (deletion vectors), as the table is large")

@@ -185,7 +185,6 @@ def _op() -> Column:
 @built_once
 def _reason(*, extended: bool) -> Column:
     """Why a message cannot be decoded; null when it can. `extended`: the feed's messages have `_tidb`."""
-    text = F.col("value").cast("string")
     position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
     position = F.when(_is_watermark(), _position()).otherwise(position)
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
@@ -198,7 +197,6 @@ def _reason(*, extended: bool) -> Column:
         F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
-        .when(~F.is_valid_utf8(text), str(Reason.INVALID_UTF8))
         .when(F.col("parsed.wrong").isNotNull(), F.col("parsed.wrong"))
         .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))

@@ -35,7 +35,7 @@ from cdc_assets.mysql_types.debezium import (
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
-from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, read
+from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, names_of, read
 from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -209,7 +209,6 @@ def decode(raw: DataFrame) -> DataFrame:
         # A message with its schema is many times as long as its row: nothing after this step carries it.
         F.length("value").alias("length"),
         record_bytes(F.col("value")).alias("size"),
-        F.is_valid_utf8(value).alias("valid"),
         read(exact_numbers(value, _may_have_decimals(value)).cast("binary"), _MESSAGE).alias("v"),
     )
     bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
@@ -346,7 +345,7 @@ def _key_columns() -> Column:
 
 def _key_names() -> Column:
     """ARRAY<STRING>; NULL where there is no key, or one that names no columns."""
-    return F.json_object_keys(_payload(F.col("key_text"), F.col("k.m.payload")))
+    return names_of(_payload(F.col("key_text"), F.col("k.m.payload")))
 
 
 def _header_text(name: str) -> Column:
@@ -361,13 +360,13 @@ def _header(name: str) -> Column:
 def _bad_header(name: str) -> Column:
     """Whether a header that was to hold a key holds no JSON object. BOOLEAN, never NULL."""
     found = _header_text(name)
-    return found.isNotNull() & (~F.is_valid_utf8(found) | F.json_object_keys(found).isNull())
+    return found.isNotNull() & (~F.is_valid_utf8(found) | names_of(found).isNull())
 
 
 def _layout() -> Column:
     """The fields of the row's schema, as they came, or its columns' names."""
     image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
-    names = F.to_json(F.json_object_keys(F.coalesce("e.after", "e.before")))
+    names = F.to_json(names_of(F.coalesce("e.after", "e.before")))
     return F.coalesce(F.get(image, F.lit(0))["fields"], names)
 
 
@@ -412,7 +411,6 @@ def _reason() -> Column:
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
         .when(F.col("length") == 0, str(Reason.EMPTY_VALUE))
-        .when(~F.col("valid"), str(Reason.INVALID_UTF8))
         .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
         .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))

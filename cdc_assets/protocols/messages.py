@@ -35,11 +35,11 @@ Wanted = str | list["Wanted"] | Mapping[str, "Wanted"]
 
 
 def read(value: Column, message: Mapping[str, Wanted]) -> Column:
-    """A BINARY value, UTF-8, read as one JSON object with these fields.
+    """A BINARY value read as one JSON object with these fields.
 
     Out: STRUCT of `m`, the message (of TEXTS and INTS a value that is neither an object nor a text as it came), and `wrong`
-    STRING, the reason where there is none: it is no JSON, or one of the fields is of another type. JSON texts are without
-    blanks, and else as they came.
+    STRING, the reason where there is none: it is no UTF-8, or no JSON, or one of the fields is of another type. JSON texts
+    are without blanks, and else as they came.
     """
     returns = schema.struct(m=kind_of(message), wrong=schema.STRING)
     return F.call_function("cdc_json_message", value, F.lit(json.dumps(dict(message))), F.lit(returns.json()))
@@ -78,6 +78,11 @@ def kind_of(wanted: Wanted) -> DataType:
     if _EACH in wanted:
         return _COLUMNS
     return schema.struct(**{name: kind_of(each) for name, each in wanted.items()})
+
+
+def names_of(text: Column) -> Column:
+    """The names of a JSON object's fields, in order; NULL where the STRING is none. Out: ARRAY<STRING>."""
+    return F.call_function("cdc_json_names", text)
 
 
 def overlay(over: Column, under: Column) -> Column:

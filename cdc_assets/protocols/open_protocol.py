@@ -119,14 +119,11 @@ def _events(raw: DataFrame) -> DataFrame:
 
 def decode(events: DataFrame) -> DataFrame:
     """Decode events. In: `_events`."""
-    key, value = F.col("key").cast("string"), F.col("value").cast("string")
     parsed = events.select(
         *_PLACE,
         "error",
         "index",
         "value",
-        key.alias("key_text"),
-        value.alias("value_text"),
         read(F.col("key"), _EVENT_KEY).alias("k"),
         read(F.col("value"), _EVENT_VALUE).alias("v"),
     )
@@ -182,7 +179,6 @@ def _ddl_type() -> Column:
 def _reason() -> Column:
     """Why an event cannot be decoded; null when it can."""
     t, message = F.col("k.m.t"), F.col("v.m")
-    key, value = F.col("key_text"), F.col("value_text")
     row = t == _ROW
     named = (F.length("k.m.scm") > 0) & (F.length("k.m.tbl") > 0)
     image = F.coalesce(message["u"], message["d"])
@@ -192,7 +188,6 @@ def _reason() -> Column:
     empty = F.coalesce(F.length("value"), F.lit(0)) == 0
     return (
         F.when(F.col("error").isNotNull(), str(Reason.BAD_FRAMING))
-        .when(~F.is_valid_utf8(key), str(Reason.INVALID_UTF8))
         .when(F.col("k.wrong").isNotNull(), F.col("k.wrong"))
         .when(t.isNull() | F.col("k.m.ts").isNull(), str(Reason.MISSING_FIELD))
         .when(~t.isin(_ROW, _DDL, _RESOLVED), str(Reason.UNKNOWN_TYPE))
@@ -202,7 +197,6 @@ def _reason() -> Column:
         .when(F.col("k.m.ohk"), str(Reason.HANDLE_KEY_ONLY))
         .when(empty, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
-        .when(~F.is_valid_utf8(value), str(Reason.INVALID_UTF8))
         .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
         .when(t == _DDL, F.when(F.coalesce(F.length(message["q"]), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(row & both, str(Reason.WRONG_TYPE))

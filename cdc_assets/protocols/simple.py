@@ -198,11 +198,8 @@ _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
 
 def _of_json(raw: DataFrame) -> DataFrame:
     """The fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, `broken` STRING (the reason, else null), `branches` (null)."""
-    broken = F.when(~F.is_valid_utf8(F.col("value").cast("string")), str(Reason.INVALID_UTF8)).otherwise(
-        F.col("parsed.wrong")
-    )
     parsed = raw.select(*_PLACE, read(F.col("value"), _MESSAGE).alias("parsed"))
-    return parsed.select(*_PLACE, broken.alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
+    return parsed.select(*_PLACE, F.col("parsed.wrong").alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
 
 
 def _of_avro(raw: DataFrame) -> DataFrame:

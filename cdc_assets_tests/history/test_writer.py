@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.history import work
 from cdc_assets.history.verify import verify
 from cdc_assets.stages import HISTORY
 from cdc_assets_tests.laws.conservation import conserved
@@ -147,6 +148,32 @@ def test_a_run_that_changes_nothing_in_a_table_without_a_key(chain: Callable[...
     assert [(v["id"], v["_cdc_from_ts"], v["_cdc_to_ts"], v["_cdc_closed_by"]) for v in it.versions()] == [
         (1, tso(1), tso(3), "delete")
     ]
+
+
+def test_equal_rows_of_a_large_table_close_one_by_one(
+    chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that close are marked where they are open: of equal rows without a key the newest copy."""
+    for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
+        monkeypatch.setattr(work, limit, -1)  # any table is large
+    it = chain()
+    types = {"id": "bigint", "v": "varchar"}
+
+    def keyless(op: str, at: int, key: str) -> Message:
+        return dml(op, tso(at), {"id": key, "v": "x"}, types, key=())
+
+    _, second, third = feed_runs(
+        it,
+        [keyless("INSERT", 1, "1"), keyless("INSERT", 2, "1"), keyless("INSERT", 3, "2")],
+        [keyless("DELETE", 4, "1")],
+        [keyless("DELETE", 5, "1"), keyless("INSERT", 6, "1")],
+    )
+    found = [(v["id"], v["_cdc_copy"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()]
+    assert found == [(1, 1, tso(1), tso(5)), (1, 2, tso(2), tso(4)), (2, 1, tso(3), None), (1, 1, tso(6), None)]
+    assert [(r.history[0].opened, r.history[0].closed) for r in (second, third)] == [(0, 1), (1, 1)]
+    assert any("deletion vectors" in line for line in second.history[0].told)
+    assert third.history[0].told == []
+    conserved(it.lake, it.feed)
 
 
 def row(op: str, at: int, types: dict[str, str], **values: str | None) -> Message:

@@ -94,9 +94,7 @@ object JsonTexts {
       if (n > 0) out.append(',')
       if (value == null) out.append("null")
       else {
-        out.append('"')
-        Quoting.quoteAsString(value, out)
-        out.append('"')
+        quoted(value, out)
       }
     }
     UTF8String.fromString(out.append(']').toString)
@@ -110,6 +108,13 @@ private object Json {
     StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
   val Quoting: JsonStringEncoder = JsonStringEncoder.getInstance
   val LongNumber = 17
+
+  def quoted(text: String, out: JStringBuilder): Unit = {
+    out.append('"')
+    Quoting.quoteAsString(text, out)
+    out.append('"')
+  }
+
   val InvalidUtf8: UTF8String = UTF8String.fromString("invalid_utf8")
   val Malformed: UTF8String = UTF8String.fromString("malformed_json")
   val WrongType: UTF8String = UTF8String.fromString("wrong_type")
@@ -136,9 +141,8 @@ private object Json {
       val layout = new JStringBuilder("{")
       for ((name, n) <- names.zipWithIndex) {
         if (n > 0) layout.append(',')
-        layout.append('"')
-        Quoting.quoteAsString(name, layout)
-        layout.append("\":{\"t\":").append(columns(n).code).append(",\"f\":").append(columns(n).flags).append('}')
+        quoted(name, layout)
+        layout.append(":{\"t\":").append(columns(n).code).append(",\"f\":").append(columns(n).flags).append('}')
       }
       def having(of: Column => Boolean): Array[UTF8String] = names.indices.filter(n => of(columns(n))).map(n => UTF8String.fromString(names(n))).toArray
       val byFlags = keys.iterator.map { case (mask, wanted) => having(c => (c.flags & mask) == wanted) }.find(_.nonEmpty)

@@ -75,12 +75,10 @@ def open_versions(
         return Open(shaped(work.table.read(session).where(_of_before(work))))
     if work.takes_all:
         log = work.table.log()
-        plain = log is not None and log.plain
-        found = (
-            work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
-            if log and plain
-            else work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
-        )
+        if log and log.plain:
+            found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
+        else:
+            found = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
         return Open(shaped(gathered(found) if few else found))
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
     keys = changes.select(F.col("key").alias("_cdc_key")).distinct()

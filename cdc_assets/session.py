@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.java_gateway import JavaClass, JavaMember
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
+from cdc_assets.gateway import call_less
 from cdc_assets.jvm import class_archive, spark_jars
 from cdc_assets.storage import LOCAL, Store
 
@@ -191,36 +191,5 @@ def spark_session(configured: Mapping[str, object] | None = None, store: Store =
     for key, value in spark_settings(configured or {}, store).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    _look_up_once(session)
+    call_less(session)
     return session
-
-
-# The classes of the JVM by whose static methods PySpark builds expressions, under the names by which it asks for them.
-_BUILDERS = {
-    "functions": "org.apache.spark.sql.functions",
-    "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
-    "PythonUtils": "org.apache.spark.api.python.PythonUtils",
-    "PythonSQLUtils": "org.apache.spark.sql.api.python.PythonSQLUtils",
-}
-
-
-class _Known(JavaClass):  # type: ignore[misc]
-    """A class of the JVM whose methods are looked up once."""
-
-    def __getattr__(self, name: str) -> object:
-        found = super().__getattr__(name)
-        if isinstance(found, JavaMember):
-            setattr(self, name, found)
-        return found
-
-
-def _look_up_once(session: SparkSession) -> None:
-    """Keep what PySpark would ask the JVM for at each call that builds an expression: the class, and then its method.
-
-    A name without its package is looked for in every jar, one package after the other. (Measured: a small run made 3,150 of
-    its 10,000 calls for that, and they took the JVM a ninth of the run.)
-    """
-    jvm = session.sparkContext._jvm  # noqa: SLF001 -- there is no other way to it
-    for name, full in _BUILDERS.items():
-        if jvm is not None and not isinstance(vars(jvm).get(name), _Known):
-            setattr(jvm, name, _Known(full, jvm._gateway_client))  # noqa: SLF001

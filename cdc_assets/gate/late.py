@@ -36,8 +36,10 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
     same = [F.col(f"late.{c}").eqNullSafe(F.col(f"released.{c}")) for c in change]
     unseen = split.alias("late").join(before.alias("released"), on=same, how="left_anti")
     shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
-    # A copy of a late event that was never seen is a repeat, not another event.
-    distinct = settled(unseen.dropDuplicates([*change, "piece_op"]).select(*shown))
+    # A copy of a late event that was never seen is a repeat, not another event: shown is the first in Kafka.
+    distinct = settled(
+        unseen.groupBy(*change, "piece_op").agg(F.min(F.struct(*shown)).alias("first")).select("first.*")
+    )
     count = distinct.count()
     sample = [r.asDict() for r in gathered(distinct).orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
     return Late(repeated=bounds[2] - count, unseen=count, sample=sample)

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from cdc_assets.history.columns import Layout
 from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Step
 from cdc_assets.history.progress import Name
+from cdc_assets.tables.files import are_few
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Loaded, Snapshot
@@ -139,6 +140,15 @@ class Work:
         """Whether the part takes all open versions and writes them anew: as they are few, or as any of them may change."""
         few = self.cursor.current <= max(REWRITTEN, REWRITTEN_A_CHANGE * self.changes)
         return few or self.rewinds or self.changes_open or bool(self.anew)
+
+    @property
+    def is_little(self) -> bool:
+        """Whether the driver may hold all that the part reads, and so all that it writes."""
+        if self.typed is not None or self.arrivals or not self.takes_all:
+            return False
+        there = self._standing.log()
+        current = {} if self.rewinds else {"_cdc_is_current": True}
+        return are_few([*self.files, *(there.files(**current) if there else ())])
 
     @property
     def arrivals(self) -> list[tuple[int, Arrive]]:

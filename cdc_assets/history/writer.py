@@ -138,7 +138,8 @@ def apply(
     bounds = boundaries(gathered(line) if few else line, effects, first, completeness.since)
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
-    staged = table.stage(version_rows(chained, shape.columns, columns, all_open=standing.places is None), by=_PART)
+    rows = version_rows(chained, shape.columns, columns, all_open=standing.places is None)
+    staged = table.stage(rows, by=_PART, few=work.is_little)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []

@@ -12,6 +12,7 @@ from cdc_assets.protocols.payload import unpack
 from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.change_events import EventsCursor, Kind
+from cdc_assets.tables.files import are_few
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 
@@ -61,19 +62,20 @@ class Decode:
         raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
+        events = believed(protocol.decode(raw, feed), feed.max_watermark_lead)
+        made = lake.change_events.stage(events, few=are_few(files))
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
         lake.change_events.commit(made, replace(cursor, sequence=cursor.sequence + 1, batch=through))
-        events = Counter[str]()
+        counts = Counter[str]()
         for file in made.files:
-            events[file.partition["kind"]] += file.rows
+            counts[file.partition["kind"]] += file.rows
         return DecodeReport(
             after=cursor.batch,
             through=through,
             records=_records(lake, files, cursor.batch),
             decoded=sum(f.rows - f.nulls["record_bytes"] for f in made.files),
-            events={kind: events[kind] for kind in Kind if events[kind]},
+            events={kind: counts[kind] for kind in Kind if counts[kind]},
             in_quarantine=held,
         )
 

@@ -17,6 +17,7 @@ from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
 from cdc_assets.sources.offsets import Different, Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
+from cdc_assets.tables.files import FEW_BYTES, are_few
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
@@ -27,7 +28,7 @@ from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 STAGE = "ingest"
 
 # Files of fewer bytes are read in one task.
-_FEW_BYTES = 8 << 20
+_ONE_TASK = 8 << 20
 _PLACE = ["topic", "partition", "offset"]
 _LINE_BYTES = 1 << 10  # of a recorded record, about
 _GOOD = "_good"  # whether a line is a record: of no column, but of the files that a run writes
@@ -281,13 +282,14 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     # Written first, and then looked at: the files are parsed once, and only where a coordinate comes twice, or may be held
     # already, are records written again.
     good = F.col("topic").isNotNull().alias(_GOOD)
-    staged = table.stage(_of_batch(gathered(lines) if size < _FEW_BYTES else lines, feed, batch, good), by=_GOOD)
+    in_order = gathered(lines) if size < _ONE_TASK else lines
+    staged = table.stage(_of_batch(in_order, feed, batch, good), by=_GOOD, few=size <= FEW_BYTES)
     records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
     offsets, different = _coordinates(table, records)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
     if different < records.rows or overlap:
-        records = table.stage(_only_once(spark, table, records, overlap))
+        records = table.stage(_only_once(spark, table, records, overlap), few=are_few(records.files))
         held_before = different - records.rows
     in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
     held = _merged(cursor.offsets, offsets)

@@ -2,12 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import reduce
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
@@ -24,6 +26,10 @@ _PREFIX = 32
 _HIGHEST = "\U0010ffff"
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _CHUNK = 1 << 20
+# So much at most goes through the driver: for a file that Spark reads or writes itself it sends out Hadoop's settings, and
+# opens it by Hadoop's means. (Measured: a small run took 1.26 CPU s with Spark's own ways, and 0.95 without.)
+_FEW_ROWS = 10_000
+FEW_BYTES = 1 << 20  # of files, which are compressed
 
 
 def write_files(rows: DataFrame, table: str, folder: str, partition_by: Sequence[str]) -> None:
@@ -38,21 +44,87 @@ def write_rows(
     folder: str,
     columns: StructType,
     partition_by: Sequence[str],
+    statistics: Sequence[str],
     store: Store,
-) -> None:
-    """As `write_files`, of plain rows, without Spark; what a row lacks is NULL."""
+) -> list[DataFile]:
+    """As `write_table`, of plain rows; what a row lacks is NULL."""
+    found = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
+    return write_table(found, table, folder, partition_by, statistics, store)
+
+
+def write_table(
+    rows: pa.Table,
+    table: str,
+    folder: str,
+    partition_by: Sequence[str],
+    statistics: Sequence[str],
+    store: Store,
+    by: str | None = None,
+) -> list[DataFile]:
+    """As `write_files` and `described`, without Spark. Each file is one request to a store, and is not read again."""
     system, base = store.files(table)
-    schema = pa.schema(Schema.from_json(columns.json()).to_arrow())
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(
-            "/".join(f"{k}={quote(_text(row[k]) or _NULL_PARTITION, safe='')}" for k in partition_by), []
-        ).append(row)
-    inner = pa.schema([f for f in schema if f.name not in partition_by])
-    for partition, of in groups.items():
-        place = "/".join(filter(None, [base, folder, partition]))
-        make_folder(system, place)
-        parquet.write_table(pa.Table.from_pylist(list(of), schema=inner), f"{place}/part-0.parquet", filesystem=system)
+    found = []
+    for values, part in _parted(rows, [*([by] if by else []), *partition_by]):
+        told = {name: _text(value) or _NULL_PARTITION for name, value in values.items()}
+        folders = [
+            quote(text, safe="") if name == by else f"{name}={quote(text, safe='')}" for name, text in told.items()
+        ]
+        relative = "/".join([folder, *folders, "part-0.parquet"])
+        data = pa.BufferOutputStream()
+        parquet.write_table(part, data, store_decimal_as_integer=True)
+        written = data.getvalue()
+        make_folder(system, f"{base}/{relative}".rpartition("/")[0])
+        with system.open_output_stream(f"{base}/{relative}") as file:
+            file.write(written)
+        footer = parquet.read_metadata(pa.BufferReader(written))
+        partition = {name: _value(text) for name, text in told.items()}
+        statistics_told = _statistics(footer, statistics)
+        found.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, *statistics_told, written.size))
+    return found
+
+
+def _parted(rows: pa.Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """The rows by the values of these columns, without the columns."""
+    if not keys:
+        if rows.num_rows:
+            yield {}, rows
+        return
+    for values in rows.group_by(list(keys)).aggregate([]).to_pylist():
+        same = [pc.is_null(rows[key]) if value is None else pc.equal(rows[key], value) for key, value in values.items()]
+        yield values, rows.filter(reduce(pc.and_, same)).drop_columns(list(keys))
+
+
+def are_few(files: Iterable[DataFile]) -> bool:
+    """Whether their rows may be held by the driver, and in the plan of a query."""
+    there = list(files)
+    return sum(f.rows for f in there) <= _FEW_ROWS and sum(f.size for f in there) <= FEW_BYTES
+
+
+def read_table(files: Iterable[DataFile], columns: StructType, partition_by: Sequence[str], store: Store) -> pa.Table:
+    """The rows of these files in these columns; what a file lacks is NULL."""
+    schema = arrow_schema(columns)
+
+    def conformed(file: DataFile) -> pa.Table:
+        system, path = store.files(file.path)
+        with system.open_input_file(path) as source:
+            rows = parquet.ParquetFile(source).read()
+        # As Spark finds them, whatever the case of their letters.
+        there = {name.lower(): name for name in rows.column_names} | {name: name for name in rows.column_names}
+
+        def values(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+            if field.name in partition_by:
+                return pa.array([file.partition[field.name]] * rows.num_rows, field.type)
+            name = there.get(field.name) or there.get(field.name.lower())
+            return rows[name].cast(field.type) if name else pa.nulls(rows.num_rows, field.type)
+
+        return pa.Table.from_arrays([values(field) for field in schema], schema=schema)
+
+    return pa.concat_tables(map(conformed, files))
+
+
+def arrow_schema(columns: StructType) -> pa.Schema:
+    """The columns in Arrow's types."""
+    return pa.schema(Schema.from_json(columns.json()).to_arrow())
 
 
 def described(

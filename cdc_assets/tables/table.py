@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
-from cdc_assets.tables.files import actions, described, write_files, write_rows
+from cdc_assets.tables.files import actions, are_few, described, read_table, write_files, write_rows, write_table
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, Logs, TableLog
 from cdc_assets.tables.schema import frame_of, literal, quoted
@@ -293,9 +293,11 @@ class LakeTable(Generic[C]):
         """The rows of these files alone, in the table's columns or in these.
 
         Straight from the files, which spares Spark the look through Delta's log: only of tables whose log is `plain`, as all
-        but history tables are, and of files that are new.
+        but history tables are, and of files that are new. Few rows are part of the plan, which then opens no file.
         """
-        columns, keys = columns or self.definition.columns, list(self.definition.partition_by)
+        files, columns, keys = list(files), columns or self.definition.columns, list(self.definition.partition_by)
+        if files and are_few(files):
+            return spark.createDataFrame(read_table(files, columns, keys, self.store), columns)
         inner = StructType([f for f in columns if f.name not in keys])
         groups: dict[tuple[Any, ...], list[str]] = {}
         for file in files:
@@ -322,16 +324,22 @@ class LakeTable(Generic[C]):
         nothing = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
         nothing.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
 
-    def stage(self, rows: DataFrame, by: str | None = None) -> Staged:
+    def stage(self, rows: DataFrame, by: str | None = None, *, few: bool = False) -> Staged:
         """Write rows into files that no reader sees before a commit names them.
 
         Args:
             rows: in the table's columns; and in `by`, which is no column of the table.
             by: what tells files apart beside the table's partitions.
+            few: whether the driver may hold them: they need none of Spark's writers then.
         """
-        folder, keys = uuid.uuid4().hex, [*([by] if by else []), *self.definition.partition_by]
+        folder, it = uuid.uuid4().hex, self.definition
+        if few:
+            return Staged(
+                folder, write_table(rows.toArrow(), self.path, folder, it.partition_by, it.statistics, self.store, by)
+            )
+        keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)
-        return Staged(folder, described(self.path, folder, keys, self.definition.statistics, self.store, by))
+        return Staged(folder, described(self.path, folder, keys, it.statistics, self.store, by))
 
     def stage_partition(self, rows: DataFrame, folder: str, **partition: bool) -> None:
         """As `stage`, into a folder, of rows of one partition that have no columns of it, and need not be sorted by it."""
@@ -345,10 +353,10 @@ class LakeTable(Generic[C]):
 
     def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
         """As `stage`, of a few plain rows, without Spark; what a row lacks is NULL."""
-        folder = uuid.uuid4().hex
-        it = self.definition
-        write_rows(rows, self.path, folder, it.columns, it.partition_by, self.store)
-        return Staged(folder, described(self.path, folder, it.partition_by, it.statistics, self.store))
+        folder, it = uuid.uuid4().hex, self.definition
+        return Staged(
+            folder, write_rows(rows, self.path, folder, it.columns, it.partition_by, it.statistics, self.store)
+        )
 
     def commit(self, staged: Staged, cursor: C, over: Mapping[str, object] | None = None) -> None:
         """Make staged files part of the table and advance the cursor, in one commit; a table that is not there is created.

@@ -60,10 +60,10 @@ def read_only(folder: Path) -> Iterator[None]:
     """It can be read, and not written."""
     writes = LakeTable.stage
 
-    def refuse(table: LakeTable[Any], rows: DataFrame, by: Any = ()) -> Staged:
+    def refuse(table: LakeTable[Any], rows: DataFrame, **how: Any) -> Staged:
         if table.path == str(folder):
             raise PermissionError(f"{folder}: read-only\nand a long stack")
-        return writes(table, rows, by)
+        return writes(table, rows, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LakeTable, "stage", refuse)

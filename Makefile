@@ -7,6 +7,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)
+# What is imported is compiled when it first is, and kept: pip would compile all that there is, one file after the other.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -19,12 +21,11 @@ java:
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || { echo "No virtual environment could be made with $(PYTHON): on Debian 'apt-get install python3.11-venv', or name another interpreter with 'make PYTHON=...'." >&2; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: java $(VENV)/.ready jars  ## virtual environment and jars, nothing else
-
 
 jars: java $(VENV)/.ready
 	@$(BIN)/python -m cdc_assets.class_archive
@@ -36,12 +37,13 @@ ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with 
 	@PYTHONWARNINGS='ignore:Function' CDC_WEBSERVER=http://127.0.0.1:$${PORT:-3000} \
 	  $(BIN)/dagster dev --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
 
-lint: setup  ## style, docstrings, layers, types
+lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: setup lint  ## everything that CI checks
+test: java $(VENV)/.ready  ## everything that CI checks
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync jars lint
 	$(BIN)/pytest -q -n 2
 
 test-fast: setup  ## the core of the tests, for every few minutes

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
 from dagster import DagsterInstance
 
 from benchmarks.changes import Changes
@@ -15,6 +16,7 @@ from cdc_assets.definitions import build_definitions
 from cdc_assets.feeds import load_feeds
 
 _TABLES, _TOUCHED = 1_000, 5
+_FEEDS, _FEEDS_SECONDS = 50, 3  # the definitions of so many feeds load in so many seconds of the processor
 _LOAD = "from cdc_assets.definitions import defs; defs.get_repository_def().get_all_jobs()"
 _JOB = ["-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
 
@@ -32,6 +34,10 @@ def measure(bench: Bench) -> Section:
             idle = timed(f"a run without news, new process, {form}", lambda p=place: _python(p, _JOB))  # type: ignore[misc]
             bench.say(f"  {form}: definitions {loading.seconds:.1f} s, run without news {idle.seconds:.1f} s")
             timings[form].append([loading, idle])
+    feeds = _many_feeds(bench)
+    loads_feeds = median(
+        [timed(f"loading the definitions of {_FEEDS} feeds", lambda: _python(feeds, ["-c", _LOAD])) for _ in range(3)]
+    )
     (loads, idles), (loads_by_database, idles_by_database) = (
         [median(same) for same in zip(*timings[form], strict=True)] for form in forms
     )
@@ -41,11 +47,12 @@ def measure(bench: Bench) -> Section:
         f"{_TABLES} tables in one feed",
         f"The last run touched {_TOUCHED} of the tables: it wrote {each} events where each is an asset, {by_database} "
         "where their database is one. The others are empty folders: no run looks into them.",
-        [loads, loads_by_database, idles, idles_by_database],
+        [loads, loads_by_database, idles, idles_by_database, loads_feeds],
         [
             Ratio("definitions: an asset a database / a table", loads_by_database.seconds / loads.seconds, 1.0),
             Ratio("run without news: the same", idles_by_database.seconds / idles.seconds, 1.0),
             Ratio("events of a run that touches 5 tables: the same", by_database / each, 1.0),
+            Ratio(f"definitions of {_FEEDS} feeds, CPU s", loads_feeds.cpu_seconds, _FEEDS_SECONDS),
         ],
     )
 
@@ -59,6 +66,14 @@ def _place(bench: Bench, form: str, limit: int) -> Place:
     for number in range(_TOUCHED, _TABLES):
         Path(place.lake(bench.spark).history("shop", f"t{number:04d}").path, "_delta_log").mkdir(parents=True)
     changes.write(place.snapshots)
+    return place
+
+
+def _many_feeds(bench: Bench) -> Place:
+    """Feeds that have nothing yet."""
+    place = prepare(bench.again("feeds"))
+    (feed,) = yaml.safe_load(place.feeds_file.read_text())["feeds"].values()
+    place.feeds_file.write_text(yaml.safe_dump({"feeds": {f"f{n}": feed for n in range(_FEEDS)}}))
     return place
 
 

@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars demo ui test test-fast ui-test lint bench bench-all soak fuzz audit lock clean
+.PHONY: help java setup jars store-jars demo ui test test-fast ui-test lint bench bench-all soak fuzz audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -30,6 +30,9 @@ setup: java $(VENV)/.ready jars  ## virtual environment and jars, nothing else
 jars: java $(VENV)/.ready
 	@$(BIN)/python -m cdc_assets.class_archive
 
+store-jars: jars
+	@$(BIN)/python -m cdc_assets.jvm s3 gs abfss
+
 demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
 	@$(BIN)/python -m cdc_assets.demo
 
@@ -43,8 +46,8 @@ lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/mypy
 
 test: java $(VENV)/.ready  ## everything that CI checks
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync jars lint
-	$(BIN)/pytest -q -n 2
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync store-jars lint
+	$(BIN)/pytest -q -n 3
 
 test-fast: setup  ## the core of the tests, for every few minutes
 	$(BIN)/pytest -q -m fast

@@ -5,7 +5,7 @@ A small run made 3,150 calls to look up the same few classes and methods, 530 to
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -37,7 +37,7 @@ def call_less(session: SparkSession) -> None:
     for name, full in _BUILDERS.items():
         setattr(jvm, name, _Known(full, client))
     calls, known = _Known("cdc_assets.Calls", client), gateway.java_gateway_server.getGateway()
-    client.converters = [_Lists(calls, known), *client.converters]
+    client.converters = [_Arguments(calls, known, client.converters)]
     client.garbage_collect_object = _Forgetting(client, calls, known).add
 
 
@@ -55,21 +55,29 @@ class _Known(JavaClass):  # type: ignore[misc]
         return found
 
 
-class _Lists:
-    """Makes lists of texts, and of objects of the JVM, in one call; Py4J's own way is one for each element."""
+class _Arguments:
+    """Makes of a call's arguments what the JVM takes: a list of texts, or of objects of the JVM, in one call.
 
-    def __init__(self, calls: Any, gateway: JavaObject) -> None:  # noqa: ANN401 -- a class of the JVM
-        self._calls, self._gateway = calls, gateway
+    Py4J's own way is a call for each element; and it asks each of its converters about each text and number.
+    """
+
+    def __init__(self, calls: Any, gateway: JavaObject, others: Sequence[Any]) -> None:  # noqa: ANN401 -- of the JVM
+        self._calls, self._gateway, self._others = calls, gateway, others
 
     def can_convert(self, value: object) -> bool:
-        """Whether it is such a list, or a tuple."""
-        return isinstance(value, list | tuple) and bool(value) and (_are_texts(value) or _are_objects(value))
+        """Whether the JVM is given something else for it."""
+        if value is None or isinstance(value, str | int | float):
+            return False
+        return isinstance(value, list | tuple) or any(each.can_convert(value) for each in self._others)
 
-    def convert(self, value: Any, _: object) -> JavaObject:  # noqa: ANN401
-        """The list, in the JVM."""
-        if _are_texts(value):
-            return self._calls.texts(_BETWEEN.join(value), _BETWEEN)
-        return self._calls.list(self._gateway, " ".join(each._target_id for each in value))  # noqa: SLF001
+    def convert(self, value: Any, client: object) -> JavaObject:  # noqa: ANN401
+        """That, in the JVM."""
+        if value and isinstance(value, list | tuple):
+            if _are_texts(value):
+                return self._calls.texts(_BETWEEN.join(value), _BETWEEN)
+            if _are_objects(value):
+                return self._calls.list(self._gateway, " ".join(each._target_id for each in value))  # noqa: SLF001
+        return next(each for each in self._others if each.can_convert(value)).convert(value, client)
 
 
 def _are_texts(values: Iterable[object]) -> bool:

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from cdc_assets.history.columns import Layout
 from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Step
 from cdc_assets.history.progress import Name
-from cdc_assets.tables.files import are_few
+from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Loaded, Snapshot
@@ -142,13 +142,13 @@ class Work:
         return few or self.rewinds or self.changes_open or bool(self.anew)
 
     @property
-    def is_little(self) -> bool:
+    def fits_driver(self) -> bool:
         """Whether the driver may hold all that the part reads, and so all that it writes."""
         if self.typed is not None or self.arrivals or not self.takes_all:
             return False
         there = self._standing.log()
         current = {} if self.rewinds else {"_cdc_is_current": True}
-        return are_few([*self.files, *(there.files(**current) if there else ())])
+        return fit_driver([*self.files, *(there.files(**current) if there else ())], self.table.store)
 
     @property
     def arrivals(self) -> list[tuple[int, Arrive]]:

@@ -139,7 +139,7 @@ def apply(
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
     rows = version_rows(chained, shape.columns, columns, all_open=standing.places is None)
-    staged = table.stage(rows, by=_PART, few=work.is_little)
+    staged = table.stage(rows, by=_PART, by_driver=work.fits_driver)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []

@@ -12,7 +12,7 @@ from cdc_assets.protocols.payload import unpack
 from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.change_events import EventsCursor, Kind
-from cdc_assets.tables.files import are_few
+from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 
@@ -63,7 +63,7 @@ class Decode:
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
         events = believed(protocol.decode(raw, feed), feed.max_watermark_lead)
-        made = lake.change_events.stage(events, few=are_few(files))
+        made = lake.change_events.stage(events, by_driver=fit_driver(files, lake.store))
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
         lake.change_events.commit(made, replace(cursor, sequence=cursor.sequence + 1, batch=through))

@@ -17,7 +17,7 @@ from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
 from cdc_assets.sources.offsets import Different, Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
-from cdc_assets.tables.files import FEW_BYTES, are_few
+from cdc_assets.tables.files import DRIVER_BYTES, fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
@@ -29,6 +29,7 @@ STAGE = "ingest"
 
 # Files of fewer bytes are read in one task.
 _ONE_TASK = 8 << 20
+_PACKED = 16  # times its size is what a packed file may hold
 _PLACE = ["topic", "partition", "offset"]
 _LINE_BYTES = 1 << 10  # of a recorded record, about
 _GOOD = "_good"  # whether a line is a record: of no column, but of the files that a run writes
@@ -263,6 +264,11 @@ def _changed(files: dict[str, FileState], cursor: RawCursor) -> dict[str, FileSt
     return {name: state for name, state in files.items() if cursor.files.get(name) != state}
 
 
+def _unpacked(files: dict[str, FileState]) -> int:
+    """About the bytes of these files' lines."""
+    return sum(size * (_PACKED if name.endswith(".gz") else 1) for name, (size, _) in files.items())
+
+
 def _folder(feed: Feed) -> str:
     if feed.source.recorded is None:
         raise ValueError("The feed has no source.")
@@ -283,13 +289,15 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     # already, are records written again.
     good = F.col("topic").isNotNull().alias(_GOOD)
     in_order = gathered(lines) if size < _ONE_TASK else lines
-    staged = table.stage(_of_batch(in_order, feed, batch, good), by=_GOOD, few=size <= FEW_BYTES)
+    staged = table.stage(_of_batch(in_order, feed, batch, good), by=_GOOD, by_driver=_unpacked(changed) <= DRIVER_BYTES)
     records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
     offsets, different = _coordinates(table, records)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
     if different < records.rows or overlap:
-        records = table.stage(_only_once(spark, table, records, overlap), few=are_few(records.files))
+        records = table.stage(
+            _only_once(spark, table, records, overlap), by_driver=fit_driver(records.files, lake.store)
+        )
         held_before = different - records.rows
     in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
     held = _merged(cursor.offsets, offsets)

@@ -26,7 +26,7 @@ from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, session_for, settled
-from cdc_assets.tables.files import are_few
+from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
     RELEASED_CHANGES,
@@ -408,7 +408,9 @@ class _Run:
         if changes is None:
             return staged
         rows = conform(changes.withColumn("release", F.lit(release).cast("bigint")), RELEASED_CHANGES.columns)
-        return staged + table.stage(gathered(rows) if self.small else rows, few=are_few(self.files))
+        return staged + table.stage(
+            gathered(rows) if self.small else rows, by_driver=fit_driver(self.files, self.lake.store)
+        )
 
     def _snapshots(self, window: _Window) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
         """The snapshots of a connector that count after the release, and the tables of which one has ended with it."""

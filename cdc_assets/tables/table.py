@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
-from cdc_assets.tables.files import actions, are_few, described, read_table, write_files, write_rows, write_table
+from cdc_assets.tables.files import actions, described, fit_driver, read_table, write_files, write_rows, write_table
 from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, Logs, TableLog
 from cdc_assets.tables.schema import frame_of, literal, quoted
@@ -293,10 +293,11 @@ class LakeTable(Generic[C]):
         """The rows of these files alone, in the table's columns or in these.
 
         Straight from the files, which spares Spark the look through Delta's log: only of tables whose log is `plain`, as all
-        but history tables are, and of files that are new. Few rows are part of the plan, which then opens no file.
+        but history tables are, and of files that are new. What the driver may hold is part of the plan, which opens no file
+        then.
         """
         files, columns, keys = list(files), columns or self.definition.columns, list(self.definition.partition_by)
-        if files and are_few(files):
+        if files and fit_driver(files, self.store):
             return spark.createDataFrame(read_table(files, columns, keys, self.store), columns)
         inner = StructType([f for f in columns if f.name not in keys])
         groups: dict[tuple[Any, ...], list[str]] = {}
@@ -324,16 +325,16 @@ class LakeTable(Generic[C]):
         nothing = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
         nothing.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
 
-    def stage(self, rows: DataFrame, by: str | None = None, *, few: bool = False) -> Staged:
+    def stage(self, rows: DataFrame, by: str | None = None, *, by_driver: bool = False) -> Staged:
         """Write rows into files that no reader sees before a commit names them.
 
         Args:
             rows: in the table's columns; and in `by`, which is no column of the table.
             by: what tells files apart beside the table's partitions.
-            few: whether the driver may hold them: they need none of Spark's writers then.
+            by_driver: whether the driver may hold them: it writes them without Spark's writers then.
         """
         folder, it = uuid.uuid4().hex, self.definition
-        if few:
+        if by_driver:
             return Staged(
                 folder, write_table(rows.toArrow(), self.path, folder, it.partition_by, it.statistics, self.store, by)
             )

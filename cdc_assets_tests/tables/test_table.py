@@ -1,5 +1,6 @@
 """One Delta table: rows and cursor in one commit, and what is read of it without Spark."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.tables.cursor import CursorError, notes
 from cdc_assets.tables.schema import frame_of
-from cdc_assets.tables.table import ConcurrentRunError, LakeTable
+from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets_tests.tables.numbers import NAMED, NUMBERS, NumbersCursor
 
 
@@ -125,9 +126,21 @@ def test_what_is_staged_nobody_sees_before_its_commit(spark: SparkSession, named
 LONG = "ü" * 40
 
 
-@pytest.mark.parametrize("by_spark", [True, False])
+def by_spark(spark: SparkSession, table: LakeTable[NumbersCursor], some: list[dict[str, Any]]) -> Staged:
+    return table.stage(frame_of(spark, some, NAMED.columns).coalesce(1))
+
+
+def by_driver(spark: SparkSession, table: LakeTable[NumbersCursor], some: list[dict[str, Any]]) -> Staged:
+    return table.stage(frame_of(spark, some, NAMED.columns), by_driver=True)
+
+
+def plain_rows(_: SparkSession, table: LakeTable[NumbersCursor], some: list[dict[str, Any]]) -> Staged:
+    return table.stage_rows(some)
+
+
+@pytest.mark.parametrize("staging", [by_spark, by_driver, plain_rows])
 def test_files_are_described_as_delta_does(
-    spark: SparkSession, named: LakeTable[NumbersCursor], *, by_spark: bool
+    spark: SparkSession, named: LakeTable[NumbersCursor], staging: Callable[..., Staged]
 ) -> None:
     """Whoever writes them; and Delta itself finds by it what it looks for."""
     some = [
@@ -135,8 +148,7 @@ def test_files_are_described_as_delta_does(
         {"kind": "a b/ü=%", "n": -3},
         {"kind": "plain", "n": 2**60, "name": LONG},
     ]
-    staged = named.stage(frame_of(spark, some, NAMED.columns).coalesce(1)) if by_spark else named.stage_rows(some)
-    named.commit(staged, NumbersCursor(sequence=1))
+    named.commit(staging(spark, named, some), NumbersCursor(sequence=1))
     odd, plain = sorted(named.files(), key=lambda f: f.rows, reverse=True)
     assert (odd.partition, odd.rows) == ({"kind": "a b/ü=%"}, 2)
     assert (odd.low["n"], odd.high["n"], odd.nulls) == (-3, 5, {"n": 0, "name": 1})

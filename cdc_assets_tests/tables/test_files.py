@@ -1,0 +1,114 @@
+"""What the driver reads and writes without Spark: in all types that tables have, as Spark has it."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.tables import files
+from cdc_assets.tables.schema import literal
+from cdc_assets.tables.table import Definition, LakeTable
+from cdc_assets_tests.tables.numbers import NumbersCursor
+
+# A type of Spark, a value as SQL has it, and as Python has it.
+VALUES: list[tuple[str, str, Any]] = [
+    ("BOOLEAN", "true", True),
+    ("TINYINT", "-128", -128),
+    ("SMALLINT", "32767", 32767),
+    ("INT", "-2147483648", -(2**31)),
+    ("BIGINT", "9223372036854775807", 2**63 - 1),
+    ("FLOAT", "-0.5", -0.5),
+    ("DOUBLE", "1.7976931348623157E308D", 1.7976931348623157e308),
+    ("DECIMAL(5,2)", "-999.99", Decimal("-999.99")),
+    ("DECIMAL(18,6)", "123456789012.345678", Decimal("123456789012.345678")),
+    ("DECIMAL(38,10)", "-9999999999999999999999999999.0123456789", Decimal("-9999999999999999999999999999.0123456789")),
+    ("STRING", literal("ü\0'\\ 😀"), "ü\0'\\ 😀"),
+    ("BINARY", "X'00FF80'", b"\0\xff\x80"),
+    ("DATE", "DATE '0001-01-01'", date(1, 1, 1)),
+    (
+        "TIMESTAMP_NTZ",
+        "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'",
+        datetime.fromisoformat("9999-12-31 23:59:59.999999"),
+    ),
+    ("ARRAY<STRING>", "array('a', NULL)", ["a", None]),
+    ("ARRAY<STRUCT<key: STRING, value: BINARY>>", "array(struct('k', X'01'))", [{"key": "k", "value": b"\1"}]),
+    ("STRUCT<file: STRING, position: BIGINT>", "struct('f', 4L)", {"file": "f", "position": 4}),
+]
+
+
+def table_of(spark: SparkSession, folder: Path, kind: str) -> LakeTable[NumbersCursor]:
+    columns = spark.sql(f"SELECT CAST(NULL AS {kind}) AS `a.b`, 1L AS N").schema
+    for field in columns:
+        field.nullable = True
+    return LakeTable(str(folder / "table"), "table", Definition(columns=columns, cursor=NumbersCursor))
+
+
+@pytest.mark.parametrize(("kind", "sql", "value"), VALUES, ids=[kind for kind, *_ in VALUES])
+@pytest.mark.parametrize("by_driver", [True, False])
+@pytest.mark.parametrize("read_by_driver", [True, False])
+def test_values_stay_what_they_are(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    sql: str,
+    value: object,
+    *,
+    by_driver: bool,
+    read_by_driver: bool,
+) -> None:
+    """Whoever writes and reads them, and NULL, too."""
+    table = table_of(spark, tmp_path, kind)
+    rows = spark.sql(f"SELECT CAST(v AS {kind}) AS `a.b`, n AS N FROM VALUES ({sql}, 1L), (NULL, 2L) AS t(v, n)")
+    table.commit(table.stage(rows, by_driver=by_driver), NumbersCursor(sequence=1))
+    if not read_by_driver:
+        monkeypatch.setattr(files, "_DRIVER_ROWS", 0)
+    found = table.scan(spark, table.files())
+    assert [f.dataType for f in found.schema] == [f.dataType for f in table.definition.columns]
+    assert [r.asDict(recursive=True)["a.b"] for r in found.orderBy("N").collect()] == [value, None]
+    assert table.read(spark).where("`a.b` IS NULL").count() == 1
+
+
+@pytest.mark.parametrize("by_driver", [True, False])
+def test_instants_are_instants(spark: SparkSession, tmp_path: Path, *, by_driver: bool) -> None:
+    table = table_of(spark, tmp_path, "TIMESTAMP")
+    rows = spark.sql("SELECT TIMESTAMP '2024-02-29 12:34:56.789012+09:00' AS `a.b`, 1L AS N")
+    table.commit(table.stage(rows, by_driver=by_driver), NumbersCursor(sequence=1))
+    found = table.fetch(table.files(), "a.b")["a.b"].to_pylist()
+    assert found == [datetime(2024, 2, 29, 3, 34, 56, 789012, UTC)]
+    assert table.scan(spark, table.files()).where("`a.b` = TIMESTAMP '2024-02-29 03:34:56.789012Z'").count() == 1
+
+
+def test_columns_are_found_in_other_case_and_are_null_where_a_file_lacks_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Arrow as by Spark."""
+    table = table_of(spark, tmp_path, "STRING")
+    table.commit(table.stage_rows([{"a.b": "x", "N": 1}]), NumbersCursor(sequence=1))
+    wanted = spark.sql("SELECT 1 AS c, 1L AS n, 'x' AS `A.B`").schema
+    for most in (10, 0):
+        monkeypatch.setattr(files, "_DRIVER_ROWS", most)
+        assert [tuple(r) for r in table.scan(spark, table.files(), wanted).collect()] == [(None, 1, "x")]
+
+
+def test_no_rows_are_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(spark, tmp_path, "STRING")
+    assert table.stage(spark.sql("SELECT 'x' AS `a.b`, 1L AS N WHERE false"), by_driver=True).files == []
+    assert table.stage_rows([]).files == []
+
+
+def test_a_text_that_comes_again_and_again_does_not_fit_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    """A small file may hold it ten thousand times."""
+    table = table_of(spark, tmp_path, "STRING")
+    few, many = (spark.range(rows).selectExpr("repeat('x', 500000) AS `a.b`", "id AS N") for rows in (5, 2_000))
+    for sequence, rows in enumerate((few, many), start=1):
+        table.commit(table.stage(rows.coalesce(1)), NumbersCursor(sequence=sequence))
+    one, other = sorted(table.files(), key=lambda f: f.rows)
+    assert (one.rows, other.rows) == (5, 2_000)
+    assert other.size < files.DRIVER_BYTES
+    assert files.fit_driver([one], table.store)
+    assert not files.fit_driver([other], table.store)
+    assert table.scan(spark, [other]).where("length(`a.b`) = 500000").count() == 2_000

@@ -12,7 +12,6 @@ from playwright.sync_api import Page
 from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
 
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import spark_session
@@ -40,38 +39,14 @@ SPREAD = {
 BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
 # Files whose tests share what is made in one place, which their ids begin with.
 BY_PLACE = {"test_object_store.py"}
-# Files whose tests wait more than they compute: for servers, for requests that fail, for processes that start.
-WAITING = {
-    "test_as_a_user.py",
-    "test_broker.py",
-    "test_class_archive.py",
-    "test_cli.py",
-    "test_cluster.py",
-    "test_crash.py",
-    "test_definitions.py",
-    "test_demo.py",
-    "test_kafka.py",
-    "test_kafka_job.py",
-    "test_object_store.py",
-}
-# The worker that begins with these, so that the two others have the processors meanwhile.
-WAITS = "gw2"
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """What one worker is given at once: a file, so that what its tests share is made once; the largest files first.
 
-    The long tests that share nothing come last, one by one, to whoever is idle. Of three workers one begins with the tests
-    that wait, and the others with the rest.
+    The long tests that share nothing come last, one by one, to whoever is idle.
     """
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        waits = node.gateway.id == WAITS
-        mine = (scope for scope in self.workqueue if (scope.partition(":")[0] in WAITING) == waits)
-        if (first := next(mine, None)) is not None:
-            self.workqueue.move_to_end(first, last=False)
-        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, test = nodeid.partition("::")
@@ -80,9 +55,9 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             return nodeid
         given = test.partition("[")[2]
         if name in BY_CONFIGURATION and given:
-            return f"{name}:" + next((c for c in CONFIGURATIONS if given.startswith((f"{c}-", f"{c}]"))), "")
+            return name + next((c for c in CONFIGURATIONS if given.startswith((f"{c}-", f"{c}]"))), "")
         if name in BY_PLACE:
-            return f"{name}:" + re.split(r"[-\]]", given)[0]
+            return name + re.split(r"[-\]]", given)[0]
         return name
 
 
@@ -132,16 +107,14 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServer]) -> Iterator[SparkSession]:
     """The one session of the test process, small and with the pipeline's own settings, those of stores among them."""
     reached = [Store(server.settings, (server.root,)) for server in stores.values()]
-    # What runs now and then is not worth the better compiler.
-    compiler = "-XX:TieredStopAtLevel=1 " if os.environ.get("PYTEST_XDIST_WORKER") == WAITS else ""
     session = spark_session(
         {
             "spark.master": "local[2]",
-            "spark.driver.memory": "5g",
+            "spark.driver.memory": "4g",
             # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
             # What a plan leaves behind is gone at once, if there is room enough not to keep any of it.
             # And what is compiled for hundreds of kinds of plans has room enough not to be thrown away and compiled again.
-            "spark.driver.extraJavaOptions": f"{compiler}-XX:+UseSerialGC -Xms2500m -Xmn1500m -XX:MetaspaceSize=512m "
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms2g -Xmn1200m -XX:MetaspaceSize=512m "
             "-XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",

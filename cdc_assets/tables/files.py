@@ -10,11 +10,11 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, PyFileSystem
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from cdc_assets.storage import Store, make_folder
@@ -138,8 +138,8 @@ def read_table(files: Iterable[DataFile], columns: StructType, partition_by: Seq
 
 
 def arrow_schema(columns: StructType) -> pa.Schema:
-    """The columns in Arrow's types."""
-    return pa.schema(Schema.from_json(columns.json()).to_arrow())
+    """The columns in Arrow's types, whatever their names."""
+    return to_arrow_schema(columns)
 
 
 def described(

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.storage import LOCAL
 from cdc_assets.tables import files
-from cdc_assets.tables.schema import literal
+from cdc_assets.tables.schema import STRING, literal, struct
 from cdc_assets.tables.table import Definition, LakeTable
 from cdc_assets_tests.tables.numbers import NumbersCursor
 
@@ -112,3 +113,10 @@ def test_a_text_that_comes_again_and_again_does_not_fit_the_driver(spark: SparkS
     assert files.fit_driver([one], table.store)
     assert not files.fit_driver([other], table.store)
     assert table.scan(spark, [other]).where("length(`a.b`) = 500000").count() == 2_000
+
+
+def test_a_column_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    """A hostile message has names of all kinds, and texts of C end with a NUL."""
+    columns = struct(**{"\0": STRING, "a`b": STRING, "": STRING})
+    rows = files.write_rows([{"\0": "x", "a`b": "y", "": "z"}], str(tmp_path), "folder", columns, (), (), LOCAL)
+    assert files.read_table(rows, columns, (), LOCAL).to_pylist() == [{"\0": "x", "a`b": "y", "": "z"}]

@@ -36,7 +36,7 @@ def test_a_list_takes_one_call_however_long_it_is(spark: SparkSession, calls: li
     """Of texts, and of objects."""
     frame, columns = spark.range(1), [F.lit(n).alias(f"c{n}") for n in range(100)]
     several = {}
-    for count in (2, 100):
+    for count in (2, 2, 100):  # the first time methods are looked up
         calls.clear()
         assert frame.selectExpr(*[f"{n} AS c{n}" for n in range(count)]).columns == [f"c{n}" for n in range(count)]
         texts = len(calls)

@@ -129,8 +129,8 @@ def read_table(files: Iterable[DataFile], columns: StructType, partition_by: Seq
         def values(field: pa.Field) -> pa.ChunkedArray | pa.Array:
             if field.name in partition_by:
                 return pa.array([file.partition[field.name]] * rows.num_rows, field.type)
-            name = there.get(field.name) or there.get(field.name.lower())
-            return rows[name].cast(field.type) if name else pa.nulls(rows.num_rows, field.type)
+            name = there.get(field.name, there.get(field.name.lower()))
+            return pa.nulls(rows.num_rows, field.type) if name is None else rows[name].cast(field.type)
 
         return pa.Table.from_arrays([values(field) for field in schema], schema=schema)
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable as Log
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
@@ -298,7 +298,8 @@ class LakeTable(Generic[C]):
         """
         files, columns, keys = list(files), columns or self.definition.columns, list(self.definition.partition_by)
         if files and fit_driver(files, self.store):
-            return spark.createDataFrame(read_table(files, columns, keys, self.store), columns)
+            any_null = StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns])
+            return spark.createDataFrame(read_table(files, any_null, keys, self.store), any_null)
         inner = StructType([f for f in columns if f.name not in keys])
         groups: dict[tuple[Any, ...], list[str]] = {}
         for file in files:

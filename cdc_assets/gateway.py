@@ -1,7 +1,7 @@
 """PySpark's way to the JVM, in fewer calls: each is a message to another process, and its answer.
 
-A small run made 3,150 calls to look up the same few classes and methods, 530 to fill lists one element after the other, and
-680 to say that an object is no longer needed, of 5,100 in all; it makes 760 now.
+A small run sent 1,970 messages, 600 of them to fill lists one element after the other, and 680 to say that an object is no
+longer needed; it sends 810 now. Before that it looked up the same few classes and methods 3,150 times.
 """
 
 import time

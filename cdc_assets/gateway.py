@@ -4,6 +4,7 @@ A small run sent 1,970 messages, 600 of them to fill lists one element after the
 longer needed; it sends 810 now. Before that it looked up the same few classes and methods 3,150 times.
 """
 
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from queue import Empty, SimpleQueue
@@ -11,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaMember, JavaObject
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 # The classes of the JVM by whose static methods PySpark builds expressions, under the names by which it asks for them.
@@ -109,6 +111,7 @@ class _Forgetting:
                     names.append(self._names.get_nowait())
                 except Empty:
                     break
-            # A JVM that has ended knows of no object.
-            if self._client.is_connected:
-                self._calls.forget(self._gateway, " ".join(names))
+            # A JVM that has ended knows of no object, and what the run makes of that is not this thread's to tell.
+            with contextlib.suppress(Py4JError):
+                if self._client.is_connected:
+                    self._calls.forget(self._gateway, " ".join(names))

@@ -49,7 +49,7 @@ def write_rows(
     store: Store,
 ) -> list[DataFile]:
     """As `write_table`, of plain rows; what a row lacks is NULL."""
-    found = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
+    found = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(columns))
     return write_table(found, table, folder, partition_by, statistics, store)
 
 
@@ -117,7 +117,7 @@ def _unpacked(file: DataFile, store: Store) -> int:
 
 def read_table(files: Iterable[DataFile], columns: StructType, partition_by: Sequence[str], store: Store) -> pa.Table:
     """The rows of these files in these columns; what a file lacks is NULL."""
-    schema = arrow_schema(columns)
+    schema = to_arrow_schema(columns)
 
     def conformed(file: DataFile) -> pa.Table:
         system, path = store.files(file.path)
@@ -135,11 +135,6 @@ def read_table(files: Iterable[DataFile], columns: StructType, partition_by: Seq
         return pa.Table.from_arrays([values(field) for field in schema], schema=schema)
 
     return pa.concat_tables(map(conformed, files))
-
-
-def arrow_schema(columns: StructType) -> pa.Schema:
-    """The columns in Arrow's types, whatever their names."""
-    return to_arrow_schema(columns)
 
 
 def described(

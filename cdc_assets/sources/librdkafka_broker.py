@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec
 
 from cdc_assets.feeds import Kafka
 from cdc_assets.sources.broker import (
@@ -60,6 +60,7 @@ class LibrdkafkaBroker(Broker):
         committed = given[f"{PREFIX}isolation.level"].lower() == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         self._errors: list[str] = []
+        self._refused = False  # the login
         self._poll: Callable[[float], object] = lambda _: 0
 
     def __enter__(self) -> Self:
@@ -101,7 +102,7 @@ class LibrdkafkaBroker(Broker):
 
     def topics(self) -> dict[str, tuple[str | None, int]]:
         """The feed's topics that are there: name -> id, None where the broker has none, and number of partitions."""
-        listed = self._asked(lambda: self._admin.list_topics(timeout=self._timeout))
+        listed = self._asked(self._listed)
         names = sorted(name for name in listed.topics if self.reads(name))
         if not names:
             return {}
@@ -116,6 +117,21 @@ class LibrdkafkaBroker(Broker):
             topic_id = str(described.topic_id).translate(str.maketrans("+/", "-_")).rstrip("=")
             found[name] = (None if topic_id == NO_ID else topic_id, len(described.partitions))
         return found
+
+    def _listed(self) -> ClusterMetadata:
+        """Every topic that is there.
+
+        Librdkafka tries a login that is refused again and again, until the time is over, and tells of it between two calls.
+        """
+        until, patience = time.monotonic() + self._timeout, 1.0
+        while True:
+            try:
+                return self._admin.list_topics(timeout=min(patience, max(until - time.monotonic(), 0)))
+            except KafkaException:
+                self._poll(0)
+                if self._refused or time.monotonic() >= until:
+                    raise
+            patience *= 2
 
     def _offsets(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
         asked = {TopicPartition(p.topic, p.partition): which for p in places}
@@ -139,6 +155,7 @@ class LibrdkafkaBroker(Broker):
     def _failed(self, problem: KafkaError) -> None:
         """Keep what is told of connections, but for how long they took: they are tried again and again."""
         self._errors.append(problem.str().partition(" (after ")[0])
+        self._refused |= problem.code() == KafkaError._AUTHENTICATION  # noqa: SLF001
 
     def _asked(self, ask: Callable[[], _T]) -> _T:
         try:

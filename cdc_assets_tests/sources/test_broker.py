@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ClusterMetadata
 
 from cdc_assets.feeds import Kafka
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored, needs_java, options, translated
@@ -201,6 +204,46 @@ def test_topics_are_created(kind: type[Broker], feeding: Callable[..., Chain], t
         assert {name: len(t.partitions) for name, t in broker.snapshot().items()} == {f"{topic}.a": 1, f"{topic}.b": 3}
         with pytest.raises(BrokerError, match="already exists"):
             broker.create({f"{topic}.a": 1})
+
+
+class Refusing:
+    """In the place of librdkafka's client: it is asked for the topics, and does not get them while there are `problems`."""
+
+    def __init__(self, *problems: int) -> None:
+        self.problems = list(problems)
+        self.asked: list[float] = []
+
+    def __call__(self, settings: dict[str, Any], logger: object) -> "Refusing":
+        self.tell = settings["error_cb"]
+        return self
+
+    def list_topics(self, timeout: float) -> ClusterMetadata:
+        self.asked.append(timeout)
+        if self.problems:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer"))
+        return ClusterMetadata()
+
+    def poll(self, _: float) -> None:
+        if self.problems:
+            self.tell(KafkaError(self.problems.pop(0), "what went wrong"))
+
+
+def test_a_login_that_is_refused_is_not_tried_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = Refusing(KafkaError._AUTHENTICATION)
+    monkeypatch.setattr("cdc_assets.sources.librdkafka_broker.AdminClient", admin)
+    with pytest.raises(BrokerError, match="what went wrong"), LibrdkafkaBroker(kafka()) as broker:
+        broker.snapshot()
+    assert len(admin.asked) == 1
+
+
+def test_a_broker_that_does_not_answer_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more patience each time, and with none that goes beyond the time that there is."""
+    admin = Refusing(KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TRANSPORT)
+    monkeypatch.setattr("cdc_assets.sources.librdkafka_broker.AdminClient", admin)
+    with LibrdkafkaBroker(kafka(default__api__timeout__ms="3500")) as broker:
+        assert broker.topics() == {}
+    assert admin.asked[:2] == [1, 2]
+    assert [0 < each <= 3.5 for each in admin.asked[2:]] == [True, True]
 
 
 def test_both_clients_log_in(tmp_path: Path) -> None:

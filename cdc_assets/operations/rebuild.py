@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
@@ -23,6 +23,7 @@ from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DecisionsCursor
+from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -161,17 +162,18 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
     changes are replaced before any history: a rebuild that dies in between, and comes again, finds a number above it.
     """
     spark = lake.spark
-    yield _overwrite(
-        lake.change_events, beside.change_events.read(spark), _next(lake.change_events, beside.change_events)
-    )
+    decoded = _next(lake.change_events, beside.change_events)
+    yield _overwrite(lake.change_events, _rows(spark, beside.change_events), decoded)
     learnt = _next(lake.table_schemas, beside.table_schemas)
-    yield _overwrite(lake.table_schemas, beside.table_schemas.read(spark), learnt)
+    yield _overwrite(lake.table_schemas, _rows(spark, beside.table_schemas), learnt)
     judged = replace(_next(lake.type_observations, beside.type_observations), schemas=learnt.sequence)
-    yield _overwrite(lake.type_observations, beside.type_observations.read(spark), judged)
+    yield _overwrite(lake.type_observations, _rows(spark, beside.type_observations), judged)
     released = replace(_next(lake.released_changes, beside.released_changes), schemas=learnt.sequence)
     number = F.lit(released.sequence).cast("bigint")
-    changes = beside.released_changes.read(spark).withColumn("release", number)
-    yield _overwrite(lake.released_changes, changes, released)
+    changes = _rows(spark, beside.released_changes)
+    yield _overwrite(
+        lake.released_changes, replace(changes, frame=changes.frame.withColumn("release", number)), released
+    )
     yield from _replace_histories(lake, beside, released.sequence)
     write_progress(lake, Progress(released.sequence))
     yield _replace_quarantine(lake, beside, number)
@@ -191,14 +193,15 @@ def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iter
 def _replace_quarantine(lake: Lakehouse, beside: Lakehouse, release: Column) -> Replaced:
     """What ingest put there stays."""
     of_history = F.col("stage") == history_stage.STAGE
-    derived = beside.quarantine.read(lake.spark).withColumn(
-        "batch", F.when(of_history, release).otherwise(F.col("batch"))
-    )
-    rows = lake.quarantine.read(lake.spark).where(F.col("stage") == ingest.STAGE).unionByName(derived)
-    reasons = Counter({r["reason"]: r["count"] for r in rows.groupBy("reason").count().collect()})
+    there, made = _rows(lake.spark, lake.quarantine), _rows(lake.spark, beside.quarantine)
+    derived = made.frame.withColumn("batch", F.when(of_history, release).otherwise(F.col("batch")))
+    frame = there.frame.where(F.col("stage") == ingest.STAGE).unionByName(derived)
+    reasons = Counter({r["reason"]: r["count"] for r in frame.groupBy("reason").count().collect()})
     sequence = _next(lake.quarantine, beside.quarantine).sequence
     return _overwrite(
-        lake.quarantine, rows, QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons))
+        lake.quarantine,
+        _Rows(frame, there.few and made.few),
+        QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons)),
     )
 
 
@@ -208,9 +211,23 @@ def _next(old: LakeTable[C], new: LakeTable[C]) -> C:
     return replace(made, sequence=(before.sequence if before else 0) + 1)
 
 
-def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> Replaced:
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a table, and whether the driver may hold them."""
+
+    frame: DataFrame
+    few: bool
+
+
+def _rows(spark: SparkSession, table: LakeTable[Any]) -> _Rows:
+    """Those of a table that is no history."""
+    files = table.files()
+    return _Rows(table.scan(spark, files), fit_driver(files, table.store))
+
+
+def _overwrite(table: LakeTable[C], rows: _Rows, cursor: C) -> Replaced:
     """Replace a table's rows, in one commit."""
-    staged = table.stage(rows)
+    staged = table.stage(rows.frame, by_driver=rows.few)
     table.commit(staged, cursor, over={})
     return Replaced(table.name, staged.rows)
 

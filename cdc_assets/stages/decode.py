@@ -102,4 +102,5 @@ def _quarantine(lake: Lakehouse, raw: list[DataFile], undecodable: list[DataFile
     coordinates = ["batch", "topic", "partition", "offset"]
     bad = lake.change_events.scan(spark, undecodable).select(*coordinates, "index", "reason", "detail")
     records = lake.raw_records.scan(spark, raw).select(*coordinates, "key", "value")
-    return quarantine(lake, records.join(F.broadcast(bad), on=coordinates), STAGE, after, through)
+    few = fit_driver([*raw, *undecodable], lake.store)
+    return quarantine(lake, records.join(F.broadcast(bad), on=coordinates), STAGE, after, through, by_driver=few)

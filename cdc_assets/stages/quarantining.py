@@ -24,13 +24,16 @@ def message_of(reason: Column) -> Column:
     return F.try_element_at(table, reason)
 
 
-def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int) -> int:
+def quarantine(
+    lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int, *, by_driver: bool = False
+) -> int:
     """Append what `stage` could not use of the batches in (after, through], as far as it is not there yet.
 
     Called before the stage commits those batches, or, where it has, again by the next run: a run that dies in between and
     one that repeats the work find the rows there, and rows that a retry sees for the first time are still taken in.
 
-    In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`.
+    In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`; `by_driver`: as of
+    `LakeTable.stage`.
 
     Returns:
         How many rows of that stage and those batches are in quarantine now.
@@ -48,7 +51,7 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
             same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
             there = present.count()
-        staged = table.stage(new)
+        staged = table.stage(new, by_driver=by_driver)
         reasons = _reasons(table, rows.sparkSession, staged)
         if reasons:
             before = table.cursor() or QuarantineCursor(sequence=0)

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -100,12 +100,16 @@ def fit_driver(files: Iterable[DataFile], store: Store) -> bool:
     there = list(files)
     if sum(f.rows for f in there) > _DRIVER_ROWS or sum(f.size for f in there) > DRIVER_BYTES:
         return False
-    return sum(_unpacked(f, store) for f in there) <= _DRIVER_MEMORY
+    return sum(_unpacked(f.path, store) for f in there) <= _DRIVER_MEMORY
 
 
-def _unpacked(file: DataFile, store: Store) -> int:
-    """As many bytes as the rows of a file may be at most: one text that comes again and again is in it once."""
-    system, path = store.files(file.path)
+@lru_cache(maxsize=1000)
+def _unpacked(file: str, store: Store) -> int:
+    """As many bytes as the rows of a file may be at most: one text that comes again and again is in it once.
+
+    A stage asks before it reads, and before it writes; and a file stays as it was written.
+    """
+    system, path = store.files(file)
     footer = parquet.read_metadata(path, filesystem=system)
     parts = [footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns)]
     return sum(

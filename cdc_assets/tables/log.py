@@ -81,7 +81,7 @@ class TableLog:
         """The commits that the log still has, newest first."""
         seen = 0
         for limit in _COMMITS_AT_ONCE:
-            found = self._table.history(limit)
+            found = self._last if limit == 1 else self._table.history(limit)
             for entry in found[seen:]:
                 yield Commit(
                     entry["version"],
@@ -93,6 +93,11 @@ class TableLog:
             if limit is None or len(found) < limit:
                 return
             seen = len(found)
+
+    @cached_property
+    def _last(self) -> list[dict[str, Any]]:
+        """The newest commit. Its file is read once, as all stages ask for the cursor in it."""
+        return self._table.history(1)
 
     def schema(self) -> str:
         """The table's columns, as the JSON text of a Spark schema."""

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -56,6 +57,22 @@ def test_a_log_is_read_once_a_commit(tmp_path: Path, read: list[str]) -> None:
     assert read == [mine.path]
     put(mine, 3, 3)
     assert (numbers(pinned), numbers(mine)) == ([1, 2], [1, 2, 3])
+
+
+def test_the_newest_commit_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, asked, history = table_at(tmp_path / "t"), [], DeltaTable.history
+
+    def noting(self: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
+        asked.append(limit)
+        return history(self, limit)
+
+    monkeypatch.setattr(DeltaTable, "history", noting)
+    for n in (1, 2):
+        put(table, n, n)
+        asked.clear()
+        assert [table.cursor() for _ in range(3)] == [NumbersCursor(sequence=n)] * 3
+        assert asked == [1]
+    assert [each.sequence for each in table.cursors()] == [2, 1]
 
 
 def test_a_table_that_is_gone_and_one_made_anew_are_seen(tmp_path: Path) -> None:

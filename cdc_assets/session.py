@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -70,6 +71,11 @@ _JAVA_OPTIONS += [
     "-XX:MaxInlineLevel=6",
     "-XX:InlineSmallCode=700",
 ]
+# Plans are trees in the heap, and a walk through them looks up many pages: with large ones a small run took 0.85 CPU s, and
+# 0.96 without; the first of a process as much as before. Where the kernel gives none to who asks, the JVM would say so.
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+if _HUGE_PAGES.exists() and "[madvise]" in _HUGE_PAGES.read_text("ascii"):
+    _JAVA_OPTIONS += ["-XX:+UseTransparentHugePages"]
 
 
 # To generate and compile code for the expressions of its plans takes Spark a third of a small run; over more rows than this

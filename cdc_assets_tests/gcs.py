@@ -1,8 +1,9 @@
 """A Google Cloud Storage of the tests' own: fake-gcs-server, and what that lacks.
 
 It lacks: writes by the XML API, as deltalake makes them, and where its lists begin; that the condition of a resumable
-upload, as Hadoop's connector makes it, holds when the upload ends, and that one that has ended is answered again; what
-layout a bucket has; tokens. These are here, as Google documents them.
+upload, as Hadoop's connector makes it, holds when the upload ends, that one that has ended is answered again, and how far
+one has come (it ends one that is asked, with what it has); what layout a bucket has; tokens. These are here, as Google
+documents them.
 """
 
 import json
@@ -11,6 +12,7 @@ import re
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +41,8 @@ _PROGRAM = (
 )
 _LAYOUT = f"/storage/v1/b/{BUCKET}/storageLayout"
 _TOKENS, _UPLOADS, _UPLOAD = "/token", f"/upload/storage/v1/b/{BUCKET}/o", "HTTP_X_GOOG_IF_GENERATION_MATCH"
+# A PUT without content asks how far an upload has come, or ends one whose whole length it tells.
+_ASKED = re.compile(r"bytes \*/(?P<total>\*|\d+)")
 TOKEN = "ya29.of-the-tests"
 
 
@@ -75,6 +79,7 @@ class _Gcs(Answers):
         self.emulator = emulator
         self.conditions: dict[str, str] = {}  # of resumable uploads
         self.ended: dict[str, dict[str, Any]] = {}  # those that have ended, and the answer
+        self.received = Counter[str]()  # bytes of those that have not
         self.writing = threading.Lock()  # from the look whether a file is there to its writing
 
     def asked(self, environ: Environ) -> Request:
@@ -125,18 +130,26 @@ class _Gcs(Answers):
         if upload in self.ended:
             body(environ)
             return _json(start, "200 OK", self.ended[upload])
+        asked = _ASKED.fullmatch(environ.get("HTTP_CONTENT_RANGE", ""))
+        if asked and asked["total"] != str(self.received[upload]):
+            there = [("Range", f"bytes=0-{self.received[upload] - 1}")] if self.received[upload] else []
+            start("308 Resume Incomplete", [*there, ("Content-Length", "0")])
+            return [b""]
         if self.conditions.get(upload) == "0" and self._is_there(name):
             body(environ)
             return _json(start, "412 Precondition Failed", {"error": {"code": 412, "message": "conditionNotMet"}})
 
-        def started(status: str, *more: Any) -> Any:
-            told.append(status)
-            return start(status, *more)
+        def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            told[status] = {k.lower(): v for k, v in headers}
+            return start(status, headers, *more)
 
-        told: list[str] = []
+        told: dict[str, dict[str, str]] = {}
         answer = b"".join(self.emulator(environ, started))
-        if told[0].startswith("200"):
+        ((status, headers),) = told.items()
+        if status.startswith("200"):
             self.ended[upload] = json.loads(answer)
+        elif status.startswith("308"):
+            self.received[upload] = int(headers["range"].rpartition("-")[2]) + 1
         return [answer]
 
     def _listed(self, environ: Environ, start: Start, after: str) -> Iterable[bytes]:

@@ -12,7 +12,7 @@ from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS
 from cdc_assets_tests.checks.judging import Verdicts, check_types
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, text, with_schema
-from cdc_assets_tests.support import make_feed
+from cdc_assets_tests.support import frame_of_rows, make_feed
 
 KEY = text({"id": 1})
 
@@ -54,7 +54,7 @@ def checked(
     messages = [text(value) for value in values]
     rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, KEY, value, [], None) for n, value in enumerate(messages)]
     feed = make_feed(folder, protocol="debezium")
-    raw = spark.createDataFrame(rows, RAW_RECORDS.columns)
+    raw = frame_of_rows(spark, rows, RAW_RECORDS.columns)
     return check_types(protocol_of(feed).decode(raw, feed), feed, list(known))
 
 

@@ -11,6 +11,7 @@ from cdc_assets.checks.validation import OK, broken_rules
 from cdc_assets.mysql_types.reference import JDBC, TYPES, Source
 from cdc_assets.tables.change_events import CHANGE_EVENTS
 from cdc_assets.tables.schema import conform
+from cdc_assets_tests.support import frame_of_rows
 
 SPEC: frozenset[Source] = frozenset({"spec"})
 BOTH: frozenset[Source] = frozenset({"spec", "canal"})
@@ -62,7 +63,7 @@ def permitted(
         told = map(json.dumps, (image, {"types": {"c": text}}, {} if code is None else {"c": code}))
         rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
-    frame = spark.createDataFrame(rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
+    frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
     found = observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), sources)
     assert sorted(int(o["table"]) for o in found) == list(range(len(cases)))
     fine = {int(o["table"]) for o, told in zip(found, broken_rules(found, JdbcCodes), strict=True) if told == OK}
@@ -99,7 +100,7 @@ def test_without_the_extension_ticdcs_codes_go_by_their_values_all_the_same(spar
         told = map(json.dumps, ({"c": "1", "v": "x"}, {"types": types}, {"c": 5, "v": 12}))
         rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
-    frame = spark.createDataFrame(rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
+    frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
     found = observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), BOTH)
     classes = {(o["table"], o["column"]): o["value_class"] for o in found}
     assert classes == {

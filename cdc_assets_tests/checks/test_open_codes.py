@@ -20,7 +20,7 @@ from cdc_assets_tests.protocols.open_encoder import (
     message,
     row_key,
 )
-from cdc_assets_tests.support import make_feed
+from cdc_assets_tests.support import frame_of_rows, make_feed
 
 
 def checked(spark: SparkSession, folder: Path, *columns: dict[str, Any]) -> tuple[Verdict, Verdict]:
@@ -28,7 +28,7 @@ def checked(spark: SparkSession, folder: Path, *columns: dict[str, Any]) -> tupl
     events = [(row_key(n), {"u": {"id": key_column(1), f"c{n}": c}}) for n, c in enumerate(columns)]
     rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, *message(event), []) for n, event in enumerate(events)]
     feed = make_feed(folder, protocol="open-protocol")
-    raw = spark.createDataFrame([(*row, None) for row in rows], RAW_RECORDS.columns)
+    raw = frame_of_rows(spark, [(*row, None) for row in rows], RAW_RECORDS.columns)
     found = check_types(protocol_of(feed).decode(raw, feed), feed)
     return found.mysql_types, found.codes
 

@@ -16,7 +16,7 @@ from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS
 from cdc_assets_tests.checks.judging import Verdicts, check_types
 from cdc_assets_tests.protocols.simple_encoder import Table, column
-from cdc_assets_tests.support import RECORDED, Chain, bytes_of, make_feed, read_lines, record
+from cdc_assets_tests.support import RECORDED, Chain, bytes_of, frame_of_rows, make_feed, read_lines, record
 
 TABLE = Table(
     columns=(
@@ -157,7 +157,7 @@ def test_branches_of_avro(spark: SparkSession) -> None:
         | {"database": "d", "table": n, "table_id": 1, "schema_version": 1, "columns": c}
         for n, c in columns.items()
     ]
-    found = check_types(spark.createDataFrame(rows, CHANGE_EVENTS.columns), feed, known)
+    found = check_types(frame_of_rows(spark, rows, CHANGE_EVENTS.columns), feed, known)
     wrong = {v["offset"] for v in found.codes.violations}
     assert [n not in wrong for n in range(len(BRANCHES))] == [fine for *_, fine in BRANCHES]
 
@@ -173,7 +173,7 @@ def test_schemas_learnt_before_count(spark: SparkSession) -> None:
     """A row's schema may have come with an earlier batch: then table_schemas has it."""
     feed = make_feed(RECORDED, protocol="simple")
     row = bytes_of(record(TABLE.row("INSERT", 1, data=FINE | {"w": "7"})))
-    raw = spark.createDataFrame([("t", 0, 0, None, 1, b"", row, [], None)], RAW_RECORDS.columns)
+    raw = frame_of_rows(spark, [("t", 0, 0, None, 1, b"", row, [], None)], RAW_RECORDS.columns)
     events = protocol_of(feed).decode(raw, feed)
     assert check_types(events, feed).observations == 0
     columns = [{"name": n, "type": "text", "nullable": True, "default": None, "generated": None} for n in FINE]

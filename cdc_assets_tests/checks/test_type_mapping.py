@@ -23,7 +23,7 @@ from cdc_assets.tables.table import LakeTable
 from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Refused, TypesCursor
 from cdc_assets_tests.checks.judging import check_types
 from cdc_assets_tests.laws.test_dialects import records_of, settings_of
-from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, make_feed, tso
+from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, frame_of_rows, make_feed, tso
 
 # The document, "SQL Type": type -> code.
 BY_TYPE = {
@@ -105,7 +105,7 @@ def checked(spark: SparkSession, events: list[dict[str, Any]], **settings: Any) 
     """The mysqlType check's verdict, and the JDBC check's."""
     columns = CHANGE_EVENTS.columns
     rows = [tuple(e.get(name) for name in columns.names) for e in events]
-    found = check_types(spark.createDataFrame(rows, columns), make_feed(RECORDED, **settings))
+    found = check_types(frame_of_rows(spark, rows, columns), make_feed(RECORDED, **settings))
     return found.mysql_types, found.codes
 
 

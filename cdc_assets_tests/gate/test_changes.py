@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.gate.changes import net, pieces, with_copies, with_keys
 from cdc_assets.tables.change_events import CHANGE_EVENTS
+from cdc_assets_tests.support import frame_of_rows
 
 Event = dict[str, Any]
 SCHEMA = CHANGE_EVENTS.columns
@@ -56,7 +57,7 @@ class Events:
 
 def pieces_of(spark: SparkSession, events: list[Event]) -> DataFrame:
     """The pieces of the events, as `net` takes them."""
-    frame = spark.createDataFrame([tuple(e[c] for c in SCHEMA.names) for e in events], SCHEMA)
+    frame = frame_of_rows(spark, [tuple(e[c] for c in SCHEMA.names) for e in events], SCHEMA)
     return with_copies(pieces(with_keys(frame)), unkeyed=True)
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.gate.contents import image_hash
-from cdc_assets_tests.support import Chain, Message, Rows, Stream, tso
+from cdc_assets_tests.support import Chain, Message, Rows, Stream, frame_of_rows, tso
 
 BEFORE, AT = tso(1_000), tso(2_000)
 
@@ -22,7 +22,7 @@ BEFORE, AT = tso(1_000), tso(2_000)
     ],
 )
 def test_which_images_are_the_same(spark: SparkSession, one: str, other: str, same: bool) -> None:
-    images = spark.createDataFrame([(one, other)], "one STRING, other STRING")
+    images = frame_of_rows(spark, [(one, other)], "one STRING, other STRING")
     found = images.select((image_hash(F.col("one")) == image_hash(F.col("other"))).alias("same")).head()
     assert found is not None
     assert found["same"] == same

@@ -13,7 +13,7 @@ from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import Offsets, RawCursor
-from cdc_assets_tests.support import delta_versions, make_feed, rows_in
+from cdc_assets_tests.support import delta_versions, frame_of_rows, make_feed, rows_in
 
 Event = dict[str, Any]
 SCHEMA = CHANGE_EVENTS.columns
@@ -69,7 +69,7 @@ class Gate:
         if events:
             self.batch += 1
             rows = [tuple((e | {"batch": self.batch})[c] for c in SCHEMA.names) for e in events]
-            frame = self.lake.spark.createDataFrame(rows, SCHEMA)
+            frame = frame_of_rows(self.lake.spark, rows, SCHEMA)
             for e in events:
                 self.offsets.setdefault(e["topic"], {})[str(e["partition"])] = [0, e["offset"]]
             raw = self.lake.raw_records

@@ -17,7 +17,7 @@ from cdc_assets.tables.lakehouse import history_tables
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.laws.conservation import balanced, settled
 from cdc_assets_tests.protocols.debezium_encoder import change, marker, read_source, source
-from cdc_assets_tests.support import Chain, Record, bytes_of, make_feed
+from cdc_assets_tests.support import Chain, Record, bytes_of, frame_of_rows, make_feed
 
 State = dict[str, dict[int, str]]
 
@@ -100,7 +100,7 @@ def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
         (r["topic"], 0, r["offset"], None, n, bytes_of(r, "key"), bytes_of(r), [], None) for n, r in enumerate(records)
     ]
     feed, few = make_feed(tmp_path, protocol="debezium"), session_for(spark, len(records))
-    events = protocol_of(feed).decode(few.createDataFrame(raw, RAW_RECORDS.columns), feed).coalesce(1).persist()
+    events = protocol_of(feed).decode(frame_of_rows(few, raw, RAW_RECORDS.columns), feed).coalesce(1).persist()
     number = F.substring("transaction.id", 2, 1).cast("int")
     for last, whole in enumerate(WHOLE):
         come = events.where(F.col("batch") <= last)

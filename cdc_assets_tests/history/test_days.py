@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from cdc_assets.history.days import DAYS, after, counted, counted_by_spark
+from cdc_assets_tests.support import frame_of_rows
 
 # Milliseconds of 2024-02-29 00:00 UTC, a Thursday in a leap year, as TiDB writes them.
 LEAP_DAY = 1_709_164_800_000 << 18
@@ -25,7 +26,7 @@ BY_DAY = {"2024-02-28": 1, "2024-02-29": 3, "2024-03-01": 1}
 def test_a_version_belongs_to_the_day_on_which_it_begins_and_loads_are_left_out(spark: SparkSession) -> None:
     begin, op = zip(*VERSIONS, strict=True)
     assert counted(pa.table({"_cdc_from_ts": begin, "_cdc_op": op})) == BY_DAY
-    frame = spark.createDataFrame(VERSIONS, "_cdc_from_ts BIGINT, _cdc_op STRING")
+    frame = frame_of_rows(spark, VERSIONS, "_cdc_from_ts BIGINT, _cdc_op STRING")
     assert counted_by_spark(frame) == (len(VERSIONS), BY_DAY)
     assert counted(pa.table({"_cdc_from_ts": [], "_cdc_op": []})) == {}
 

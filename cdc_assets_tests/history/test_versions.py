@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType
 
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.tables.schema import BIGINT, INT, STRING, struct
+from cdc_assets_tests.support import frame_of_rows
 
 ROW: DataType = struct(id=BIGINT, v=STRING)
 CHANGES = struct(
@@ -49,7 +50,7 @@ def chain(spark: SparkSession, changes: dict[str, list[Change]], held: dict[str,
         for at, op, v in line
     ]
     present = [(key, 0, 0, at, "insert", Row(id=1, v=v), "old", 1, at, Row(more=key)) for key, (at, v) in held.items()]
-    return versions(boundaries(timeline(spark.createDataFrame(rows, CHANGES), spark.createDataFrame(present, OPEN))))
+    return versions(boundaries(timeline(frame_of_rows(spark, rows, CHANGES), frame_of_rows(spark, present, OPEN))))
 
 
 def found(frame: DataFrame) -> dict[str, list[Version]]:

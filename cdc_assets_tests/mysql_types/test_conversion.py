@@ -15,6 +15,7 @@ from cdc_assets.mysql_types.casting import spark_type
 from cdc_assets.mysql_types.conversion import converted
 from cdc_assets.mysql_types.reference import Family
 from cdc_assets.mysql_types.types import MySQLType, parse_type
+from cdc_assets_tests.support import frame_of_rows
 
 Values = list[tuple[str | None, str | None]]
 """Old value (bytes as hex, instants in UTC) and new value, as text."""
@@ -55,7 +56,7 @@ def all_converted(spark: SparkSession, cases: list[Case]) -> list[Values]:
         value = converted(typed(F.col(f"v{at}"), spark_type(old)), old, new, spark_type(new), case.zone)
         assert value is not None, case
         columns.append(as_text(value, spark_type(new)).alias(f"r{at}"))
-    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    frame = frame_of_rows(spark, rows, schema).coalesce(1)
     found = frame.select(*columns).collect()
     return [[(old, found[row][at]) for row, (old, _) in enumerate(case.values)] for at, case in enumerate(cases)]
 
@@ -651,7 +652,7 @@ def test_no_value_fails_and_null_stays_null(elsewhere: SparkSession) -> None:
     height = max(len(texts) for _, texts in HOSTILE.values()) + 1
     columns = [[*texts, *[None] * (height - len(texts))] for _, texts in HOSTILE.values()]
     schema = StructType([StructField(family.value, StringType()) for family in HOSTILE])
-    frame = elsewhere.createDataFrame(list(zip(*columns, strict=True)), schema).coalesce(1)
+    frame = frame_of_rows(elsewhere, list(zip(*columns, strict=True)), schema).coalesce(1)
     found = []
     for (family, (text, _)), (other, (wide, _)) in itertools.product(HOSTILE.items(), repeat=2):
         was, becomes = parse_type(text), parse_type(NARROW.get(other, wide))

@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import parse_type
+from cdc_assets_tests.support import frame_of_rows
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 BAD, ZERO = "bad_value", "zero_date"
@@ -72,7 +73,7 @@ def decoded(
         typed = decode(value, mysql_type, wire, time_zone, target)
         columns[type_text, target] = (as_text(typed, target), problem(value, typed, mysql_type))
     flat = [column for pair in columns.values() for column in pair]
-    frame = spark.createDataFrame(rows, schema).orderBy(F.col("v-1").cast("int")).coalesce(1)
+    frame = frame_of_rows(spark, rows, schema).orderBy(F.col("v-1").cast("int")).coalesce(1)
     found = frame.select(*(column.alias(f"r{at}") for at, column in enumerate(flat))).collect()
     order = {key: 2 * at for at, key in enumerate(columns)}
     return [(found[row][order[key]], found[row][order[key] + 1]) for key, row in places]
@@ -456,7 +457,7 @@ def test_recorded_ticdc_rows_equal_the_truth(spark: SparkSession) -> None:
 def compare(spark: SparkSession, types: dict[str, Any], pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     names = list(types)
     schema = StructType([StructField(name, StringType()) for name in names])
-    frame = spark.createDataFrame([tuple(wire[name] for name in names) for wire, _ in pairs], schema)
+    frame = frame_of_rows(spark, [tuple(wire[name] for name in names) for wire, _ in pairs], schema)
     targets = {name: spark_type(types[name]) for name in names}
     typed = {name: decode(F.col(name), types[name], "canal-json", "UTC", targets[name]) for name in names}
     assert [field.dataType for field in frame.select(*typed.values()).schema] == list(targets.values())

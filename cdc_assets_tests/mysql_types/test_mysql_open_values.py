@@ -13,12 +13,13 @@ from pyspark.sql import functions as F
 from cdc_assets.mysql_types.casting import decode, problem, spark_type
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets_tests.protocols.open_encoder import base64_text, go_quote
+from cdc_assets_tests.support import frame_of_rows
 
 
 def typed(spark: SparkSession, mysql_type: str, values: Sequence[str | None]) -> list[object]:
     """The Spark values of texts on the wire, in order."""
     kind = parse_type(mysql_type)
-    frame = spark.createDataFrame([(n, v) for n, v in enumerate(values)], "n INT, value STRING")
+    frame = frame_of_rows(spark, [(n, v) for n, v in enumerate(values)], "n INT, value STRING")
     column = decode(F.col("value"), kind, "open-protocol", "UTC", spark_type(kind))
     rows = frame.select("n", column.alias("typed"), problem(F.col("value"), column, kind).alias("why")).collect()
     out = [

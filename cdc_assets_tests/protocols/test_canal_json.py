@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.tables.raw_records import RAW_RECORDS
-from cdc_assets_tests.support import Chain, Stream, dml, make_feed, rows_of, tso
+from cdc_assets_tests.support import Chain, Stream, dml, frame_of_rows, make_feed, rows_of, tso
 
 # From the specification "TiCDC Canal-JSON Protocol".
 SPEC_DDL = """{ "id": 0, "database": "test", "table": "", "pkNames": null, "isDdl": true, "type": "QUERY",
@@ -127,7 +127,7 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
 def decoded(spark: SparkSession, folder: Path, values: list[bytes]) -> list[list[dict[str, Any]]]:
     """The events of each value; row images and types as objects."""
     rows = [("t", 3, n, None, 7, None, bytearray(v), None, None) for n, v in enumerate(values)]
-    raw = spark.createDataFrame(rows, StructType([StructField(f.name, f.dataType) for f in RAW_RECORDS.columns]))
+    raw = frame_of_rows(spark, rows, StructType([StructField(f.name, f.dataType) for f in RAW_RECORDS.columns]))
     feed = make_feed(folder)
     events: list[list[dict[str, Any]]] = [[] for _ in values]
     for event in sorted(rows_of(CanalJson().decode(raw, feed)), key=lambda e: (e["offset"], e["index"])):

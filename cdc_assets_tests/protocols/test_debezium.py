@@ -21,7 +21,7 @@ from cdc_assets_tests.protocols.debezium_encoder import (
     text,
     with_schema,
 )
-from cdc_assets_tests.support import make_feed
+from cdc_assets_tests.support import frame_of_rows, make_feed
 
 Headers = list[tuple[str, bytes]]
 KEY = text({"id": 1004})
@@ -33,7 +33,7 @@ def decoded(
 ) -> list[dict[str, Any]]:
     """The events of records, which have the offsets 0, 1, ... of one partition."""
     rows = [("t", 0, n, None, 1, key, value, headers, None) for n, (key, value, headers) in enumerate(records)]
-    raw = spark.createDataFrame(rows, RAW_RECORDS.columns)
+    raw = frame_of_rows(spark, rows, RAW_RECORDS.columns)
     events = Debezium().decode(raw, make_feed(folder, protocol="debezium"))
     return sorted((r.asDict(recursive=True) for r in events.collect()), key=lambda e: e["offset"])
 

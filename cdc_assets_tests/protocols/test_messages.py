@@ -25,6 +25,7 @@ from cdc_assets.protocols.messages import (
     read,
 )
 from cdc_assets.tables.quarantine import Reason
+from cdc_assets_tests.support import frame_of_rows
 
 WANTED: Mapping[str, Wanted] = {
     "text": TEXT, "any": ANY, "json": JSON, "texts": TEXTS, "ints": INTS, "int": INT, "bigint": BIGINT, "boolean": BOOLEAN,
@@ -153,7 +154,7 @@ def message(value: Any) -> tuple[Any, str | None]:
 
 def read_all(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[Any, str | None]]:
     values = [(t if isinstance(t, bytes) else t.encode(),) for t in texts]
-    frame = spark.createDataFrame(values, "value BINARY").coalesce(1)
+    frame = frame_of_rows(spark, values, "value BINARY").coalesce(1)
     found = frame.select(read(F.col("value"), WANTED).alias("r")).collect()
     return [(r["r"]["m"] and plain(r["r"]["m"]), r["r"]["wrong"]) for r in found]
 
@@ -256,7 +257,7 @@ def test_one_object_is_laid_over_another(
     spark: SparkSession, pairs: list[tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
     rows = [(object_of(over), object_of(under)) for over, under in pairs]
-    frame = spark.createDataFrame([*rows, (None, "{}"), ("{}", None)], "over STRING, under STRING").coalesce(1)
+    frame = frame_of_rows(spark, [*rows, (None, "{}"), ("{}", None)], "over STRING, under STRING").coalesce(1)
     found = [r[0] for r in frame.select(overlay(F.col("over"), F.col("under"))).collect()]
     assert found[:-2] == [object_of(over | {n: v for n, v in under.items() if n not in over}) for over, under in pairs]
     assert found[-2:] == [None, None]
@@ -277,8 +278,8 @@ def test_the_key_of_a_row_is_the_values_of_its_columns(
     spark: SparkSession, rows: list[tuple[dict[str, Any], list[str]]]
 ) -> None:
     images = [(object_of(row), columns) for row, columns in rows]
-    frame = spark.createDataFrame(
-        [*images, (None, ["a"]), ("{}", None)], "image STRING, columns ARRAY<STRING>"
+    frame = frame_of_rows(
+        spark, [*images, (None, ["a"]), ("{}", None)], "image STRING, columns ARRAY<STRING>"
     ).coalesce(1)
     found = [r[0] for r in frame.select(key_values(F.col("image"), F.col("columns"))).collect()]
     # What is no text is its JSON text, and what the row does not have is null.

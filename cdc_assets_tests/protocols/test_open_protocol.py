@@ -32,7 +32,7 @@ from cdc_assets_tests.protocols.open_encoder import (
     resolved,
     row_key,
 )
-from cdc_assets_tests.support import Chain, make_feed, record
+from cdc_assets_tests.support import Chain, frame_of_rows, make_feed, record
 
 Raw = tuple[bytes | None, bytes | None]
 PROTOCOL = OpenProtocol()
@@ -49,7 +49,7 @@ def decoded(spark: SparkSession, feed: Feed, *records: Raw) -> list[dict[str, An
     rows: list[tuple[Any, ...]] = [
         ("t", 0, offset, None, 1, key, value, [], None) for offset, (key, value) in enumerate(records)
     ]
-    events = PROTOCOL.decode(spark.createDataFrame(rows, RAW_RECORDS.columns), feed)
+    events = PROTOCOL.decode(frame_of_rows(spark, rows, RAW_RECORDS.columns), feed)
     return sorted((r.asDict() for r in events.collect()), key=lambda e: (e["offset"], e["index"]))
 
 
@@ -432,7 +432,7 @@ def test_compressed_values(compress: Any, spark: SparkSession, tmp_path: Path) -
 def test_what_is_not_compressed_is_not_touched(spark: SparkSession, feed: Feed) -> None:
     envelope = PROTOCOL.envelope(feed)
     plain = [message(GOOD)[1], message(resolved(1))[1], b"", None, b"\0" * 9, frame(b"{")]
-    frame_ = spark.createDataFrame([(v,) for v in plain], "value BINARY")
+    frame_ = frame_of_rows(spark, [(v,) for v in plain], "value BINARY")
     assert [r[0] for r in frame_.select(packed(frame_["value"], envelope)).collect()] == [
         False, False, False, False, True, False,
     ]  # fmt: skip

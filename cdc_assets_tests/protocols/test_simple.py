@@ -16,7 +16,7 @@ from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.protocols.simple_encoder import Table, column, watermark
-from cdc_assets_tests.support import RECORDED, Chain, bytes_of, make_feed, read_lines, record
+from cdc_assets_tests.support import RECORDED, Chain, bytes_of, frame_of_rows, make_feed, read_lines, record
 
 TICDC = RECORDED / "ticdc"
 USER = Table()
@@ -37,7 +37,7 @@ def decoded(spark: SparkSession, feed: Feed, values: Iterable[bytes | None]) -> 
     rows: list[tuple[Any, ...]] = [
         ("t", 0, offset, None, 1, b"", value, [], None) for offset, value in enumerate(values)
     ]
-    events = Simple().decode(spark.createDataFrame(rows, RAW_RECORDS.columns).coalesce(1), feed)
+    events = Simple().decode(frame_of_rows(spark, rows, RAW_RECORDS.columns).coalesce(1), feed)
     return sorted((r.asDict() for r in events.collect()), key=lambda e: e["offset"])
 
 
@@ -282,8 +282,8 @@ def test_what_may_be_compressed(spark: SparkSession, feed: Feed, avro_feed: Feed
     """No recorded message looks compressed; JSON is none in an Avro feed, nor Avro in a JSON feed."""
     wires = {"simple-json": Simple().envelope(feed), "simple-avro": Simple().envelope(avro_feed)}
     for config, other in (("simple-json", "simple-avro"), ("simple-avro", "simple-json")):
-        frame = spark.createDataFrame(
-            [(bytes_of(line),) for line in read_lines(TICDC / config / "nopk")], "value BINARY"
+        frame = frame_of_rows(
+            spark, [(bytes_of(line),) for line in read_lines(TICDC / config / "nopk")], "value BINARY"
         )
         found = (
             frame.select(packed(frame["value"], wires[config]), packed(frame["value"], wires[other]))

@@ -62,11 +62,14 @@ def vacuum(lake: Lakehouse, hours: float) -> None:
         cursor = _cursor(lake, table)
         if cursor is not None:
             table.alter(session, cursor, lambda t: t.vacuum(hours))
-    _remove_unnamed_loads(lake, hours)
+    remove_unnamed_loads(lake, hours)
 
 
-def _remove_unnamed_loads(lake: Lakehouse, hours: float) -> None:
-    """Remove typed rows that no release names, as the run that wrote them died; not what a run may be writing now."""
+def remove_unnamed_loads(lake: Lakehouse, hours: float) -> None:
+    """Remove typed rows of loads that no release names, as the run that wrote them died.
+
+    Not those that are younger than so many hours: a run may be writing them now.
+    """
     named = {each.folder for cursor in lake.released_changes.cursors() for each in cursor.loads}
     young = datetime.now(UTC) - timedelta(hours=hours)
     for load in lake.load_rows():

@@ -100,7 +100,8 @@ def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
         (r["topic"], 0, r["offset"], None, n, bytes_of(r, "key"), bytes_of(r), [], None) for n, r in enumerate(records)
     ]
     feed, few = make_feed(tmp_path, protocol="debezium"), session_for(spark, len(records))
-    events = protocol_of(feed).decode(frame_of_rows(few, raw, RAW_RECORDS.columns), feed).coalesce(1).persist()
+    decoded = protocol_of(feed).decode(frame_of_rows(few, raw, RAW_RECORDS.columns), feed)
+    events = few.createDataFrame(decoded.toArrow(), decoded.schema)
     number = F.substring("transaction.id", 2, 1).cast("int")
     for last, whole in enumerate(WHOLE):
         come = events.where(F.col("batch") <= last)
@@ -110,7 +111,6 @@ def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
         )
         found = {(r["t"], r["held"]) for r in rows.collect()}
         assert all(held == (t > whole) for t, held in found), (records[last], bounds, found)
-    events.unpersist()
 
 
 def compacted(records: list[Record]) -> list[Record]:

@@ -8,7 +8,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import FeedsFile
-from cdc_assets.session import spark_settings
+from cdc_assets.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 
@@ -24,17 +24,18 @@ class LakehouseResource:
     root: str
     spark: Mapping[str, object] = field(repr=False)
     store: Store = field(repr=False)
-    _pyspark: LazyPySparkResource | None = field(default=None, repr=False)
+    _started: SparkSession | None = field(default=None, repr=False)
 
     def feed(self, name: str) -> Lakehouse:
         """The tables of one feed."""
         return Lakehouse(self._session, self.root, name, self.store)
 
     def _session(self) -> SparkSession:
-        if self._pyspark is None:
-            self._pyspark = LazyPySparkResource(spark_config=spark_settings(self.spark, self.store))
-        session: SparkSession = self._pyspark.spark_session
-        return session
+        if self._started is None:
+            self._started = spark_session(
+                self.spark, self.store, lambda told: LazyPySparkResource(spark_config=dict(told)).spark_session
+            )
+        return self._started
 
 
 def build_resources(feeds_file: FeedsFile) -> dict[str, object]:

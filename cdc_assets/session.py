@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from cdc_assets.jvm import class_archive, spark_jars
 from cdc_assets.storage import LOCAL, Store
 
 _ENV_PREFIX = "CDC_SPARK_"
+# By which Spark is told what comes after its own jars; no setting does that.
+_LAST_JARS = "SPARK_DIST_CLASSPATH"
 # Below the root, of runs on a cluster.
 _CHECKPOINTS = "_checkpoints"
 
@@ -40,6 +42,8 @@ _DEFAULTS = {
     # Without it PySpark looks up the caller's line, and tells the JVM, at each call that builds an expression: five times as
     # slow (100 calls took 0.44 s with it, 0.15 s without), and a run builds some thousands.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Nor does the JVM keep, for each expression, the stack by which it was built: a sixteenth of what a small run costs there.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
     # A hostile message may name a column twice.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Of instants in the old form a file's footer tells no smallest and largest.
@@ -47,6 +51,9 @@ _DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    # What sorts, aggregates or is broadcast gets its memory by the page, however few rows it has, and Spark makes a page as
+    # large as the heap allows: 64 MB. What a run of few rows had broadcast filled a gigabyte, until it was collected.
+    "spark.buffer.pageSize": "2m",
 }
 
 # Where there are no executors but the driver.
@@ -168,7 +175,7 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
     settings = (_ALONE if local else _for_cluster(store)) | settings
     for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
-    jars = [*spark_jars(), *store.jars()]
+    jars = spark_jars()
     if local:
         # For frames that the session's user makes of Python's values; the pipeline has no Python outside the driver.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -182,7 +189,7 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
         settings["spark.driver.extraClassPath"] = os.pathsep.join([*map(str, jars), *([present] if present else [])])
     else:
         present = settings.get("spark.jars")
-        settings["spark.jars"] = ",".join([*map(str, jars), *([present] if present else [])])
+        settings["spark.jars"] = ",".join([*map(str, [*jars, *store.jars()]), *([present] if present else [])])
     return settings
 
 
@@ -191,11 +198,39 @@ def _for_cluster(store: Store) -> dict[str, str]:
     return {"spark.checkpoint.dir": f"{store.places[0]}/{_CHECKPOINTS}"} if store.places else {}
 
 
-def spark_session(configured: Mapping[str, object] | None = None, store: Store = LOCAL) -> SparkSession:
-    """Return the running session, or start one under `spark_settings`."""
+def _built(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
-    for key, value in spark_settings(configured or {}, store).items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def spark_session(
+    configured: Mapping[str, object] | None = None,
+    store: Store = LOCAL,
+    start: Callable[[Mapping[str, str]], SparkSession] = _built,
+) -> SparkSession:
+    """Return the running session, or have `start` start one under `spark_settings`."""
+    settings = spark_settings(configured or {}, store)
+    with _behind_spark(store.jars() if is_local(settings["spark.master"]) else []):
+        session = start(settings)
     call_less(session)
     return session
+
+
+@contextmanager
+def _behind_spark(jars: Sequence[Path]) -> Iterator[None]:
+    """Within it a JVM that is started has these jars at the end of its class path.
+
+    A JVM takes an archive of classes for a class path that begins as the archive's. And Spark reads its own classes again
+    for every closure: so it does not look for each in all of these first.
+    """
+    before = os.environ.get(_LAST_JARS)
+    os.environ[_LAST_JARS] = os.pathsep.join([*map(str, jars), *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_LAST_JARS]
+        else:
+            os.environ[_LAST_JARS] = before

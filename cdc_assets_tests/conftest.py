@@ -1,7 +1,6 @@
 """What all tests share: one Spark session, a feed with a lakehouse of its own, and the recorded scenarios, run once."""
 
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,9 +122,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for store in reached for jar in store.jars()),
             **{key: value for store in reached for key, value in store.spark_settings().items()},
         },
+        Store(places=tuple(server.root for server in stores.values())),
     )
     yield session
     session.stop()

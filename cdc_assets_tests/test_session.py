@@ -1,11 +1,19 @@
 """What the session's settings do that no result shows."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.session import hadoop_path
+from cdc_assets import resources, session
+from cdc_assets.resources import LakehouseResource
+from cdc_assets.session import hadoop_path, spark_session
+from cdc_assets.storage import LOCAL, Store
+
+STORE = Store(places=("s3a://bucket/lake",))
 
 
 @pytest.mark.parametrize("permission", ["640", "755", "1777"])
@@ -17,3 +25,33 @@ def test_local_files_get_their_permissions(spark: SparkSession, tmp_path: Path, 
     assert files.mkdirs(place)
     files.setPermission(place, spark._jvm.org.apache.hadoop.fs.permission.FsPermission(permission))
     assert (tmp_path / "made").stat().st_mode & 0o7777 == int(permission, 8)
+
+
+@pytest.mark.parametrize("before", [None, "/of/a/user.jar"])
+def test_a_stores_jars_come_last(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    """So the class path begins as the one that the archive of classes was made with, whatever the store."""
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", before) if before else monkeypatch.delenv("SPARK_DIST_CLASSPATH", False)
+    told: list[tuple[str, str]] = []
+
+    def start(settings: Mapping[str, str]) -> SparkSession:
+        told.append((settings["spark.driver.extraClassPath"], os.environ["SPARK_DIST_CLASSPATH"]))
+        return spark
+
+    for store in (LOCAL, STORE):
+        assert spark_session({"spark.master": "local[2]"}, store, start) is spark
+    (first, nothing), (same, last) = told
+    assert first == same
+    assert nothing == (before or "")
+    jars = [str(jar) for jar in STORE.jars()]
+    assert any("hadoop-aws" in jar for jar in jars)
+    assert last.split(os.pathsep) == [*jars, *([before] if before else [])]
+    assert os.environ.get("SPARK_DIST_CLASSPATH") == before
+
+
+def test_a_run_by_dagster_calls_the_jvm_less(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(session, "call_less", started.append)
+    monkeypatch.setattr(resources, "LazyPySparkResource", lambda spark_config: SimpleNamespace(spark_session=spark))
+    lake = LakehouseResource("lake", {}, LOCAL)
+    assert [lake.feed(name).spark for name in ("shop", "crm")] == [spark, spark]
+    assert started == [spark]

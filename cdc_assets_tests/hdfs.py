@@ -1,4 +1,9 @@
-"""An HDFS for the tests: a name node and a data node, each a process of its own on a free port, from a pinned jar."""
+"""An HDFS for the tests: a name node and two data nodes, each a process of its own on a free port, from a pinned jar.
+
+Two, so that a file is closed at once: it is when the name node has heard of its last block from one of them. The second has
+told of it before the first tells the writer that it has it, as the block goes through the first to the second; one alone is
+overtaken by the writer, and hdfs-native then waits half a second.
+"""
 
 import subprocess
 import time
@@ -17,6 +22,7 @@ JAR = Jar(
     "ae2406c544825b7734b8aad4f87eff60d9ec422284f0b16c2856032083b63c77",
 )
 _NAMES, _DATA = ("org.apache.hadoop.hdfs.server." + each for each in ("namenode.NameNode", "datanode.DataNode"))
+_DATA_NODES = 2
 _SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _ANY_PORT = "127.0.0.1:0"
 _SECONDS = 60
@@ -29,9 +35,8 @@ class Hdfs:
         self.root = f"hdfs://127.0.0.1:{free_port()}"
         settings = {
             "fs.defaultFS": self.root,
-            "dfs.replication": "1",
+            "dfs.replication": str(_DATA_NODES),
             "dfs.namenode.name.dir": str(folder / "names"),
-            "dfs.datanode.data.dir": str(folder / "data"),
             "dfs.namenode.http-address": _ANY_PORT,
             **{f"dfs.datanode.{each}": _ANY_PORT for each in ("address", "ipc.address", "http.address")},
         }
@@ -41,8 +46,11 @@ class Hdfs:
         spark = Path(pyspark.__file__).parent / "jars"
         command = [java(), *_SMALL, "-cp", f"{folder}:{jar}:{spark}/*"]
         with (folder / "log").open("wb") as log:
+            # They ask for the name node until it is there.
+            data = [[_DATA, f"-Ddfs.datanode.data.dir={folder}/data{n}"] for n in range(_DATA_NODES)]
+            self._servers = [subprocess.Popen([*command, *each], stdout=log, stderr=log) for each in data]
             subprocess.run([*command, _NAMES, "-format", "-nonInteractive"], stdout=log, stderr=log, check=True)
-            self._servers = [subprocess.Popen([*command, each], stdout=log, stderr=log) for each in (_NAMES, _DATA)]
+            self._servers.append(subprocess.Popen([*command, _NAMES], stdout=log, stderr=log))
         end = time.monotonic() + _SECONDS
         while not self._takes_files():
             assert time.monotonic() < end, (folder / "log").read_text()[-3000:]

@@ -35,7 +35,14 @@ class AzureServer(StoreServer):
     module = __name__
     root = f"abfs://{BUCKET}@{_ACCOUNT}.dfs.core.windows.net"
     no_bucket = "ContainerNotFound"
-    options: ClassVar = {"fs.azure.account.hns.enabled": "false", "fs.azure.http.read.timeout": "5000"}
+    options: ClassVar = {
+        "fs.azure.account.hns.enabled": "false",
+        "fs.azure.http.read.timeout": "5000",
+        # How long Hadoop waits before it asks again; where no answer came, and where one tells of a failure.
+        "fs.azure.static.retry.interval": "100",
+        "fs.azure.io.retry.min.backoff.interval": "100",
+        "fs.azure.io.retry.backoff.interval": "100",
+    }
 
     def __init__(self) -> None:
         super().__init__()

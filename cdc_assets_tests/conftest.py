@@ -21,7 +21,7 @@ from cdc_assets_tests.chromium import opened
 from cdc_assets_tests.gcs import GcsServer
 from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
-from cdc_assets_tests.s3 import S3Server
+from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
 from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
@@ -126,6 +126,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
         },
         Store(places=tuple(server.root for server in stores.values())),
     )
+    wait_no_longer_than_told(session)
     yield session
     session.stop()
 

@@ -2,18 +2,28 @@
 
 import os
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
 
 from cdc_assets_tests.store_server import BUCKET, Answers, StoreServer, serve
 
 ACCESS_KEY, SECRET_KEY = "AKIDOFTHETESTS", "sk-9dQ2mVx7TzLw4"
+PATIENCE = 5  # seconds that Hadoop waits for an answer
+
+
+def wait_no_longer_than_told(spark: SparkSession) -> None:
+    """S3A waits for an answer for 15 s at least, whatever it is told, unless its own tests' means is used."""
+    jvm: Any = spark._jvm
+    shortest = jvm.java.time.Duration.ofSeconds(PATIENCE)
+    jvm.org.apache.hadoop.fs.s3a.impl.AWSClientConfig.setMinimumOperationDuration(shortest)
 
 
 class S3Server(StoreServer):
     module = __name__
     root = f"s3a://{BUCKET}"
     no_bucket = "NoSuchBucket"
-    options: ClassVar = {"fs.s3a.connection.timeout": "5s"}
+    options: ClassVar = {"fs.s3a.connection.timeout": f"{PATIENCE}s"}
 
     def __init__(self) -> None:
         super().__init__()

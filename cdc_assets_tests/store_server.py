@@ -5,7 +5,6 @@ answers comes from an emulator: see `s3.py`, `gcs.py` and `azure.py`.
 """
 
 import http.client
-import itertools
 import json
 import re
 import socket
@@ -13,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import requests
@@ -49,6 +49,15 @@ class Request:
         """Whether it was to write a commit of a Delta table."""
         return self.method == "PUT" and bool(_COMMIT.search(self.path))
 
+    @property
+    def client(self) -> str:
+        """Who has asked: deltalake, pyarrow or Hadoop."""
+        return next((client for told, client in _CLIENTS.items() if told in self.agent), "Hadoop")
+
+
+# What those that are not Hadoop's tell of themselves: object_store, and the libraries of Amazon, Google and Azure for C++.
+_CLIENTS = {"object_store": "deltalake", "aws-sdk-cpp": "pyarrow", "gl-cpp": "pyarrow", "azsdk-cpp": "pyarrow"}
+
 
 @dataclass
 class Faults:
@@ -58,24 +67,27 @@ class Faults:
         unconditional: whether conditions are passed over, as by stores that do not know them.
         lose: the number of commits that are carried out, and answered with an error.
         hold: the end of the path of a PUT that waits, once, until it is told to go on.
-        every: of so many requests one fails, in each of `WAYS` by turns; 0: none does.
-        hang: the number of requests whose answer does not come, before one fails in another way.
+        fail: client -> the ways in which its requests are still to fail, one after the other.
+        every: client -> of so many of its requests one fails, as long as there are ways.
         slow: the seconds that a listing takes.
     """
 
     unconditional: bool = False
     lose: int = 0
     hold: str = ""
-    every: int = 0
-    hang: int = 0
+    fail: dict[str, list[str]] = field(default_factory=dict)
+    every: dict[str, int] = field(default_factory=dict)
     slow: float = 0
 
 
 # How requests fail: with an answer, and nothing is done; with none, before or after they are carried out.
 WAYS = ("503", "500", "cut", "lost")
+# And with none for longer than Hadoop's clients wait if they are told to wait as short as they may.
+HANGING = "hanging"
 HEADERS = "cdc_assets_tests.headers"
-# Seconds for which no answer comes, more than Hadoop's clients wait if they are told to wait as short as they may.
-_HANGING = 8
+# Seconds; nobody waits for the end of them but a client that waits longer than it is told to.
+_HANGING = 30
+_CONTENT = 2  # seconds until the content of a request has come
 
 
 class StoreServer:
@@ -121,9 +133,9 @@ class StoreServer:
         told = asdict(Faults(**faults))
         requests.post(self.endpoint + _FAULTS, json=told, timeout=_SECONDS).raise_for_status()
 
-    def left(self, fault: str) -> int:
-        """Of a fault that is counted, how many are still to come."""
-        return int(requests.get(self.endpoint + _FAULTS, timeout=_SECONDS).json()[fault])
+    def left(self, fault: str) -> Any:
+        """What is still to come of a fault that is counted, or of those in `fail`."""
+        return requests.get(self.endpoint + _FAULTS, timeout=_SECONDS).json()[fault]
 
     def when_asked(self, end: str, act: Callable[[], object]) -> Callable[[], None]:
         """Do something while a PUT to a path that ends so is on its way. Call what is returned to know that it was done."""
@@ -182,7 +194,7 @@ class _Answering:
 
     def __init__(self, answers: Answers) -> None:
         self.answers, self.noted = answers, list[Request]()
-        self.faults, self.ways = Faults(), itertools.cycle(WAYS)
+        self.faults, self.counted, self.counting = Faults(), Counter[str](), threading.Lock()
         self.held, self.go_on = threading.Event(), threading.Event()
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
@@ -211,12 +223,10 @@ class _Answering:
         if faults.lose and asked.commits:
             faults.lose -= 1
             return "lost"
-        if not faults.every or len(self.noted) % faults.every != faults.every - 1:
-            return ""
-        if faults.hang:
-            faults.hang -= 1
-            return "hanging"
-        return next(self.ways)
+        ways = faults.fail.get(asked.client)
+        with self.counting:
+            self.counted[asked.client] += 1
+            return ways.pop(0) if ways and self.counted[asked.client] % faults.every[asked.client] == 0 else ""
 
     def _done(self, asked: Request, environ: Environ, start: Start) -> Iterable[bytes]:
         def started(text: str, headers: Any, *more: Any) -> Any:
@@ -230,9 +240,9 @@ class _Answering:
         if way != "lost":
             self.noted.append(replace(asked, status=status))
             body(environ)
-        if way == "hanging":
+        if way == HANGING:
             time.sleep(_HANGING)
-        if way in {"cut", "hanging"}:
+        if way in {"cut", HANGING}:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         start(f"{status} Failed", [("Content-Length", "0")])
         return [b""]
@@ -243,7 +253,7 @@ class _Answering:
         if path == _ASKED:
             answer = [asdict(each) for each in self.noted]
         elif path == _FAULTS and method == "POST":
-            self.faults = Faults(**json.loads(body(environ)))
+            self.faults, self.counted = Faults(**json.loads(body(environ))), Counter[str]()
             self.held.clear()
             self.go_on.clear()
         elif path == _FAULTS:
@@ -258,10 +268,20 @@ class _Answering:
 
 
 def body(environ: Environ) -> bytes:
-    """What is sent with a request."""
-    length = environ.get("CONTENT_LENGTH")
+    """What is sent with a request; a client that does not send it is cut off.
+
+    Azure's for C++ sends a request again whose connection was cut, without its content, and waits for a minute.
+    """
+    length = int(environ.get("CONTENT_LENGTH") or 0)
     chunked = environ.get("wsgi.input_terminated", False)
-    read: bytes = environ["wsgi.input"].read(*([] if chunked else [int(length or 0)]))
+    if not (length or chunked):
+        return b""
+    cutting = threading.Timer(_CONTENT, environ["werkzeug.socket"].shutdown, [socket.SHUT_RDWR])
+    cutting.start()
+    read: bytes = environ["wsgi.input"].read(*([] if chunked else [length]))
+    cutting.cancel()
+    if len(read) < length:
+        raise ConnectionResetError
     return read
 
 

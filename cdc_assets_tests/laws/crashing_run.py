@@ -6,6 +6,7 @@ MOMENT is
 `created NAME`: after the history table NAME was created, empty; `shaped`: after a history table got its columns;
 `looked NAME`: in the middle of a commit to the table NAME, when it has looked what the table's newest version is: there
 the process does not die, but stops (SIGSTOP), and goes on when it is told to.
+It begins when it is told a line: what a process needs to be ready takes longer than many a run, and may go on beside others.
 History tables are written one after the other, so that the commits have an order.
 
 The switch is set here from outside; the product has none. With PYSPARK_GATEWAY_PORT set, a session of a running JVM is
@@ -136,15 +137,14 @@ def run_and_die(
 ) -> "subprocess.CompletedProcess[str]":
     """Run this module over the chain in a folder, in the JVM of a session or in one of its own."""
     run = start(folder, moment, jvm_of, settings)
+    begin(run)
     out, err = run.communicate(timeout=300)
     return subprocess.CompletedProcess(run.args, run.returncode, out, err)
 
 
-def run_and_stop(
-    folder: Path, moment: str, jvm_of: SparkSession, settings: dict[str, Any]
-) -> Callable[[signal.Signals], "subprocess.CompletedProcess[str]"]:
-    """As `run_and_die`, up to where it has stopped; what is returned has it go on (SIGCONT), or killed, up to its end."""
-    run = start(folder, moment, jvm_of, settings)
+def run_and_stop(run: "subprocess.Popen[str]") -> Callable[[signal.Signals], "subprocess.CompletedProcess[str]"]:
+    """Have a process run up to where it stops; what is returned has it go on (SIGCONT), or killed, up to its end."""
+    begin(run)
     _, status = os.waitpid(run.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), run.communicate()
 
@@ -159,7 +159,10 @@ def run_and_stop(
 def start(
     folder: Path, moment: str, jvm_of: SparkSession | None, settings: dict[str, Any] | None
 ) -> "subprocess.Popen[str]":
-    """Start this module over the chain in a folder, as `run_and_die`; a moment that never comes lets it run to its end."""
+    """Start this module over the chain in a folder, up to where it waits to begin.
+
+    A moment that never comes lets it run to its end. It ends, too, with the process that has started it.
+    """
     env = dict(os.environ) | SHORT_LIVED
     if jvm_of is not None:
         gateway = jvm_of.sparkContext._gateway
@@ -171,10 +174,17 @@ def start(
         [*command, json.dumps(settings)] if settings else command,
         cwd=Path(__file__).parents[2],
         env=env,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def begin(run: "subprocess.Popen[str]") -> None:
+    assert run.stdin
+    run.stdin.write("begin\n")
+    run.stdin.flush()
 
 
 def _chain(folder: Path, settings: dict[str, Any]) -> Chain:
@@ -188,6 +198,8 @@ if __name__ == "__main__":
     settings = json.loads(more[0]) if more else {"partitions": PARTITIONS}
     reached = stop_at(moment) if moment.startswith("looked") else die_at(moment, die)
     install(reached, lambda name: print(f"commit {name}", flush=True), setattr)
-    _chain(Path(folder), settings).run()
-    print("ended", flush=True)
+    chain = _chain(Path(folder), settings)
+    if sys.stdin.readline():
+        chain.run()
+        print("ended", flush=True)
     os._exit(0)  # and leave the JVM, which may be another's, alone

@@ -6,6 +6,7 @@ with nothing new, where no JVM can start; one stopped by a broken type mapping; 
 """
 
 import json
+import os
 import re
 import signal
 import socket
@@ -105,11 +106,11 @@ class Story:
         told = self.ask(LAUNCH, params=params)["launchRun"]
         assert told["__typename"] == "LaunchRunSuccess", told
         self.runs[chapter] = told["run"]["runId"]
-        for _ in range(400):
+        for _ in range(2000):
             status = self.ask(STATUS, run=self.runs[chapter])["runOrError"]["status"]
             if status in {"SUCCESS", "FAILURE", "CANCELED"}:
                 break
-            time.sleep(1)
+            time.sleep(0.2)
         self.outputs[chapter] = status
         self.count(chapter)
 
@@ -192,25 +193,27 @@ class serve:  # noqa: N801 -- a context manager
         told = {"PYTHONWARNINGS": "ignore:Function", "CDC_WEBSERVER": self.told.server}
         self.log = (self.told.home / "server.log").open("w")
         self.process = subprocess.Popen(
-            command, env=users_environment(self.told.home, **told), cwd=self.told.home, stdout=self.log, stderr=self.log
+            command,
+            env=users_environment(self.told.home, **told),
+            cwd=self.told.home,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
         )
-        for _ in range(120):
+        for _ in range(600):
             try:
                 urllib.request.urlopen(f"{self.told.server}/server_info", timeout=5).close()
             except OSError:
                 assert self.process.poll() is None, self.told.server_log
-                time.sleep(0.5)
+                time.sleep(0.1)
             else:
                 return
         raise AssertionError("the web server does not answer")
 
     def __exit__(self, *_: object) -> None:
-        self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        # With all that it has started: to stop one after the other takes seconds, and no test looks at them any more.
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self.log.close()
 
 

@@ -23,7 +23,7 @@ from cdc_assets.feeds import Kafka
 from cdc_assets.jvm import Jar, ensure_jars, java
 from cdc_assets.sources.broker import translated
 from cdc_assets_tests.ports import free_port
-from cdc_assets_tests.support import Record
+from cdc_assets_tests.support import SHORT_LIVED_OPTIONS, Record
 
 # Organisation, module, revision, SHA-256.
 _JARS = """
@@ -130,7 +130,7 @@ class TestBroker:
     def _java(self, main: str, *arguments: str) -> "subprocess.Popen[bytes]":
         beside = Path(pyspark.__file__).parent / "jars" / "*"
         classes = os.pathsep.join([*map(str, ensure_jars(JARS)), str(beside)])
-        memory = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        memory = ["-Xmx256m", *SHORT_LIVED_OPTIONS]
         with (self.folder / "out.log").open("ab") as log:
             return subprocess.Popen(
                 [java(), *memory, "-cp", classes, main, *arguments], stdout=log, stderr=subprocess.STDOUT

@@ -14,6 +14,7 @@ from hdfs_native import Client, WriteOptions
 
 from cdc_assets.jvm import Jar, ensure_jars, java
 from cdc_assets_tests.ports import free_port
+from cdc_assets_tests.support import SHORT_LIVED_OPTIONS
 
 JAR = Jar(
     "org.apache.hadoop",
@@ -23,7 +24,7 @@ JAR = Jar(
 )
 _NAMES, _DATA = ("org.apache.hadoop.hdfs.server." + each for each in ("namenode.NameNode", "datanode.DataNode"))
 _DATA_NODES = 2
-_SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+_SMALL = ["-Xmx128m", *SHORT_LIVED_OPTIONS]
 _ANY_PORT = "127.0.0.1:0"
 _SECONDS = 60
 

@@ -34,12 +34,13 @@ from cdc_assets.stages import STAGES
 from cdc_assets.storage import Store
 from cdc_assets.tables import files
 from cdc_assets_tests.ports import free_port
-from cdc_assets_tests.support import SHORT_LIVED, Chain
+from cdc_assets_tests.support import SHORT_LIVED, SHORT_LIVED_OPTIONS, Chain
 
 HOST = "127.0.0.1"
-SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+SMALL = ["-Xmx128m", *SHORT_LIVED_OPTIONS]
 CHECKPOINT = "checkpoint"
 _SECONDS = 60
+_CORES = 2  # of all workers
 # What Spark's own start scripts set.
 _ENVIRONMENT = {"SPARK_SCALA_VERSION": "2.13"}
 
@@ -99,20 +100,29 @@ class Cluster:
 class Standalone(Cluster):
     """A master and its two workers, of one core each."""
 
+    workers: Sequence[str] = ("first", "second")
+
     def __init__(self, folder: Path, worker_memory: str = "1g") -> None:
         super().__init__(folder)
         port = free_port()
         self.master = f"spark://{HOST}:{port}"
-        self.spark = {"spark.master": self.master, "spark.cores.max": "2"}
+        cores = str(_CORES // len(self.workers))
+        self.spark = {"spark.master": self.master, "spark.cores.max": str(_CORES), "spark.executor.cores": cores}
         self._start("master", "master.Master", "--port", str(port))
         wait_for(port)
-        for name in ("first", "second"):
-            self._start(name, "worker.Worker", "--cores", "1", "--memory", worker_memory, self.master)
+        for name in self.workers:
+            self._start(name, "worker.Worker", "--cores", cores, "--memory", worker_memory, self.master)
 
     def _start(self, name: str, part: str, *options: str) -> None:
         command = [java_path(), *SMALL, "-Dspark.master.rest.enabled=false", "-cp", f"{self.jars}/*"]
         command += [f"org.apache.spark.deploy.{part}", "--host", HOST, "--webui-port", "0", *options]
         self.start(name, command, _ENVIRONMENT | {"SPARK_HOME": str(self.jars.parent)})
+
+
+class OneWorker(Standalone):
+    """A master and a worker of both cores: where executors are killed often, to start one each time is half of two."""
+
+    workers = ("only",)
 
 
 def java_path() -> str:

@@ -12,16 +12,16 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.session import spark_settings
 from cdc_assets.storage import Store
-from cdc_assets_tests.cluster import CHECKPOINT, Cluster, Standalone
+from cdc_assets_tests.cluster import CHECKPOINT, Cluster, OneWorker
 from cdc_assets_tests.kubernetes import Kubernetes
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.support import Chain, Record, Rows, bytes_of, histories, record, tso
 from cdc_assets_tests.yarn import Yarn
 
-# When executors are killed: on one cluster in each stage that has tasks; the others take longer to start new ones.
+# When executors are killed: on one cluster, which has one, in each stage that has tasks; the others start new ones slower.
 MOMENTS = {
-    Standalone: [CHECKPOINT, "change_events", "history", "raw_records", "released_changes", "type_observations"],
+    OneWorker: [CHECKPOINT, "change_events", "history", "raw_records", "released_changes", "type_observations"],
     Yarn: [CHECKPOINT],
     Kubernetes: [CHECKPOINT],
 }

@@ -13,8 +13,8 @@ import pyspark
 from hdfs_native import Client, WriteOptions
 
 from cdc_assets.jvm import Jar, ensure_jars, java
+from cdc_assets_tests.cluster import SMALL
 from cdc_assets_tests.ports import free_port
-from cdc_assets_tests.support import SHORT_LIVED_OPTIONS
 
 JAR = Jar(
     "org.apache.hadoop",
@@ -24,7 +24,6 @@ JAR = Jar(
 )
 _NAMES, _DATA = ("org.apache.hadoop.hdfs.server." + each for each in ("namenode.NameNode", "datanode.DataNode"))
 _DATA_NODES = 2
-_SMALL = ["-Xmx128m", *SHORT_LIVED_OPTIONS]
 _ANY_PORT = "127.0.0.1:0"
 _SECONDS = 60
 
@@ -45,7 +44,7 @@ class Hdfs:
         (folder / "hdfs-site.xml").write_text(f"<configuration>{told}</configuration>")
         (jar,) = ensure_jars([JAR])
         spark = Path(pyspark.__file__).parent / "jars"
-        command = [java(), *_SMALL, "-cp", f"{folder}:{jar}:{spark}/*"]
+        command = [java(), *SMALL, "-cp", f"{folder}:{jar}:{spark}/*"]
         with (folder / "log").open("wb") as log:
             # They ask for the name node until it is there.
             data = [[_DATA, f"-Ddfs.datanode.data.dir={folder}/data{n}"] for n in range(_DATA_NODES)]

@@ -49,6 +49,9 @@ _DEFAULTS = {
     # Of instants in the old form a file's footer tells no smallest and largest.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # A checksum tells Delta what a log comes to; deltalake, which makes most commits, writes none, and to make one at the
+    # others is work: an ALTER took 0.08 s with it, 0.03 without.
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     # What sorts, aggregates or is broadcast gets its memory by the page, however few rows it has, and Spark makes a page as

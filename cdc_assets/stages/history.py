@@ -152,7 +152,7 @@ def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[l
 
 
 def _lost(lake: Lakehouse, work: Work, rows: DataFrame) -> int:
-    return quarantine(lake, rows, STAGE, work.after, work.through)
+    return quarantine(lake, rows, STAGE, work.after, work.through, by_driver=work.fits_driver)
 
 
 class LinkedTableError(Exception):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
 
 from cdc_assets.storage import LOCAL
 from cdc_assets.tables import files
-from cdc_assets.tables.schema import STRING, literal, struct
+from cdc_assets.tables.schema import BIGINT, STRING, TIMESTAMP, literal, struct
 from cdc_assets.tables.table import Definition, LakeTable
 from cdc_assets_tests.tables.numbers import NumbersCursor
 
@@ -40,42 +41,37 @@ VALUES: list[tuple[str, str, Any]] = [
 ]
 
 
-def table_of(spark: SparkSession, folder: Path, kind: str) -> LakeTable[NumbersCursor]:
-    columns = spark.sql(f"SELECT CAST(NULL AS {kind}) AS `a.b`, 1L AS N").schema
-    for field in columns:
-        field.nullable = True
+def table_of(folder: Path, **kinds: DataType) -> LakeTable[NumbersCursor]:
+    """A table of columns of these types, and N."""
+    columns = struct(**kinds, N=BIGINT)
     return LakeTable(str(folder / "table"), "table", Definition(columns=columns, cursor=NumbersCursor))
 
 
-@pytest.mark.parametrize(("kind", "sql", "value"), VALUES, ids=[kind for kind, *_ in VALUES])
 @pytest.mark.parametrize("by_driver", [True, False])
 @pytest.mark.parametrize("read_by_driver", [True, False])
 def test_values_stay_what_they_are(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    sql: str,
-    value: object,
-    *,
-    by_driver: bool,
-    read_by_driver: bool,
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_driver: bool, read_by_driver: bool
 ) -> None:
-    """Whoever writes and reads them, and NULL, too."""
-    table = table_of(spark, tmp_path, kind)
-    rows = spark.sql(f"SELECT CAST(v AS {kind}) AS `a.b`, n AS N FROM VALUES ({sql}, 1L), (NULL, 2L) AS t(v, n)")
+    """Whoever writes and reads them, and NULL, too; a column of each type."""
+    casts = [f"CAST(v{n} AS {kind}) AS `{kind}.x`" for n, (kind, *_) in enumerate(VALUES)]
+    values, nulls = ", ".join(sql for _, sql, _ in VALUES), ", ".join("NULL" for _ in VALUES)
+    names = ", ".join(f"v{n}" for n, _ in enumerate(VALUES))
+    rows = spark.sql(f"SELECT {', '.join(casts)}, n AS N FROM VALUES ({values}, 1L), ({nulls}, 2L) AS t({names}, n)")
+    table = table_of(tmp_path, **{f.name: f.dataType for f in rows.schema if f.name != "N"})
     table.commit(table.stage(rows, by_driver=by_driver), NumbersCursor(sequence=1))
     if not read_by_driver:
         monkeypatch.setattr(files, "_DRIVER_ROWS", 0)
     found = table.scan(spark, table.files())
     assert [f.dataType for f in found.schema] == [f.dataType for f in table.definition.columns]
-    assert [r.asDict(recursive=True)["a.b"] for r in found.orderBy("N").collect()] == [value, None]
-    assert table.read(spark).where("`a.b` IS NULL").count() == 1
+    there, null = (r.asDict(recursive=True) for r in found.orderBy("N").collect())
+    assert there == {f"{kind}.x": value for kind, _, value in VALUES} | {"N": 1}
+    assert null == {f"{kind}.x": None for kind, *_ in VALUES} | {"N": 2}
+    assert table.read(spark).where(" AND ".join(f"`{kind}.x` IS NULL" for kind, *_ in VALUES)).count() == 1
 
 
 @pytest.mark.parametrize("by_driver", [True, False])
 def test_instants_are_instants(spark: SparkSession, tmp_path: Path, *, by_driver: bool) -> None:
-    table = table_of(spark, tmp_path, "TIMESTAMP")
+    table = table_of(tmp_path, **{"a.b": TIMESTAMP})
     rows = spark.sql("SELECT TIMESTAMP '2024-02-29 12:34:56.789012+09:00' AS `a.b`, 1L AS N")
     table.commit(table.stage(rows, by_driver=by_driver), NumbersCursor(sequence=1))
     found = table.fetch(table.files(), "a.b")["a.b"].to_pylist()
@@ -87,7 +83,7 @@ def test_columns_are_found_in_other_case_and_are_null_where_a_file_lacks_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Arrow as by Spark."""
-    table = table_of(spark, tmp_path, "STRING")
+    table = table_of(tmp_path, **{"a.b": STRING})
     table.commit(table.stage_rows([{"a.b": "x", "N": 1}]), NumbersCursor(sequence=1))
     wanted = spark.sql("SELECT 1 AS c, 1L AS n, 'x' AS `A.B`").schema
     for most in (10, 0):
@@ -96,23 +92,23 @@ def test_columns_are_found_in_other_case_and_are_null_where_a_file_lacks_them(
 
 
 def test_no_rows_are_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    table = table_of(spark, tmp_path, "STRING")
+    table = table_of(tmp_path, **{"a.b": STRING})
     assert table.stage(spark.sql("SELECT 'x' AS `a.b`, 1L AS N WHERE false"), by_driver=True).files == []
     assert table.stage_rows([]).files == []
 
 
 def test_a_text_that_comes_again_and_again_does_not_fit_the_driver(spark: SparkSession, tmp_path: Path) -> None:
-    """A small file may hold it ten thousand times."""
-    table = table_of(spark, tmp_path, "STRING")
-    few, many = (spark.range(rows).selectExpr("repeat('x', 500000) AS `a.b`", "id AS N") for rows in (5, 2_000))
+    """A small file may hold it ten thousand times; here 300 times, which is more than may be held."""
+    table = table_of(tmp_path, **{"a.b": STRING})
+    few, many = (spark.range(rows).selectExpr("repeat('x', 500000) AS `a.b`", "id AS N") for rows in (5, 300))
     for sequence, rows in enumerate((few, many), start=1):
         table.commit(table.stage(rows.coalesce(1)), NumbersCursor(sequence=sequence))
     one, other = sorted(table.files(), key=lambda f: f.rows)
-    assert (one.rows, other.rows) == (5, 2_000)
+    assert (one.rows, other.rows) == (5, 300)
     assert other.size < files.DRIVER_BYTES
     assert files.fit_driver([one], table.store)
     assert not files.fit_driver([other], table.store)
-    assert table.scan(spark, [other]).where("length(`a.b`) = 500000").count() == 2_000
+    assert table.scan(spark, [other]).where("length(`a.b`) = 500000").count() == 300
 
 
 def test_a_column_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """Maintenance: small files into larger ones, files that no version needs removed, old rows that nothing needs deleted."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
@@ -40,29 +41,56 @@ def tables(lake: Lakehouse) -> list[LakeTable[Any]]:
 
 
 def compact(lake: Lakehouse) -> Iterator[Compaction]:
-    """OPTIMIZE each table of the feed: the rows stay, and so do the cursors."""
-    session = lake.spark.newSession()
+    """OPTIMIZE the tables of the feed: the rows stay, and so do the cursors."""
     for table in tables(lake):
         before, cursor = {f.path for f in table.files()}, _cursor(lake, table)
-        if cursor is not None:
-            table.alter(session, cursor, lambda t: t.optimize().executeCompaction())
+        if cursor is not None and _may_be_compacted(table):
+            table.alter(lake.spark.newSession(), cursor, lambda t: t.optimize().executeCompaction())
         after = {f.path for f in table.files()}
         yield Compaction(table.name, len(before - after), len(after - before))
 
 
+def _may_be_compacted(table: LakeTable[Any]) -> bool:
+    """Whether there are files of one partition, or rows that are marked as deleted."""
+    log = table.log()
+    files = Counter(tuple(sorted(f.partition.items())) for f in log.files()) if log else Counter()
+    return log is not None and (log.may_mark or any(n > 1 for n in files.values()))
+
+
 def vacuum(lake: Lakehouse, hours: float) -> None:
-    """VACUUM each table of the feed: remove the files that no version younger than so many hours needs.
+    """VACUUM the tables of the feed: remove the files that no version younger than so many hours needs.
 
     And the typed rows of loads that no release names.
 
-    Delta refuses fewer hours than the table's `delta.deletedFileRetentionDuration`, a week.
+    Delta refuses fewer hours than the table's `delta.deletedFileRetentionDuration`, a week. A table that has no file to be
+    removed is left out, as Spark takes more than a second for it, however small it is.
     """
-    session = lake.spark.newSession()
     for table in tables(lake):
         cursor = _cursor(lake, table)
-        if cursor is not None:
-            table.alter(session, cursor, lambda t: t.vacuum(hours))
+        if cursor is not None and _has_old_files(table, hours):
+            table.alter(lake.spark.newSession(), cursor, lambda t: t.vacuum(hours))
     remove_unnamed_loads(lake, hours)
+
+
+def _has_old_files(table: LakeTable[Any], hours: float) -> bool:
+    """Whether there are files, older than so many hours, that are no data of the newest version.
+
+    Such are those that VACUUM removes, and marks of deleted rows, some of which it keeps.
+    """
+    young = datetime.now(UTC) - timedelta(hours=hours)
+    system, base = table.store.files(table.path)
+    needed = {file.path.removeprefix(f"{table.path}/") for file in table.files()}
+
+    def found(folder: str) -> Iterator[FileInfo]:
+        for info in system.get_file_info(FileSelector(folder)):
+            if info.base_name == "_delta_log":
+                continue
+            if info.type == FileType.Directory:
+                yield from system.get_file_info(FileSelector(info.path, recursive=True))
+            yield info
+
+    old = (info for info in found(base) if info.type == FileType.File and info.mtime < young)
+    return any(info.path.removeprefix(f"{base}/") not in needed for info in old)
 
 
 def remove_unnamed_loads(lake: Lakehouse, hours: float) -> None:

@@ -17,7 +17,7 @@ from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.tables.history import history_name
 from cdc_assets_tests.protocols.debezium_encoder import MS, envelope, source, text
-from cdc_assets_tests.support import Chain, Record, record
+from cdc_assets_tests.support import Chain, Record, record, rows_in
 
 LABELS = ["'a'", "'b,c'"]
 
@@ -68,7 +68,7 @@ def test_each_row_is_read_by_the_types_of_its_time(spark: SparkSession, tmp_path
     (first, second) = sorted(chain.history("customers", "inventory"), key=lambda row: row["id"])
     assert (str(first["at"]), first["kind"]) == ("2023-11-14 22:13:20.123000", "b,c")
     assert (str(second["at"]), second["kind"]) == ("2023-11-14 22:13:20.123456", "a")
-    learnt = chain.lake.table_schemas.read(spark).orderBy("commit_ts").collect()
+    learnt = sorted(rows_in(chain.lake.table_schemas, spark), key=lambda row: row["commit_ts"])
     assert [[c["type"] for c in row["columns"]] for row in learnt] == [
         ["int", "datetime(3)", "enum('a','b,c')"],
         ["int", "datetime(6)", "enum('a','b,c')"],
@@ -83,7 +83,7 @@ def test_labels_come_from_the_statement(spark: SparkSession, tmp_path: Path) -> 
     statement = "CREATE TABLE customers (id INT NOT NULL PRIMARY KEY, kind ENUM('a','b,c') NOT NULL DEFAULT 'a')"
     chain.add(records(described(1, statement, ID, kind), inserted(2, 1, kind="b\\,c")))
     chain.run()
-    (learnt,) = chain.lake.table_schemas.read(spark).collect()
+    (learnt,) = rows_in(chain.lake.table_schemas, spark)
     assert [(c["type"], c["default"]) for c in learnt["columns"]] == [("int", None), ("enum('a','b,c')", "a")]
     assert [row["kind"] for row in chain.history("customers", "inventory")] == ["b,c"]
 
@@ -98,7 +98,7 @@ def test_a_description_that_is_none_is_quarantined_with_its_statement(spark: Spa
     sent = [described(n, s) | {"tableChanges": broken[n]} for n, s in enumerate(statements)]
     chain.add(records(*sent))
     chain.run()
-    assert chain.lake.table_schemas.read(spark).count() == 0
+    assert rows_in(chain.lake.table_schemas, spark) == []
     found = {row["offset"]: row["reason"] for row in chain.quarantine()}
     assert found.keys() == set(range(len(broken)))
     assert set(found.values()) <= {"wrong_type", "missing_field"}

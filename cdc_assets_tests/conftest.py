@@ -1,7 +1,6 @@
 """What all tests share: one Spark session, a feed with a lakehouse of its own, and the recorded scenarios, run once."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,6 @@ SPREAD = {
 }
 # Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.
 BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
-# Files whose tests share what is made in one place, which their ids begin with.
-BY_PLACE = {"test_object_store.py"}
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
@@ -55,8 +52,6 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         given = test.partition("[")[2]
         if name in BY_CONFIGURATION and given:
             return name + next((c for c in CONFIGURATIONS if given.startswith((f"{c}-", f"{c}]"))), "")
-        if name in BY_PLACE:
-            return name + re.split(r"[-\]]", given)[0]
         return name
 
 

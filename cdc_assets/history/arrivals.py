@@ -1,7 +1,8 @@
 """Rows that begin or end in a table without a row event: with a statement, or with a load."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -18,10 +19,13 @@ from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import DDL, GONE, Effects, is_row
 from cdc_assets.history.work import Work
 from cdc_assets.tables.change_events import Op
+from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Snapshot, SourceSnapshot, TableScan
 from cdc_assets.tables.schema import literal, quoted
+from cdc_assets.tables.table import LakeTable
 
 
 def rows_that_arrive(
@@ -29,23 +33,70 @@ def rows_that_arrive(
 ) -> DataFrame | None:
     """Rows that statements bring into the table. Out: as changes, in `timeline`; None: there are none."""
     frames = []
-    for era, step in enumerate(work.steps, start=work.base):
-        for op in step.ops:
-            if isinstance(op, Recover):
-                frames.append(_came(step.spot, era, work.table.read(session), (-1, op.dropped), "drop", None, columns))
-            elif isinstance(op, Rekey):
-                frames.append(_rekeyed(session, work, step.spot, era, op, columns, effects))
-            elif isinstance(op, Arrive) and feed.takes(*op.origin):
-                origin = lake.history(*op.origin)
-                if origin.exists():
-                    named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
-                    at = step.spot.commit_ts
-                    frames.append(_came(step.spot, era, origin.read(session), (op.since, at), "rename", named, columns))
+    for each in _arrivals(lake, feed, work):
+        ended, op, spot, era = each.ended(session), each.op, each.spot, each.era
+        if isinstance(op, Recover):
+            frames.append(_came(spot, era, ended, (each.after, op.dropped), "drop", None, columns))
+        elif isinstance(op, Rekey):
+            frames.append(_rekeyed(ended, work, spot, era, op, columns, effects))
+        else:
+            named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
+            frames.append(_came(spot, era, ended, (each.after, spot.commit_ts), "rename", named, columns))
     return reduce(DataFrame.unionByName, frames) if frames else None
 
 
+def files_that_arrive(lake: Lakehouse, feed: Feed, work: Work) -> list[DataFile]:
+    """The files that those rows are in, among others."""
+    return [file for each in _arrivals(lake, feed, work) for file in each.files]
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A statement that brings rows in.
+
+    Attributes:
+        op: what it does.
+        spot: where it stands.
+        era: how many statements came before it.
+        origin: the table that has the rows.
+        after: the commit_ts after which they have ended there.
+    """
+
+    op: Recover | Rekey | Arrive
+    spot: Spot
+    era: int
+    origin: LakeTable[HistoryCursor]
+    after: int
+
+    @cached_property
+    def files(self) -> list[DataFile]:
+        """The files that may have them."""
+        ended = self.origin.files(_cdc_is_current=False)
+        return [f for f in ended if f.high.get("_cdc_to_ts", self.after + 1) > self.after]
+
+    def ended(self, session: SparkSession) -> DataFrame:
+        """The versions that they are among, as they are there."""
+        log, columns = self.origin.log(), self.origin.schema()
+        if log and columns and log.plain:
+            return self.origin.scan(session, self.files, columns)
+        return self.origin.read(session)
+
+
+def _arrivals(lake: Lakehouse, feed: Feed, work: Work) -> list[_Arrival]:
+    found = []
+    for era, step in enumerate(work.steps, start=work.base):
+        for op in step.ops:
+            if isinstance(op, Recover):
+                found.append(_Arrival(op, step.spot, era, work.table, -1))
+            elif isinstance(op, Rekey):
+                found.append(_Arrival(op, step.spot, era, work.table, step.spot.commit_ts - 1))
+            elif isinstance(op, Arrive) and feed.takes(*op.origin) and (origin := lake.history(*op.origin)).exists():
+                found.append(_Arrival(op, step.spot, era, origin, op.since))
+    return found
+
+
 def _rekeyed(
-    session: SparkSession,
+    ended: DataFrame,
     work: Work,
     spot: Spot,
     era: int,
@@ -54,7 +105,7 @@ def _rekeyed(
     effects: Effects,
 ) -> DataFrame:
     """Rows that ended as their key changed, under the new one. Out: as `_came`."""
-    ended, at = work.table.read(session), spot.commit_ts
+    at = spot.commit_ts
     if op.by_row is not None:
         # Of one commit_ts another change of the key may have ended rows.
         ended = ended.where(is_row(F.col("_cdc_key")) == F.lit(op.by_row))

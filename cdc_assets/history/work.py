@@ -1,6 +1,6 @@
 """A part of what one history table has not seen: what `plan` makes, and `writer` does."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -141,14 +141,16 @@ class Work:
         few = self.cursor.current <= max(REWRITTEN, REWRITTEN_A_CHANGE * self.changes)
         return few or self.rewinds or self.changes_open or bool(self.anew)
 
-    @property
-    def fits_driver(self) -> bool:
-        """Whether the driver may hold all that the part reads, and so all that it writes."""
-        if self.typed is not None or self.arrivals or not self.takes_all:
+    def fits_driver(self, arriving: Iterable[DataFile]) -> bool:
+        """Whether the driver may hold all that the part reads, and so all that it writes.
+
+        `arriving`: the files of the rows that statements bring in.
+        """
+        if self.typed is not None or not self.takes_all:
             return False
         there = self._standing.log()
         current = {} if self.rewinds else {"_cdc_is_current": True}
-        return fit_driver([*self.files, *(there.files(**current) if there else ())], self.table.store)
+        return fit_driver([*self.files, *arriving, *(there.files(**current) if there else ())], self.table.store)
 
     @property
     def arrivals(self) -> list[tuple[int, Arrive]]:

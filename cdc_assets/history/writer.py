@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
 from cdc_assets.history import days
-from cdc_assets.history.arrivals import gone_since, rows_that_arrive
+from cdc_assets.history.arrivals import files_that_arrive, gone_since, rows_that_arrive
 from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
@@ -87,7 +87,7 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
 
 
 def apply(
-    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, quarantine: Callable[[DataFrame], int]
+    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, quarantine: Callable[[DataFrame, bool], int]
 ) -> TableReport:
     """Bring one history table up to date; a table first seen is created.
 
@@ -96,7 +96,8 @@ def apply(
         session: a session of its own.
         feed: the feed.
         work: what is to be done.
-        quarantine: puts values that were lost in typing into quarantine, and says how many are there then.
+        quarantine: puts values that were lost in typing into quarantine, by the driver if it may hold them, and says how
+            many are there then.
 
     Raises:
         ConcurrentRunError: another run wrote the table meanwhile.
@@ -139,8 +140,9 @@ def apply(
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
     rows = version_rows(chained, shape.columns, columns, all_open=standing.places is None)
-    staged = table.stage(rows, by=_PART, by_driver=work.fits_driver)
-    lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
+    by_driver = work.fits_driver(files_that_arrive(lake, feed, work))
+    staged = table.stage(rows, by=_PART, by_driver=by_driver)
+    lost = quarantine(typing.problems(typed), by_driver) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
     complete, met = completeness.after(first.get["met"])

@@ -151,8 +151,8 @@ def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[l
             yield done.result()
 
 
-def _lost(lake: Lakehouse, work: Work, rows: DataFrame) -> int:
-    return quarantine(lake, rows, STAGE, work.after, work.through, by_driver=work.fits_driver)
+def _lost(lake: Lakehouse, work: Work, rows: DataFrame, by_driver: bool) -> int:  # noqa: FBT001
+    return quarantine(lake, rows, STAGE, work.after, work.through, by_driver=by_driver)
 
 
 class LinkedTableError(Exception):

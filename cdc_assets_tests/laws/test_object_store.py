@@ -74,7 +74,7 @@ class Place:
 # Each client meets each way once: pyarrow's wait up to two seconds before they try again. Hadoop's alone can be told how
 # long to wait for an answer.
 FAILING = {"Hadoop": [HANGING, *WAYS], "deltalake": [*WAYS], "pyarrow": [*WAYS]}
-# Of so many requests one fails, so that the last do late in a run, in which Hadoop makes a dozen and the others 250 and more.
+# Of so many requests one fails, so that the last do late in a run: Hadoop makes a dozen, the others 250 and more.
 EVERY = {"Hadoop": 2, "deltalake": 40, "pyarrow": 40}
 OBJECT_STORES = ["s3", "gcs", "azure"]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from cdc_assets.history import work
 from cdc_assets.history.verify import verify
 from cdc_assets.stages import HISTORY
+from cdc_assets.tables import files
 from cdc_assets_tests.laws.conservation import conserved
-from cdc_assets_tests.support import Chain, Message, Rows, Stream, dml, tso
+from cdc_assets_tests.support import Chain, Message, Rows, Stream, ddl, dml, tso
 
 
 def feed_runs(it: Chain, *runs: list[Message]) -> list[Any]:
@@ -60,6 +62,31 @@ def test_a_life_over_several_runs(chain: Callable[..., Chain]) -> None:
     assert [t.current for t in tables] == [3, 3, 2, 3]
     assert not HISTORY.due(it.lake, it.feed)
     conserved(it.lake, it.feed)
+
+
+@pytest.mark.parametrize(("most", "by_driver"), [(10, True), (3, False)])
+def test_rows_that_arrive_go_through_the_driver_if_they_are_few(
+    chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch, most: int, *, by_driver: bool
+) -> None:
+    """By a RENAME: where they are, too, they count among what the driver is to hold."""
+    it, rows, stream = chain(), Rows(), Stream()
+    for n in range(1, 5):
+        stream.send(rows.insert(tso(n), n, "v"))
+    stream.watermark(tso(5))
+    it.add(stream.records)
+    it.run()
+    first = len(stream.records)
+    stream.send(ddl("RENAME TABLE `shop`.`orders` TO `shop`.`other`", tso(6)))
+    stream.watermark(tso(7))
+    it.add(stream.records[first:])
+    monkeypatch.setattr(files, "_DRIVER_ROWS", most)
+    it.run()
+    assert [(v["id"], v["_cdc_from_ts"], v["_cdc_op"]) for v in it.versions("other")] == [
+        (n, tso(6), "ddl") for n in range(1, 5)
+    ]
+    assert [v["_cdc_closed_by"] for v in it.versions()] == ["rename"] * 4
+    written = {Path(file.path).name for file in it.lake.history("shop", "other").files()}
+    assert (written == {"part-0.parquet"}) == by_driver
 
 
 def test_columns_that_appear_and_types_that_widen(chain: Callable[..., Chain]) -> None:

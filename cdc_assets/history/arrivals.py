@@ -28,30 +28,8 @@ from cdc_assets.tables.schema import literal, quoted
 from cdc_assets.tables.table import LakeTable
 
 
-def rows_that_arrive(
-    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, columns: list[SourceColumn], effects: Effects
-) -> DataFrame | None:
-    """Rows that statements bring into the table. Out: as changes, in `timeline`; None: there are none."""
-    frames = []
-    for each in _arrivals(lake, feed, work):
-        ended, op, spot, era = each.ended(session), each.op, each.spot, each.era
-        if isinstance(op, Recover):
-            frames.append(_came(spot, era, ended, (each.after, op.dropped), "drop", None, columns))
-        elif isinstance(op, Rekey):
-            frames.append(_rekeyed(ended, work, spot, era, op, columns, effects))
-        else:
-            named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
-            frames.append(_came(spot, era, ended, (each.after, spot.commit_ts), "rename", named, columns))
-    return reduce(DataFrame.unionByName, frames) if frames else None
-
-
-def files_that_arrive(lake: Lakehouse, feed: Feed, work: Work) -> list[DataFile]:
-    """The files that those rows are in, among others."""
-    return [file for each in _arrivals(lake, feed, work) for file in each.files]
-
-
 @dataclass(frozen=True)
-class _Arrival:
+class Arrival:
     """A statement that brings rows in.
 
     Attributes:
@@ -82,17 +60,35 @@ class _Arrival:
         return self.origin.read(session)
 
 
-def _arrivals(lake: Lakehouse, feed: Feed, work: Work) -> list[_Arrival]:
+def arrivals_of(lake: Lakehouse, feed: Feed, work: Work) -> list[Arrival]:
+    """The statements of a part that bring rows in, in order."""
     found = []
     for era, step in enumerate(work.steps, start=work.base):
         for op in step.ops:
             if isinstance(op, Recover):
-                found.append(_Arrival(op, step.spot, era, work.table, -1))
+                found.append(Arrival(op, step.spot, era, work.table, -1))
             elif isinstance(op, Rekey):
-                found.append(_Arrival(op, step.spot, era, work.table, step.spot.commit_ts - 1))
+                found.append(Arrival(op, step.spot, era, work.table, step.spot.commit_ts - 1))
             elif isinstance(op, Arrive) and feed.takes(*op.origin) and (origin := lake.history(*op.origin)).exists():
-                found.append(_Arrival(op, step.spot, era, origin, op.since))
+                found.append(Arrival(op, step.spot, era, origin, op.since))
     return found
+
+
+def rows_that_arrive(
+    session: SparkSession, work: Work, arrivals: Sequence[Arrival], columns: list[SourceColumn], effects: Effects
+) -> DataFrame | None:
+    """Rows that statements bring into the table. Out: as changes, in `timeline`; None: there are none."""
+    frames = []
+    for each in arrivals:
+        ended, op, spot, era = each.ended(session), each.op, each.spot, each.era
+        if isinstance(op, Recover):
+            frames.append(_came(spot, era, ended, (each.after, op.dropped), "drop", None, columns))
+        elif isinstance(op, Rekey):
+            frames.append(_rekeyed(ended, work, spot, era, op, columns, effects))
+        else:
+            named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
+            frames.append(_came(spot, era, ended, (each.after, spot.commit_ts), "rename", named, columns))
+    return reduce(DataFrame.unionByName, frames) if frames else None
 
 
 def _rekeyed(

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
 from cdc_assets.history import days
-from cdc_assets.history.arrivals import files_that_arrive, gone_since, rows_that_arrive
+from cdc_assets.history.arrivals import arrivals_of, gone_since, rows_that_arrive
 from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
@@ -129,7 +129,8 @@ def apply(
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
     standing = open_versions(session, work, shape, typing.schema, typed, unmade(work, columns), few=few)
-    arrived = rows_that_arrive(lake, session, feed, work, columns, effects)
+    arrivals = arrivals_of(lake, feed, work)
+    arrived = rows_that_arrive(session, work, arrivals, columns, effects)
     numbered = with_copy_numbers(work, watched, standing.rows, arrived, effects)
     if work.anew:
         gone = gone_since(work, typed, standing.rows, arrived, typing.schema)
@@ -140,7 +141,7 @@ def apply(
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
     rows = version_rows(chained, shape.columns, columns, all_open=standing.places is None)
-    by_driver = work.fits_driver(files_that_arrive(lake, feed, work))
+    by_driver = work.fits_driver(file for each in arrivals for file in each.files)
     staged = table.stage(rows, by=_PART, by_driver=by_driver)
     lost = quarantine(typing.problems(typed), by_driver) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyarrow.fs import FileInfo, FileSelector, FileType
+from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
@@ -80,17 +80,9 @@ def _has_old_files(table: LakeTable[Any], hours: float) -> bool:
     young = datetime.now(UTC) - timedelta(hours=hours)
     system, base = table.store.files(table.path)
     needed = {file.path.removeprefix(f"{table.path}/") for file in table.files()}
-
-    def found(folder: str) -> Iterator[FileInfo]:
-        for info in system.get_file_info(FileSelector(folder)):
-            if info.base_name == "_delta_log":
-                continue
-            if info.type == FileType.Directory:
-                yield from system.get_file_info(FileSelector(info.path, recursive=True))
-            yield info
-
-    old = (info for info in found(base) if info.type == FileType.File and info.mtime < young)
-    return any(info.path.removeprefix(f"{base}/") not in needed for info in old)
+    found = system.get_file_info(FileSelector(base, recursive=True))
+    old = (info.path.removeprefix(f"{base}/") for info in found if info.type == FileType.File and info.mtime < young)
+    return any(path not in needed and not path.startswith("_delta_log/") for path in old)
 
 
 def remove_unnamed_loads(lake: Lakehouse, hours: float) -> None:

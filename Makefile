@@ -54,7 +54,7 @@ lint: $(VENV)/.ready  ## style, docstrings, layers, types
 
 test: java $(VENV)/.ready  ## everything that CI checks
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync store-jars lint
-	$(BIN)/pytest -q -n 2
+	$(BIN)/pytest -q -n 3  # for two cores: the third has the tests that wait for processes
 
 test-fast: setup  ## the core of the tests, for every few minutes
 	$(BIN)/pytest -q -m fast

@@ -10,6 +10,7 @@ from playwright.sync_api import Page
 from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import spark_session
@@ -35,13 +36,23 @@ SPREAD = {
 }
 # Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.
 BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
+# Files whose tests wait for processes that they start.
+OF_PROCESSES = {
+    "test_as_a_user.py",
+    "test_class_archive.py",
+    "test_cluster.py",
+    "test_definitions.py",
+    "test_kafka_job.py",
+    "test_table_assets.py",
+}
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """What one worker is given at once: a file, so that what its tests share is made once; the largest files first.
 
-    The long tests that share nothing come last, one by one, to whoever is idle.
+    The long tests that share nothing come last, one by one, to whoever is idle. Of three workers the third has tests that
+    wait for processes, and no others: a Spark session of its own takes longer to get warm than it would help.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -53,6 +64,26 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         if name in BY_CONFIGURATION and given:
             return name + next((c for c in CONFIGURATIONS if given.startswith((f"{c}-", f"{c}]"))), "")
         return name
+
+    def _next_for(self, node: WorkerController) -> str | None:
+        """The scope that a worker is to have next; the others have those of the third when nothing else is left."""
+        waiting = [scope for scope in self.workqueue if scope in OF_PROCESSES]
+        if node.gateway.id == "gw2":
+            return next(iter(waiting), None)
+        rest = (scope for scope in self.workqueue if scope not in OF_PROCESSES)
+        return next(rest, next(iter(waiting), None))
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        scope = self._next_for(node)
+        if scope is not None:
+            self.workqueue.move_to_end(scope, last=False)
+            super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self._next_for(node) is not None:
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            node.shutdown()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:

@@ -25,15 +25,15 @@ from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
 from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, Chain, read_lines
 
-# Files whose tests share nothing that takes long to make.
-SPREAD = {
-    "test_as_of.py",
-    "test_evolution_recorded.py",
+# Files whose tests share nothing that takes long to make; those with the longest tests first.
+SPREAD = [
     "test_hostile.py",
-    "test_order.py",
-    "test_transactions.py",
     "test_upgrade.py",
-}
+    "test_evolution_recorded.py",
+    "test_transactions.py",
+    "test_order.py",
+    "test_as_of.py",
+]
 # Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.
 BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
 # Files whose tests wait for processes that they start.
@@ -51,8 +51,8 @@ CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_d
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """What one worker is given at once: a file, so that what its tests share is made once; the largest files first.
 
-    The long tests that share nothing come last, one by one, to whoever is idle. Of three workers the third has tests that
-    wait for processes, and no others: a Spark session of its own takes longer to get warm than it would help.
+    Tests that share nothing come last, one by one, to whoever is idle. Of three workers the third has tests that wait for
+    processes, and no others: a Spark session of its own takes longer to get warm than it would help.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -70,8 +70,8 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         waiting = [scope for scope in self.workqueue if scope in OF_PROCESSES]
         if node.gateway.id == "gw2":
             return next(iter(waiting), None)
-        rest = (scope for scope in self.workqueue if scope not in OF_PROCESSES)
-        return next(rest, next(iter(waiting), None))
+        rest = [scope for scope in self.workqueue if scope not in OF_PROCESSES]
+        return min(rest, key=_place_among_spread, default=next(iter(waiting), None))
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         scope = self._next_for(node)
@@ -84,6 +84,11 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             super()._reschedule(node)
         elif not node.shutting_down:
             node.shutdown()
+
+
+def _place_among_spread(scope: str) -> int:
+    name = Path(scope.partition("::")[0]).name
+    return SPREAD.index(name) if name in SPREAD else -1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:

@@ -230,10 +230,12 @@ def row_same(
     **more: Any,
 ) -> bool:
     """Whether a version holds what the truth has, and, unless its source is `lossy`, nothing else but defaults."""
-    own = {c: v for c, v in got.items() if not c.startswith("_cdc_")}
-    rest = {c: v for c, v in own.items() if c not in want and v is not None}
-    added = all(c in (defaults or {}) and same((defaults or {})[c], types[c], v, **more) for c, v in rest.items())
-    return (lossy or added) and all(c in own and same(v, types[c], own[c], **more) for c, v in want.items())
+    # Most pairs that are compared differ in their first column.
+    if not all(c in got and same(v, types[c], got[c], **more) for c, v in want.items()):
+        return False
+    given = defaults or {}
+    rest = {c: v for c, v in got.items() if not c.startswith("_cdc_") and c not in want and v is not None}
+    return lossy or all(c in given and same(given[c], types[c], v, **more) for c, v in rest.items())
 
 
 def take(want: Row, candidates: list[Row], types: dict[str, str], **more: Any) -> bool:
@@ -500,9 +502,9 @@ def compare_sequences(
             images = [after for after in sequence if after is not None]
             previous_end = -1
             for n, after in enumerate(images):
-                hit = next((r for r in rest if row_same(after, r, columns, **more)), None)
-                assert hit is not None, (place, after)
-                rest.remove(hit)
+                found = next((i for i, r in enumerate(rest) if row_same(after, r, columns, **more)), None)
+                assert found is not None, (place, after)
+                hit = rest.pop(found)
                 assert hit["_cdc_from_ts"] >= previous_end
                 previous_end = hit["_cdc_to_ts"] if hit["_cdc_to_ts"] is not None else 2**63
                 assert hit["_cdc_is_current"] == (n == len(images) - 1 and sequence[-1] is not None)

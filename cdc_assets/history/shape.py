@@ -1,6 +1,6 @@
 """What a history table's columns become in a run, and the statements that bring it there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
@@ -12,14 +12,17 @@ from cdc_assets.tables.schema import literal, quoted
 
 # What Delta takes in a column's name only when its columns are mapped.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
+# Properties of tables that are no longer `open`.
+_CLOSING = {"delta.columnMapping.mode", "delta.enableTypeWidening"}
 
 
 @dataclass(frozen=True)
 class Alteration:
-    """One statement on the history table, and how its columns are called after it."""
+    """A statement on the history table, or columns that are added without one; and how its columns are called then."""
 
-    statement: str
     naming: Mapping[str, str]
+    statement: str = ""
+    added: Sequence[StructField] = ()
 
 
 @dataclass(frozen=True)
@@ -61,27 +64,29 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
         # Else Delta writes a file anew for each row that goes from it.
         properties["delta.enableDeletionVectors"] = "true"
         told.append("rows that go are marked from now on (deletion vectors), as the table is large")
-    statements = []
+    done = []
     if properties:
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        statements.append(Alteration(f"ALTER TABLE {table} SET TBLPROPERTIES ({listed})", work.naming))
-    statements += [
-        Alteration(f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}", so_far)
+        done.append(Alteration(work.naming, f"ALTER TABLE {table} SET TBLPROPERTIES ({listed})"))
+    done += [
+        Alteration(so_far, f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}")
         for before, after, so_far in renames
     ]
-    if added:
+    if added and _stays_open(work, properties):
+        done.append(Alteration(naming, added=added))
+    elif added:
         listed = ", ".join(
             f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {literal(f.metadata['comment'])}" for f in added
         )
-        statements.append(Alteration(f"ALTER TABLE {table} ADD COLUMNS ({listed})", naming))
-    statements += [
-        Alteration(f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} TYPE {f.dataType.simpleString()}", naming)
+        done.append(Alteration(naming, f"ALTER TABLE {table} ADD COLUMNS ({listed})"))
+    done += [
+        Alteration(naming, f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} TYPE {f.dataType.simpleString()}")
         for f in widened
     ]
     if work.evolves:
-        statements += [
+        done += [
             Alteration(
-                f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}", naming
+                naming, f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}"
             )
             for f in changed
             if present[f.name.lower()].metadata.get("comment") != f.metadata["comment"]
@@ -92,7 +97,7 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
         for f in work.present
         for name in (_through(renames, f.name),)
     ]
-    return Shape(StructType([*kept, *added]), {}, statements, naming, told)
+    return Shape(StructType([*kept, *added]), {}, done, naming, told)
 
 
 def own_fields(columns: Iterable[SourceColumn]) -> list[StructField]:
@@ -157,8 +162,15 @@ def _properties(
         told.append(f"types are widened in place from now on, beginning with {', '.join(f.name for f in widened)}")
     local = [f for f in added if f.dataType == TimestampNTZType()]
     if work.present is not None and local and not any(f.dataType == TimestampNTZType() for f in work.present):
-        needed["delta.feature.timestampNtz"] = "supported"
+        # deltalake sees to that itself.
+        needed |= {} if _stays_open(work, needed) else {"delta.feature.timestampNtz": "supported"}
     return needed, told
+
+
+def _stays_open(work: Work, properties: Mapping[str, str]) -> bool:
+    """Whether deltalake may write to the table when it has these properties, too."""
+    log = work.table.log()
+    return log is not None and log.open and not _CLOSING & properties.keys()
 
 
 def _meaning(column: SourceColumn) -> str:

@@ -116,7 +116,10 @@ def apply(
     shape = shape_of(work, columns)
     for each in shape.alterations:
         now = replace(work.cursor, naming=dict(each.naming))
-        work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
+        if each.added:
+            work.table.add_columns(each.added, now)
+        else:
+            work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
     typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
     effects = effects_of(work, columns, feed.time_zone)
 

@@ -183,11 +183,11 @@ def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iter
     made = beside.histories()
     for name in made:
         old, new = lake.history(*name), beside.history(*name)
-        yield _overwrite_history(old, new.read(lake.spark.newSession()), replace(_next(old, new), release=release), new)
+        yield _overwrite_history(lake.spark.newSession(), old, new, replace(_next(old, new), release=release))
     for name in sorted(set(lake.histories()) - set(made)):
         old = lake.history(*name)
         empty = HistoryCursor(sequence=_next(old, old).sequence, release=release)
-        yield _overwrite_history(old, old.read(lake.spark.newSession()).limit(0), empty, old)
+        yield _overwrite_history(lake.spark.newSession(), old, old, empty, rows=False)
 
 
 def _replace_quarantine(lake: Lakehouse, beside: Lakehouse, release: Column) -> Replaced:
@@ -226,22 +226,32 @@ def _rows(spark: SparkSession, table: LakeTable[Any]) -> _Rows:
 
 
 def _overwrite(table: LakeTable[C], rows: _Rows, cursor: C) -> Replaced:
-    """Replace a table's rows, in one commit."""
+    """Replace a table's columns and rows, in one commit."""
     staged = table.stage(rows.frame, by_driver=rows.few)
     table.commit(staged, cursor, over={})
     return Replaced(table.name, staged.rows)
 
 
 def _overwrite_history(
-    table: LakeTable[HistoryCursor], rows: DataFrame, cursor: HistoryCursor, like: LakeTable[Any]
+    session: SparkSession,
+    table: LakeTable[HistoryCursor],
+    like: LakeTable[HistoryCursor],
+    cursor: HistoryCursor,
+    *,
+    rows: bool = True,
 ) -> Replaced:
-    """Replace a history's rows and columns, in one commit, by one with the properties of another."""
-    log = like.log()
-    writer = rows.writeTo(f"delta.{quoted(table.path)}").using("delta")
+    """Replace a history's columns and rows, in one commit, by those of another; `rows`: by none, else."""
+    log, made = table.log(), like.log()
+    columns = like.schema()
+    if columns and log and made and made.plain and log.alike(made):
+        files = like.files() if rows else []
+        wanted = _Rows(like.scan(session, files, columns), fit_driver(files, like.store))
+        return _overwrite(table.of_shape(columns, {}), wanted, cursor)
+    writer = like.read(session).where(F.lit(rows)).writeTo(f"delta.{quoted(table.path)}").using("delta")
     writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])
-    for key, value in (log.properties if log else {}).items():
+    for key, value in (made.properties if made else {}).items():
         if key != _COUNTED:
             writer = writer.tableProperty(key, value)
     table.create()
-    table.transact(rows.sparkSession, cursor, lambda _: writer.createOrReplace())
+    table.transact(session, cursor, lambda _: writer.createOrReplace())
     return Replaced(table.name, cursor.versions)

@@ -127,6 +127,11 @@ class TableLog:
         """Whether the data files are all that there is to know: `open`, and there are no deleted rows beside them."""
         return self.open and (not self.may_mark or pa.table(self._table.deletion_vectors()).num_rows == 0)
 
+    def alike(self, other: "TableLog") -> bool:
+        """Whether another table has the same properties, and asks the same of its readers and writers."""
+        mine, theirs = (each._table.protocol() for each in (self, other))  # noqa: SLF001
+        return (self.properties, mine) == (other.properties, theirs)
+
     @property
     def may_mark(self) -> bool:
         """Whether rows of data files may be marked as deleted (deletion vectors)."""

@@ -83,7 +83,7 @@ def install(
     put: Callable[[object, str, object], object],
 ) -> None:
     """Have `reached` called at each moment, `told` with the name of each table that is committed; `put` is as setattr."""
-    create, alter, before = LakeTable.create, LakeTable.alter, LakeTable._before
+    create, before = LakeTable.create, LakeTable._before
     count = 0
 
     def counted(commit: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,9 +102,12 @@ def install(
         create(self)
         reached(f"created {self.name}")
 
-    def shaped(self: LakeTable[Any], *args: Any) -> None:
-        alter(self, *args)
-        reached("shaped")
+    def shaped(alter: Callable[..., None]) -> Callable[..., None]:
+        def shaping(self: LakeTable[Any], *args: Any) -> None:
+            alter(self, *args)
+            reached("shaped")
+
+        return shaping
 
     def looked(self: LakeTable[Any], cursor: Any) -> object:
         log = before(self, cursor)
@@ -116,7 +119,8 @@ def install(
     put(LakeTable, "transact", counted(LakeTable.transact))
     put(LakeTable, "exchange", counted(LakeTable.exchange))
     put(LakeTable, "create", created)
-    put(LakeTable, "alter", shaped)
+    put(LakeTable, "alter", shaped(LakeTable.alter))
+    put(LakeTable, "add_columns", shaped(LakeTable.add_columns))
     put(os, "cpu_count", lambda: 1)
 
 

@@ -37,18 +37,23 @@ from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.crashing_run import begin, run_and_stop, start
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.store_server import BUCKET, HANGING, WAYS, StoreServer
-from cdc_assets_tests.support import Chain, Record, Rows, Stream, histories, record, rows_in, tso
+from cdc_assets_tests.support import Chain, Record, Rows, Stream, ddl, histories, record, rows_in, tso
 from cdc_assets_tests.tables.numbers import NUMBERS, NumbersCursor
 
 # A name that needs encoding, so that each of the readers has to find its folder.
 ODD = Rows(table="注文 a.b%")
+# A table that only Spark writes to, as soon as its columns are mapped.
+RENAMED = Rows(table="renamed")
+RENAME = "ALTER TABLE `shop`.`renamed` RENAME COLUMN `v` TO `w`"
 
 
 def records() -> tuple[list[Record], list[Record]]:
-    """What comes first and then: orders, customers, and the odd table; and a record that cannot be decoded."""
+    """What comes first and then: orders, customers, and the two tables; and a record that cannot be decoded."""
     first, second = short_stream()
     early, late = ODD.insert(tso(3), 1, "one"), ODD.update(tso(14), 1, "two", "one")
-    return [record(early, 0, 2001), *first], [record(late, 0, 2002), *second, record(b"{", 0, 2003)]
+    row, rename = RENAMED.insert(tso(3), 1, "one"), ddl(RENAME, tso(13), table="renamed", ddl_type="ALTER")
+    first += [record(early, 0, 2001), record(row, 0, 2002)]
+    return first, [record(late, 0, 2003), record(rename, 0, 2004), *second, record(b"{", 0, 2005)]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +63,7 @@ def local(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     made.add([*records()[0], *records()[1]])
     made.run()
     found = histories(made.lake)
-    assert len(found) == 3
+    assert len(found) == 4
     return found
 
 
@@ -177,7 +182,7 @@ def test_the_histories_are_those_of_a_local_folder(there: Chain, local: dict[str
 
 @pytest.mark.parametrize("place", OBJECT_STORES, indirect=True)
 def test_every_commit_was_written_only_if_absent(there: Chain, place: Place) -> None:
-    """Those of deltalake, and those of Spark (the first run's tables with added columns, and the second's)."""
+    """Those of deltalake, and those of Spark, of the table with the renamed column."""
     assert place.server
     commits = [r for r in place.server.requests if r.commits]
     assert {r.condition for r in commits} == {place.server.absent}

@@ -142,10 +142,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
             "spark.master": "local[2]",
             "spark.driver.memory": "4g",
             # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
-            # What a plan leaves behind is gone at once, if there is room enough not to keep any of it.
+            # What a plan leaves behind is gone at once, if there is room enough not to keep any of it; and what is kept is
+            # copied twice, not fifteen times, before it is taken to stay.
             # And what is compiled for hundreds of kinds of plans has room enough not to be thrown away and compiled again.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms2g -Xmn1200m -XX:MetaspaceSize=512m "
-            "-XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms2g -Xmn1200m -XX:MaxTenuringThreshold=2 "
+            "-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # How long a writer waits for HDFS to know of its last block, before it asks again.

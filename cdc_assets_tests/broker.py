@@ -75,6 +75,7 @@ log.initial.task.delay.ms=500
 log.cleaner.backoff.ms=500
 log.cleaner.dedupe.buffer.size=4194304
 log.segment.delete.delay.ms=100
+metadata.max.idle.interval.ms=0
 """
 _SASL = """
 sasl.enabled.mechanisms=PLAIN

@@ -105,6 +105,9 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     session.conf.set(_EVALUATION, "FALLBACK" if many else "NO_CODEGEN")
     # Of what is shuffled each core gets a part, however little it is.
     session.conf.set("spark.sql.adaptive.coalescePartitions.parallelismFirst", many)
+    # What a condition says of other columns, Spark works out at every step of a plan. Of few rows it spares none. (Measured:
+    # a small run took 0.78 CPU s of the JVM with it, 0.75 without.)
+    session.conf.set("spark.sql.constraintPropagation.enabled", many)
     return session
 
 

@@ -67,11 +67,9 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _next_for(self, node: WorkerController) -> str | None:
         """The scope that a worker is to have next; the others have those of the third when nothing else is left."""
-        waiting = [scope for scope in self.workqueue if scope in OF_PROCESSES]
-        if node.gateway.id == "gw2":
-            return next(iter(waiting), None)
-        rest = [scope for scope in self.workqueue if scope not in OF_PROCESSES]
-        return min(rest, key=_place_among_spread, default=next(iter(waiting), None))
+        third = node.gateway.id == "gw2"
+        its_own = [scope for scope in self.workqueue if scope in OF_PROCESSES or not third]
+        return min(its_own, key=_lateness, default=None)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         scope = self._next_for(node)
@@ -86,7 +84,10 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             node.shutdown()
 
 
-def _place_among_spread(scope: str) -> int:
+def _lateness(scope: str) -> int:
+    """How late a scope comes, whatever its number of tests."""
+    if scope in OF_PROCESSES:
+        return len(SPREAD)
     name = Path(scope.partition("::")[0]).name
     return SPREAD.index(name) if name in SPREAD else -1
 

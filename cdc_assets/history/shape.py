@@ -161,16 +161,15 @@ def _properties(
         needed["delta.enableTypeWidening"] = "true"
         told.append(f"types are widened in place from now on, beginning with {', '.join(f.name for f in widened)}")
     local = [f for f in added if f.dataType == TimestampNTZType()]
-    if work.present is not None and local and not any(f.dataType == TimestampNTZType() for f in work.present):
-        # deltalake sees to that itself.
-        needed |= {} if _stays_open(work, needed) else {"delta.feature.timestampNtz": "supported"}
+    first = work.present is not None and local and not any(f.dataType == TimestampNTZType() for f in work.present)
+    if first and not _stays_open(work, needed):  # else deltalake sees to that itself
+        needed["delta.feature.timestampNtz"] = "supported"
     return needed, told
 
 
 def _stays_open(work: Work, properties: Mapping[str, str]) -> bool:
     """Whether deltalake may write to the table when it has these properties, too."""
-    log = work.table.log()
-    return log is not None and log.open and not _CLOSING & properties.keys()
+    return work.open and not _CLOSING & properties.keys()
 
 
 def _meaning(column: SourceColumn) -> str:

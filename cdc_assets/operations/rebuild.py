@@ -30,7 +30,7 @@ from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.quarantine import QuarantineCursor
 from cdc_assets.tables.raw_records import RawCursor, standing
 from cdc_assets.tables.released_changes import ReleaseCursor
-from cdc_assets.tables.schema import quoted
+from cdc_assets.tables.schema import frame_of, quoted
 from cdc_assets.tables.table import LakeTable
 
 C = TypeVar("C", bound=Cursor)
@@ -220,7 +220,7 @@ class _Rows:
 
 
 def _rows(spark: SparkSession, table: LakeTable[Any]) -> _Rows:
-    """Those of a table that is no history."""
+    """Those of a table that is `plain`."""
     files = table.files()
     return _Rows(table.scan(spark, files), fit_driver(files, table.store))
 
@@ -244,8 +244,7 @@ def _overwrite_history(
     log, made = table.log(), like.log()
     columns = like.schema()
     if columns and log and made and made.plain and log.alike(made):
-        files = like.files() if rows else []
-        wanted = _Rows(like.scan(session, files, columns), fit_driver(files, like.store))
+        wanted = _rows(session, like.of_shape(columns, {})) if rows else _Rows(frame_of(session, [], columns), few=True)
         return _overwrite(table.of_shape(columns, {}), wanted, cursor)
     writer = like.read(session).where(F.lit(rows)).writeTo(f"delta.{quoted(table.path)}").using("delta")
     writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])

@@ -284,8 +284,7 @@ class LakeTable(Generic[C]):
         self.before_commits()
         fields = Schema.from_json(StructType([*columns]).json()).fields
         note = {"userMetadata": cursor.text(uuid.uuid4().hex)}
-        if log := self.log():
-            log.table.alter.add_columns(fields, commit_properties=CommitProperties(note))
+        self._standing().table.alter.add_columns(fields, commit_properties=CommitProperties(note))
 
     def of_shape(self, columns: StructType, properties: Mapping[str, str]) -> "LakeTable[C]":
         """The table as it is to be created: with these columns, and these properties of Delta's, too."""
@@ -417,11 +416,16 @@ class LakeTable(Generic[C]):
             return
         raise ConcurrentRunError(self._concurrent(cursor))
 
-    def _before(self, cursor: C) -> TableLog:
-        """The newest version, if the commit that is to follow has the cursor after the one that it has."""
+    def _standing(self) -> TableLog:
+        """The newest version of a table that was there when the run began to write it."""
         log = self.log()
         if log is None:
             raise ConcurrentRunError(f"{self.name}: the table was deleted while it was written.")
+        return log
+
+    def _before(self, cursor: C) -> TableLog:
+        """The newest version, if the commit that is to follow has the cursor after the one that it has."""
+        log = self._standing()
         newest = self._newest(log)
         if (newest.cursor.sequence if newest else 0) != cursor.sequence - 1:
             raise ConcurrentRunError(self._concurrent(cursor))

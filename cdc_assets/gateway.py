@@ -15,8 +15,11 @@ from py4j.java_gateway import JavaClass, JavaMember, JavaObject
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-# The classes of the JVM by whose static methods PySpark builds expressions, under the names by which it asks for them.
-_BUILDERS = {
+# The classes of the JVM whose static methods are called often, under the names by which they are asked for: those by which
+# PySpark builds expressions, and one of this package.
+HERE = "cdc_assets_here"
+_CLASSES = {
+    HERE: "org.apache.spark.sql.cdc_assets.Here",
     "functions": "org.apache.spark.sql.functions",
     "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
     "PythonUtils": "org.apache.spark.api.python.PythonUtils",
@@ -36,7 +39,7 @@ def call_less(session: SparkSession) -> None:
     client = gateway._gateway_client  # noqa: SLF001
     if isinstance(vars(jvm).get("functions"), _Known):
         return
-    for name, full in _BUILDERS.items():
+    for name, full in _CLASSES.items():
         setattr(jvm, name, _Known(full, client))
     calls, known = _Known("cdc_assets.Calls", client), gateway.java_gateway_server.getGateway()
     client.converters = [_Arguments(calls, known, client.converters)]

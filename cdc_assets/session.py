@@ -2,15 +2,18 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import unwrap_spark_exception
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.gateway import call_less
+from cdc_assets.gateway import HERE, call_less
 from cdc_assets.jvm import class_archive, spark_jars
 from cdc_assets.storage import LOCAL, Store
 
@@ -128,6 +131,20 @@ def compiled(session: SparkSession) -> Iterator[None]:
 def gathered(frame: DataFrame) -> DataFrame:
     """Few rows in one task: what groups, joins or orders them then needs neither a shuffle nor further jobs."""
     return frame.coalesce(1)
+
+
+def rows_here(frame: DataFrame) -> pa.Table:
+    """The rows of a frame; of one that is `gathered` without a job, in the JVM's thread that is told of the call.
+
+    (Measured: to collect an aggregate over 40 rows MEASURED.)
+    """
+    session = frame.sparkSession
+    call_less(session)
+    here: Any = getattr(session._jvm, HERE)  # noqa: SLF001 -- there is no other way to a class of our own
+    with tempfile.NamedTemporaryFile(dir=session.sparkContext._temp_dir) as file:  # noqa: SLF001 -- Spark removes it
+        with unwrap_spark_exception():
+            here.rows(frame._jdf, file.name)  # noqa: SLF001
+        return pa.ipc.open_stream(file.read()).read_all()
 
 
 def is_local(master: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.validation import CASE, pa
@@ -25,6 +25,7 @@ from cdc_assets.checks.values import (
     remarks,
 )
 from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.session import rows_here
 from cdc_assets.stages.types import joined
 from cdc_assets.tables.change_events import Kind
 
@@ -123,12 +124,12 @@ def _counted() -> list[Column]:
     return [events, batch, F.min(F.expr(_AT)).alias("lowest"), F.max(F.expr(_AT)).alias("highest")]
 
 
-def _place(at: Decimal, row: Row) -> dict[str, Any]:
+def _place(at: Decimal, row: Mapping[str, Any]) -> dict[str, Any]:
     commit_ts, offset = divmod(int(at), _OFFSETS)
     return {"commit_ts": commit_ts, "topic": row["topic"], "partition": row["partition"], "offset": offset}
 
 
-def _seen(row: Row, sample: str | None = None) -> Observed:
+def _seen(row: Mapping[str, Any], sample: str | None = None) -> Observed:
     """`SEEN`, out of a row of these aggregates."""
     places = {"first": _place(row["lowest"], row), "last": _place(row["highest"], row)}
     return {"events": row["events"], "first_batch": row["first_batch"], **places, "sample_value": sample}
@@ -173,7 +174,7 @@ def groups(events: DataFrame, *told: str) -> list[Group]:
     """The different layouts among events, which `shaped` has been given."""
     found: dict[int, Group] = {}
     counted = events.groupBy("shape", "kind", "database", "table", *told, "topic", "partition").agg(*_counted())
-    for r in counted.collect():
+    for r in rows_here(counted).to_pylist():
         before = found.get(r["shape"])
         seen = _seen(r) if before is None else joined(before.seen, _seen(r))
         found[r["shape"]] = Group(
@@ -252,7 +253,7 @@ def _slices(layouts: Sequence[Layout]) -> Iterator[list[Layout]]:
     yield some
 
 
-def _remarks(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list[Row]:
+def _remarks(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list[dict[str, Any]]:
     """What is not as usual, counted by layout, column, wire type and class, with the first's value."""
     told = {
         layout.group.shape: (
@@ -266,7 +267,9 @@ def _remarks(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list
     )
     looked = images.select(*_PLACE, "shape", F.inline(remarks(told, wired=wired)))
     by = ["shape", "name", "wire", "class", "topic", "partition"]
-    return looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample")).collect()
+    counted = looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample"))
+    found: list[dict[str, Any]] = rows_here(counted).to_pylist()
+    return found
 
 
 # --- what is known of a table beside its messages

@@ -11,7 +11,7 @@ from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
 from cdc_assets.history.work import TypedRows, Work
-from cdc_assets.session import gathered
+from cdc_assets.session import gathered, rows_here
 from cdc_assets.tables.files import written_columns
 from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -21,11 +21,10 @@ from cdc_assets.tables.schema import conform, quoted
 
 def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
     """The table's changes in the releases to apply."""
-    (database, table), column = work.name, F.col
-    mine = (column("database") == database) & (column("table") == table)
+    mine, column = dict(zip(("database", "table"), work.name, strict=True)), F.col
     within = column("release") <= work.through
     within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
-    found = lake.released_changes.scan(session, work.files).where(within & mine)
+    found = lake.released_changes.scan(session, work.files, among=mine).where(within)
     if work.typed is not None:
         found = found.unionAll(_of_typed_rows(lake, session, work.name, work.typed))
     found = found.withColumn("era", era_of(work))
@@ -96,7 +95,8 @@ def as_sent(work: Work, changes: DataFrame) -> Work:
     """The work with those layouts alone that its rows have: one that comes back after a statement has had none between."""
     if len({layout.era for layout in work.layouts}) <= 1:
         return work
-    found = {(r["layout_id"], r["era"]) for r in changes.select("layout_id", "era").distinct().collect()}
+    sent = rows_here(changes.select("layout_id", "era").distinct())
+    found = {(r["layout_id"], r["era"]) for r in sent.to_pylist()}
     return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
 
 

@@ -19,7 +19,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
 from cdc_assets.protocols.messages import read_row
-from cdc_assets.session import settled
+from cdc_assets.session import rows_here, settled
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import quoted
 
@@ -148,15 +148,13 @@ def parse_images(changes: DataFrame, spelled: Mapping[str, str]) -> DataFrame:
 
 
 def scales_seen(parsed: DataFrame, names: Mapping[str, str]) -> dict[str, int]:
-    """The most digits after the point that columns' values show. One job; only for decimals of unknown scale.
+    """The most digits after the point that columns' values show. A query; only for decimals of unknown scale.
 
     In: `parse_images`; ids of columns -> their names in it. Out: ids -> digits.
     """
     digits = [F.max(F.length(F.substring_index(F.col("wire").getField(n), ".", -1))) for n in names.values()]
     dotted = [F.max(F.col("wire").getField(n).contains(".")) for n in names.values()]
-    found = parsed.agg(*digits, *dotted).head()
-    if found is None:
-        return dict.fromkeys(names, 0)
+    found = [column[0].as_py() for column in rows_here(parsed.agg(*digits, *dotted)).columns]
     return {each: (found[i] or 0) if found[len(names) + i] else 0 for i, each in enumerate(names)}
 
 

@@ -9,7 +9,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
-from cdc_assets.session import session_for
+from cdc_assets.session import gathered, session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.change_events import EventsCursor, Kind
 from cdc_assets.tables.files import fit_driver
@@ -62,8 +62,8 @@ class Decode:
         raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        events = believed(protocol.decode(raw, feed), feed.max_watermark_lead)
-        made = lake.change_events.stage(events, by_driver=fit_driver(files, lake.store))
+        events, few = believed(protocol.decode(raw, feed), feed.max_watermark_lead), fit_driver(files, lake.store)
+        made = lake.change_events.stage(gathered(events) if few else events, by_driver=few)
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
         lake.change_events.commit(made, replace(cursor, sequence=cursor.sequence + 1, batch=through))

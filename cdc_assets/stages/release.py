@@ -25,7 +25,7 @@ from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, session_for, settled
+from cdc_assets.session import SMALL, gathered, rows_here, session_for, settled
 from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
@@ -291,7 +291,7 @@ class _Run:
             F.expr("collect_list(hash) AS keys" if self.small else "array() AS keys"),
             F.expr("any_value(sample) AS sample"),
         )
-        return [Group(**(r.asDict() | {"sample": r["sample"].asDict()})) for r in found.collect()]
+        return [Group(**r) for r in rows_here(found).to_pylist()]
 
     def _part(self, before: Held, after: Held) -> Column:
         """The `Part` of a row event, STRING."""
@@ -407,7 +407,8 @@ class _Run:
         staged = table.stage_rows([row | {"release": release} for row in others])
         if changes is None:
             return staged
-        rows = conform(changes.withColumn("release", F.lit(release).cast("bigint")), RELEASED_CHANGES.columns)
+        told = {"release": F.lit(release).cast("bigint"), "kind": F.lit(str(ReleasedKind.ROW))}
+        rows = conform(changes.withColumns(told), RELEASED_CHANGES.columns)
         return staged + table.stage(
             gathered(rows) if self.small else rows, by_driver=fit_driver(self.files, self.lake.store)
         )
@@ -466,7 +467,7 @@ class _Run:
         return rows.withColumns(normal)
 
     def _changes(self, window: _Window) -> tuple[DataFrame | None, Late]:
-        """The changes in the window, None where it is empty. Out: columns of released_changes; `kind` is row."""
+        """The changes in the window, None where it is empty. Out: columns of released_changes."""
         if not window.taken:
             return None, NO_LATE
         facts = window.facts
@@ -478,7 +479,7 @@ class _Run:
             changes, late = self.gate.changes(events, self._released, facts)
         else:
             changes, late = self._apart(events, facts)
-        return changes.withColumn("kind", F.lit(str(ReleasedKind.ROW))), late or NO_LATE
+        return changes, late or NO_LATE
 
     def _apart(self, events: DataFrame, facts: Facts) -> tuple[DataFrame, Late | None]:
         """Many events: only those that share a key with another are looked at together."""

@@ -6,17 +6,21 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from deltalake import CommitProperties, Schema, Transaction
 from deltalake import DeltaTable as Log
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from cdc_assets.session import rows_here
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, fit_driver, read_table, write_files, write_rows, write_table
@@ -299,17 +303,32 @@ class LakeTable(Generic[C]):
             return frame_of(spark, [], self.definition.columns)
         return spark.read.format("delta").load(self.path)
 
-    def scan(self, spark: SparkSession, files: Iterable[DataFile], columns: StructType | None = None) -> DataFrame:
+    def scan(
+        self,
+        spark: SparkSession,
+        files: Iterable[DataFile],
+        columns: StructType | None = None,
+        among: Mapping[str, str] = MappingProxyType({}),
+    ) -> DataFrame:
         """The rows of these files alone, in the table's columns or in these.
 
         Straight from the files, which spares Spark the look through Delta's log: only of tables whose log is `plain`, as all
         but history tables are, and of files that are new. What the driver may hold is part of the plan, which opens no file
         then.
+
+        Args:
+            spark: the session.
+            files: these.
+            columns: of the rows; None: the table's.
+            among: columns -> the text that is in them in the rows that are wanted.
         """
         files, columns, keys = list(files), columns or self.definition.columns, list(self.definition.partition_by)
         if files and fit_driver(files, self.store):
             any_null = StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns])
-            return spark.createDataFrame(read_table(files, any_null, keys, self.store), any_null)
+            rows = read_table(files, any_null, keys, self.store)
+            for name, text in among.items():
+                rows = rows.filter(pc.equal(rows[name], text))
+            return spark.createDataFrame(rows, any_null)
         inner = StructType([f for f in columns if f.name not in keys])
         groups: dict[tuple[Any, ...], list[str]] = {}
         for file in files:
@@ -321,7 +340,8 @@ class LakeTable(Generic[C]):
             .selectExpr(*_selected(columns, dict(zip(keys, values, strict=True))))
             for values, paths in groups.items()
         ]
-        return reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
+        found = reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
+        return reduce(lambda rows, each: rows.where(F.col(each[0]) == each[1]), among.items(), found)
 
     def create_by_spark(self, session: SparkSession) -> None:
         """Create the table, empty, unless it is there: with properties that ask for features of Delta's protocol.
@@ -347,7 +367,7 @@ class LakeTable(Generic[C]):
         folder, it = uuid.uuid4().hex, self.definition
         if by_driver:
             return Staged(
-                folder, write_table(rows.toArrow(), self.path, folder, it.partition_by, it.statistics, self.store, by)
+                folder, write_table(rows_here(rows), self.path, folder, it.partition_by, it.statistics, self.store, by)
             )
         keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)

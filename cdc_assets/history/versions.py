@@ -25,6 +25,8 @@ _SNAPSHOT = str(Op.SNAPSHOT)
 _COORDINATES = ["topic", "partition", "offset"]
 # Changes of one key in the order in which they happened; an open version of before has release 0.
 _ORDER = ["commit_ts", "era", "release", "ordinal"]
+_CHANGE = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
+_TIMELINE = [*_CHANGE, "standing", "rest"]
 # The window, and what of it ends a row, as texts of SQL: each table is planned in this way, and PySpark asks the JVM for
 # every part of an expression that is built otherwise.
 _CHAIN = f"PARTITION BY key, copy ORDER BY {', '.join(_ORDER)}, op != '{GONE}'"
@@ -130,17 +132,16 @@ def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | 
     Out: key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: an
     open version.
     """
-    columns = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
-    line = changes.selectExpr(*columns, "false AS standing")
+    line = changes.selectExpr(*_CHANGE, "false AS standing")
     if arrived is not None:
-        line = line.unionByName(arrived.selectExpr(*columns, "false AS standing"))
+        line = line.unionByName(arrived.selectExpr(*_CHANGE, "false AS standing"))
         # A statement may be stamped later than the rows that come after it.
         later = Window.partitionBy("key", "copy").orderBy("era").rangeBetween(1, Window.unboundedFollowing)
         line = line.withColumn("next_ts", F.min("commit_ts").over(later))
         began = F.when(F.col("op") == DDL, F.least("commit_ts", "next_ts")).otherwise(F.col("commit_ts"))
         line = line.withColumn("commit_ts", began).drop("next_ts")
     of_before = {"release": "0L AS release", "ordinal": "0 AS ordinal"}
-    standing = open_versions.selectExpr(*[of_before.get(c, c) for c in columns], "true AS standing", "rest")
+    standing = open_versions.selectExpr(*[of_before.get(c, c) for c in _CHANGE], "true AS standing", "rest")
     return line.unionByName(standing, allowMissingColumns=True)
 
 
@@ -169,22 +170,25 @@ def boundaries(
     same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
     changes = F.when(F.expr(f"standing OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
     op = F.when(existed & F.expr(f"op = '{_INSERT}'"), str(Op.UPDATE)).otherwise(F.col("op"))
-    return line.where(changes).withColumn("op", op).drop("before")
+    return line.where(changes).select(*(c for c in _TIMELINE if c != "op"), op.alias("op"))
 
 
 def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     """Each boundary that is not a deletion lasts until the next one of its key, or until a statement ends it.
 
-    In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open); open versions of before
-    that stay open are among them.
+    In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open), and what these are made
+    of; open versions of before that stay open are among them.
     """
-    era = F.col("era")
-    following = F.expr(f"lead(struct(op, commit_ts, era)) OVER ({_CHAIN})")
-    bounds = bounds.withColumn("next_ts", F.expr(f"lead(commit_ts) OVER ({_CHAIN})"))
+    era, following = F.col("era"), F.col("following")
+    lasting = bounds.withColumns(
+        {
+            "next_ts": F.expr(f"lead(commit_ts) OVER ({_CHAIN})"),
+            "following": F.expr(f"lead(struct(op, commit_ts, era)) OVER ({_CHAIN})"),
+        }
+    )
     if effects.endings:
-        following = F.when(effects.life(following["era"]) == effects.life(era), following)
-    lasting = bounds.withColumn("following", following)
-    following = F.col("following")
+        alike = effects.life(following["era"]) == effects.life(era)
+        lasting = lasting.withColumn("following", F.when(alike, following))
     by = F.when(following["op"] == _DELETE, _DELETE).when(following["op"] == GONE, _SNAPSHOT).otherwise(F.lit("update"))
     closed_by = F.when(following.isNotNull(), by)
     to_ts, until = following["commit_ts"], following["era"]
@@ -194,7 +198,7 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
         ended = F.greatest(F.col("commit_ts"), F.least(ending["commit_ts"], F.col("next_ts")))
         to_ts, until = F.coalesce(to_ts, F.when(ending.isNotNull(), ended)), F.coalesce(until, ending["era"])
         closed_by = F.coalesce(closed_by, ending["reason"])
-    lasting = lasting.withColumns({"to_ts": to_ts, "closed_by": closed_by})
+    made = {"to_ts": to_ts, "closed_by": closed_by}
     if effects.kept is not _as_it_is:
-        lasting = lasting.withColumn("row", effects.kept(F.col("row"), era, F.coalesce(until, F.lit(effects.last))))
-    return lasting.where(f"standing OR NOT {_ENDS}").drop("following", "next_ts")
+        made["row"] = effects.kept(F.col("row"), era, F.coalesce(until, F.lit(effects.last)))
+    return lasting.withColumns(made).where(f"standing OR NOT {_ENDS}")

@@ -102,9 +102,7 @@ def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
         *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value"), _MESSAGE).alias("parsed")
     )
     rows = message.withColumn("reason", _reason(extended=extended)).select("*", _rows())
-    # Of an UPDATE `old` may hold all columns, or the changed ones.
-    whole = overlay(F.try_element_at("parsed.m.old", F.col("index") + 1), F.col("data"))
-    return completed(rows.withColumn("whole", whole).select(*_PLACE, "record_timestamp", "reason", *_decoded()))
+    return completed(rows.select(*_PLACE, "record_timestamp", "reason", *_decoded()))
 
 
 _PLACE = ["topic", "partition", "offset", "batch"]
@@ -131,6 +129,8 @@ def _decoded() -> list[Column]:
     op = F.when(row, _op())
     index = F.coalesce(F.col("index"), F.lit(0))
     key_columns = F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))
+    # Of an UPDATE `old` may hold all columns, or the changed ones.
+    whole = overlay(F.try_element_at("parsed.m.old", index + 1), F.col("data"))
     decoded = {
         "index": index,
         "record_bytes": record_bytes(F.col("value"), index),
@@ -141,7 +141,7 @@ def _decoded() -> list[Column]:
         "commit_ts": _position(),
         "source_ms": F.col("parsed.m.es"),
         "key_columns": F.when(row, key_columns),
-        "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), F.col("whole")),
+        "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), whole),
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
         "layout": F.when(row, layout_text(key_columns, F.col("parsed.m.mysqlType"))),
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),

@@ -1,7 +1,6 @@
 package org.apache.spark.sql.cdc_assets // what runs a part of a plan is open to Spark's own packages alone
 
 import java.io.{BufferedOutputStream, FileOutputStream}
-import java.util.Properties
 
 import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, TaskContext}
 import org.apache.spark.memory.TaskMemoryManager
@@ -13,8 +12,9 @@ import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.execution.SQLExecution
 import org.apache.spark.sql.execution.arrow.{ArrowBatchStreamWriter, ArrowConverters}
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.Utils
 
-/** Plans of one part, computed in the thread that asks for them.
+/** Plans of one part, computed in the thread that asks for them; where there are executors, by these.
   *
   * To submit a job, to send its one task to another thread, and to hear from it, takes Spark longer than a task over few rows:
   * of each function in it the class is read anew and looked through, and task, function and result are serialized.
@@ -34,7 +34,8 @@ object Here {
       val writer = new ArrowBatchStreamWriter(frame.schema, written, zone, true, false)
       val rows = query.executedPlan.execute()
       val batches = inBatches(frame.schema, conf.arrowMaxRecordsPerBatch, zone)
-      if (rows.partitions.length == 1) compute(new OnePart(rows, some => writer.writeBatches(batches(some))))
+      if (rows.partitions.length == 1 && rows.sparkContext.isLocal)
+        compute(new OnePart(rows, some => writer.writeBatches(batches(some))))
       else byJob(rows, batches).foreach(part => writer.writeBatches(part.iterator))
       writer.end()
       rows.doCheckpoint() // what was to be kept is from now on read from where it is kept, as after a job
@@ -49,9 +50,12 @@ object Here {
   private def byJob(rows: RDD[InternalRow], batches: Batches): Array[Array[Array[Byte]]] =
     rows.sparkContext.runJob(rows, (some: Iterator[InternalRow]) => batches(some).toArray)
 
-  /** The only part of rows, as Spark's executors take it: with memory of its own, which `run` and `compute` give back. */
+  /** The only part of rows, as Spark's executors take it: with memory of its own, which `run` and `compute` give back; and by
+    * the thread's local properties, by which an expression knows what is set in its session.
+    */
   private class OnePart(rows: RDD[InternalRow], use: Iterator[InternalRow] => Unit)
-      extends Task[Unit](0, 0, 0, 1, JobArtifactSet.emptyJobArtifactSet, new Properties) {
+      extends Task[Unit](
+        0, 0, 0, 1, JobArtifactSet.emptyJobArtifactSet, Utils.cloneProperties(rows.sparkContext.getLocalProperties)) {
     override def runTask(context: TaskContext): Unit = use(rows.iterator(rows.partitions.head, context))
   }
 

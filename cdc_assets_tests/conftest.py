@@ -1,6 +1,7 @@
 """What all tests share: one Spark session, a feed with a lakehouse of its own, and the recorded scenarios, run once."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
 from cdc_assets_tests.store_server import StoreServer
-from cdc_assets_tests.support import RECORDED, Chain, read_lines
+from cdc_assets_tests.support import RECORDED, SHORT_LIVED_OPTIONS, Chain, read_lines
 
 # Files whose tests share nothing that takes long to make; those with the longest tests first.
 SPREAD = [
@@ -45,6 +46,8 @@ OF_PROCESSES = {
     "test_kafka_job.py",
     "test_table_assets.py",
 }
+# The worker that has these, as xdist calls it.
+THIRD = "gw2"
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
@@ -67,7 +70,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _next_for(self, node: WorkerController) -> str | None:
         """The scope that a worker is to have next; the others have those of the third when nothing else is left."""
-        third = node.gateway.id == "gw2"
+        third = node.gateway.id == THIRD
         its_own = [scope for scope in self.workqueue if scope in OF_PROCESSES or not third]
         return min(its_own, key=_lateness, default=None)
 
@@ -138,6 +141,8 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServer]) -> Iterator[SparkSession]:
     """The one session of the test process, small and with the pipeline's own settings, those of stores among them."""
     reached = [Store(server.settings, (server.root,)) for server in stores.values()]
+    # That of the third worker is for few tests.
+    for_few = SHORT_LIVED_OPTIONS if os.environ.get("PYTEST_XDIST_WORKER") == THIRD else []
     session = spark_session(
         {
             "spark.master": "local[2]",
@@ -147,7 +152,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
             # copied twice, not fifteen times, before it is taken to stay.
             # And what is compiled for hundreds of kinds of plans has room enough not to be thrown away and compiled again.
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms2g -Xmn1200m -XX:MaxTenuringThreshold=2 "
-            "-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20",
+            f"-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20 {' '.join(for_few)}",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.constraintPropagation.enabled": "false",

@@ -104,6 +104,19 @@ def test_what_is_sorted_joined_grouped_and_observed_is_as_by_a_job(spark: SparkS
     assert seen.get == {"count": 500}
 
 
+@pytest.mark.parametrize(("policy", "told"), [("LAST_WIN", [{"m": [("a", 2)]}]), ("EXCEPTION", None)])
+def test_the_sessions_settings_hold(spark: SparkSession, policy: str, told: object) -> None:
+    """Those, too, that an expression asks for when it is evaluated."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.mapKeyDedupPolicy", policy)
+    frame = session.range(2, 3, 1, 1).selectExpr("map_from_arrays(array('a', 'a'), array(1, id)) AS m")
+    if told:
+        assert rows_here(frame).to_pylist() == told
+    else:
+        with pytest.raises(PySparkException, match="DUPLICATED_MAP_KEY"):
+            rows_here(frame)
+
+
 def test_several_threads_have_rows_at_once(spark: SparkSession) -> None:
     frames = [gathered(spark.range(n, n + 100)).groupBy().agg(F.sum("id").alias("sum")) for n in range(8)]
     with ThreadPoolExecutor(4) as pool:

@@ -233,8 +233,8 @@ class Typing:
             f"max(wire.{quoted(self._fields[c.column])} IS NOT NULL AND row.{quoted(c.column)} IS NULL) AS _{n}"
             for n, c in enumerate(self.columns)
         ]
-        (found,) = lost.selectExpr(*gone).collect()
-        return [c for c, any_lost in zip(self.columns, found, strict=True) if any_lost and c.readings]
+        found = rows_here(lost.selectExpr(*gone)).columns
+        return [c for c, any_lost in zip(self.columns, found, strict=True) if any_lost[0].as_py() and c.readings]
 
     def _problem(self, value: Column, typed: Column, reading: Reading, mysql_type: MySQLType) -> Column:
         reader = reader_of(self._protocol, reading.column)

@@ -3,6 +3,7 @@ package org.apache.spark.sql.cdc_assets // what runs a part of a plan is open to
 import java.io.{BufferedOutputStream, FileOutputStream}
 
 import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, TaskContext}
+import org.apache.spark.executor.TaskMetrics
 import org.apache.spark.memory.TaskMemoryManager
 import org.apache.spark.rdd.RDD
 import org.apache.spark.scheduler.{Task, TaskSchedulerImpl}
@@ -55,9 +56,12 @@ object Here {
     */
   private class OnePart(rows: RDD[InternalRow], use: Iterator[InternalRow] => Unit)
       extends Task[Unit](
-        0, 0, 0, 1, JobArtifactSet.emptyJobArtifactSet, Utils.cloneProperties(rows.sparkContext.getLocalProperties)) {
+        0, 0, 0, 1, JobArtifactSet.emptyJobArtifactSet, Utils.cloneProperties(rows.sparkContext.getLocalProperties), metrics) {
     override def runTask(context: TaskContext): Unit = use(rows.iterator(rows.partitions.head, context))
   }
+
+  /** What is counted of a part, and told nobody: made once, as Spark forgets none that it makes for a task by default. */
+  private lazy val metrics = SparkEnv.get.closureSerializer.newInstance().serialize(TaskMetrics.registered).array()
 
   private def compute(part: OnePart): Unit = {
     val env = SparkEnv.get

@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from benchmarks.measuring import jobs_started
@@ -74,23 +73,19 @@ TYPED = (
 )
 
 
-def by_job(frame: DataFrame) -> pa.Table:
-    return frame.toArrow()
-
-
 @pytest.mark.parametrize(("parts", "jobs"), [(1, 0), (3, 1)])
 def test_rows_of_one_part_take_no_job_and_are_the_same(spark: SparkSession, parts: int, jobs: int) -> None:
     frame = spark.sql(TYPED.format(parts=parts))
     before = jobs_started(spark)
     found = rows_here(frame)
     assert jobs_started(spark) - before == jobs
-    assert (found.num_rows, found) == (2000, by_job(frame))
+    assert (found.num_rows, found) == (2000, frame.toArrow())
 
 
 def test_no_row_and_no_part_is_an_empty_table(spark: SparkSession) -> None:
     for frame in (spark.sql(TYPED.format(parts=1)).where("id < 0"), spark.range(1).where("false")):
         found = rows_here(frame)
-        assert (found.num_rows, found.schema) == (0, by_job(frame).schema)
+        assert (found.num_rows, found.schema) == (0, frame.toArrow().schema)
 
 
 def test_what_is_sorted_joined_grouped_and_observed_is_as_by_a_job(spark: SparkSession) -> None:
@@ -100,7 +95,7 @@ def test_what_is_sorted_joined_grouped_and_observed_is_as_by_a_job(spark: SparkS
     ordered = Window.partitionBy(F.col("id") % 7).orderBy(F.col("id").desc())
     frame = gathered(joined).withColumn("n", F.row_number().over(ordered)).groupBy("n", "even").agg(F.sum("id"))
     in_order = [("n", "ascending"), ("even", "ascending")]
-    assert rows_here(frame).sort_by(in_order) == by_job(frame).sort_by(in_order)
+    assert rows_here(frame).sort_by(in_order) == frame.toArrow().sort_by(in_order)
     assert seen.get == {"count": 500}
 
 

@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars store-jars demo ui test test-fast ui-test lint bench bench-all soak fuzz audit lock clean
+.PHONY: help java setup jars store-jars demo ui test test-all test-fast ui-test lint bench bench-all soak fuzz audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -52,9 +52,12 @@ lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: java $(VENV)/.ready  ## everything that CI checks
+test: java $(VENV)/.ready  ## lint, the laws on recorded streams, all protocols, cases, Kafka, S3, the job (ten minutes)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync store-jars lint
-	$(BIN)/pytest -q -n 3  # for two cores: the third has the tests that wait for processes
+	$(BIN)/pytest -q -n 3 -m "not extended"  # for two cores: the third has the tests that wait for processes
+
+test-all: store-jars  ## what `make test` leaves out: clusters, HDFS, GCS, Azure, browser, real dumps, all recorded streams
+	$(BIN)/pytest -q -n 3 -m extended
 
 test-fast: setup  ## the core of the tests, for every few minutes
 	$(BIN)/pytest -q -m fast

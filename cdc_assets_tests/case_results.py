@@ -30,7 +30,7 @@ class Results:
         errors: the messages of steps that failed.
     """
 
-    versions: dict[str, list[Version]] = field(default_factory=dict)
+    versions: dict[str, Sequence[Version]] = field(default_factory=dict)
     failed: list[AssetCheckEvaluation] = field(default_factory=list)
     last: dict[tuple[tuple[str, ...], str], AssetCheckEvaluation] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
@@ -142,7 +142,7 @@ def is_same_value(expected: Any, actual: Any) -> bool:
     if isinstance(actual, datetime):
         return isinstance(expected, str) and datetime.fromisoformat(expected) == actual
     if isinstance(actual, date):
-        return expected == actual.isoformat()
+        return bool(expected == actual.isoformat())
     return isinstance(expected, str) and _same_text(expected, actual)
 
 
@@ -160,7 +160,7 @@ def _same_text(expected: str, actual: str) -> bool:
     times = [_TIME.fullmatch(text) for text in (expected, actual)]
     if all(times):
         first, second = ((m[1], int(m[2]), m[3], m[4], (m[5] or "").rstrip("0")) for m in times if m)
-        return first == second
+        return bool(first == second)
     try:
         return datetime.fromisoformat(expected) == datetime.fromisoformat(actual)
     except ValueError:
@@ -169,4 +169,4 @@ def _same_text(expected: str, actual: str) -> bool:
         documents = json.loads(expected), json.loads(actual)
     except ValueError:
         return False
-    return isinstance(documents[0], (dict, list)) and documents[0] == documents[1]
+    return isinstance(documents[0], (dict, list)) and bool(documents[0] == documents[1])

@@ -33,7 +33,7 @@ _FOLDERS = {
     "history_progress",
 }  # fmt: skip
 # Of one folder's name below the history: what `path_segment` leaves.
-_SEGMENT = re.compile(r"[A-Za-z0-9_%-]+|_delta_log")
+_SEGMENT = re.compile(r"[A-Za-z0-9_~-]{1,200}|_delta_log")
 _MOST_MEMORY = 2 << 30  # bytes, of this process, and of the JVM's heap
 
 

@@ -33,7 +33,6 @@ from cdc_assets.stages.schemas import SchemasReport
 from cdc_assets.stages.types import TypesReport
 from cdc_assets.storage import LOCAL, Store
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.linked import deltalake_place
 from cdc_assets.tables.table import LakeTable
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -349,8 +348,7 @@ def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
     log = table.log()
     if log is None or not log.open or log.may_mark:
         return rows_of(table.read(spark))
-    place = deltalake_place(table.path, rows=True)
-    rows = DeltaTable(place, storage_options=table.store.log_options(table.path)).to_pyarrow_table()
+    rows = DeltaTable(table.path, storage_options=table.store.log_options(table.path)).to_pyarrow_table()
     return comparable(rows.to_pylist())
 
 

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructField, StructType, TimestampNTZType
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.work import Work
 from cdc_assets.tables.history import CDC_COLUMNS, COPY
-from cdc_assets.tables.schema import literal, quoted
+from cdc_assets.tables.schema import literal, quoted, set_properties
 
 # What Delta takes in a column's name only when its columns are mapped.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
@@ -64,10 +64,11 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
         # Else Delta writes a file anew for each row that goes from it.
         properties["delta.enableDeletionVectors"] = "true"
         told.append("rows that go are marked from now on (deletion vectors), as the table is large")
+    # A run that stopped while it created the table by Spark has not stated the source.
+    properties |= {k: v for k, v in work.table.definition.properties.items() if work.properties.get(k) != v}
     done = []
     if properties:
-        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        done.append(Alteration(work.naming, f"ALTER TABLE {table} SET TBLPROPERTIES ({listed})"))
+        done.append(Alteration(work.naming, set_properties(work.table.path, properties)))
     done += [
         Alteration(so_far, f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}")
         for before, after, so_far in renames

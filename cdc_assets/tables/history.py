@@ -11,6 +11,9 @@ from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, column
 from cdc_assets.tables.table import Definition
 
+# The properties of a history table that state its source. A long name is cut in the table's path and stands here in full.
+DATABASE, TABLE = "cdc.database", "cdc.table"
+
 # The names of our own columns begin with this; a source's column that does so gets another name.
 RESERVED = "_cdc_"
 

@@ -1,11 +1,13 @@
 """Where the tables of each feed live."""
 
+import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +15,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyspark.sql import SparkSession
 
 from cdc_assets.executors import prove_root_seen
-from cdc_assets.places import canonical, scheme_of
+from cdc_assets.places import PlaceError, canonical
 from cdc_assets.session import on_cluster
 from cdc_assets.storage import LOCAL, Store
 from cdc_assets.stores import store_of
@@ -21,9 +23,9 @@ from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
 from cdc_assets.tables.exclusive import prove_exclusive
-from cdc_assets.tables.history import HISTORY, HistoryCursor
+from cdc_assets.tables.history import DATABASE, HISTORY, TABLE, HistoryCursor
 from cdc_assets.tables.initial_load import INITIAL_LOAD, LoadsCursor
-from cdc_assets.tables.log import Logs
+from cdc_assets.tables.log import Logs, TableLog
 from cdc_assets.tables.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.tables.raw_records import RAW_RECORDS, RawCursor
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
@@ -35,35 +37,67 @@ C = TypeVar("C", bound=Cursor)
 
 DEFAULT_ROOT = "data/lakehouse"
 
+# What deltalake does not find again in a path: it decodes `%2E` once too often, and takes the others for parts of a URL.
+_UNREADABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|#?\x00-\x1F\x7F]")
+
+# The parts of a history's path. No escape has a `-` after its `~`, so `_CUT` marks the parts that are cut.
+_ESCAPED = re.compile(r"[^A-Za-z0-9_-]+")
+_HALF_ESCAPE = re.compile(r"~[0-9A-F]?$")
+_EMPTY = "~"
+_CUT = "~-"
+_LONGEST = 200
+_DIGITS = 32  # of the hash
+
 
 def lakehouse_root(given: str | None = None) -> str:
-    """The root of all tables: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`, in its canonical form.
+    """Return the root of all tables in its canonical form: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`.
 
     Raises:
-        PlaceError: it is a URI of a scheme that is not supported.
+        PlaceError: it is a URI of a scheme that is not supported, or has characters that deltalake does not find again.
     """
-    return canonical(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
+    root = canonical(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
+    if found := _UNREADABLE.search(root):
+        raise PlaceError(
+            f"{root}: the lakehouse's path contains {found[0]!r}, below which deltalake does not find tables. "
+            "Choose a path without it."
+        )
+    return root
 
 
-def path_segment(name: str, root: str = "") -> str:
-    """Percent-encode a name from the wire, so that it is one folder's name below `root`, whatever it holds.
+def path_segment(name: str) -> str:
+    """Return the folder name of a database or table: unique among all names, and at most 200 ASCII characters.
 
-    Everything but ASCII letters, digits, `_` and `-` is encoded, the dot too: `..` cannot climb, and no name is hidden.
-    So is what Delta takes for a log wherever it stands in a path.
-    Below a URI the sign before the digits is `~`: what deltalake writes to where a `%` is, it does not find again.
+    ASCII letters, digits, `_` and `-` stay. Every other byte of the UTF-8 name becomes `~` and two hexadecimal digits, not
+    `%`: deltalake decodes `%2E` in a path and then looks for `.`. The dot is escaped too, so `..` cannot climb and no folder
+    is hidden. A longer name is cut and ends in a hash of the name, because file systems take 255 bytes.
     """
-    encoded = quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
-    encoded = "%5Fdelta_log" if encoded == "_delta_log" else encoded
-    return encoded.replace("%", "~") if scheme_of(root) else encoded
+    if not name:
+        return _EMPTY
+    # Delta takes every folder of this name for a table's log.
+    escaped = "~5Fdelta_log" if name == "_delta_log" else _ESCAPED.sub(_escape, name)
+    if len(escaped) <= _LONGEST:
+        return escaped
+    ending = _CUT + hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]
+    return _HALF_ESCAPE.sub("", escaped[: _LONGEST - len(ending)]) + ending
 
 
-def _name_of(segment: str, root: str) -> str:
-    return unquote(segment.replace("~", "%") if scheme_of(root) else segment)
+def _escape(found: re.Match[str]) -> str:
+    return "".join(f"~{byte:02X}" for byte in found[0].encode())
+
+
+def _name_of(segment: str) -> str:
+    """Return the name whose `path_segment` this is, if the segment is not cut."""
+    return "" if segment == _EMPTY else unquote(segment.replace("~", "%"))
 
 
 def history_tables(root: str, feed: str, store: Store = LOCAL) -> list[tuple[str, str]]:
-    """The (database, table) pairs that have a history table below `root`, by name; found by listing, without Spark."""
-    files, base = store.files(f"{root}/history/{feed}")
+    """List the (database, table) pairs that have a history table below `root`, sorted, without Spark.
+
+    A table is left out if its path is cut and its log cannot be read: nothing else has its name. The history stage reports
+    such a table when it has new changes.
+    """
+    place = f"{root.rstrip('/')}/history/{feed}"
+    files, base = store.files(place)
 
     def folders(path: str) -> list[FileInfo]:
         return [
@@ -72,8 +106,29 @@ def history_tables(root: str, feed: str, store: Store = LOCAL) -> list[tuple[str
 
     tables = [(database, table) for database in folders(base) for table in folders(database.path)]
     logs = files.get_file_info([f"{table.path}/_delta_log" for _, table in tables])
-    found = [names for names, log in zip(tables, logs, strict=True) if log.type == FileType.Directory]
-    return sorted((_name_of(d.base_name, root), _name_of(t.base_name, root)) for d, t in found)
+    paths = [
+        (database.base_name, table.base_name)
+        for (database, table), log in zip(tables, logs, strict=True)
+        if log.type == FileType.Directory
+    ]
+    return sorted(name for path in paths if (name := _source_of(place, path, store)) is not None)
+
+
+def _source_of(place: str, path: tuple[str, str], store: Store) -> tuple[str, str] | None:
+    """Return the database and table of the history in folder `path` below `place`; None if nothing states them.
+
+    Every history states them in its properties. Only a cut path needs those: opening the log of every table would make
+    long lists slow, and an uncut path has the same names.
+    """
+    database, table = path
+    if _CUT not in database + table:
+        return _name_of(database), _name_of(table)
+    try:
+        log = TableLog.of(f"{place}/{database}/{table}", store)
+    except Exception:  # noqa: BLE001 -- deltalake's errors have no common type, and one table must not stop the others
+        return None
+    stated = log.properties if log else {}
+    return (stated[DATABASE], stated[TABLE]) if {DATABASE, TABLE} <= stated.keys() else None
 
 
 @dataclass(frozen=True)
@@ -223,5 +278,5 @@ class Lakehouse:
         return self._of_source("history", database, table)
 
     def _of_source(self, kind: str, database: str, table: str) -> LakeTable[HistoryCursor]:
-        segments = (path_segment(each, self.root) for each in (database, table))
-        return self._table("/".join([kind, self.feed, *segments]), HISTORY)
+        definition = replace(HISTORY, properties={DATABASE: database, TABLE: table})
+        return self._table("/".join([kind, self.feed, path_segment(database), path_segment(table)]), definition)

@@ -16,7 +16,6 @@ from deltalake.exceptions import TableNotFoundError
 from pyarrow.fs import FileType
 
 from cdc_assets.storage import LOCAL, Store
-from cdc_assets.tables.linked import deltalake_place
 
 # Commits are read newest first, so many at a time: the newest nearly always has what is looked for.
 _COMMITS_AT_ONCE = (1, 20, None)
@@ -63,7 +62,7 @@ class TableLog:
     def of(cls, uri: str, store: Store) -> "TableLog | None":
         """The log of the table at `uri`; None while there is no table."""
         try:
-            return cls(DeltaTable(deltalake_place(uri), storage_options=store.log_options(uri)), uri)
+            return cls(DeltaTable(uri, storage_options=store.log_options(uri)), uri)
         except TableNotFoundError:
             return None
 

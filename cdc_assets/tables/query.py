@@ -12,7 +12,6 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.tables.linked import deltalake_place
 from cdc_assets.tables.schema import literal, quoted
 from cdc_assets.tables.table import LakeTable
 
@@ -86,8 +85,7 @@ class Arrow(Engine[pa.Table]):
             if log is not None and log.widened:
                 raise WidenedError(f"{table.name}: types of its columns were widened, and so only Spark reads it")
             builder = builder.register(
-                name,
-                DeltaTable(deltalake_place(table.path, rows=True), storage_options=table.store.log_options(table.path)),
+                name, DeltaTable(table.path, storage_options=table.store.log_options(table.path))
             )
         return pa.RecordBatchReader.from_stream(builder.execute(sql))
 

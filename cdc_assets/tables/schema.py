@@ -61,8 +61,15 @@ def conform(frame: DataFrame, schema: StructType) -> DataFrame:
 
 def literal(text: str) -> str:
     """A text as a literal of Spark's SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    # Spark replaces `${...}` in a statement before it parses it.
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"
+
+
+def set_properties(path: str, properties: Mapping[str, str]) -> str:
+    """Return the SQL statement that sets properties of the Delta table at `path`."""
+    listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+    return f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})"
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: StructType) -> DataFrame:

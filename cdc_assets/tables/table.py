@@ -24,9 +24,8 @@ from cdc_assets.session import rows_here
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, fit_driver, read_table, write_files, write_rows, write_table
-from cdc_assets.tables.linked import deltalake_place, make_log_folder
 from cdc_assets.tables.log import Commit, DataFile, Logs, TableLog
-from cdc_assets.tables.schema import frame_of, literal, quoted
+from cdc_assets.tables.schema import frame_of, literal, quoted, set_properties
 
 C = TypeVar("C", bound=Cursor)
 
@@ -53,7 +52,7 @@ class Definition(Generic[C]):
         partition_by: the columns that its files are told apart by.
         statistics: the columns whose smallest and largest value Delta keeps of each file: those that are filtered by, as
             each of them costs every append.
-        properties: Delta's, beside these.
+        properties: more of them: Delta's, and our own.
     """
 
     columns: StructType
@@ -64,7 +63,7 @@ class Definition(Generic[C]):
 
     @property
     def settings(self) -> dict[str, str]:
-        """All of Delta's properties."""
+        """Return all properties of the Delta table."""
         kept = {"delta.dataSkippingStatsColumns": ",".join(self.statistics)} if self.statistics else {}
         return _CHECKPOINTS | kept | dict(self.properties)
 
@@ -266,15 +265,15 @@ class LakeTable(Generic[C]):
         if self.exists():
             return
         self.before_commits()
-        make_log_folder(self.path)
         try:
             Log.create(
-                deltalake_place(self.path),
+                self.path,
                 Schema.from_json(self.definition.columns.json()),
                 mode="ignore",
                 partition_by=list(self.definition.partition_by),
                 configuration=self.definition.settings,
                 storage_options=self._log_options,
+                raise_if_key_not_exists=False,  # else deltalake takes no properties but Delta's
             )
         except (CommitFailedError, DeltaError):
             if not self.exists():  # else another run was faster
@@ -355,6 +354,10 @@ class LakeTable(Generic[C]):
         # By a write: Delta's CREATE refuses a folder in which files are staged.
         nothing = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
         nothing.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
+        # A write sets Delta's properties only.
+        others = {key: value for key, value in self.definition.settings.items() if not key.startswith("delta.")}
+        if others:
+            session.sql(set_properties(self.path, others))
 
     def stage(self, rows: DataFrame, by: str | None = None, *, by_driver: bool = False) -> Staged:
         """Write rows into files that no reader sees before a commit names them.

@@ -166,13 +166,8 @@ def version_of(table: LakeTable[Any]) -> int:
     return log.version
 
 
-def of(chain: Chain) -> dict[str, list[dict[str, Any]]]:
-    """Its histories, under the names that a local folder gives them."""
-    return {name.replace("~", "%"): rows for name, rows in histories(chain.lake).items()}
-
-
 def test_the_histories_are_those_of_a_local_folder(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
-    assert of(there) == local
+    assert histories(there.lake) == local
     counts = conserved(there.lake, there.feed)
     assert (counts.records, counts.undecodable) == (sum(map(len, records())), 1)
     assert len(there.history(ODD.table)) == 2
@@ -192,7 +187,7 @@ def test_every_commit_was_written_only_if_absent(there: Chain, place: Place) -> 
 def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
     replaced = {each.table for each in rebuild(there.lake, there.feed)}
     assert {name.replace("~", "%") for name in replaced} >= local.keys()
-    assert of(there) == local
+    assert histories(there.lake) == local
     files, path = there.lake.store.files(there.lake.place("rebuilding", "f"))
     left = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
     assert [each.path for each in left if each.is_file] == []
@@ -200,7 +195,7 @@ def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, A
     assert len(small.files()) > 1
     (done,) = (each for each in maintenance.compact(there.lake) if each.table == small.name)
     assert (done.added, len(small.files())) == (1, 1)
-    assert of(there) == local
+    assert histories(there.lake) == local
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)

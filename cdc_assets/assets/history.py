@@ -156,8 +156,8 @@ def table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) 
     """The checks of history tables."""
     told = {
         _CONSERVATION: "After its last released change a key has one open version, or none if that change was a "
-        "delete. If the table could not be written, mend what the check names, and have it tried again (`cdc-assets retry`); "
-        "else run the job audit, and rebuild the feed.",
+        "delete. If the table could not be written, mend what the check names, and have it tried again "
+        "(`cdc-assets retry`); else run the job audit, and rebuild the feed.",
         INTERVALS: "Per key: no overlap, no gap that a delete does not explain, at most one open version. If not, "
         "somebody has written to the table by hand, or it is a bug: run the job audit, and rebuild the feed.",
         _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too. If not, decide about "
@@ -218,7 +218,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     found += [_Found(asset_of(r.database, r.table), _COMPLETE, not_loaded(r)) for r in released.refused]
     for key, result in _results(context.instance, found):
         context.log_event(evaluation(key, result))
-    return _listed(context, lake, done, len({*holds, *blocked}), errors, watch)
+    return _listed(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
 
 
 def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
@@ -287,7 +287,7 @@ def _listed(
     context: AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
-    held: int,
+    holds: Sequence[Hold],
     errors: Sequence[Exception],
     watch: Stopwatch,
 ) -> Told:
@@ -296,6 +296,7 @@ def _listed(
         # Where people look for DDL, though its own step cannot know what came of it.
         metadata = {"ddl_applied": rows_metadata(timeline)}
         context.log_event(AssetObservation(table_schemas.key_of(lake.feed), metadata=metadata))
+    held = len({(hold.database, hold.table) for hold in holds})
     return Told(
         data_version(lake.released_changes),
         {
@@ -306,6 +307,7 @@ def _listed(
             "tables": rows_metadata({c: getattr(report, c) for c in _LISTED} for report in run.tables),
             "ddl_applied": rows_metadata(timeline),
             "tables_failed": len(run.failures),
+            "held_tables": rows_metadata(hold.row() for hold in holds),
             "seconds": watch.seconds,
         },
         worked=bool(run.tables or run.failures),

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from cdc_assets import cli
 from cdc_assets.history import progress as progress_file
 from cdc_assets.history.progress import Progress, holds_of, read_progress, retry, write_progress
+from cdc_assets.history.writer import apply as write
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.report import gather
@@ -40,15 +41,14 @@ class Broken:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.errors: dict[str, Exception] = {}
         self.tried: list[str] = []
-        writes = stage.apply
 
-        def apply(lake: Lakehouse, session: SparkSession, feed: Any, work: Any, quarantine: Any) -> Any:
+        def failing(lake: Lakehouse, session: SparkSession, feed: Any, work: Any, quarantine: Any) -> Any:
             self.tried.append(work.name[1])
             if work.name[1] in self.errors:
                 raise self.errors[work.name[1]]
-            return writes(lake, session, feed, work, quarantine)
+            return write(lake, session, feed, work, quarantine)
 
-        patch.setattr(stage, "apply", apply)
+        patch.setattr(stage, "apply", failing)
 
 
 @pytest.fixture

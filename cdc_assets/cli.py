@@ -1,4 +1,4 @@
-"""The commands of `cdc-assets`: record, replay, holds, acknowledge, why, diff, verify, report, views."""
+"""The commands of `cdc-assets`: record, replay, holds, retry, acknowledge, why, diff, verify, report, views."""
 
 import argparse
 import sys
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cdc_assets import read
 from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Kafka, load_feeds
+from cdc_assets.history.progress import blocked_tables, holds_of, retry
 from cdc_assets.operations import diff, explained, verify
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
 from cdc_assets.operations.explain import ExplainError, explain
@@ -107,6 +108,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     held.add_argument("feed", help=_ANY_FEED)
     held.set_defaults(run=_holds)
+    again = commands.add_parser(
+        "retry",
+        help="have tables tried again that could not be written",
+        description="Have the pipeline's next run try blocked tables again that could not be written, now that the cause is "
+        "mended. Without it they are tried when changes of theirs are released, when the settings or the version change, "
+        "and from time to time.",
+    )
+    again.add_argument("feed", help=_ANY_FEED)
+    again.add_argument("table", nargs="?", help="`database.table`; default: all that are blocked so")
+    again.set_defaults(run=_retry)
     decide = commands.add_parser(
         "acknowledge",
         help="decide about a DDL statement that tables wait at",
@@ -235,9 +246,21 @@ def _lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lakehouse
 
 
 def _holds(file: FeedsFile, given: argparse.Namespace) -> str:
-    released = _lakehouse(file, given.feed).released_changes.cursor()
-    rows = [h.row() for h in released.holds] if released else []
+    rows = [h.row() for h in holds_of(_lakehouse(file, given.feed))]
     return "\n".join("  ".join(f"{k}={v}" for k, v in row.items()) for row in rows) or "no table waits"
+
+
+def _retry(file: FeedsFile, given: argparse.Namespace) -> str:
+    lake = _lakehouse(file, given.feed)
+    blocked = {".".join(name): name for name in blocked_tables(lake)}
+    if given.table and given.table not in blocked:
+        known = ", ".join(sorted(blocked)) or "none"
+        raise FeedsError(
+            f"{given.table}: no such table of {given.feed} is blocked as it could not be written; those are: {known}"
+        )
+    chosen = retry(lake, [blocked[given.table]] if given.table else blocked.values())
+    tables = ", ".join(".".join(name) for name in chosen) or "no table"
+    return f"{tables}: the pipeline's next run tries again"
 
 
 def _acknowledge(file: FeedsFile, given: argparse.Namespace) -> str:

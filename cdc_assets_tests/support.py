@@ -257,7 +257,10 @@ class Reports:
 
 
 def run_core(lake: Lakehouse, feed: Feed) -> Reports:
-    """Run all stages once, in the pipeline's order; a table's failure is raised when all other tables are done."""
+    """Run all stages once, in the pipeline's order; a table's failure is raised when all other tables are done.
+
+    So is that of a blocked table, with which the job goes on.
+    """
     taken, decoded = INGEST.run(lake, feed), DECODE.run(lake, feed)
     LOAD.run(lake, feed)
     learnt, judged = SCHEMAS.run(lake, feed), TYPES.run(lake, feed)

@@ -1,11 +1,8 @@
 """What the assets share: how they are described, and how counts and verdicts become Dagster's metadata."""
 
-import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
 from dagster import (
@@ -24,24 +21,15 @@ from dagster import (
 )
 from pyspark.sql.types import StructType
 
-import cdc_assets
 from cdc_assets.assets import page
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.feeds import Feed
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.raw_records import Offsets
 from cdc_assets.tables.table import LakeTable
+from cdc_assets.version import code_version
 
-
-def _code_version() -> str:
-    """A name of this package's code: another one as soon as any of its lines is."""
-    package = Path(cdc_assets.__file__).parent
-    code = sorted(path for kind in ("py", "scala") for path in package.rglob(f"*.{kind}"))
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in code)).hexdigest()
-    return f"{version('cdc-assets')}+{digest[:12]}"
-
-
-CODE_VERSION = _code_version()
+CODE_VERSION = code_version()
 
 # Above this a browser rounds a number, and a commit_ts is above it.
 _BROWSER_INTEGER = 2**53

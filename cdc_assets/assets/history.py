@@ -5,9 +5,10 @@ the tables that it touched, however many there are, and a table that it did not 
 that were skipped. Where there are very many, a database is the asset, and its tables are the partitions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from traceback import format_exception_only
 from typing import Any
 
 from dagster import (
@@ -65,13 +66,18 @@ from cdc_assets.checks.history import (
     history_complete,
     intervals,
     not_loaded,
+    not_written,
     nothing_waits,
     reload_required,
     type_mapping,
+    waits_after_errors,
     waits_for_decision,
+    written_again,
 )
 from cdc_assets.checks.verdict import Verdict
+from cdc_assets.errors import first_line
 from cdc_assets.feeds import Feed
+from cdc_assets.history.progress import blocked_tables
 from cdc_assets.history.verify import UNREFLECTED
 from cdc_assets.history.writer import TableReport
 from cdc_assets.operations.fates import held_by
@@ -83,6 +89,16 @@ from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.tso import time_text
+
+
+class NotWrittenError(RuntimeError):
+    """A table could not be written; the run fails by it when all else is done."""
+
+    def __init__(self, failure: Failure) -> None:
+        name = ".".join(failure.name)
+        super().__init__(f"{name} was not written, and the next run tries again: {first_line(failure.error)}")
+        self.__cause__ = failure.error
+
 
 _CONSERVATION, INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
@@ -140,7 +156,8 @@ def table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) 
     """The checks of history tables."""
     told = {
         _CONSERVATION: "After its last released change a key has one open version, or none if that change was a "
-        "delete. If the table could not be written, the next run tries again; else run the job audit, and rebuild the feed.",
+        "delete. If the table could not be written, mend what the check names, and have it tried again "
+        "(`cdc-assets retry`); else run the job audit, and rebuild the feed.",
         INTERVALS: "Per key: no overlap, no gap that a delete does not explain, at most one open version. If not, "
         "somebody has written to the table by hand, or it is a bug: run the job audit, and rebuild the feed.",
         _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too. If not, decide about "
@@ -185,17 +202,14 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     )  # before it is told of the tables: which asset is theirs depends on how many there are
     asset_of = partial(table_asset, name, alone=each_alone(feed, known))
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
-    holds, failed = _waiting(released), {(f.database, f.table) for f in done.failures}
+    holds, failed = _waiting(released), {failure.name for failure in done.failures}
+    blocked = blocked_tables(lake)
+    errors: list[Exception] = [NotWrittenError(failure) for failure in done.failures if not failure.is_blocked]
     touched = {(report.database, report.table) for report in done.tables}
     if touched | failed:
         add_partitions(context.instance, [asset_of(*table) for table in sorted({*known, *touched, *failed})])
-    found: list[_Found] = []
-    for report in done.tables:
-        asset = asset_of(report.database, report.table)
-        found += _tell_table(context, lake, done, report, asset, holds.get((report.database, report.table)))
-    for failure in done.failures:
-        context.log.error(f"history/{name} {failure.database}.{failure.table}: {failure.error}")
-        found.append(_Found(asset_of(failure.database, failure.table), _CONSERVATION, _failed(failure)))
+    found = _tell_tables(context, lake, done, asset_of, holds, errors)
+    found += _tell_failures(context, lake, done, blocked, asset_of)
     if feed.views is not None and done.tables:
         _register(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - touched - failed):
@@ -204,7 +218,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     found += [_Found(asset_of(r.database, r.table), _COMPLETE, not_loaded(r)) for r in released.refused]
     for key, result in _results(context.instance, found):
         context.log_event(evaluation(key, result))
-    return _listed(context, lake, done, len(holds), watch)
+    return _listed(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
 
 
 def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
@@ -217,15 +231,72 @@ def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run:
         )
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What a check found of one table."""
+
+    asset: TableAsset
+    check: str
+    verdict: Verdict
+    severity: AssetCheckSeverity = AssetCheckSeverity.ERROR
+
+
+def _tell_tables(
+    context: AssetExecutionContext,
+    lake: Lakehouse,
+    run: HistoryReport,
+    asset_of: Callable[[str, str], TableAsset],
+    holds: Mapping[tuple[str, str], Hold],
+    errors: list[Exception],
+) -> list[_Found]:
+    """Tell of each table that was written; return what its checks found. An error with one of them goes to `errors`."""
+    found: list[_Found] = []
+    for report in run.tables:
+        name = report.database, report.table
+        try:
+            found += _tell_table(context, lake, run, report, asset_of(*name), holds.get(name))
+        except Exception as error:
+            # The table is written, and of the others there is something to tell.
+            context.log.exception(f"history/{lake.feed} {'.'.join(name)}: written, and not told of")
+            errors.append(error)
+    return found
+
+
+def _tell_failures(
+    context: AssetExecutionContext,
+    lake: Lakehouse,
+    run: HistoryReport,
+    blocked: Mapping[tuple[str, str], Hold],
+    asset_of: Callable[[str, str], TableAsset],
+) -> list[_Found]:
+    """Log what could not be written; return the check of these tables, of blocked ones, and of those that failed before."""
+    for failure in run.failures:
+        text = "".join(format_exception_only(failure.error)).strip()
+        context.log.error(f"history/{lake.feed} {'.'.join(failure.name)}: {text}")
+    verdicts = {failure.name: not_written(failure.error) for failure in run.failures}
+    verdicts |= {name: waits_after_errors(hold, lake.feed) for name, hold in blocked.items()}
+    verdicts |= dict.fromkeys(run.recovered, written_again())
+    return [_Found(asset_of(*name), _CONSERVATION, verdict) for name, verdict in verdicts.items()]
+
+
 # What the feed's list of history tables tells of each that a run touched.
 _LISTED = ("database", "table", "created", "changes", "opened", "closed", "quarantined", "versions", "current")
 
 
-def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport, held: int, watch: Stopwatch) -> Told:
+def _listed(
+    context: AssetExecutionContext,
+    lake: Lakehouse,
+    run: HistoryReport,
+    holds: Sequence[Hold],
+    errors: Sequence[Exception],
+    watch: Stopwatch,
+) -> Told:
+    """Tell of all tables; `errors`: those that fail the run, when all else is done."""
     if timeline := _timeline(run.tables):
         # Where people look for DDL, though its own step cannot know what came of it.
         metadata = {"ddl_applied": rows_metadata(timeline)}
         context.log_event(AssetObservation(table_schemas.key_of(lake.feed), metadata=metadata))
+    held = len({(hold.database, hold.table) for hold in holds})
     return Told(
         data_version(lake.released_changes),
         {
@@ -236,11 +307,11 @@ def _listed(context: AssetExecutionContext, lake: Lakehouse, run: HistoryReport,
             "tables": rows_metadata({c: getattr(report, c) for c in _LISTED} for report in run.tables),
             "ddl_applied": rows_metadata(timeline),
             "tables_failed": len(run.failures),
+            "held_tables": rows_metadata(hold.row() for hold in holds),
             "seconds": watch.seconds,
         },
         worked=bool(run.tables or run.failures),
-        # When all others are done.
-        error=run.failures[0].error if run.failures else None,
+        error=next(iter(errors), None),
     )
 
 
@@ -252,16 +323,6 @@ def _timeline(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
         for s in r.statements
     ]
     return sorted(lines, key=lambda line: (line["commit_ts"], line["database"], line["table"]))
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What a check found of one table."""
-
-    asset: TableAsset
-    check: str
-    verdict: Verdict
-    severity: AssetCheckSeverity = AssetCheckSeverity.ERROR
 
 
 def _results(instance: DagsterInstance, found: Sequence[_Found]) -> Iterator[tuple[AssetKey, AssetCheckResult]]:
@@ -371,10 +432,3 @@ def _waits(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) ->
         _Found(asset, _DDL_APPLIED, of_ddl),
         _Found(asset, _TYPE_MAPPING, type_mapping(hold if at_type else None)),
     ]
-
-
-def _failed(failure: Failure) -> Verdict:
-    """What is said of a table that could not be written."""
-    first_line = str(failure.error).strip().split("\n", 1)[0]
-    told = f"The table was not written, and the next run takes it up where it stands: {first_line}"
-    return Verdict(passed=False, description=told)

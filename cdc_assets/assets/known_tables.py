@@ -29,13 +29,15 @@ class KnownTables:
 
     Attributes:
         root: the lakehouse that it was found in.
-        release: the last one, if all histories had it then; 0: some had not.
+        release: the last one, if all histories had it then but those that are blocked; 0: others had not.
         tables: the (database, table) pairs that have a history, by name.
+        blocked: those that could not be written, and wait.
     """
 
     root: str
     release: int
     tables: tuple[tuple[str, str], ...]
+    blocked: tuple[tuple[str, str], ...] = ()
 
 
 def known_tables(root: str, feed: str, otherwise: Path | None = None) -> tuple[tuple[str, str], ...]:
@@ -64,11 +66,12 @@ def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse
         The history tables that there are.
     """
     progress, known = read_progress(lake), _read(state_file(lake.feed))
-    release = progress.release if progress and not progress.behind else 0
+    blocked = tuple(sorted((hold.database, hold.table) for hold in progress.holds)) if progress else ()
+    release = progress.release if progress and progress.behind == set(blocked) else 0
     known = known if known is not None and known.root == lake.root else None
-    if known is not None and known.release == release > 0:
+    if known is not None and known.release == release > 0 and known.blocked == blocked:
         return known.tables
-    found = KnownTables(lake.root, release, tuple(lake.histories()))
+    found = KnownTables(lake.root, release, tuple(lake.histories()), blocked)
     if found == known:
         return found.tables
     try:
@@ -118,7 +121,9 @@ def _read(path: Path) -> KnownTables | None:
     """What is known; None when there is nothing that can be used."""
     try:
         said = json.loads(path.read_text())
-        return KnownTables(str(said["root"]), int(said["release"]), _pairs(said["tables"]))
+        return KnownTables(
+            str(said["root"]), int(said["release"]), _pairs(said["tables"]), _pairs(said.get("blocked", ()))
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

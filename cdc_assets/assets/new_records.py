@@ -18,6 +18,7 @@ from dagster import (
 
 from cdc_assets.assets.feed_definitions import AssetJob
 from cdc_assets.feeds import Feed
+from cdc_assets.history.progress import read_progress
 from cdc_assets.session import spark_session
 from cdc_assets.sources.offsets import DataLossError
 from cdc_assets.stages import INGEST, STAGES
@@ -107,8 +108,10 @@ def build(
 
 def _ask(lake: Lakehouse, feed: Feed) -> _Asked | None:
     """What a feed has to do, told by the first stage that has."""
-    cursors = [table.cursor() for table in lake.stage_tables]
-    stands = str([cursor.sequence if cursor else 0 for cursor in cursors])
+    cursors, progress = [table.cursor() for table in lake.stage_tables], read_progress(lake)
+    # A table that could not be written changes no cursor, and is tried again.
+    tried = [(each.name, each.tried_at, each.version) for each in progress.failed] if progress else []
+    stands = str([*(cursor.sequence if cursor else 0 for cursor in cursors), *tried])
     try:
         news = INGEST.news(lake, feed)
     except DataLossError as error:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cdc_assets.checks.verdict import Verdict
+from cdc_assets.errors import first_line
 from cdc_assets.history.completeness import NEVER, complete
 from cdc_assets.history.writer import TableReport
 from cdc_assets.tables.initial_load import RefusedLoad
@@ -32,6 +33,28 @@ def column_changes(before: Mapping[str, str] | None, now: Mapping[str, str]) -> 
     ]
     told = ", ".join(f"{r['column']} ({r['before'] or 'absent'} -> {r['now'] or 'absent'})" for r in rows)
     return Verdict(not rows, f"Columns changed: {told}." if rows else "The columns are those of before.", rows)
+
+
+def not_written(error: Exception) -> Verdict:
+    """The failing `conservation` of a table that could not be written, and that fails the run."""
+    told = f"The table was not written, and the next run takes it up where it stands: {first_line(error)}"
+    return Verdict(passed=False, description=told)
+
+
+def waits_after_errors(hold: Hold, feed: str) -> Verdict:
+    """The failing `conservation` of a table that could not be written twice in a row, and waits."""
+    told = (
+        f"The table was not written, twice in a row, and waits from commit_ts {hold.since} ({time_text(hold.since)}) on, "
+        f"with {hold.events} row events: {hold.first['why']}. Mend the cause, and have it tried again: "
+        f"`cdc-assets retry {feed} {hold.database}.{hold.table}`. It is tried again, too, when changes of it are released, "
+        "when the feed's settings or the version of cdc-assets change, and from time to time. All else goes on."
+    )
+    return Verdict(passed=False, description=told, violations=[hold.row()])
+
+
+def written_again() -> Verdict:
+    """The `conservation` of a table that failed, and that has nothing left to apply."""
+    return Verdict(passed=True, description="The table has every released change.")
 
 
 def waits_for_decision(feed: str, hold: Hold) -> Verdict:

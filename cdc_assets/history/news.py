@@ -20,6 +20,7 @@ from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Loaded, ReleaseCursor, ReleasedKind, Snapshot
 
 STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
+_POSITION = ["release", "database", "table", "commit_ts"]
 LAYOUT = ["release", "database", "table", "layout_id", "layout", "key_columns", "commit_ts", "last_ts"]
 
 
@@ -74,6 +75,19 @@ class News:
         for r in self.known:
             found.setdefault((r["database"], r["table"]), []).append(r)
         return found
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """What released changes a history lacks.
+
+    Attributes:
+        since: the lowest commit_ts of a change or statement; 0 where none is known.
+        events: how many row events.
+    """
+
+    since: int
+    events: int
 
 
 def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) -> News:
@@ -142,8 +156,28 @@ def _told_by_cursors(lake: Lakehouse, after: int) -> tuple[dict[Name, Counter[in
     return counts, read
 
 
-def all_of(lake: Lakehouse, kind: ReleasedKind, columns: list[str]) -> list[dict[str, Any]]:
-    """All rows of released_changes of a kind, of which there are few."""
-    files = lake.released_changes.files(kind=str(kind))
+def lacking(lake: Lakehouse, applied: Mapping[Name, int]) -> dict[Name, Lacking]:
+    """Return what histories lack; `applied`: the tables, at least one, and the releases up to which they have all."""
+    after = min(applied.values())
+    rows = [r for kind in (ReleasedKind.LAYOUT, ReleasedKind.DDL) for r in all_of(lake, kind, _POSITION, after)]
+    counts, _ = _told_by_cursors(lake, after)
+    lowest: dict[Name, int] = {}
+    for r in rows:
+        name = r["database"], r["table"]
+        if r["release"] > applied.get(name, r["release"]):
+            lowest[name] = min(r["commit_ts"], lowest.get(name, r["commit_ts"]))
+    return {
+        name: Lacking(
+            # A table without changes of its own waits for a statement that is sent for another one.
+            lowest.get(name) or min((r["commit_ts"] for r in rows if r["release"] > release), default=0),
+            sum(count for number, count in counts.get(name, Counter()).items() if number > release),
+        )
+        for name, release in applied.items()
+    }
+
+
+def all_of(lake: Lakehouse, kind: ReleasedKind, columns: list[str], after: int = -1) -> list[dict[str, Any]]:
+    """All rows of released_changes of a kind, of which there are few, in files that have releases above `after`."""
+    files = [f for f in lake.released_changes.files(kind=str(kind)) if f.high["release"] > after]
     rows: list[dict[str, Any]] = lake.released_changes.fetch(files, *columns).to_pylist()
     return rows

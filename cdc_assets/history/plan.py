@@ -3,7 +3,9 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.types import StructField
@@ -32,25 +34,60 @@ class LoadTooOldError(Exception):
         )
 
 
+class LinkedTableError(Exception):
+    """A table's rows come from another, or go to it, and that one failed."""
+
+    def __init__(self, other: Name, cause: Exception) -> None:
+        super().__init__(
+            f"A RENAME links it to {'.'.join(other)}, which failed: it goes on with the run that mends that."
+        )
+        self.cause = cause
+
+
 def works(
-    lake: Lakehouse, feed: Feed, due: Iterable[Name], through: int, failed: Callable[[Name, Exception], None]
+    lake: Lakehouse,
+    feed: Feed,
+    due: Iterable[Name],
+    through: int,
+    failed: Callable[[Name, Exception], None],
+    waiting: AbstractSet[Name] = frozenset(),
+    out: Mapping[Name, Exception] = MappingProxyType({}),
 ) -> list[list[Work]]:
     """What is to be done for the tables `due`, by name, up to a release; nothing for those without changes.
 
-    Each list is in order: a table whose rows go to another comes before that one. `failed` is told of tables of which it
-    cannot be said what is to be done.
+    Each list is in order: a table whose rows go to another comes before that one.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        due: the tables.
+        through: the release.
+        failed: is told of tables of which it cannot be said what is to be done.
+        waiting: blocked tables. One that a RENAME links to a table that is due is tried with it: what the one gets may
+            reach the other.
+        out: tables that have failed before, with their errors: those that a RENAME links to them wait with them.
     """
     cursors: dict[Name, HistoryCursor] = {}
-    for name in sorted(set(due)):
+    out = dict(out)
+    for name in sorted(set(due) - set(out)):
         try:
             cursors[name] = lake.history(*name).cursor() or HistoryCursor(sequence=0)
         except Exception as error:  # noqa: BLE001 -- whatever is wrong with one table holds up that table only
+            out[name] = error
             failed(name, error)
     if not cursors:
         return []
     news = news_of(lake, feed, cursors)
+    units = _units(cursors, news)
+    if linked := (waiting - set(cursors) - set(out)) & set[Name]().union(*units):
+        # The news of before was read from where the tables that are due stand; a blocked one stands further back.
+        return works(lake, feed, {*cursors, *linked}, through, failed, waiting, out)
     found = []
-    for names in _units(cursors, news):
+    for names in units:
+        if gone := sorted(names & set(out)):
+            for name in names & set(cursors):
+                failed(name, LinkedTableError(gone[0], out[gone[0]]))
+            continue
         try:
             found.append(_unit(lake, feed, names, cursors, news, through))
         except Exception as error:  # noqa: BLE001 -- as above

@@ -17,7 +17,8 @@ from pyarrow import parquet
 
 from cdc_assets.feeds import Feed
 from cdc_assets.history.completeness import Complete, complete_from
-from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, place_of
+from cdc_assets.history.progress import blocked_tables
+from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, held_by, place_of
 from cdc_assets.operations.finality import Final, applied_release, final
 from cdc_assets.operations.keys import Near, columns_of, key_of_image, keys_of, nearest, same_values, sought, texts_of
 from cdc_assets.protocols import protocol_of
@@ -475,7 +476,9 @@ class _Life:
     def _without_version(self, change: Row) -> tuple[Fate, str]:
         """Of a released change that no version shows: why."""
         if change["release"] > self._applied:
-            return Fate.UNAPPLIED, "it is released; the history has it with its next run"
+            hold = blocked_tables(self.lake).get((self.database, self.table))
+            told = held_by(hold, self.lake.feed) if hold else "the history has it with its next run"
+            return Fate.UNAPPLIED, f"it is released; {told}"
         if change["op"] == Op.DELETE:
             return Fate.NOTHING, "there was no row to delete"
         return Fate.NOTHING, "the row was so already"

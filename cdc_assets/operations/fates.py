@@ -246,4 +246,11 @@ def held_by(hold: Hold, feed: str) -> str:
         case HoldReason.DDL:
             decide = f"cdc-assets acknowledge {feed} {first.get('statement_id')} ..."
             why = f"{first.get('why')}: {first.get('statement')}; decide with {decide}"
+        case HoldReason.WRITE:
+            again = f"cdc-assets retry {feed} {hold.database}.{hold.table}"
+            why = (
+                f"its history cannot be written, since {first.get('failing_since')}: {first.get('why')}; mend the cause, "
+                f"and have it tried again with {again}; so it is when changes of it are released, when the feed's "
+                "settings or the version of cdc-assets change, and from time to time"
+            )
     return f"{at}: {why}"

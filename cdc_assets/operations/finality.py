@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from cdc_assets.history.progress import read_progress
+from cdc_assets.history.progress import holds_of, read_progress
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.query import engine_for
@@ -35,9 +35,11 @@ def final(lake: Lakehouse, database: str, table: str) -> Final:
         return Final(-1, promised=False, reason="nothing was released")
     promised = has_shown(released)
     ends = [_by_watermark(lake, released, database, table)] if promised else []
-    hold = hold_of(released, database, table)
-    if hold is not None:
-        ends.append((hold.since - 1, f"it is held from commit_ts {hold.since} on: {hold.reason}"))
+    ends += [
+        (hold.since - 1, f"it is held from commit_ts {hold.since} on: {hold.reason}")
+        for hold in holds_of(lake)
+        if (hold.database, hold.table) == (database, table)
+    ]
     behind = _behind(lake, released, database, table)
     if behind is not None:
         ends.append((behind - 1, f"its history waits for the next run from commit_ts {behind} on"))
@@ -53,7 +55,7 @@ def has_shown(released: ReleaseCursor) -> bool:
 
 
 def hold_of(released: ReleaseCursor, database: str, table: str) -> Hold | None:
-    """What holds a table."""
+    """What holds a table at the gate."""
     return next((h for h in released.holds if (h.database, h.table) == (database, table)), None)
 
 

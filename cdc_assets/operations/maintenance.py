@@ -211,7 +211,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     cursor = lake.released_changes.cursor()
     if cursor is None:
         return 0
-    behind = HISTORY.tables(lake)
+    behind = HISTORY.behind(lake)
     applied = _applied(lake, cursor, behind)
     if applied <= cursor.trimmed.release:
         return 0

@@ -13,8 +13,10 @@ import pygal
 from jinja2 import Environment, PackageLoader
 from pygal.style import Style
 
+from cdc_assets.errors import first_line
 from cdc_assets.feeds import Feed
 from cdc_assets.history.days import DAYS
+from cdc_assets.history.progress import holds_of
 from cdc_assets.operations.fates import held_by
 from cdc_assets.operations.finality import Final, final
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -157,7 +159,7 @@ def gather(lake: Lakehouse, feed: Feed) -> Report:
             "in quarantine": quarantine.rows if quarantine else 0,
         },
         partitions=_partitions(lake, released),
-        tables=_tables(lake, released),
+        tables=_tables(lake),
         releases=releases_of(lake),
         types=_types(lake),
         statements=statements[:STATEMENTS],
@@ -191,11 +193,20 @@ def _partitions(lake: Lakehouse, released: ReleaseCursor) -> list[Partition]:
     ]
 
 
-def _tables(lake: Lakehouse, released: ReleaseCursor) -> list[Table]:
-    holds = {(h.database, h.table): held_by(h, lake.feed) for h in released.holds}
+def _tables(lake: Lakehouse) -> list[Table]:
+    holds: dict[tuple[str, str], str] = {}
+    for h in holds_of(lake):
+        # A table may wait at the gate, and with what it got from there before.
+        holds[h.database, h.table] = "; ".join(filter(None, [holds.get((h.database, h.table)), held_by(h, lake.feed)]))
     found = []
     for name in sorted({*lake.histories(), *holds}):
-        cursor = lake.history(*name).cursor()
+        try:
+            cursor = lake.history(*name).cursor()
+        except Exception as error:  # noqa: BLE001 -- of the others there is something to tell
+            waits = "; ".join(filter(None, [holds.get(name), f"its history cannot be read: {first_line(error)}"]))
+            unknown = Final(-1, promised=False, reason="its history cannot be read")
+            found.append(Table(*name, 0, 0, None, unknown, waits, None))
+            continue
         current, versions, newest = (cursor.current, cursor.versions, cursor.newest) if cursor else (0, 0, None)
         reload = cursor.reload[0]["statement"] if cursor and cursor.reload else None
         found.append(

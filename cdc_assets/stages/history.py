@@ -1,18 +1,30 @@
 """The stage history: the released changes of each table into its SCD2 table, several tables at once."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 
 from pyspark.sql import DataFrame
 
+from cdc_assets.errors import first_line
 from cdc_assets.feeds import Feed
 from cdc_assets.history.loads import adopt
-from cdc_assets.history.plan import works
-from cdc_assets.history.progress import Name, Progress, read_progress, write_progress
+from cdc_assets.history.news import lacking
+from cdc_assets.history.plan import LinkedTableError, works
+from cdc_assets.history.progress import (
+    FailedTable,
+    Name,
+    Progress,
+    now_text,
+    read_progress,
+    settings_of,
+    write_progress,
+)
 from cdc_assets.history.standing import rows_of
 from cdc_assets.history.verify import Broken, broken_by_table
 from cdc_assets.history.work import Work
@@ -20,17 +32,33 @@ from cdc_assets.history.writer import TableReport, apply, together
 from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.table import ConcurrentRunError
+from cdc_assets.version import code_version
 
 STAGE = "history"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A table whose part of a run failed; the next run takes it up where it stands."""
+    """A table that a run could not write.
+
+    Attributes:
+        database: of the table.
+        table: its name.
+        error: why.
+        is_blocked: whether the try before this failed, too: the table then fails no run any more, and waits until its
+            releases, the settings or the version change. Else it fails the run, and the next run tries it again.
+    """
 
     database: str
     table: str
     error: Exception
+    is_blocked: bool = False
+
+    @property
+    def name(self) -> Name:
+        """Database and table."""
+        return self.database, self.table
 
 
 @dataclass(frozen=True)
@@ -40,6 +68,9 @@ class HistoryReport:
     tables: list[TableReport] = field(default_factory=list)
     unchanged: list[Name] = field(default_factory=list)  # that were due, and for which there was nothing to do
     failures: list[Failure] = field(default_factory=list)
+    recovered: list[Name] = field(
+        default_factory=list
+    )  # that failed before, and for which there was nothing left to do
     broken: dict[Name, list[Broken]] = field(
         default_factory=dict
     )  # versions, of the tables written, that break a promise
@@ -50,25 +81,21 @@ class History:
 
     name = "history"
 
-    def due(self, lake: Lakehouse, feed: Feed) -> bool:  # noqa: ARG002 -- every stage has the same signature
+    def due(self, lake: Lakehouse, feed: Feed) -> bool:
         """Whether there are such tables."""
-        return bool(self.tables(lake))
+        return bool(self.tables(lake, feed))
 
-    def tables(self, lake: Lakehouse) -> set[Name]:
-        """The tables that may have releases to apply."""
-        releases = lake.released_changes.pinned()
-        released = releases.cursor()
-        if released is None:
-            return set()
+    def tables(self, lake: Lakehouse, feed: Feed) -> set[Name]:
+        """Return the tables that are to be brought up to date: not those that are blocked, as long as nothing changed."""
+        progress, now = read_progress(lake), datetime.now(UTC)
+        failed = progress.failed if progress else ()
+        waiting = {each.name for each in failed if not each.is_due(feed, now)}
+        return _changed(lake, progress) | (progress.behind - waiting if progress else set())
+
+    def behind(self, lake: Lakehouse) -> set[Name]:
+        """Return all tables that may have releases to apply, blocked ones among them."""
         progress = read_progress(lake)
-        if progress is None or progress.release > released.sequence:
-            return lake.released_tables()
-        due, last = set(progress.behind), progress.release
-        for cursor in releases.cursors():
-            if cursor.sequence <= last:
-                return due
-            due |= {(database, table) for database, table, _ in cursor.tables}
-        return lake.released_tables() if last else due
+        return _changed(lake, progress) | (progress.behind if progress else set())
 
     def run(
         self,
@@ -85,66 +112,153 @@ class History:
             feed: the feed.
             told: is called for each table as it is done; with how many of how many are done then.
         """
-        due, released = self.tables(lake), lake.released_changes.cursor()
+        due, released = self.tables(lake, feed), lake.released_changes.cursor()
         if not due or released is None:
             return HistoryReport()
-        report = HistoryReport()
-
-        def failed(name: Name, error: Exception) -> None:
-            report.failures.append(Failure(*name, error))
-
-        adopted = adopt(lake, feed, due, read_progress(lake), failed)
-        due -= {(f.database, f.table) for f in report.failures}
-        todo = works(lake, feed, due, released.sequence, failed)
+        report, before = HistoryReport(), read_progress(lake)
+        errors: dict[Name, Exception] = {}
+        adopted = adopt(lake, feed, due, before, errors.__setitem__)
+        before = before or Progress()
+        todo = works(
+            lake, feed, due, released.sequence, errors.__setitem__, {each.name for each in before.failed}, dict(errors)
+        )
         working = {part.name for unit in todo for part in unit}
         total, done = len(working | adopted.keys()), 0
         for name in adopted.keys() - working:
             done += 1
             report.tables.append(adopted[name])
             told(adopted[name], done, total)
-        for outcomes in _outcomes(lake, feed, todo):
+        for outcomes in _outcomes(lake, feed, todo, adopted):
             for outcome in outcomes:
                 done += 1
                 if isinstance(outcome, TableReport):
-                    made = _begun_and(lake, adopted.get((outcome.database, outcome.table)), outcome)
-                    report.tables.append(made)
-                    told(made, done, total)
+                    report.tables.append(outcome)
+                    told(outcome, done, total)
                 else:
-                    report.failures.append(outcome)
-        behind = {(f.database, f.table) for f in report.failures}
-        write_progress(lake, Progress(released.sequence, frozenset(behind)))
-        left = due - working - behind - set(adopted)
+                    errors[outcome.name] = outcome.error
+        progress = _progress_after(lake, feed, before, released.sequence, {*due, *working}, errors)
+        write_progress(lake, progress)
+        blocked = {each.name for each in progress.failed if each.is_blocked}
+        report.failures.extend(Failure(*name, error, name in blocked) for name, error in sorted(errors.items()))
+        written = {(t.database, t.table) for t in report.tables}
+        left = {*due, *working} - written - errors.keys()
+        report.recovered.extend(sorted(left & before.behind))
         report.unchanged.extend(sorted(name for name in left if lake.history(*name).exists()))
         report.tables.sort(key=lambda t: (t.database, t.table))
         report.broken.update(broken_by_table(lake, report.tables))
         return report
 
 
-def _begun_and(lake: Lakehouse, begun: TableReport | None, more: TableReport) -> TableReport:
-    """What was done to a table that began with typed rows of a load, before other changes."""
-    return more if begun is None else replace(together(lake, [begun, more]), changes=begun.changes + more.changes)
+def _changed(lake: Lakehouse, progress: Progress | None) -> set[Name]:
+    """Return the tables of releases that no run of the stage has seen, as far as `progress` tells."""
+    releases = lake.released_changes.pinned()
+    released = releases.cursor()
+    if released is None:
+        return set()
+    if progress is None or progress.release > released.sequence:
+        return lake.released_tables()
+    found, last = set[Name](), progress.release
+    for cursor in releases.cursors():
+        if cursor.sequence <= last:
+            return found
+        found |= {(database, table) for database, table, _ in cursor.tables}
+    return lake.released_tables() if last else found
 
 
-def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[list[TableReport | Failure]]:
-    """What came of each unit of tables, one entry a table."""
+def _progress_after(
+    lake: Lakehouse,
+    feed: Feed,
+    before: Progress,
+    release: int,
+    tried: AbstractSet[Name],
+    errors: Mapping[Name, Exception],
+) -> Progress:
+    """Return how far the histories are after a run.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        before: how far they were before it.
+        release: up to which it brought them.
+        tried: the tables that it tried.
+        errors: the errors of those that failed.
+    """
+    waiting = [each for each in before.failed if each.name not in tried and each.name not in errors]
+    behind = frozenset(errors) | {name for name in before.behind if name not in tried}
+    # That another run was faster is no fault of the table.
+    counted = {name: error for name, error in errors.items() if not isinstance(_cause(error), ConcurrentRunError)}
+    known = {each.name: each for each in before.failed}
+    kept = [known[name] for name in errors.keys() - counted.keys() if name in known]
+    if not counted:
+        return Progress(release, behind, tuple(sorted([*waiting, *kept])))
+    lacks = lacking(lake, {name: _applied(lake, name) for name in counted})
+    settings, version, now = settings_of(feed), code_version(), now_text()
+    failed = []
+    for name, error in counted.items():
+        last = known.get(name)
+        failed.append(
+            FailedTable(
+                *name,
+                release=release,
+                since=lacks[name].since,
+                events=lacks[name].events,
+                error=first_line(error),
+                settings=settings,
+                version=version,
+                failing_since=last.failing_since if last else now,
+                tried_at=now,
+                is_blocked=last is not None and (last.is_blocked or last.is_same_try(settings, version)),
+            )
+        )
+    return Progress(release, behind, tuple(sorted([*waiting, *kept, *failed])))
+
+
+def _cause(error: Exception) -> Exception:
+    return _cause(error.cause) if isinstance(error, LinkedTableError) else error
+
+
+def _applied(lake: Lakehouse, name: Name) -> int:
+    """Return the release up to which a history has all changes; 0 where it does not even say that."""
+    try:
+        cursor = lake.history(*name).cursor()
+    except Exception:  # noqa: BLE001 -- the table has failed, maybe by this
+        return 0
+    return cursor.release if cursor else 0
+
+
+def _done(lake: Lakehouse, begun: TableReport | None, parts: list[TableReport]) -> TableReport:
+    """What was done to a table, which may have begun with typed rows of a load."""
+    made = together(lake, parts)
+    return made if begun is None else replace(together(lake, [begun, made]), changes=begun.changes + made.changes)
+
+
+def _outcomes(
+    lake: Lakehouse, feed: Feed, todo: list[list[Work]], adopted: Mapping[Name, TableReport]
+) -> Iterator[list[TableReport | Failure]]:
+    """What came of each unit of tables, one entry a table; `adopted`: those that have begun with typed rows of a load."""
     if not todo:
         return  # nor is there anything to start Spark for
     spark = lake.spark
 
     def unit(parts: list[Work]) -> list[TableReport | Failure]:
         done: dict[Name, list[TableReport]] = {}
-        failures: dict[Name, Failure] = {}
+        errors: dict[Name, Exception] = {}
         for work in parts:
-            if failures:
-                linked = LinkedTableError(next(iter(failures)))
-                failures.setdefault(work.name, Failure(*work.name, linked))
+            if errors:
+                errors.setdefault(work.name, LinkedTableError(*next(iter(errors.items()))))
                 continue
             try:
                 made = apply(lake, session_for(spark, rows_of(work)), feed, work, partial(_lost, lake, work))
                 done.setdefault(work.name, []).append(made)
             except Exception as error:  # noqa: BLE001 -- it is told with the table, and fails the run when all others are done
-                failures.setdefault(work.name, Failure(*work.name, error))
-        return [*(together(lake, made) for made in done.values()), *failures.values()]
+                errors[work.name] = error
+        reports = []
+        for name, each in done.items():
+            try:
+                reports.append(_done(lake, adopted.get(name), each))
+            except Exception as error:  # noqa: BLE001 -- as above
+                errors.setdefault(name, error)
+        return [*reports, *(Failure(*name, error) for name, error in errors.items())]
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         for done in as_completed([pool.submit(copy_context().run, unit, parts) for parts in todo]):
@@ -153,12 +267,3 @@ def _outcomes(lake: Lakehouse, feed: Feed, todo: list[list[Work]]) -> Iterator[l
 
 def _lost(lake: Lakehouse, work: Work, rows: DataFrame, by_driver: bool) -> int:  # noqa: FBT001
     return quarantine(lake, rows, STAGE, work.after, work.through, by_driver=by_driver)
-
-
-class LinkedTableError(Exception):
-    """A table's rows come from another, or go to it, and that one failed."""
-
-    def __init__(self, other: Name) -> None:
-        super().__init__(
-            f"A RENAME links it to {'.'.join(other)}, which failed: it goes on with the run that mends that."
-        )

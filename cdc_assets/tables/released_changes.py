@@ -24,6 +24,7 @@ class HoldReason(StrEnum):
     TYPE = "type"  # an event breaks a type mapping
     LINKED = "linked"  # a statement that names another table, which is held
     LOAD = "load"  # its dump cannot be loaded
+    WRITE = "write"  # its history could not be written, twice: known to the stage history, and in no release cursor
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,427 @@
+"""The isolation law over several runs: an error that comes again for one table blocks that table, and fails no run any more.
+
+A blocked table is tried again when changes of it are released, when the settings or the version change, when somebody asks
+for it, and from time to time. Once it is written, it is as if it had never failed.
+"""
+
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from dagster import AssetCheckEvaluation, ExecuteInProcessResult
+from pyspark.sql import SparkSession
+
+from cdc_assets import cli
+from cdc_assets.history import progress as progress_file
+from cdc_assets.history.progress import Progress, holds_of, read_progress, retry, write_progress
+from cdc_assets.history.writer import apply as write
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.finality import final
+from cdc_assets.operations.report import gather
+from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, STAGES, TYPES
+from cdc_assets.stages import history as stage
+from cdc_assets.stages.history import HistoryReport
+from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.tables.released_changes import HoldReason
+from cdc_assets.tables.table import ConcurrentRunError
+from cdc_assets_tests.jobs import Job, evaluations, failures, materialised
+from cdc_assets_tests.support import Chain, Rows, Stream, ddl, histories, tso
+
+ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
+TOO_LONG = OSError(errno.ENAMETOOLONG, "File name too long", "/lake/items")
+TOLD = "OSError: [Errno 36] File name too long: '/lake/items'"
+
+
+class Broken:
+    """Writing these tables fails, each with its error."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.errors: dict[str, Exception] = {}
+        self.tried: list[str] = []
+
+        def failing(lake: Lakehouse, session: SparkSession, feed: Any, work: Any, quarantine: Any) -> Any:
+            self.tried.append(work.name[1])
+            if work.name[1] in self.errors:
+                raise self.errors[work.name[1]]
+            return write(lake, session, feed, work, quarantine)
+
+        patch.setattr(stage, "apply", failing)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Broken:
+    return Broken(monkeypatch)
+
+
+def send(chain: Chain, stream: Stream, *messages: Any, until: int) -> None:
+    before = len(stream.records)
+    for message in messages:
+        stream.send(message)
+    stream.watermark(until)
+    chain.add(stream.records[before:])
+
+
+def run(chain: Chain) -> HistoryReport:
+    """Run every stage; what the last of them, history, says."""
+    return [each.run(chain.lake, chain.feed) for each in STAGES][-1]  # type: ignore[no-any-return]
+
+
+def outcome(report: HistoryReport) -> tuple[list[str], list[str], list[str]]:
+    """The tables that were written, those that fail the run, and those that are blocked."""
+    return (
+        [t.table for t in report.tables],
+        [f.table for f in report.failures if not f.is_blocked],
+        [f.table for f in report.failures if f.is_blocked],
+    )
+
+
+def blocked(lake: Lakehouse) -> list[str]:
+    return [hold.table for hold in holds_of(lake) if hold.reason == HoldReason.WRITE]
+
+
+def refuse() -> SparkSession:
+    raise AssertionError("a Spark session was asked for")
+
+
+def assert_idle(chain: Chain) -> None:
+    """A run without news tries nothing, and starts nothing."""
+    lake = replace(chain.lake, session=refuse)
+    assert not HISTORY.due(lake, chain.feed)
+    assert outcome(HISTORY.run(lake, chain.feed)) == ([], [], [])
+
+
+def let_time_pass(lake: Lakehouse, time: timedelta) -> None:
+    """Let the last try be so long ago."""
+    known = read_progress(lake)
+    assert known is not None
+
+    def earlier(text: str) -> str:
+        return (datetime.fromisoformat(text) - time).isoformat()
+
+    failed = [
+        replace(each, failing_since=earlier(each.failing_since), tried_at=earlier(each.tried_at))
+        for each in known.failed
+    ]
+    write_progress(lake, replace(known, failed=tuple(failed)))
+
+
+@pytest.fixture
+def held(chain: Callable[..., Chain], broken: Broken) -> tuple[Chain, Stream]:
+    """A feed of which `items` could not be written twice."""
+    it, stream = chain(), Stream()
+    send(it, stream, ORDERS.insert(tso(1), 1, "a"), ITEMS.insert(tso(2), 1, "x"), until=tso(5))
+    assert outcome(run(it)) == (["items", "orders"], [], [])
+    broken.errors["items"] = TOO_LONG
+    send(it, stream, ORDERS.update(tso(11), 1, "b", "a"), ITEMS.update(tso(12), 1, "y", "x"), until=tso(15))
+    assert outcome(run(it)) == (["orders"], ["items"], [])
+    assert holds_of(it.lake) == []
+    assert HISTORY.due(it.lake, it.feed)
+    assert outcome(run(it)) == ([], [], ["items"])
+    assert_idle(it)
+    return it, stream
+
+
+def changes_of_it(it: Chain, stream: Stream, _: pytest.MonkeyPatch, number: int) -> None:
+    send(it, stream, ITEMS.insert(tso(20 + number), 20 + number, "new"), until=tso(21 + number))
+    for each in (INGEST, DECODE, SCHEMAS, TYPES, RELEASE):
+        each.run(it.lake, it.feed)
+
+
+def other_settings(it: Chain, _: Stream, __: pytest.MonkeyPatch, number: int) -> None:
+    it.feed = it.feed.model_copy(update={"owners": (f"team:{number}",)})
+
+
+def another_version(_: Chain, __: Stream, patch: pytest.MonkeyPatch, number: int) -> None:
+    for module in (stage, progress_file):
+        patch.setattr(module, "code_version", lambda: f"9.{number}")
+
+
+def somebody_asks(it: Chain, _: Stream, __: pytest.MonkeyPatch, ___: int) -> None:
+    assert retry(it.lake, [("shop", "orders")]) == []
+    assert retry(it.lake, [("shop", "items")]) == [("shop", "items")]
+
+
+def an_hour(it: Chain, _: Stream, __: pytest.MonkeyPatch, ___: int) -> None:
+    let_time_pass(it.lake, timedelta(minutes=59))
+    assert_idle(it)
+    let_time_pass(it.lake, timedelta(minutes=1))
+
+
+@pytest.mark.parametrize("reason", [changes_of_it, other_settings, another_version, somebody_asks, an_hour])
+def test_a_blocked_table_is_tried_again_for_a_reason(
+    reason: Callable[..., None],
+    held: tuple[Chain, Stream],
+    broken: Broken,
+    chain: Callable[..., Chain],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it, stream = held
+    reason(it, stream, monkeypatch, 1)
+    # It fails no run any more, and waits on.
+    assert outcome(HISTORY.run(it.lake, it.feed)) == ([], [], ["items"])
+    assert_idle(it)
+    # Of the others' news it is not tried.
+    send(it, stream, ORDERS.update(tso(30), 1, "c", "b"), until=tso(31))
+    broken.tried.clear()
+    assert outcome(run(it)) == (["orders"], [], [])
+    assert broken.tried == ["orders"]
+    assert blocked(it.lake) == ["items"]
+
+    broken.errors.clear()
+    assert_idle(it)
+    if reason is an_hour:
+        # It has been failing for an hour now, and so is not tried for another one.
+        reason(it, stream, monkeypatch, 2)
+    else:
+        reason(it, stream, monkeypatch, 12)
+    assert outcome(HISTORY.run(it.lake, it.feed)) == (["items"], [], [])
+    assert read_progress(it.lake) == Progress(RELEASES[reason], frozenset(), ())
+    assert holds_of(it.lake) == []
+    undisturbed = chain()
+    undisturbed.add(stream.records)
+    undisturbed.run()
+    assert histories(it.lake) == histories(undisturbed.lake)
+
+
+# How many releases there are in the end: three of the test's, and those of the reason.
+RELEASES = {changes_of_it: 5, other_settings: 3, another_version: 3, somebody_asks: 3, an_hour: 3}
+
+
+def test_everything_that_shows_holds_shows_a_blocked_table(held: tuple[Chain, Stream]) -> None:
+    it, _ = held
+    (hold,) = holds_of(it.lake)
+    assert (hold.database, hold.table, hold.since, hold.reason, hold.events) == (
+        "shop", "items", tso(12), HoldReason.WRITE, 1,
+    )  # fmt: skip
+    assert hold.first["why"] == TOLD
+    assert hold.first["failing_since"] <= hold.first["tried_at"]
+    ends = final(it.lake, "shop", "items")
+    assert (ends.position, ends.reason) == (tso(12) - 1, f"it is held from commit_ts {tso(12)} on: write")
+    assert final(it.lake, "shop", "orders").position == tso(15) - 1
+    (line,) = gather(it.lake, it.feed).attention
+    assert line.startswith(f"shop.items waits: the table is held from commit_ts {tso(12)} (")
+    assert f": {TOLD}; mend the cause, and have it tried again with cdc-assets retry f shop.items" in line
+    step = explain(it.lake, it.feed, "shop.items", ["1"]).steps[0]
+    assert str(step.fate) == "unapplied"
+    assert TOLD in str(step.why)
+
+
+def test_a_busy_table_fails_no_run_for_good(chain: Callable[..., Chain], broken: Broken) -> None:
+    """That there are new changes in each run is no reason to fail each run."""
+    it, stream = chain(), Stream()
+    broken.errors["items"] = TOO_LONG
+    found = []
+    for n in range(1, 4):
+        send(it, stream, ITEMS.insert(tso(10 * n), n, "x"), until=tso(10 * n + 1))
+        found.append(outcome(run(it)))
+    assert found == [([], ["items"], []), ([], [], ["items"]), ([], [], ["items"])]
+    (hold,) = holds_of(it.lake)
+    assert (hold.since, hold.events) == (tso(10), 3)
+
+
+def test_other_settings_after_the_first_error_are_a_first_try(chain: Callable[..., Chain], broken: Broken) -> None:
+    it, stream = chain(), Stream()
+    broken.errors["items"] = TOO_LONG
+    send(it, stream, ITEMS.insert(tso(1), 1, "x"), until=tso(2))
+    assert outcome(run(it)) == ([], ["items"], [])
+    other_settings(it, stream, pytest.MonkeyPatch(), 1)
+    assert outcome(run(it)) == ([], ["items"], [])
+    assert outcome(run(it)) == ([], [], ["items"])
+
+
+def test_what_is_no_fault_of_the_table_never_blocks_it(chain: Callable[..., Chain], broken: Broken) -> None:
+    it, stream = chain(), Stream()
+    broken.errors["items"] = ConcurrentRunError("another run was faster")
+    send(it, stream, ITEMS.insert(tso(1), 1, "x"), until=tso(2))
+    for _ in range(3):
+        assert outcome(run(it)) == ([], ["items"], [])
+    broken.errors.clear()
+    assert outcome(run(it)) == (["items"], [], [])
+
+
+def test_after_an_outage_all_tables_go_on_by_themselves(chain: Callable[..., Chain], broken: Broken) -> None:
+    it, stream = chain(), Stream()
+    broken.errors = dict.fromkeys(("items", "orders"), OSError("the store does not answer"))
+    send(it, stream, ORDERS.insert(tso(1), 1, "a"), ITEMS.insert(tso(2), 1, "x"), until=tso(3))
+    assert outcome(run(it)) == ([], ["items", "orders"], [])
+    assert outcome(run(it)) == ([], [], ["items", "orders"])
+    broken.errors.clear()
+    assert_idle(it)
+    let_time_pass(it.lake, timedelta(hours=1))
+    assert outcome(run(it)) == (["items", "orders"], [], [])
+    assert holds_of(it.lake) == []
+
+
+def test_the_longer_a_table_fails_the_rarer_it_is_tried_but_once_a_day(held: tuple[Chain, Stream]) -> None:
+    it, _ = held
+    known = read_progress(it.lake)
+    assert known is not None
+    (failed,) = known.failed
+    now = datetime.fromisoformat("2026-01-31T00:00:00+00:00")
+
+    def is_due(failing: timedelta, ago: timedelta) -> bool:
+        tried = now - ago
+        return replace(failed, tried_at=tried.isoformat(), failing_since=(tried - failing).isoformat()).is_due(
+            it.feed, now
+        )
+
+    hour, day = timedelta(hours=1), timedelta(days=1)
+    assert [is_due(5 * hour, ago * hour) for ago in (1, 4, 5, 6)] == [False, False, True, True]
+    assert [is_due(30 * day, ago * hour) for ago in (1, 23, 24)] == [False, False, True]
+
+
+def run_and_be_killed(chain: Chain) -> None:
+    """Run every stage, up to where history would keep how far it has come."""
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "write_progress", die)
+        with pytest.raises(KeyboardInterrupt):
+            run(chain)
+
+
+def test_a_run_that_is_killed_before_it_keeps_the_failure_has_not_been(
+    chain: Callable[..., Chain], broken: Broken
+) -> None:
+    it, stream = chain(), Stream()
+    broken.errors["items"] = TOO_LONG
+    send(it, stream, ORDERS.insert(tso(1), 1, "a"), ITEMS.insert(tso(2), 1, "x"), until=tso(3))
+    run_and_be_killed(it)
+    broken.tried.clear()
+    assert outcome(run(it)) == ([], ["items"], [])
+    assert broken.tried == ["items"]
+    run_and_be_killed(it)
+    assert outcome(run(it)) == ([], [], ["items"])
+    broken.errors.clear()
+    # Written, and killed before that is kept: it is seen to have all.
+    retry(it.lake, [("shop", "items")])
+    run_and_be_killed(it)
+    assert blocked(it.lake) == ["items"]
+    done = run(it)
+    assert (outcome(done), done.recovered) == (([], [], []), [("shop", "items")])
+    assert blocked(it.lake) == []
+    assert [(v["id"], v["v"]) for v in it.versions("items")] == [(1, "x")]
+
+
+def test_tables_that_a_rename_links_wait_together(chain: Callable[..., Chain], broken: Broken) -> None:
+    """`items` becomes `archive`, of which there is more to come; `orders` has no part in it."""
+    archive = Rows(table="archive")
+    it, stream = chain(), Stream()
+    send(it, stream, ITEMS.insert(tso(1), 1, "x"), ORDERS.insert(tso(2), 1, "a"), until=tso(3))
+    assert outcome(run(it)) == (["items", "orders"], [], [])
+    broken.errors["items"] = TOO_LONG
+    rename = ddl("RENAME TABLE items TO archive", tso(11), table="items", ddl_type="RENAME")
+    send(it, stream, ITEMS.update(tso(10), 1, "y", "x"), rename, archive.insert(tso(12), 2, "z"), until=tso(13))
+    assert outcome(run(it)) == ([], ["archive", "items"], [])
+    second = run(it)
+    assert outcome(second) == ([], [], ["archive", "items"])
+    assert "A RENAME links it to shop.items" in str(second.failures[0].error)
+    assert blocked(it.lake) == ["archive", "items"]
+    assert_idle(it)
+    # What comes for the one is a reason to try the other, from where that stands.
+    send(it, stream, archive.insert(tso(21), 3, "w"), ORDERS.insert(tso(22), 2, "b"), until=tso(23))
+    assert outcome(run(it)) == (["orders"], [], ["archive", "items"])
+    assert_idle(it)
+    broken.errors.clear()
+    send(it, stream, archive.insert(tso(31), 4, "v"), until=tso(32))
+    assert outcome(run(it)) == (["archive", "items"], [], [])
+    assert blocked(it.lake) == []
+    undisturbed = chain()
+    undisturbed.add(stream.records)
+    undisturbed.run()
+    assert histories(it.lake) == histories(undisturbed.lake)
+
+
+# --- the job
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+    def command(*arguments: str) -> str:
+        assert cli.main(arguments) == 0
+        return capsys.readouterr().out
+
+    return command  # type: ignore[return-value]
+
+
+def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, told: Callable[..., str]) -> None:
+    stream = Stream()
+    for table in (ORDERS, ITEMS):
+        stream.send(table.insert(tso(1), 1, "first"))
+    stream.watermark(tso(2))
+    job.add("shop", stream.records)
+    job.add("crm", [])
+    broken.errors["items"] = TOO_LONG
+    items, orders = ("shop", "history", "shop", "items"), ("shop", "history", "shop", "orders")
+
+    def conservation(done: ExecuteInProcessResult) -> AssetCheckEvaluation:
+        return evaluations(done, *items)["conservation"]
+
+    def assets(done: ExecuteInProcessResult) -> set[tuple[str, ...]]:
+        return set(materialised(done))
+
+    first = job.run()
+    assert not first.success
+    (said,) = failures(first).values()
+    assert f"shop.items was not written, and the next run tries again: {TOLD}" in said
+    assert orders in assets(first)
+    assert not conservation(first).passed
+    assert f"the next run takes it up where it stands: {TOLD}" in str(conservation(first).description)
+    assert told("holds", "shop") == "no table waits\n"
+
+    second = job.run()
+    assert second.success
+    assert items not in assets(second)
+    waits = conservation(second)
+    assert not waits.passed
+    assert str(waits.description).startswith(
+        f"The table was not written, twice in a row, and waits from commit_ts {tso(1)} (2023-11-14 22:13:20.001 UTC) on, "
+        f"with 1 row events: {TOLD}. Mend the cause, and have it tried again: `cdc-assets retry shop shop.items`."
+    )
+
+    third = job.run()
+    assert third.success
+    assert assets(third) == set()
+    assert not conservation(third).passed, "and so it does in a run without news"
+    assert "reason=write  events=1  why=OSError: " in told("holds", "shop")
+
+    broken.errors.clear()
+    assert cli.main(["retry", "shop", "shop.orders"]) == 1
+    assert told("retry", "shop") == "shop.items: the pipeline's next run tries again\n"
+    last = job.run()
+    assert last.success
+    assert items in assets(last)
+    assert conservation(last).passed
+    assert told("holds", "shop") == "no table waits\n"
+    assert told("retry", "shop") == "no table: the pipeline's next run tries again\n"
+
+
+def test_a_table_that_cannot_be_told_of_fails_the_run_when_the_others_are(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdc_assets.assets import history  # noqa: PLC0415 -- after Dagster's own modules
+
+    tells = history._tell_table
+
+    def tell(context: Any, lake: Any, run: Any, report: Any, *more: Any) -> Any:
+        if report.table == "items":
+            raise ValueError("no such column")
+        return tells(context, lake, run, report, *more)
+
+    monkeypatch.setattr(history, "_tell_table", tell)
+    stream = Stream()
+    for table in (ITEMS, ORDERS):
+        stream.send(table.insert(tso(1), 1, "first"))
+    stream.watermark(tso(2))
+    job.add("shop", stream.records)
+    job.add("crm", [])
+    done = job.run()
+    assert not done.success
+    assert ("shop", "history", "shop", "orders") in materialised(done)
+    assert evaluations(done, "shop", "history", "shop", "orders")["conservation"].passed
+    assert job.run().success

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     WATERMARK = "watermark"
     BOOTSTRAP = "bootstrap"  # the schema of a table, without a position of its own (Simple)
     STATEMENT = "statement"  # the text of a DML statement, beside its row events: counted, and of no further use
+    CONTROL = "control"  # a message of Canal about its source, such as the end of an XA transaction: counted alone
     # Debezium's: counted, and of no further use, but for the markers of transactions
     TRANSACTION = "transaction"
     TOMBSTONE = "tombstone"

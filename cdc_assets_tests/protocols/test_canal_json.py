@@ -124,11 +124,13 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def decoded(spark: SparkSession, folder: Path, values: list[bytes]) -> list[list[dict[str, Any]]]:
+def decoded(
+    spark: SparkSession, folder: Path, values: list[bytes], *, tidb_extension: bool = True
+) -> list[list[dict[str, Any]]]:
     """The events of each value; row images and types as objects."""
     rows = [("t", 3, n, None, 7, None, bytearray(v), None, None) for n, v in enumerate(values)]
     raw = frame_of_rows(spark, rows, StructType([StructField(f.name, f.dataType) for f in RAW_RECORDS.columns]))
-    feed = make_feed(folder)
+    feed = make_feed(folder, tidb_extension=tidb_extension)
     events: list[list[dict[str, Any]]] = [[] for _ in values]
     for event in sorted(rows_of(CanalJson().decode(raw, feed)), key=lambda e: (e["offset"], e["index"])):
         for column in ("before", "after", "layout", "jdbc_types"):
@@ -156,6 +158,45 @@ def test_a_message_of_several_rows(spark: SparkSession, tmp_path: Path) -> None:
         (0, ROW, NEW_ROW),
         (1, ROW | {"c_int": "5"}, ROW),
     ]
+
+
+def canal_control(kind: str, sql: str) -> bytes:
+    """A message of Canal's without a table and a row."""
+    nothing = {"data": None, "mysqlType": None, "old": None, "pkNames": None, "sqlType": None}
+    named = {"database": "", "table": "", "gtid": "", "id": 3, "isDdl": False, "type": kind, "sql": sql}
+    return json.dumps(nothing | named | {"es": 1750000003000, "ts": 1750000003120}).encode()
+
+
+CONTROLS = {
+    "XACOMMIT": "XA COMMIT X'6162',X'',1",
+    "XAROLLBACK": "XA ROLLBACK X'6163',X'',1",
+    "GTID": "",
+    "MHEARTBEAT": "",
+}
+
+
+def test_canals_messages_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """The ends of XA transactions and the other event types of Canal that are about its source."""
+    values = [canal_control(kind, sql) for kind, sql in CONTROLS.items()]
+    found = decoded(spark, tmp_path, values, tidb_extension=False)
+    assert [[(e["kind"], e["ddl_statement"], e["source_ms"], e["reason"]) for e in events] for events in found] == [
+        [("control", sql, 1750000003000, None)] for sql in CONTROLS.values()
+    ]
+    assert all((e["database"], e["table"], e["op"], e["ddl_type"]) == (None,) * 4 for (e,) in found)
+    # TiCDC has no such messages.
+    assert [[e["reason"] for e in events] for events in decoded(spark, tmp_path, values)] == [["unknown_type"]] * 4
+
+
+def test_canals_messages_without_rows_are_counted(chain: Callable[..., Chain]) -> None:
+    it = chain(tidb_extension=False)
+    stream = Stream()
+    for kind, sql in CONTROLS.items():
+        stream.send(canal_control(kind, sql))
+    stream.send(dml("INSERT", tso(1), {"id": "1"}, {"id": "bigint"}) | {"_tidb": None})
+    it.add(stream.records)
+    done = it.run()
+    assert done.decode.events == {"control": 4, "row": 1}
+    assert (it.quarantine(), [v["id"] for v in it.versions()]) == ([], [1])
 
 
 def test_texts_survive(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, overlay, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _MESSAGE: Mapping[str, Wanted] = MappingProxyType(
     {
         "database": TEXT, "table": TEXT, "pkNames": [TEXT], "isDdl": BOOLEAN, "type": ANY, "es": BIGINT, "sql": TEXT,
+        "id": ANY, "ts": ANY,
         "sqlType": INTS, "mysqlType": TEXTS, "data": [JSON], "old": [JSON],
         "_tidb": {"commitTs": BIGINT, "watermarkTs": BIGINT, "onlyHandleKey": BOOLEAN, "claimCheckLocation": TEXT},
     }
@@ -145,6 +146,7 @@ def _decoded() -> list[Column]:
         "table": F.when(~watermark & ~control, F.nullif(F.col("parsed.m.table"), F.lit(""))),
         "commit_ts": _position(),
         "source_ms": F.col("parsed.m.es"),
+        "source_details": source_details(message_id=F.col("parsed.m.id"), sent_ms=F.col("parsed.m.ts")),
         "key_columns": F.when(row, key_columns),
         "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), whole),
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.tables.change_events import SOURCE_DETAILS
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.support import Chain, Stream, dml, frame_of_rows, make_feed, rows_of, tso
 
@@ -38,7 +39,12 @@ def spec_dml(op: str, data: str, old: str) -> str:
     )
 
 
-NOTHING = {
+def details(sent_ms: int | None, message_id: str | None = "0") -> dict[str, Any]:
+    """What a message says of itself: `id` and `ts`."""
+    return dict.fromkeys(SOURCE_DETAILS.names) | {"message_id": message_id, "sent_ms": sent_ms}
+
+
+NOTHING: dict[str, Any] = {
     "index": 0,
     "op": None,
     "database": None,
@@ -60,6 +66,7 @@ NOTHING = {
     "schema_version": None,
     "table_id": None,
     "source": None,
+    "source_details": details(1640007050284),  # of the watermark
     "detail": None,
     "reason": None,
     "commit_ts": 429918007904436226,
@@ -71,6 +78,7 @@ SPEC_EVENT = NOTHING | {
     "key_columns": ["id"],
     "key": '["2"]',
     "source_ms": 1639633141221,
+    "source_details": details(1639633142960),
     "jdbc_types": json.loads("{" + SPEC_TYPES + "}")["sqlType"],
     "layout": {"key": ["id"], "types": json.loads("{" + SPEC_TYPES + "}")["mysqlType"]},
 }
@@ -85,6 +93,7 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
             "kind": "ddl",
             "database": "test",
             "source_ms": 1639633094670,
+            "source_details": details(1639633095489),
             "ddl_type": "QUERY",
             "ddl_statement": "drop database if exists test",
         },
@@ -157,6 +166,26 @@ def test_a_message_of_several_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert [(e["index"], e["before"], e["after"]) for e in events] == [
         (0, ROW, NEW_ROW),
         (1, ROW | {"c_int": "5"}, ROW),
+    ]
+
+
+def test_what_a_message_says_of_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """A number and a time of another type than prescribed harm nothing, as nothing depends on them."""
+    sent = dml("INSERT", tso(1), {"id": "1"}, {"id": "bigint"})
+    row = {name: value for name, value in sent.items() if name not in {"id", "ts"}}
+    said: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
+        ({"id": 17, "ts": 1750000003120}, details(1750000003120, "17")),
+        ({"id": "17"}, details(None, "17")),
+        ({"ts": "1750000003120"}, details(1750000003120, None)),
+        ({"id": 1.5, "ts": 1.5}, details(None, "1.5")),
+        ({"id": [17, {"a": None}], "ts": {"a": 1}}, details(None, '[17,{"a":null}]')),
+        ({"id": True, "ts": 10**30}, details(None, "true")),
+        ({"id": None, "ts": None}, None),
+        ({}, None),
+    ]
+    found = decoded(spark, tmp_path, [json.dumps(row | fields).encode() for fields, _ in said])
+    assert [[(e["kind"], e["source_details"]) for e in events] for events in found] == [
+        [("row", wanted)] for _, wanted in said
     ]
 
 

@@ -30,7 +30,7 @@ from cdc_assets.checks.observations import (
 )
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import Class, Form, Limits, limits_of
-from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows
+from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows, jdbc_text
 from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
 
 _WHAT = (*WHERE, "mysql_type", "jdbc_code", "value_class")
@@ -155,7 +155,7 @@ class JdbcCodes(ValuesFit):
     kind: object = pa.Field(nullable=True)
     sender: object = pa.Field(nullable=True)
 
-    @pa.check("jdbc_code", name="known_jdbc_code", error=f"not one of the codes {_CODES}")
+    @pa.check("jdbc_code", name="known_jdbc_code", error=f"not one of the codes {', '.join(map(jdbc_text, _CODES))}")
     def known_jdbc_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
         """Of any type."""
         return codes.isin(_CODES)
@@ -176,5 +176,6 @@ def _expected(row: Mapping[str, Any]) -> str:
             "" if values is None else range_name(*values) if values.low <= values.high else "NULL"
         )
     return ", ".join(
-        str(code) if "" in values else f"{code} for {' or '.join(values)}" for code, values in sorted(told.items())
+        jdbc_text(code) if "" in values else f"{jdbc_text(code)} for {' or '.join(values)}"
+        for code, values in sorted(told.items())
     )

@@ -5,7 +5,7 @@ a key nor a table's name (options, partitions, comments, foreign keys, checks) i
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -48,6 +48,8 @@ class Column:
         generated: whether an expression computes it.
         virtual: whether it is generated and not stored: TiCDC sends no values of such a column.
         computed_default: whether the server computes the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT.
+        charset: its character set, where a message states it. Statements are not read for it, so it is not compared.
+        collation: its collation, likewise.
     """
 
     name: str
@@ -57,6 +59,8 @@ class Column:
     generated: bool = False
     virtual: bool = False
     computed_default: bool = False
+    charset: str | None = field(default=None, compare=False)
+    collation: str | None = field(default=None, compare=False)
 
     @property
     def fill(self) -> str | None:

@@ -23,6 +23,11 @@ class Flag(IntFlag):
     UNSIGNED = 0x80
 
 
+def flags_text(flags: int) -> str:
+    """Return the names of the flags in `flags`, for people: `generated, multiple key`; empty where none is set."""
+    return ", ".join(str(flag.name).lower().replace("_", " ") for flag in Flag if flags & flag)
+
+
 class JsonType(StrEnum):
     """The JSON type that a column's value `v` has, when it is not null."""
 

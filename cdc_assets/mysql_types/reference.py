@@ -184,6 +184,25 @@ JDBC: tuple[JdbcRow, ...] = (
 )
 
 
+JDBC_NAMES: Mapping[int, str] = MappingProxyType(
+    {
+        -16: "LONGNVARCHAR", -15: "NCHAR", -9: "NVARCHAR", -8: "ROWID", -7: "BIT", -6: "TINYINT", -5: "BIGINT",
+        -4: "LONGVARBINARY", -3: "VARBINARY", -2: "BINARY", -1: "LONGVARCHAR", 0: "NULL", 1: "CHAR", 2: "NUMERIC",
+        3: "DECIMAL", 4: "INTEGER", 5: "SMALLINT", 6: "FLOAT", 7: "REAL", 8: "DOUBLE", 12: "VARCHAR", 16: "BOOLEAN",
+        70: "DATALINK", 91: "DATE", 92: "TIME", 93: "TIMESTAMP", 1111: "OTHER", 2000: "JAVA_OBJECT", 2001: "DISTINCT",
+        2002: "STRUCT", 2003: "ARRAY", 2004: "BLOB", 2005: "CLOB", 2006: "REF", 2009: "SQLXML", 2011: "NCLOB",
+        2012: "REF_CURSOR", 2013: "TIME_WITH_TIMEZONE", 2014: "TIMESTAMP_WITH_TIMEZONE",
+    }
+)  # fmt: skip
+"""The names of the codes in java.sql.Types."""
+
+
+def jdbc_text(code: int) -> str:
+    """Return a JDBC code for people, with its name in java.sql.Types if it has one: `12 (VARCHAR)`."""
+    name = JDBC_NAMES.get(code)
+    return str(code) if name is None else f"{code} ({name})"
+
+
 def jdbc_rows(mysql_type: MySQLType, sources: frozenset[Source] = frozenset({"spec", "canal"})) -> tuple[JdbcRow, ...]:
     """The rows of `JDBC` for a type, from these sources. A base type not in the table has none."""
     return tuple(

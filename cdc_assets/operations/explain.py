@@ -36,7 +36,10 @@ from cdc_assets.tables.upgrade import outdated
 from cdc_assets.tso import time_text
 
 _PLACE = ("topic", "partition", "offset", "index")
-_EVENT = (*_PLACE, "batch", "record_timestamp", "op", "commit_ts", "key", "key_before", "key_columns")
+_EVENT = (
+    *_PLACE, "batch", "record_timestamp", "op", "commit_ts", "key", "key_before", "key_columns", "key_changed_to",
+    "key_changed_from", "source", "source_details",
+)  # fmt: skip
 _IMAGES = ("before", "after")
 _CHANGE = (*_PLACE, "release", "commit_ts", "op", "events", "layout_id")
 _GOES_ON = ("update", "ddl")  # what closes a version so that the next may be the same row
@@ -72,6 +75,21 @@ class Record:
 
 
 @dataclass(frozen=True)
+class KeyChange:
+    """A change of a row's key: a delete under the old key and an insert under the new one, in one message or in two.
+
+    Attributes:
+        old: the key until then.
+        new: the key from then on.
+        other_half: the record of the other key's half; None: this record has both, or the other one has not come.
+    """
+
+    old: str
+    new: str
+    other_half: Record | None = None
+
+
+@dataclass(frozen=True)
 class Statement:
     """A DDL statement."""
 
@@ -97,6 +115,11 @@ class Step:
         release: the run that released it.
         statement: of a version, the newest that there was for the table; of an end by a statement, that.
         types: of a version, column -> MySQL type.
+        column_flags: of a version, column -> its flags, from protocols that have any (Open Protocol).
+        character_sets: of a version, column -> its character set and collation, where messages state them (Simple).
+        key_change: where the change gave the row another key, both keys.
+        source: the change's place in the MySQL binlog, from protocols that tell it.
+        source_details: what the message says of itself and its source: `change_events.SOURCE_DETAILS`.
         quarantined: of a version, the values that its columns could not hold: column, reason, value.
         event: with `records`, the decoded message.
     """
@@ -114,6 +137,11 @@ class Step:
     release: Release | None = None
     statement: Statement | None = None
     types: dict[str, str] = field(default_factory=dict)
+    column_flags: dict[str, str] = field(default_factory=dict)
+    character_sets: dict[str, str] = field(default_factory=dict)
+    key_change: KeyChange | None = None
+    source: Row | None = None
+    source_details: Row | None = None
     quarantined: list[Row] = field(default_factory=list)
     event: Row | None = None
 
@@ -325,8 +353,13 @@ class _Life:
     @cached_property
     def statements(self) -> list[Row]:
         """What statements said of the table, oldest first."""
-        rows = [r for r in self.lake.schema_rows([(self.database, self.table)]) if r["ddl_statement"] is not None]
+        rows = [r for r in self._schemas if r["ddl_statement"] is not None]
         return sorted(rows, key=lambda r: r["commit_ts"])
+
+    @cached_property
+    def _schemas(self) -> list[Row]:
+        """The table's rows of table_schemas, numbered schemas among them."""
+        return self.lake.schema_rows([(self.database, self.table)])
 
     @cached_property
     def layouts(self) -> dict[int, str]:
@@ -399,6 +432,9 @@ class _Life:
                 release=self.judge.release(change["release"], change["topic"]) if change else None,
                 statement=self._statement(ts),
                 types=self._types(ts, change["layout_id"] if change else None),
+                column_flags=self._column_flags(change["layout_id"] if change else None),
+                character_sets=self._character_sets(ts),
+                **self._origin(by),
                 quarantined=[
                     {
                         "column": q["column"],
@@ -450,6 +486,7 @@ class _Life:
                 record=self._record(*_coordinates(by)) if by else None,
                 release=self.judge.release(by["release"], by["topic"]) if by and "release" in by else None,
                 statement=None if v["_cdc_closed_by"] in (Op.DELETE, Op.SNAPSHOT) else self._statement(ts),
+                **self._origin(by),
                 event=self._message(by),
             )
 
@@ -465,13 +502,13 @@ class _Life:
                 continue
             if change is None:
                 fate, why = self.judge.fate(e)
-                yield Step(ts, fate, e["op"], why, record=record, event=event)
+                yield Step(ts, fate, e["op"], why, record=record, **self._origin(e), event=event)
                 continue
             ts = change["commit_ts"]
             if (_coordinates(e), ts) not in told and place_of(e) not in ends:
                 fate, why = self._without_version(change)
                 release = self.judge.release(change["release"], change["topic"])
-                yield Step(ts, fate, e["op"], why, record=record, release=release, event=event)
+                yield Step(ts, fate, e["op"], why, record=record, release=release, **self._origin(e), event=event)
 
     def _without_version(self, change: Row) -> tuple[Fate, str]:
         """Of a released change that no version shows: why."""
@@ -505,6 +542,10 @@ class _Life:
         return applied_release(self.lake, self.database, self.table)
 
     @cached_property
+    def _by_place(self) -> dict[Place, Row]:
+        return {place_of(e): e for e in self.events}
+
+    @cached_property
     def _by_record(self) -> dict[tuple[str, int, int], Row]:
         return {_coordinates(e): e for e in self.events}
 
@@ -535,6 +576,57 @@ class _Life:
             for c in columns_in(protocol, layout)
         }
         return {name: "unknown" if kind is None else str(kind) for name, kind in resolved.items()}
+
+    def _column_flags(self, layout_id: int | None) -> dict[str, str]:
+        """Return the flags that the messages of a layout give to columns."""
+        layout = self.layouts.get(layout_id) if layout_id is not None else None
+        return {} if layout is None or tells_loaded(layout) else protocol_of(self.feed).column_flags(layout)
+
+    def _character_sets(self, at: int) -> dict[str, str]:
+        """Return the columns' character sets and collations, as the newest schema up to a position states them."""
+        stated = [s for s in self._schemas if s["commit_ts"] <= at and s["character_sets"] is not None]
+        if not stated:
+            return {}
+        newest = max(stated, key=lambda s: s["commit_ts"])
+        return {c["column"]: " ".join(filter(None, (c["charset"], c["collation"]))) for c in newest["character_sets"]}
+
+    def _origin(self, of: Row | None) -> dict[str, Any]:
+        """Return the `key_change`, `source` and `source_details` of a step, out of its event or change."""
+        event = self._by_place.get(place_of(of)) if of else None
+        if event is None:
+            return {}
+        details = {name: value for name, value in (event["source_details"] or {}).items() if value is not None}
+        source = {name: value for name, value in (event["source"] or {}).items() if value is not None}
+        return {"key_change": self._key_change(event), "source": source or None, "source_details": details or None}
+
+    def _key_change(self, event: Row) -> KeyChange | None:
+        """Return both keys of a change of the key; None for any other event.
+
+        One message has both keys (`key_before`), or each of two names the other's (`key_changed_to`, `key_changed_from`).
+        """
+        if not (event["key_columns"] or self.key_columns):
+            return None  # without a key the whole row stands for it
+        if event["key_before"] not in {None, event["key"]}:
+            return KeyChange(event["key_before"], event["key"])
+        other = event["key_changed_to"] or event["key_changed_from"]
+        if other is None:
+            return None
+        named = json.loads(other, parse_float=str, parse_int=str)
+        other_key = key_of_image(named, event["key_columns"] or list(named))
+        half = self._other_half(event, other_key)
+        if event["key_changed_to"] is not None:
+            return KeyChange(self.key, other_key, half)
+        return KeyChange(other_key, self.key, half)
+
+    def _other_half(self, event: Row, key: str) -> Record | None:
+        """Return the record of the other half of a changed key: of that key, and at the same place in the binlog."""
+        linked = "key_changed_from" if event["key_changed_to"] is not None else "key_changed_to"
+        where = f"kind = '{Kind.ROW}' AND key = {_ARROW.text(key)} AND {linked} IS NOT NULL"
+        found = self._selected(_EVENT, f"{where} AND commit_ts = {event['commit_ts']}", self.lake.change_events)
+        halves = [e for e in found if e["source"] == event["source"]]
+        if not halves:
+            return None
+        return Record(*_coordinates(halves[0]), halves[0]["record_timestamp"], halves[0]["batch"])
 
     @cached_property
     def _messages(self) -> dict[Place, Row]:

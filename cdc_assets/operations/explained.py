@@ -86,6 +86,10 @@ def _what(step: Step) -> Iterator[str]:
         yield from (f"{c.column}: {value_text(c.old)} -> {value_text(c.new)}" for c in step.changes)
     elif step.row is not None:
         yield row_text(step.row)
+    if (change := step.key_change) is not None:
+        other = change.other_half
+        half = f"; its other half is record {place_text((other.topic, other.partition, other.offset))}" if other else ""
+        yield f"the key changed: delete under {change.old}, insert under {change.new}{half}"
     for q in step.quarantined:
         yield f"{q['column']}: NULL here for {value_text(q['value'])} of the source, which is in quarantine: {q['reason']}"
 
@@ -110,6 +114,14 @@ def _whence(step: Step) -> Iterator[str]:
         yield f"statement {step.statement.commit_ts}: {' '.join(step.statement.text.split())}"
     if step.types:
         yield "types: " + ", ".join(f"{column} {kind}" for column, kind in step.types.items())
+    if step.column_flags:
+        yield "flags: " + "; ".join(f"{column} {flags}" for column, flags in step.column_flags.items())
+    if step.character_sets:
+        yield "character sets: " + ", ".join(f"{column} {text}" for column, text in step.character_sets.items())
+    if step.source is not None:
+        yield f"binlog: {row_text(step.source)}"
+    if step.source_details is not None:
+        yield f"source: {row_text(step.source_details)}"
     if step.event is not None:
         yield f"message: {value_text(step.event)}"
 

@@ -170,6 +170,10 @@ class Protocol(Reader):
         """The text of a layout as released changes have it, out of one event of it (`layout` and `jdbc_types`)."""
         return str(sample["layout"])
 
+    def column_flags(self, layout: str) -> dict[str, str]:  # noqa: ARG002
+        """Return what a layout says of columns beside their names and types, for people; by column."""
+        return {}
+
     def normal_key(self, key: Column, layout: Column) -> Column:  # noqa: ARG002
         """A key in the one form in which it is compared, where the protocol has several."""
         return key

@@ -2,8 +2,9 @@
 
 Which event a message is, by the specification's section on parsing: `isDdl` true is a DDL event; else `type`
 TIDB_WATERMARK is a WATERMARK event; else it is a DML event. Canal's QUERY messages that are no DDL hold the text of a DML
-statement. What else differs between the dialects is told from the message: whether it has `_tidb`, whether `old` holds all
-columns or the changed ones, how many rows `data` holds.
+statement; its messages about the source itself, such as the end of an XA transaction, hold no row. What else differs between
+the dialects is told from the message: whether it has `_tidb`, whether `old` holds all columns or the changed ones, how many
+rows `data` holds.
 """
 
 import json
@@ -20,7 +21,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, overlay, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
 _MESSAGE: Mapping[str, Wanted] = MappingProxyType(
     {
         "database": TEXT, "table": TEXT, "pkNames": [TEXT], "isDdl": BOOLEAN, "type": ANY, "es": BIGINT, "sql": TEXT,
+        "id": ANY, "ts": ANY,
         "sqlType": INTS, "mysqlType": TEXTS, "data": [JSON], "old": [JSON],
         "_tidb": {"commitTs": BIGINT, "watermarkTs": BIGINT, "onlyHandleKey": BOOLEAN, "claimCheckLocation": TEXT},
     }
 )  # fmt: skip
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+# Event types of Canal that name no table and carry no row: ends of XA transactions, GTIDs, heartbeats of the source.
+_CONTROL_TYPES = ("XACOMMIT", "XAROLLBACK", "GTID", "MHEARTBEAT")
 
 
 class CanalJson(Protocol):
@@ -118,14 +122,16 @@ def _rows() -> Column:
 @built_once
 def _decoded() -> list[Column]:
     undecodable, ddl, watermark, statement = F.col("reason").isNotNull(), _is_ddl(), _is_watermark(), _is_statement()
+    control = _is_control()
     kind = (
         F.when(undecodable, str(Kind.UNDECODABLE))
         .when(ddl, str(Kind.DDL))
         .when(watermark, str(Kind.WATERMARK))
         .when(statement, str(Kind.STATEMENT))
+        .when(control, str(Kind.CONTROL))
         .otherwise(str(Kind.ROW))
     )
-    row = ~undecodable & ~ddl & ~watermark & ~statement
+    row = ~undecodable & ~ddl & ~watermark & ~statement & ~control
     op = F.when(row, _op())
     index = F.coalesce(F.col("index"), F.lit(0))
     key_columns = F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))
@@ -136,17 +142,18 @@ def _decoded() -> list[Column]:
         "record_bytes": record_bytes(F.col("value"), index),
         "kind": kind,
         "op": op,
-        "database": F.when(~watermark, F.col("parsed.m.database")),
-        "table": F.when(~watermark, F.nullif(F.col("parsed.m.table"), F.lit(""))),
+        "database": F.when(~watermark & ~control, F.col("parsed.m.database")),
+        "table": F.when(~watermark & ~control, F.nullif(F.col("parsed.m.table"), F.lit(""))),
         "commit_ts": _position(),
         "source_ms": F.col("parsed.m.es"),
+        "source_details": source_details(message_id=F.col("parsed.m.id"), sent_ms=F.col("parsed.m.ts")),
         "key_columns": F.when(row, key_columns),
         "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), whole),
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
         "layout": F.when(row, layout_text(key_columns, F.col("parsed.m.mysqlType"))),
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
         "ddl_type": F.when(~undecodable & ddl, F.col("parsed.m.type")),
-        "ddl_statement": F.when(~undecodable & (ddl | statement), F.col("parsed.m.sql")),
+        "ddl_statement": F.when(~undecodable & (ddl | statement | control), F.col("parsed.m.sql")),
     }
     return [value.alias(name) for name, value in decoded.items()]
 
@@ -169,6 +176,10 @@ def _is_watermark() -> Column:
 
 def _is_statement() -> Column:
     return ~_is_ddl() & F.coalesce(F.col("parsed.m.type") == "QUERY", F.lit(False))
+
+
+def _is_control() -> Column:
+    return ~_is_ddl() & F.coalesce(F.col("parsed.m.type").isin(*_CONTROL_TYPES), F.lit(False))
 
 
 def _position() -> Column:
@@ -199,6 +210,7 @@ def _reason(*, extended: bool) -> Column:
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(F.col("parsed.wrong").isNotNull(), F.col("parsed.wrong"))
         .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
+        .when(_is_control() & F.lit(not extended), F.lit(None))
         .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
         .when(_is_ddl() & _is_watermark(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))

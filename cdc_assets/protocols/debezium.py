@@ -34,7 +34,7 @@ from cdc_assets.mysql_types.debezium import (
 )
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, names_of, read
 from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
@@ -49,6 +49,7 @@ _PAYLOAD: Mapping[str, Wanted] = MappingProxyType(
         "source": {
             "connector": TEXT, "ts_ms": BIGINT, "snapshot": ANY, "db": TEXT, "table": TEXT, "server_id": BIGINT, "gtid": ANY,
             "file": TEXT, "pos": BIGINT, "row": INT, "commit_ts": BIGINT,
+            "version": ANY, "name": ANY, "thread": ANY, "query": ANY,
         },
         "ts_ms": BIGINT, "databaseName": TEXT, "ddl": TEXT, "tableChanges": JSON, "status": ANY, "id": ANY,
         "data_collections": JSON, "transaction": {"id": ANY, "total_order": BIGINT},
@@ -255,6 +256,13 @@ def decode(raw: DataFrame) -> DataFrame:
                 F.col("e.source.row").alias("row"),
                 F.col("e.source.gtid").alias("gtid"),
             ),
+        ),
+        "source_details": source_details(
+            sent_ms=F.col("e.ts_ms").cast("string"),
+            source_version=F.col("e.source.version"),
+            source_name=F.col("e.source.name"),
+            thread=F.col("e.source.thread"),
+            query=F.col("e.source.query"),
         ),
         "transaction": F.when(
             marker | (row & F.col("e.transaction.id").isNotNull()),

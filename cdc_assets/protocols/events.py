@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.expressions import built_once
 from cdc_assets.protocols.keys import key_values
-from cdc_assets.tables.change_events import CHANGE_EVENTS, Kind, Op
+from cdc_assets.tables.change_events import CHANGE_EVENTS, SOURCE_DETAILS, Kind, Op
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import conform
 
@@ -60,6 +60,19 @@ def _keys() -> tuple[Column, Column]:
     key = F.when(named, key_values(F.coalesce("after", "before"), F.col("key_columns")))
     before = F.when(named & updated, key_values(F.col("before"), F.col("key_columns")))
     return key, F.nullif(before, F.col("key"))
+
+
+def source_details(**fields: Column) -> Column:
+    """Return what a message says of itself and its source, NULL where it says nothing: `SOURCE_DETAILS`.
+
+    A field that is no value of its type is NULL: nothing depends on it, so it must stop neither the record nor the run.
+
+    Args:
+        fields: some fields of `SOURCE_DETAILS`, each a STRING.
+    """
+    typed = {f.name: fields.get(f.name, F.lit(None)).try_cast(f.dataType) for f in SOURCE_DETAILS}
+    details = F.struct(*[value.alias(name) for name, value in typed.items()])
+    return F.when(F.coalesce(*[fields[name] for name in fields]).isNotNull(), details)
 
 
 def record_bytes(value: Column, index: Column | None = None) -> Column:

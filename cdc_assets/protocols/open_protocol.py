@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import TableSchema
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, type_text
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, flags_text, type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
@@ -86,6 +86,10 @@ class OpenProtocol(Protocol):
         """The columns of a layout, `{column: {"t": code, "f": flags}}`; one that is always NULL has no type."""
         told = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
         return [WireColumn(name, text) for name, text in told.items() if text is not None]
+
+    def column_flags(self, layout: str) -> dict[str, str]:
+        """Return the names of each column's flags, such as `generated, multiple key`."""
+        return {name: flags for name, c in json.loads(layout).items() if (flags := flags_text(c["f"]))}
 
     def sent_key_columns(self, schema: TableSchema) -> list[str]:
         """By name: the columns of an event are in no order."""

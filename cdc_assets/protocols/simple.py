@@ -21,7 +21,7 @@ from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, kind_of, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
@@ -53,6 +53,7 @@ _MESSAGE: Mapping[str, Wanted] = MappingProxyType(
         "type": ANY,
         "sql": TEXT,
         "commitTs": BIGINT,
+        "buildTs": ANY,
         "tableSchema": _TABLE,
         "preTableSchema": _TABLE,
         "database": TEXT,
@@ -145,7 +146,14 @@ def _table_schema(carried: Mapping[str, Any]) -> TableSchema:
     primary = next((i["columns"] for i in indexes if i.get("primary")), ())
     unique = [i for i in indexes if i.get("unique") and not i.get("primary")]
     columns = tuple(
-        TableColumn(c["name"], type_text(c["dataType"]), nullable=c.get("nullable", True), default=c.get("default"))
+        TableColumn(
+            c["name"],
+            type_text(c["dataType"]),
+            nullable=c.get("nullable", True),
+            default=c.get("default"),
+            charset=c["dataType"].get("charset"),
+            collation=c["dataType"].get("collate"),
+        )
         for c in carried["columns"]
     )
     return TableSchema(
@@ -177,6 +185,7 @@ def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
         "table": F.when(row, F.col("table")).otherwise(F.make_valid_utf8(named["table"])),
         "commit_ts": F.when(~bootstrap, F.col("commitTs")),
         "source_ms": F.when(~bootstrap, tso.to_milliseconds(F.col("commitTs"))),
+        "source_details": source_details(sent_ms=F.col("buildTs")),
         "before": F.when(row, F.col("old")),
         "after": F.when(row, F.col("data")),
         # The schema that it names is the layout of a row.

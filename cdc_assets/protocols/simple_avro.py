@@ -142,6 +142,7 @@ def fields(parsed: Column) -> dict[str, Column]:
         "type": kind,
         "sql": ddl["sql"],
         "commitTs": F.coalesce(*[each["commitTs"] for each in (dml, watermark, ddl)]),
+        "buildTs": F.coalesce(*[each["buildTs"] for each in (dml, watermark, ddl, bootstrap)]),
         "tableSchema": F.coalesce(bootstrap["tableSchema"], ddl["tableSchema"]),
         "preTableSchema": ddl["preTableSchema"],
         **row,

@@ -203,13 +203,19 @@ def _identity(statement: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _shape(schema: TableSchema | None) -> dict[str, Any]:
     if schema is None:
-        return {"columns": None, "primary_key": None, "key_columns": None}
+        return {"columns": None, "character_sets": None, "primary_key": None, "key_columns": None}
     columns = [
         {"name": c.name, "type": c.type, "nullable": c.nullable, "default": c.default, "generated": c.generated}
         for c in schema.columns
     ]
+    character_sets = [
+        {"column": c.name, "charset": c.charset, "collation": c.collation}
+        for c in schema.columns
+        if c.charset is not None or c.collation is not None
+    ]
     return {
         "columns": columns,
+        "character_sets": character_sets or None,
         "primary_key": list(schema.primary_key),
         "key_columns": list(schema.key_columns),
     }

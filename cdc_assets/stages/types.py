@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.tables import taken_tables
+from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, gathered, session_for
 from cdc_assets.tables.change_events import Kind
@@ -156,10 +157,14 @@ def judged(events: DataFrame, known: Sequence[Mapping[str, Any]], feed: Feed) ->
 def shown(observation: Observation, verdict: str, here: int = 0) -> dict[str, Any]:
     """An observation as people read it: what it is, what is said in the column `verdict`, where it was seen first and last.
 
+    A JDBC code has its name beside it.
+
     `here`: in how many events of this run.
     """
     what = {name: observation[name] for name in ("database", "table", "column", "mysql_type")}
     told = {k: v for k, v in json.loads(observation["told"]).items() if v is not None}
+    if "jdbc_code" in told:
+        told["jdbc_code"] = jdbc_text(told["jdbc_code"])
     first, last = observation["first"], observation["last"]
     return (
         what

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     WATERMARK = "watermark"
     BOOTSTRAP = "bootstrap"  # the schema of a table, without a position of its own (Simple)
     STATEMENT = "statement"  # the text of a DML statement, beside its row events: counted, and of no further use
+    CONTROL = "control"  # a message of Canal about its source, such as the end of an XA transaction: counted alone
     # Debezium's: counted, and of no further use, but for the markers of transactions
     TRANSACTION = "transaction"
     TOMBSTONE = "tombstone"
@@ -58,6 +59,11 @@ class EventsCursor(Cursor):
     trimmed_rows: int = 0
     trimmed_newest: int = 0
 
+
+# What a protocol says of its message beside the change itself. No other stage uses it.
+SOURCE_DETAILS = struct(
+    message_id=STRING, sent_ms=BIGINT, source_version=STRING, source_name=STRING, thread=BIGINT, query=STRING
+)
 
 # Row images and layouts are JSON texts: kept as they came, and read once, with a struct schema, when the table is
 # known.
@@ -124,6 +130,13 @@ CHANGE_EVENTS = Definition(
                 struct(id=STRING, total_order=BIGINT, collections=STRING),
                 "Debezium's transaction metadata: of a row its transaction and place in it; of a marker of the end, how "
                 "many events there are in each table (JSON, as it came).",
+            ),
+            column(
+                "source_details",
+                SOURCE_DETAILS,
+                "What the message says of itself and its source: its number in Canal-JSON; when its sender wrote it, in "
+                "milliseconds; Debezium's version, connector name (`topic.prefix`), and the thread and statement of MySQL "
+                "that made the change. Null where it says none of it; a part of another type than prescribed is null.",
             ),
             column("reason", STRING, "Why it could not be decoded: a code of the quarantine."),
             column(

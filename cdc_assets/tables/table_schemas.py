@@ -44,6 +44,11 @@ TABLE_SCHEMAS = Definition(
                 array(struct(name=STRING, type=STRING, nullable=BOOLEAN, default=STRING, generated=BOOLEAN)),
                 "The table's columns from that commit_ts on; null: the table is gone, or the statement is unreadable.",
             ),
+            column(
+                "character_sets",
+                array(struct(column=STRING, charset=STRING, collation=STRING)),
+                "Character set and collation of each column, where the message states them (Simple); null: it does not.",
+            ),
             column("primary_key", array(STRING), "The primary key's columns."),
             column("key_columns", array(STRING), "The columns that tell rows apart."),
             column("error", STRING, "Why the statement could not be read."),

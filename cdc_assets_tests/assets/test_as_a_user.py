@@ -400,8 +400,8 @@ def test_a_warning_mapping_shows_the_record_and_lets_the_rest_pass(node: Callabl
     (violations,) = [e["table"]["records"] for e in told["metadataEntries"] if e["label"] == "violations"]
     (broken,) = [json.loads(r) for r in violations]
     assert (broken["topic"], broken["partition"], broken["offset"]) == ("shop_changes", 1, 3)
-    assert (broken["table"], broken["column"], broken["jdbc_code"]) == ("orders", "v", 3)
-    assert broken["expected"] == "12"
+    assert (broken["table"], broken["column"], broken["jdbc_code"]) == ("orders", "v", "3 (DECIMAL)")
+    assert broken["expected"] == "12 (VARCHAR)"
     assert not failed(checks["mysql_type_mapping"])
     assert not failed(node("shop", "change_events")["checks"]["conservation"])
 

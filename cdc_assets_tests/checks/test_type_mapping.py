@@ -155,8 +155,9 @@ def test_a_code_that_no_type_has_breaks_the_jdbc_check(spark: SparkSession) -> N
     codes = [0, 99, -999, 2**31 - 1]
     mysql, jdbc = checked(spark, [event(n, ("varchar", "x", code)) for n, code in enumerate(codes)])
     assert mysql.passed
-    assert {r["offset"]: r["jdbc_code"] for r in jdbc.violations} == dict(enumerate(codes))
-    assert all(r["expected"] == "12" and "not one of the codes" in r["verdict"] for r in jdbc.violations)
+    shown = ["0 (NULL)", "99", "-999", "2147483647"]
+    assert {r["offset"]: r["jdbc_code"] for r in jdbc.violations} == dict(enumerate(shown))
+    assert all(r["expected"] == "12 (VARCHAR)" and "not one of the codes" in r["verdict"] for r in jdbc.violations)
 
 
 def test_a_column_without_a_code_breaks_the_jdbc_check(spark: SparkSession) -> None:
@@ -173,8 +174,8 @@ def test_the_one_wrong_record_among_many_right_ones_is_shown_with_its_value(spar
     assert not jdbc.passed
     (row,) = jdbc.violations
     shown = ("topic", "partition", "offset", "column", "mysql_type", "jdbc_code", "sample_value", "events")
-    assert tuple(row[name] for name in shown) == ("other", 2, 20, "c", "int unsigned", 4, "3000000000", 1)
-    assert row["expected"] == "-5 for 2147483648..4294967295, 4 for 0..2147483647"
+    assert tuple(row[name] for name in shown) == ("other", 2, 20, "c", "int unsigned", "4 (INTEGER)", "3000000000", 1)
+    assert row["expected"] == "-5 (BIGINT) for 2147483648..4294967295, 4 (INTEGER) for 0..2147483647"
     assert "1 of 2 observations" in jdbc.description
     assert "in 1 events" in jdbc.description
 
@@ -518,7 +519,7 @@ def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Ch
         assert [o["column"] for o in verdict.metadata["new"]] == new
         (row,) = verdict.violations
         shown = ("column", "jdbc_code", "expected", "verdict", "offset", "commit_ts", "events", "events_in_this_run")
-        wrong = ("v", 4, "12", "not a code of this type", 1, tso(2), 1, len(new))
+        wrong = ("v", "4 (INTEGER)", "12 (VARCHAR)", "not a code of this type", 1, tso(2), 1, len(new))
         assert tuple(row[name] for name in shown) == wrong
         # What is wrong is the first of all.
         assert [o["verdict"] == "ok" for o in verdict.metadata["observations"]] == [False, True, True]

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.tables.change_events import SOURCE_DETAILS
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.support import Chain, Stream, dml, frame_of_rows, make_feed, rows_of, tso
 
@@ -38,7 +39,12 @@ def spec_dml(op: str, data: str, old: str) -> str:
     )
 
 
-NOTHING = {
+def details(sent_ms: int | None, message_id: str | None = "0") -> dict[str, Any]:
+    """What a message says of itself: `id` and `ts`."""
+    return dict.fromkeys(SOURCE_DETAILS.names) | {"message_id": message_id, "sent_ms": sent_ms}
+
+
+NOTHING: dict[str, Any] = {
     "index": 0,
     "op": None,
     "database": None,
@@ -60,6 +66,7 @@ NOTHING = {
     "schema_version": None,
     "table_id": None,
     "source": None,
+    "source_details": details(1640007050284),  # of the watermark
     "detail": None,
     "reason": None,
     "commit_ts": 429918007904436226,
@@ -71,6 +78,7 @@ SPEC_EVENT = NOTHING | {
     "key_columns": ["id"],
     "key": '["2"]',
     "source_ms": 1639633141221,
+    "source_details": details(1639633142960),
     "jdbc_types": json.loads("{" + SPEC_TYPES + "}")["sqlType"],
     "layout": {"key": ["id"], "types": json.loads("{" + SPEC_TYPES + "}")["mysqlType"]},
 }
@@ -85,6 +93,7 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
             "kind": "ddl",
             "database": "test",
             "source_ms": 1639633094670,
+            "source_details": details(1639633095489),
             "ddl_type": "QUERY",
             "ddl_statement": "drop database if exists test",
         },
@@ -124,11 +133,13 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def decoded(spark: SparkSession, folder: Path, values: list[bytes]) -> list[list[dict[str, Any]]]:
+def decoded(
+    spark: SparkSession, folder: Path, values: list[bytes], *, tidb_extension: bool = True
+) -> list[list[dict[str, Any]]]:
     """The events of each value; row images and types as objects."""
     rows = [("t", 3, n, None, 7, None, bytearray(v), None, None) for n, v in enumerate(values)]
     raw = frame_of_rows(spark, rows, StructType([StructField(f.name, f.dataType) for f in RAW_RECORDS.columns]))
-    feed = make_feed(folder)
+    feed = make_feed(folder, tidb_extension=tidb_extension)
     events: list[list[dict[str, Any]]] = [[] for _ in values]
     for event in sorted(rows_of(CanalJson().decode(raw, feed)), key=lambda e: (e["offset"], e["index"])):
         for column in ("before", "after", "layout", "jdbc_types"):
@@ -156,6 +167,65 @@ def test_a_message_of_several_rows(spark: SparkSession, tmp_path: Path) -> None:
         (0, ROW, NEW_ROW),
         (1, ROW | {"c_int": "5"}, ROW),
     ]
+
+
+def test_what_a_message_says_of_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """A number and a time of another type than prescribed harm nothing, as nothing depends on them."""
+    sent = dml("INSERT", tso(1), {"id": "1"}, {"id": "bigint"})
+    row = {name: value for name, value in sent.items() if name not in {"id", "ts"}}
+    said: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
+        ({"id": 17, "ts": 1750000003120}, details(1750000003120, "17")),
+        ({"id": "17"}, details(None, "17")),
+        ({"ts": "1750000003120"}, details(1750000003120, None)),
+        ({"id": 1.5, "ts": 1.5}, details(None, "1.5")),
+        ({"id": [17, {"a": None}], "ts": {"a": 1}}, details(None, '[17,{"a":null}]')),
+        ({"id": True, "ts": 10**30}, details(None, "true")),
+        ({"id": None, "ts": None}, None),
+        ({}, None),
+    ]
+    found = decoded(spark, tmp_path, [json.dumps(row | fields).encode() for fields, _ in said])
+    assert [[(e["kind"], e["source_details"]) for e in events] for events in found] == [
+        [("row", wanted)] for _, wanted in said
+    ]
+
+
+def canal_control(kind: str, sql: str) -> bytes:
+    """A message of Canal's without a table and a row."""
+    nothing = {"data": None, "mysqlType": None, "old": None, "pkNames": None, "sqlType": None}
+    named = {"database": "", "table": "", "gtid": "", "id": 3, "isDdl": False, "type": kind, "sql": sql}
+    return json.dumps(nothing | named | {"es": 1750000003000, "ts": 1750000003120}).encode()
+
+
+CONTROLS = {
+    "XACOMMIT": "XA COMMIT X'6162',X'',1",
+    "XAROLLBACK": "XA ROLLBACK X'6163',X'',1",
+    "GTID": "",
+    "MHEARTBEAT": "",
+}
+
+
+def test_canals_messages_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """The ends of XA transactions and the other event types of Canal that are about its source."""
+    values = [canal_control(kind, sql) for kind, sql in CONTROLS.items()]
+    found = decoded(spark, tmp_path, values, tidb_extension=False)
+    assert [[(e["kind"], e["ddl_statement"], e["source_ms"], e["reason"]) for e in events] for events in found] == [
+        [("control", sql, 1750000003000, None)] for sql in CONTROLS.values()
+    ]
+    assert all((e["database"], e["table"], e["op"], e["ddl_type"]) == (None,) * 4 for (e,) in found)
+    # TiCDC has no such messages.
+    assert [[e["reason"] for e in events] for events in decoded(spark, tmp_path, values)] == [["unknown_type"]] * 4
+
+
+def test_canals_messages_without_rows_are_counted(chain: Callable[..., Chain]) -> None:
+    it = chain(tidb_extension=False)
+    stream = Stream()
+    for kind, sql in CONTROLS.items():
+        stream.send(canal_control(kind, sql))
+    stream.send(dml("INSERT", tso(1), {"id": "1"}, {"id": "bigint"}) | {"_tidb": None})
+    it.add(stream.records)
+    done = it.run()
+    assert done.decode.events == {"control": 4, "row": 1}
+    assert (it.quarantine(), [v["id"] for v in it.versions()]) == ([], [1])
 
 
 def test_texts_survive(spark: SparkSession, tmp_path: Path) -> None:

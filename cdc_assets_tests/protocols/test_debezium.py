@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.protocols.debezium import Debezium
+from cdc_assets.tables.change_events import SOURCE_DETAILS
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.protocols.debezium_encoder import (
     FIELDS,
@@ -90,6 +91,11 @@ def test_the_documents_examples(spark: SparkSession, tmp_path: Path) -> None:
     assert updated["source"] == {
         "server_id": 223344, "file": "mysql-bin.000003", "position": 484, "row": 0, "gtid": None,
     }  # fmt: skip
+    assert updated["source_details"] == {
+        "message_id": None, "sent_ms": 1465581029523, "source_version": "1.9.5.Final", "source_name": "mysql-server-1",
+        "thread": 7, "query": "UPDATE customers SET first_name='Anne Marie' WHERE id=1004",
+    }  # fmt: skip
+    assert [e["source_details"]["query"][:6] for e in (created, deleted)] == ["INSERT", "DELETE"]
     assert [f["field"] for f in json.loads(updated["layout"])] == list(ROW)
     assert json.loads(created["layout"]) == list(ROW)
 
@@ -235,6 +241,27 @@ def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> 
     assert (ticdc["commit_ts"], ticdc["source"], ticdc["key_columns"]) == (470590884281843729, None, [])
     assert (mark["commit_ts"], mark["database"]) == (470590884281843729, None)
     assert moved["commit_ts"] == MS << 18
+
+
+def test_details_of_another_type_harm_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing depends on what the source says of itself."""
+    odd = source(version=1.9, name=["s"], thread="seven", query={"a": 1})
+    none = dict.fromkeys(("version", "name", "thread", "query"))
+    without = {name: value for name, value in source().items() if name not in none}
+    first, second, third = decoded(
+        spark,
+        tmp_path,
+        *[
+            (KEY, text(_row(ts_ms=ms) | {"source": s}), [])
+            for ms, s in ((5, odd), (None, source(**none)), (5, without))
+        ],
+    )
+    assert [e["kind"] for e in (first, second, third)] == ["row"] * 3
+    nothing = dict.fromkeys(SOURCE_DETAILS.names)
+    assert first["source_details"] == nothing | {
+        "sent_ms": 5, "source_version": "1.9", "source_name": '["s"]', "query": '{"a":1}'
+    }  # fmt: skip
+    assert (second["source_details"], third["source_details"]) == (None, nothing | {"sent_ms": 5})
 
 
 @pytest.mark.parametrize("seed", range(3))

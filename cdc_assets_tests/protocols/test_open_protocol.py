@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag, flags_text
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.payload import packed, unpack
 from cdc_assets.tables.raw_records import RAW_RECORDS
@@ -138,6 +138,9 @@ def test_the_documents_log_as_history(spark: SparkSession, tmp_path: Path) -> No
 def test_the_documents_flags() -> None:
     assert Flag(85) == Flag.NULLABLE | Flag.UNIQUE_KEY | Flag.GENERATED | Flag.BINARY
     assert Flag(46) == Flag.MULTIPLE_KEY | Flag.PRIMARY_KEY | Flag.GENERATED | Flag.HANDLE_KEY
+    assert flags_text(85) == "binary, generated, unique key, nullable"
+    assert flags_text(46) == "handle key, generated, primary key, multiple key"
+    assert flags_text(0) == ""
 
 
 def test_ddl_types_are_those_of_the_document(spark: SparkSession, feed: Feed) -> None:

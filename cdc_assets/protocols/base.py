@@ -75,12 +75,14 @@ class Reader(ABC):
     def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
         """The type of a column: what the feeds file says, else the message, with the parameters of the declared type.
 
-        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. None where
-        MySQL has no such type.
+        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. Where they
+        name no type of the column, the declared type counts. None where MySQL has no such type.
         """
         if override:
             return parse_type(override)
         try:
+            if column.said is None:
+                return parse_type(declared) if declared else None
             on_wire = parse_type(str(column.said))
             known = parse_type(declared) if declared else None
         except UnknownType:

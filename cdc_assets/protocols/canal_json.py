@@ -67,11 +67,12 @@ class CanalJson(Protocol):
         return decode(raw, extended=feed.tidb_extension)
 
     def layout_of(self, sample: Mapping[str, Any]) -> str:
-        """`[[column, type], ...]`, in the order of the codes, which is the table's: `mysqlType` has none."""
+        """`[[column, type], ...]`, in the order of the codes, which is the table's: `mysqlType` has none.
+
+        A column that has a code but no type is a column all the same: its type is null.
+        """
         types, order = json.loads(sample["layout"])["types"], json.loads(sample["jdbc_types"] or "{}")
-        return json.dumps(
-            [[name, types[name]] for name in [*order, *(n for n in types if n not in order)] if types.get(name)]
-        )
+        return json.dumps([[name, types.get(name)] for name in [*order, *(n for n in types if n not in order)]])
 
     def columns(self, layout: str) -> Sequence[WireColumn]:
         """The columns of a layout, as `layout_of` writes it."""

@@ -121,7 +121,8 @@ def _told(column: Mapping[str, Any], encoding: str, given: str | None) -> Told:
     nullable = column["nullable"] is not False
     named = parsed(column["type"])
     limits = limits_in(parsed(given) if given else named, encoding)._replace(null=None if nullable else Class.NOT_NULL)
-    own = {"nullable": nullable, "encoding": encoding, "kind": _kind(named)}
+    of_scale_zero = not given and named is not None and named.base == "decimal" and named.scale == 0
+    own = {"nullable": nullable, "encoding": encoding, "kind": _kind(named), "of_scale_zero": of_scale_zero}
     return Told(column["name"], column["type"], own, limits)
 
 
@@ -159,6 +160,10 @@ _WIRES = table(
 )
 
 _KINDS = frozenset(kind for kinds in WIRE_TYPES.values() for kind in kinds)
+_NO_DECIMAL = (
+    "the schema message gives the DECIMAL no digits after the point, as TiCDC leaves `decimal` out of its dataType where "
+    "the scale is 0; if the source's column has a scale, give the column its whole type"
+)
 # An unsigned BIGINT comes as a long up to where that ends, says the document, and as a string from there on.
 _BRANCHES = table({("long", LOWER), ("string", UPPER), ("UnsignedBigint", f"0..{(1 << 64) - 1}")})
 
@@ -169,6 +174,7 @@ class WireTypes(ValuesFit):
     encoding: object = pa.Field(nullable=True)
     kind: object = pa.Field(nullable=True)
     wire_type: object = pa.Field(nullable=True)
+    of_scale_zero: object = pa.Field(coerce=True, nullable=True)
 
     @pa.dataframe_check(name="type_has_wire_types", error=NO_SUCH_TYPE)
     def type_has_wire_types(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
@@ -179,6 +185,11 @@ class WireTypes(ValuesFit):
     def wire_type_fits(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Check the wire type beside a type that is known; an observation of NULLs has the usual wire type."""
         return among(frame, ["encoding", "kind", "wire_type"], _WIRES) | ~frame["kind"].isin(sorted(_KINDS))
+
+    @pa.dataframe_check(name="scale_holds_value", error=_NO_DECIMAL)
+    def scale_holds_value(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Add to what is wrong with a DECIMAL of scale 0 how it came by that scale."""
+        return ~(frame["of_scale_zero"].isin([True]) & (frame["value_class"] == Class.OUTSIDE))
 
     @pa.dataframe_check(name="branch_fits_value", error="not the Avro branch of the value")
     def branch_fits_value(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805

@@ -261,6 +261,7 @@ def _wrong() -> Column:
         .when(~bootstrap & commit_ts.isNull(), str(Reason.MISSING_FIELD))
         .when((~bootstrap & (commit_ts < 0)) | name_too_long(database, table), str(Reason.WRONG_TYPE))
         .when(row & ~_whole_row(), str(Reason.MISSING_FIELD))
+        .when(row & _images_disagree(), str(Reason.IMAGES_DISAGREE))
         .when(lacks_statement | lacks_schema, str(Reason.MISSING_FIELD))
         .when(_incomplete(schemas[0]) | _incomplete(schemas[1]), str(Reason.MISSING_FIELD))
         .when(_ambiguous(schemas[0]) | _ambiguous(schemas[1]), str(Reason.WRONG_TYPE))
@@ -276,6 +277,14 @@ def _whole_row() -> Column:
     )
     images = (after | (F.col("type") == "DELETE")) & (before | (F.col("type") == "INSERT"))
     return F.coalesce(named & numbered & images, F.lit(False))
+
+
+def _images_disagree() -> Column:
+    """Return whether an INSERT has a row before it, or a DELETE one after it. BOOLEAN, never NULL."""
+    has_after, has_before = (F.coalesce(F.col(image) != "null", F.lit(False)) for image in ("data", "old"))
+    return F.coalesce(
+        ((F.col("type") == "INSERT") & has_before) | ((F.col("type") == "DELETE") & has_after), F.lit(False)
+    )
 
 
 def _incomplete(table: Column) -> Column:

@@ -59,7 +59,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 }
 
 
-def checked(chain: Callable[..., Chain], values: list[bytes], **settings: str) -> Verdicts:
+def checked(chain: Callable[..., Chain], values: list[bytes], **settings: Any) -> Verdicts:
     """The verdicts over these messages, with the schemas that they carry."""
     made = chain(protocol="simple", **settings)
     made.add(record(value, offset=offset, topic="t") for offset, value in enumerate(values))
@@ -166,7 +166,22 @@ def test_branches_of_avro(spark: SparkSession) -> None:
     assert [n not in wrong for n in range(len(BRANCHES))] == [fine for *_, fine in BRANCHES]
 
 
-def test_an_unknown_type_is_the_other_checks(chain: Callable[..., Chain]) -> None:
+def test_a_decimal_whose_schema_has_no_scale_says_what_to_do(chain: Callable[..., Chain]) -> None:
+    """TiCDC leaves `decimal` out where the scale is 0: a value with digits after the point contradicts the schema."""
+    table = Table(columns=(column("id", "int", nullable=False), column("amount", "decimal", length=65)))
+    values = [
+        table.bootstrap(),
+        *[table.row("INSERT", n, data={"id": "1", "amount": v}) for n, v in enumerate(["7", "1.5"])],
+    ]
+    (row,) = checked(chain, [bytes_of(record(v)) for v in values]).codes.violations
+    assert (row["offset"], row["mysql_type"]) == (2, "decimal(65,0)")
+    assert "outside the range of the type" in row["verdict"]
+    assert "leaves `decimal` out of its dataType where the scale is 0" in row["verdict"]
+    given = checked(chain, [bytes_of(record(v)) for v in values], columns={"simple.user.amount": "decimal(65,30)"})
+    assert given.codes.passed, given.codes.violations
+
+
+def test_an_unknown_type_breaks_both_checks(chain: Callable[..., Chain]) -> None:
     values = [TABLE.bootstrap(), TABLE.row("INSERT", 1, data=FINE | {"odd": "[1,2]"})]
     found = checked(chain, [bytes_of(record(v)) for v in values])
     for verdict in (found.mysql_types, found.codes):

@@ -34,6 +34,20 @@ class Envelope(NamedTuple):
     plain: tuple[bytes, ...] = ()
 
 
+class DeniedSetting(NamedTuple):
+    """What records say that the feed's settings deny.
+
+    Attributes:
+        right: the setting that records ask for, as text of the feeds file.
+        evidence: what such records have, after "messages with".
+        consequence: what goes wrong until it is set, a clause.
+    """
+
+    right: str
+    evidence: str
+    consequence: str
+
+
 class Watermarks(Enum):
     """Whether a feed's source tells up to where it has sent everything."""
 
@@ -146,6 +160,23 @@ class Protocol(Reader):
         What both it and others send, as Debezium's form, is `mysql`, whose protocol TiDB speaks.
         """
         return "tidb" if self.watermarks(feed) is Watermarks.ALWAYS else "mysql"
+
+    def denied_setting(self, feed: Feed) -> DeniedSetting | None:  # noqa: ARG002
+        """Return the setting that a feed's records may ask for and its file denies.
+
+        Its decoder marks such events with the detail `CONTRADICTS_SETTINGS`. None where the settings deny nothing that
+        records may say, or the decoder quarantines such records.
+        """
+        return None
+
+    @property
+    @abstractmethod
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look: settings, as text of the feeds file -> whether a record does. BOOLEAN.
+
+        In: key BINARY, value BINARY of a record. The first bytes, or the names of a few fields, tell: it is asked of records
+        that could not be decoded, to say which settings would fit them.
+        """
 
     @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":

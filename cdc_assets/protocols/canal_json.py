@@ -19,12 +19,24 @@ from cdc_assets.expressions import built_once
 from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.base import DeniedSetting, Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, overlay, read
+from cdc_assets.protocols.messages import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    INTS,
+    JSON,
+    TEXT,
+    TEXTS,
+    Wanted,
+    has_fields,
+    overlay,
+    read,
+)
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
-from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, Kind, Op
 from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
@@ -38,6 +50,11 @@ _MESSAGE: Mapping[str, Wanted] = MappingProxyType(
     }
 )  # fmt: skip
 
+_WITHOUT_EXTENSION = DeniedSetting(
+    "tidb_extension: true",
+    "TiCDC's extension (_tidb, and watermarks)",
+    "nothing waits for a watermark, and changes of one row in several partitions may be applied in the wrong order",
+)
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
 
@@ -55,6 +72,15 @@ class CanalJson(Protocol):
     def watermarks(self, feed: Feed) -> Watermarks:
         """Only TiCDC's extension has any."""
         return Watermarks.ALWAYS if feed.tidb_extension else Watermarks.NEVER
+
+    def denied_setting(self, feed: Feed) -> DeniedSetting | None:
+        """Return the setting under which `_tidb` counts, if the feed lacks it."""
+        return None if feed.tidb_extension else _WITHOUT_EXTENSION
+
+    @property
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look: JSON with the fields that every message has."""
+        return {f"protocol: {self.name}": has_fields("isDdl", "mysqlType", "es")}
 
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records; a message of Canal's may hold several rows.
@@ -103,7 +129,10 @@ def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
         *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value"), _MESSAGE).alias("parsed")
     )
     rows = message.withColumn("reason", _reason(extended=extended)).select("*", _rows())
-    return completed(rows.select(*_PLACE, "record_timestamp", "reason", *_decoded()))
+    # Without the setting nothing waits for a watermark: messages that could be gated must not pass unnoticed.
+    denied = F.lit(not extended) & F.col("reason").isNull() & F.col("parsed.m._tidb").isNotNull()
+    detail = F.when(denied, F.lit(CONTRADICTS_SETTINGS)).alias("detail")
+    return completed(rows.select(*_PLACE, "record_timestamp", "reason", *_decoded(), detail))
 
 
 _PLACE = ["topic", "partition", "offset", "batch"]

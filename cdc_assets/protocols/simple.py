@@ -6,6 +6,8 @@ in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keep
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, kind_of, read
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, has_fields, kind_of, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -92,6 +94,15 @@ class Simple(Protocol):
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
         """WATERMARK messages."""
         return Watermarks.ALWAYS
+
+    @property
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look, in both encodings: the fields that all messages have; the branches of the union."""
+        beginnings = [F.col("value").startswith(F.lit(begins)) for begins in simple_avro.BEGINNINGS]
+        return {
+            f"protocol: {self.name}, encoding: json": has_fields("version", "type", "buildTs"),
+            f"protocol: {self.name}, encoding: avro": reduce(or_, beginnings),
+        }
 
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records, one event each.

@@ -437,9 +437,12 @@ def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> No
         *[
             (
                 {"protocol": "simple", "bootstrap_interval": wrong},
-                f"feeds.shop.bootstrap_interval: found {json.dumps(wrong)}; allowed: a whole number, 1 or more",
+                (
+                    f"feeds.shop.bootstrap_interval: found {json.dumps(wrong)}; "
+                    "allowed: a whole number, 0 (none are sent) or more"
+                ),
             )
-            for wrong in (0, True, "soon")
+            for wrong in (-1, True, "soon", 1.5)
         ],
         ({"encoding": "avro"}, 'feeds.shop.encoding: found "avro"; allowed: encoding only with protocol: simple'),
         (
@@ -517,7 +520,7 @@ def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> No
                 ),
                 (
                     {"position": True},
-                    "feeds.shop.initial_load.position: found true; allowed: a whole number, 1 or more",
+                    "feeds.shop.initial_load.position: found true; allowed: a TSO, a whole number, 1 or more",
                 ),
                 ({"time_zone": "Mars"}, 'feeds.shop.initial_load.time_zone: found "Mars"; allowed: a time zone name'),
                 ({"pth": "x"}, "feeds.shop.initial_load.pth: unknown key; did you mean path?"),

@@ -7,11 +7,14 @@ from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 from cdc_assets.assets import raw_records as upstream
 from cdc_assets.assets.common import Stopwatch, Told, check_result, described, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.checks.conservation import records_decoded
+from cdc_assets.checks.conservation import records_decoded, settings_fit_records
 from cdc_assets.feeds import Feed
+from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import DECODE
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.tables.lakehouse import Lakehouse
+
+_SETTINGS = "settings_fit_records"
 
 
 def key_of(name: str) -> AssetKey:
@@ -31,9 +34,9 @@ def spec(name: str, feed: Feed) -> AssetSpec:
     )
 
 
-def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """Its checks."""
-    return [
+def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
+    """Its checks, those that its protocol and settings have."""
+    checks = [
         AssetCheckSpec(
             "conservation",
             asset=key_of(name),
@@ -42,6 +45,13 @@ def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 
             "counts below, run the job audit, and tell the maintainers; `rebuild` derives the events again.",
         )
     ]
+    setting = protocol_of(feed).denied_setting(feed)
+    if setting is not None:
+        told = (
+            f"No message says what the feed's settings deny. If one does, set {setting} for the feed, and rebuild it."
+        )
+        checks.append(AssetCheckSpec(_SETTINGS, asset=key_of(name), description=told))
+    return checks
 
 
 def on_call(report: DecodeReport, feed: str) -> dict[str, Any]:
@@ -62,4 +72,8 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     counts = ", ".join(f"{n} {kind}" for kind, n in report.events.items()) or "nothing new"
     context.log.info(f"change_events/{lake.feed}: {counts}, {watch.seconds} s")
     metadata = on_call(report, lake.feed) | {"seconds": watch.seconds}
-    return told_of(lake.change_events, metadata, [check_result("conservation", key, records_decoded(report))])
+    checks = [check_result("conservation", key, records_decoded(report))]
+    denied = protocol_of(feed).denied_setting(feed)
+    if denied is not None:
+        checks.append(check_result(_SETTINGS, key, settings_fit_records(report, lake.feed, denied)))
+    return told_of(lake.change_events, metadata, checks)

@@ -102,7 +102,7 @@ def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:
         found += [
             place
             | {"column": c.name, "mysql_type": str(c.type or c.type_name), "jdbc_type": c.jdbc_type, "value_class": ANY}
-            | {"base": c.type.base if c.type else None}
+            | {"base": c.type.base if c.type else None, "described": True}
             | group.seen
             for c in columns
         ]
@@ -127,7 +127,9 @@ def _told(field: Field, types: list[MySQLType], later: list[MySQLType], given: s
         "connect_type": field.connect,
         "stands_for": stands_for(mysql_type) if mysql_type else None,
     }
-    return Told(field.name, str(mysql_type) if mysql_type else None, own, limits)
+    # Without a schema a message names no types: what a statement says of the column is all that is known.
+    untold = field.semantic == UNTOLD
+    return Told(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=untold)
 
 
 def _type_of(field: Field, known: list[MySQLType], later: list[MySQLType]) -> MySQLType | None:
@@ -238,32 +240,41 @@ class ConnectTypes(ValuesFit):
     wire_type: object = pa.Field(nullable=True)
     base: object = pa.Field(nullable=True)
     jdbc_type: pd.Int64Dtype = pa.Field(coerce=True, nullable=True)
+    described: object = pa.Field(coerce=True, nullable=True)
 
-    @pa.check("semantic_type", name="known_semantic_type", error="not a type of Debezium's for MySQL")
-    def known_semantic_type(cls, types: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
-        """Of a field of any form."""
-        return types.isin(_KNOWN)
+    @pa.dataframe_check(name="known_semantic_type", error="not a type of Debezium's for MySQL")
+    def known_semantic_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Check every field of a row; what schema-change records describe has no semantic type."""
+        return frame["semantic_type"].isin(_KNOWN) | _described_by_statement(frame)
 
     @pa.dataframe_check(name="connect_type_of_semantic_type", error="not the Connect type of this semantic type")
     def connect_type_of_semantic_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Of one that is known."""
+        """Check the Connect type beside a semantic type that is known."""
         return among(frame, ["semantic_type", "connect_type"], _CONNECT) | ~_semantic(frame)
 
     @pa.dataframe_check(name="semantic_type_fits_mysql_type", error="not a semantic type of this MySQL type")
     def semantic_type_fits_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Where the MySQL type is known."""
+        """Check the MySQL type beside a semantic type that is known, and so tells one."""
         return among(frame, ["semantic_type", "stands_for"], _STANDS_FOR) | ~_semantic(frame)
 
     @pa.dataframe_check(name="json_type_of_connect_type", error="not the JSON type of this Connect type")
     def json_type_of_connect_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Of values that are not null; a number where bytes are to be is a decimal's only."""
+        """Check the JSON type beside a Connect type that is known; a number where bytes are to be is a decimal's only.
+
+        An observation of NULLs has the usual JSON type; a Connect type that is not known breaks another rule.
+        """
         number = (frame["wire_type"] == "number") & (frame["connect_type"] == "bytes")
-        return among(frame, ["connect_type", "wire_type"], _JSON) & (~number | (frame["semantic_type"] == DECIMAL))
+        fits = among(frame, ["connect_type", "wire_type"], _JSON) & (~number | (frame["semantic_type"] == DECIMAL))
+        return fits | ~frame["connect_type"].isin(sorted(_WIRES))
 
     @pa.dataframe_check(name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type")
     def jdbc_type_of_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Of a schema-change record."""
-        return among(frame, ["base", "jdbc_type"], _JDBC)
+        """Check every column that a schema-change record describes; the fields of rows have no JDBC code."""
+        return among(frame, ["base", "jdbc_type"], _JDBC) | ~_described_by_statement(frame)
+
+
+def _described_by_statement(frame: pd.DataFrame) -> pd.Series:
+    return frame["described"].isin([True])
 
 
 def _semantic(frame: pd.DataFrame) -> pd.Series:
@@ -271,9 +282,11 @@ def _semantic(frame: pd.DataFrame) -> pd.Series:
 
 
 def _expected(row: Mapping[str, Any]) -> str:
-    if row.get("jdbc_type") is not None:
+    if row.get("described"):
         known = parsed(row["mysql_type"])
         codes: Iterable[int] = sorted(JDBC_TYPES[known.base]) if known else ()
         return f"JDBC code {', '.join(map(str, codes))}" if known else "no such type"
+    if row.get("semantic_type") == UNTOLD:
+        return "any: the message has no schema"
     semantic = SEMANTICS.get(row.get("semantic_type") or "")
     return f"{semantic.connect}: {', '.join(sorted(semantic.types))}" if semantic else "no such type"

@@ -5,6 +5,7 @@ Each check holds what came in against what went out, as the logs of the two tabl
 
 from cdc_assets.checks.verdict import Verdict, balance
 from cdc_assets.history.writer import TableReport
+from cdc_assets.protocols.base import DeniedSetting
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
@@ -32,6 +33,19 @@ def records_decoded(report: DecodeReport) -> Verdict:
         records=(report.records, report.decoded),
         quarantined=(report.undecodable, report.in_quarantine),
     )
+
+
+def settings_fit_records(report: DecodeReport, feed: str, denied: DeniedSetting) -> Verdict:
+    """Return whether no message says what the settings of the feed `feed` deny."""
+    first = report.contradiction
+    if first is None:
+        return Verdict(passed=True, description="No message contradicts the feed's settings.")
+    told = (
+        f"{report.contradicting} events come from messages with {denied.evidence}, which the feed's settings leave out of "
+        f"account; the first is at topic {first['topic']}, partition {first['partition']}, offset {first['offset']}. Set "
+        f"{denied.right} for the feed {feed} in the feeds file, and run the job rebuild: until then {denied.consequence}."
+    )
+    return Verdict(passed=False, description=told, violations=[first | {"events": report.contradicting}])
 
 
 def events_placed(report: ReleaseReport) -> Verdict:

@@ -51,9 +51,10 @@ def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict
 
 
 def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
-    """No event waits for its table's schema; and whether one has waited for a whole bootstrap interval.
+    """Return whether no event waits for its table's schema, and whether one has waited longer than it should.
 
-    `interval` is the changefeed's, in seconds; time is Kafka's, from the first waiting record to the newest record.
+    `interval` is the changefeed's interval of BOOTSTRAP messages, in seconds; 0: it sends none, so that waiting is no way
+    on. Time is Kafka's, from the first waiting record to the newest record.
     """
     waiting = [h for h in report.holds if h.reason == HoldReason.SCHEMA]
     if not waiting:
@@ -62,7 +63,14 @@ def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
     overdue = [r for r in rows if r["waited_seconds"] >= interval]
     events = sum(r["events"] for r in rows)
     told = f"{events} events of {len(rows)} tables wait for a schema that no message has brought yet"
-    if overdue:
+    if interval == 0:
+        told += (
+            ", and no BOOTSTRAP message will bring it: bootstrap_interval: 0 in the feeds file says that the changefeed "
+            "sends none. Set send-bootstrap-interval-in-sec or send-bootstrap-in-msg-count in the changefeed's sink "
+            "configuration above 0, and bootstrap_interval: accordingly; or change the tables by a DDL statement, whose "
+            "message carries the schemas before and after it."
+        )
+    elif overdue:
         told += (
             f", {len(overdue)} tables for {interval} s or more: see that the changefeed sends BOOTSTRAP messages "
             "(send-bootstrap-interval-in-sec), and that bootstrap_interval: in the feeds file is what it says there."

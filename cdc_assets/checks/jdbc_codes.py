@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
+    NO_SUCH_TYPE,
     WHERE,
     Known,
     Layout,
@@ -60,7 +61,9 @@ def observe(
     stated = declared(known)
     layouts = []
     for group in groups(rows, "layout", "codes"):
-        types = {name: str(text) for name, text in _object(_object(group.told["layout"]).get("types")).items()}
+        # A type may be missing, or null: that is judged, so it must not become a text.
+        stated_types = _object(_object(group.told["layout"]).get("types"))
+        types = {name: None if text is None else str(text) for name, text in stated_types.items()}
         codes = {name: _code(code) for name, code in _object(group.told["codes"]).items()}
         sender = _sender(types.values(), sources)
         shapes = stated(group.database, group.table, group.span)
@@ -97,7 +100,7 @@ def _sender(types: Any, sources: frozenset[Source]) -> Source:  # noqa: ANN401
     """Whose table holds for messages with these types."""
     if "canal" not in sources:
         return "spec"
-    known = [parsed(t) for t in types]
+    known = [parsed(t) for t in types if t is not None]
     bare = [t for t in known if t and t.base in _NEVER_BARE and t.length is None and t.labels is None]
     return "spec" if bare else "canal"
 
@@ -149,7 +152,7 @@ _PAIRS = table({(sender, kind, row.code) for (sender, kind), rows_of in _ROWS.it
 
 
 class JdbcCodes(ValuesFit):
-    """Every code is known, and one that the reference has for the column's type."""
+    """Every column has a code that is known, and that the reference has for the column's type."""
 
     jdbc_code: pd.Int64Dtype = pa.Field(coerce=True)
     kind: object = pa.Field(nullable=True)
@@ -157,13 +160,19 @@ class JdbcCodes(ValuesFit):
 
     @pa.check("jdbc_code", name="known_jdbc_code", error=f"not one of the codes {', '.join(map(jdbc_text, _CODES))}")
     def known_jdbc_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
-        """Of any type."""
+        """Check the code of a column of any type; that there is none breaks the column's own rule, not to be null."""
         return codes.isin(_CODES)
+
+    @pa.dataframe_check(name="type_has_codes", error=NO_SUCH_TYPE)
+    def type_has_codes(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Check that there is a type that the table of codes has."""
+        return frame["kind"].notna()
 
     @pa.dataframe_check(name="code_fits_type", error="not a code of this type")
     def code_fits_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Of a type that is known."""
-        return among(frame, ["sender", "kind", "jdbc_code"], _PAIRS)
+        """Check a code beside its type; a missing code and a missing type break rules of their own."""
+        judged_elsewhere = frame["kind"].isna() | frame["jdbc_code"].isna()
+        return among(frame, ["sender", "kind", "jdbc_code"], _PAIRS) | judged_elsewhere
 
 
 def _expected(row: Mapping[str, Any]) -> str:

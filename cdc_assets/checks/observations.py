@@ -52,17 +52,31 @@ class Rules(NamedTuple):
     expected: Callable[[Mapping[str, Any]], str]
 
 
+# What the rules say of a column whose messages name no type for it, and of one whose type no reference table has.
+NO_TYPE, NO_SUCH_TYPE = "the message names no type of the column", "no type that the reference has"
+
+
 class MySQLTypes(pa.DataFrameModel):
     """Every column has a type, and it is one that MySQL has."""
 
     mysql_type: object = pa.Field(nullable=True)
-    value_class: object = pa.Field(nullable=True)
+    type_optional: object = pa.Field(coerce=True, nullable=True)
+    value_class: object = pa.Field()
 
     @pa.dataframe_check(name="known_mysql_type", error="not a MySQL type")
     def known_mysql_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
-        """Of a type that is told."""
-        told = frame["mysql_type"]
-        return told.isna() | told.isin([t for t in told.dropna().unique() if parsed(t) is not None])
+        """Check the type's text; that there is none is what `names_type` and `has_type` judge."""
+        texts = frame["mysql_type"]
+        return texts.isna() | texts.isin([t for t in texts.dropna().unique() if parsed(t) is not None])
+
+    @pa.dataframe_check(name="names_type", error=NO_TYPE)
+    def names_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805
+        """Check that there is a type, where the protocol does not document that it may be missing.
+
+        A column of the row that messages do not list at all is what `has_type` judges.
+        """
+        may_lack = frame["type_optional"].isin([True]) | (frame["value_class"] == Class.UNTYPED)
+        return frame["mysql_type"].notna() | may_lack
 
     @pa.dataframe_check(name="has_type", error=str(Class.UNTYPED))
     def has_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805
@@ -73,7 +87,7 @@ class MySQLTypes(pa.DataFrameModel):
 class ValuesFit(pa.DataFrameModel):
     """Every value is one that its type holds. The base of each protocol's own model."""
 
-    value_class: object = pa.Field(nullable=True)
+    value_class: object = pa.Field()
 
     @pa.check("value_class", name="value_fits_type", error=CASE)
     def value_fits_type(cls, classes: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
@@ -90,12 +104,14 @@ class Told:
         mysql_type: its type's text; None: the messages do not tell one.
         own: the columns of the protocol's own of the observation.
         limits: what its values may be.
+        type_optional: whether the protocol documents that messages may name no type of such a column.
     """
 
     name: str
     mysql_type: str | None
     own: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = ANYTHING
+    type_optional: bool = False
 
     @property
     def usual(self) -> str:
@@ -214,7 +230,8 @@ def observed(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list
     def add(layout: Layout, told: Told, value_class: str, wire: str | None, seen: Observed) -> None:
         group = layout.group
         what = {"database": group.database, "table": group.table, "column": told.name, "mysql_type": told.mysql_type}
-        what |= dict(told.own) | {"value_class": value_class} | ({"wire_type": wire} if told.limits.wires else {})
+        what |= dict(told.own) | {"type_optional": told.type_optional, "value_class": value_class}
+        what |= {"wire_type": wire} if told.limits.wires else {}
         key = tuple(what.items())
         found[key] = what | (joined(found[key], seen) if key in found else seen)
 

@@ -75,7 +75,9 @@ def _told(name: str, code: int, flags: int, given: str | None, others: list[Any]
         # Without any flag nothing is said of the column, as in the document's examples.
         if flags and not flags & Flag.NULLABLE and row.json is not JsonType.NONE:
             limits = limits._replace(null=Class.NOT_NULL)
-    return Told(name, text, {"type_code": code, "flags": flags}, limits)
+    # A column of type NULL is always NULL, says the document: it has no other type.
+    always_null = row is not None and row.json is JsonType.NONE
+    return Told(name, text, {"type_code": code, "flags": flags}, limits, type_optional=always_null)
 
 
 _FLAGS = table({(code, flags) for code in CODES for flags in range(_ALL_FLAGS + 1) if wrong_flags(code, flags) is None})
@@ -86,22 +88,23 @@ class TypeCodes(ValuesFit):
     """Every code is known, with flags that may stand beside it, and a value of the JSON type that it prescribes."""
 
     type_code: pd.Int64Dtype = pa.Field(coerce=True)
-    flags: pd.Int64Dtype = pa.Field(coerce=True, nullable=True)
+    flags: pd.Int64Dtype = pa.Field(coerce=True)
     wire_type: object = pa.Field(nullable=True)
 
     @pa.check("type_code", name="known_type_code", error=f"not one of the codes {sorted(CODES)}")
     def known_type_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
-        """Of any type."""
+        """Check the code of any column; that there is none breaks the column's own rule, not to be null."""
         return codes.isin(sorted(CODES))
 
     @pa.dataframe_check(name="flags_fit_type", error="flags that the type cannot have")
     def flags_fit_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Beside a code that is known."""
-        return among(frame, ["type_code", "flags"], _FLAGS) | ~frame["type_code"].isin(sorted(CODES))
+        """Check flags beside a code that is known; a code that is not, and missing flags, break rules of their own."""
+        judged_elsewhere = ~frame["type_code"].isin(sorted(CODES)) | frame["flags"].isna()
+        return among(frame, ["type_code", "flags"], _FLAGS) | judged_elsewhere
 
     @pa.dataframe_check(name="json_type_fits_code", error="not the JSON type that the code prescribes")
     def json_type_fits_code(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Of a value that is not null."""
+        """Check the JSON type beside a code that is known; an observation of NULLs has the usual JSON type."""
         return among(frame, ["type_code", "wire_type"], _WIRES) | ~frame["type_code"].isin(sorted(CODES))
 
 

@@ -8,7 +8,8 @@ from cdc_assets.tables.quarantine import MESSAGES, QuarantineCursor, Reason
 from cdc_assets.tables.table import LakeTable
 
 _SHOWN_COLUMNS = (
-    "stage", "reason", "topic", "partition", "offset", "file", "line", "database", "table", "column", "value",
+    "stage", "reason", "topic", "partition", "offset", "file", "line", "database", "table", "column", "message",
+    "value",
 )  # fmt: skip
 _BEGINNING = 200
 

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.checks.observations import (
+    NO_SUCH_TYPE,
     WHERE,
     Group,
     Known,
@@ -83,7 +84,9 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
 def _corrupted(group: Group) -> Observed:
     """What rows are whose checksum does not hold, whichever of their columns is wrong."""
     place = {"database": group.database, "table": group.table, "column": _ALL_COLUMNS, "mysql_type": None}
-    return place | {"encoding": group.told["encoding"], "value_class": Class.CORRUPTED} | group.seen
+    # A whole row has no type of its own.
+    own = {"encoding": group.told["encoding"], "type_optional": True, "value_class": Class.CORRUPTED}
+    return place | own | group.seen
 
 
 def _plain(known: Known, names: set[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
@@ -118,7 +121,8 @@ def _told(column: Mapping[str, Any], encoding: str, given: str | None) -> Told:
     nullable = column["nullable"] is not False
     named = parsed(column["type"])
     limits = limits_in(parsed(given) if given else named, encoding)._replace(null=None if nullable else Class.NOT_NULL)
-    own = {"nullable": nullable, "encoding": encoding, "kind": _kind(named)}
+    of_scale_zero = not given and named is not None and named.base == "decimal" and named.scale == 0
+    own = {"nullable": nullable, "encoding": encoding, "kind": _kind(named), "of_scale_zero": of_scale_zero}
     return Told(column["name"], column["type"], own, limits)
 
 
@@ -155,7 +159,11 @@ _WIRES = table(
     }
 )
 
-
+_KINDS = frozenset(kind for kinds in WIRE_TYPES.values() for kind in kinds)
+_NO_DECIMAL = (
+    "the schema message gives the DECIMAL no digits after the point, as TiCDC leaves `decimal` out of its dataType where "
+    "the scale is 0; if the source's column has a scale, give the column its whole type"
+)
 # An unsigned BIGINT comes as a long up to where that ends, says the document, and as a string from there on.
 _BRANCHES = table({("long", LOWER), ("string", UPPER), ("UnsignedBigint", f"0..{(1 << 64) - 1}")})
 
@@ -166,15 +174,26 @@ class WireTypes(ValuesFit):
     encoding: object = pa.Field(nullable=True)
     kind: object = pa.Field(nullable=True)
     wire_type: object = pa.Field(nullable=True)
+    of_scale_zero: object = pa.Field(coerce=True, nullable=True)
+
+    @pa.dataframe_check(name="type_has_wire_types", error=NO_SUCH_TYPE)
+    def type_has_wire_types(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Check that there is a type that the table of wire types has; a corrupted row as a whole has none."""
+        return frame["kind"].isin(sorted(_KINDS)) | (frame["value_class"] == Class.CORRUPTED)
 
     @pa.dataframe_check(name="wire_type_fits", error="not the JSON type or Avro branch of the type")
-    def wire_type_fits(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
-        """Of a type that is known, and a value that is not NULL."""
-        return among(frame, ["encoding", "kind", "wire_type"], _WIRES)
+    def wire_type_fits(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Check the wire type beside a type that is known; an observation of NULLs has the usual wire type."""
+        return among(frame, ["encoding", "kind", "wire_type"], _WIRES) | ~frame["kind"].isin(sorted(_KINDS))
+
+    @pa.dataframe_check(name="scale_holds_value", error=_NO_DECIMAL)
+    def scale_holds_value(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
+        """Add to what is wrong with a DECIMAL of scale 0 how it came by that scale."""
+        return ~(frame["of_scale_zero"].isin([True]) & (frame["value_class"] == Class.OUTSIDE))
 
     @pa.dataframe_check(name="branch_fits_value", error="not the Avro branch of the value")
     def branch_fits_value(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Of an unsigned BIGINT whose value is one."""
+        """Check an unsigned BIGINT whose value and branch other rules let through."""
         asked = (frame["encoding"] == "avro") & (frame["kind"] == "bigint unsigned")
         asked &= ~frame["value_class"].isin(list(Class)) & frame["wire_type"].isin(
             WIRE_TYPES["avro"]["bigint unsigned"]
@@ -189,6 +208,8 @@ def _expected(row: Mapping[str, Any]) -> str:
     if named is None:
         return "no such type" if row["mysql_type"] else "no such column"
     limits = limits_in(named, row["encoding"])
+    if limits.wires is None:
+        return "no such type"
     size = f"at most {limits.length} long" if limits.length and limits.form is not Form.DECIMAL else None
     told = [" or ".join(limits.wires or ()), range_name(*limits.ranges[:2]) if limits.ranges else size]
     return ", ".join(t for t in told if t)

@@ -53,7 +53,10 @@ def table(rows: Iterable[tuple[Any, ...]]) -> pd.MultiIndex:
 
 
 def among(frame: pd.DataFrame, columns: Sequence[str], rule: pd.MultiIndex) -> pd.Series:
-    """Whether the values of these columns are a row of a table, BOOLEAN a row; where one is None it is not asked."""
-    asked = frame[list(columns)].notna().all(axis=1)
-    there = pd.MultiIndex.from_frame(frame[list(columns)].astype(object)).isin(rule)
-    return pd.Series(there, index=frame.index) | ~asked
+    """Return whether the values of these columns are a row of a table, BOOLEAN a row.
+
+    A row with a None in one of the columns is none of the table: a rule that permits a missing value says so itself.
+    """
+    complete = frame[list(columns)].notna().all(axis=1)
+    is_row = pd.MultiIndex.from_frame(frame[list(columns)].astype(object)).isin(rule)
+    return pd.Series(is_row, index=frame.index) & complete

@@ -163,8 +163,8 @@ class Feed(_Model):
     protocol: ProtocolName = Field(description=", ".join(get_args(ProtocolName)))
     tidb_extension: bool = Field(default=False, description="true, false")
     encoding: Encoding = Field("json", description=", ".join(get_args(Encoding)))
-    # Seconds, as send-bootstrap-interval-in-sec of the changefeed.
-    bootstrap_interval: WholeNumber = Field(120, ge=1, description="a whole number, 1 or more")
+    # Seconds, as send-bootstrap-interval-in-sec of the changefeed; 0: it sends no BOOTSTRAP messages.
+    bootstrap_interval: WholeNumber = Field(120, ge=0, description="a whole number, 0 (none are sent) or more")
     time_zone: TimeZone = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
     source: Source
     gate_scope: GateScope = Field("topic", description=", ".join(get_args(GateScope)))

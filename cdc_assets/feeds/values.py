@@ -148,7 +148,7 @@ def _as_text(value: object) -> object:
 
 def _not_bool(value: object) -> object:
     if isinstance(value, bool):  # pydantic would take true for 1
-        reject("a whole number, 1 or more")
+        reject("")  # what is allowed, the field's description says
     return value
 
 

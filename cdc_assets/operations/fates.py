@@ -235,7 +235,8 @@ def held_by(hold: Hold, feed: str) -> str:
     at, first = f"the table is held from commit_ts {hold.since} ({time_text(hold.since)}) on", hold.first
     match hold.reason:
         case HoldReason.SCHEMA:
-            why = f"the schema {first.get('schema_version')} of its rows has not come; the next BOOTSTRAP brings it"
+            brings = "a BOOTSTRAP or DDL message of the table brings it"
+            why = f"the schema {first.get('schema_version')} of its rows has not come; {brings}"
         case HoldReason.TYPE:
             give = "give its type under columns: in the feeds file, or set type_mapping: warn for the table"
             why = f"a type mapping is broken in column {first.get('column')}: {first.get('told')}; {give}"

@@ -34,6 +34,20 @@ class Envelope(NamedTuple):
     plain: tuple[bytes, ...] = ()
 
 
+class DeniedSetting(NamedTuple):
+    """What records say that the feed's settings deny.
+
+    Attributes:
+        right: the setting that records ask for, as text of the feeds file.
+        evidence: what such records have, after "messages with".
+        consequence: what goes wrong until it is set, a clause.
+    """
+
+    right: str
+    evidence: str
+    consequence: str
+
+
 class Watermarks(Enum):
     """Whether a feed's source tells up to where it has sent everything."""
 
@@ -75,12 +89,14 @@ class Reader(ABC):
     def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
         """The type of a column: what the feeds file says, else the message, with the parameters of the declared type.
 
-        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. None where
-        MySQL has no such type.
+        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. Where they
+        name no type of the column, the declared type counts. None where MySQL has no such type.
         """
         if override:
             return parse_type(override)
         try:
+            if column.said is None:
+                return parse_type(declared) if declared else None
             on_wire = parse_type(str(column.said))
             known = parse_type(declared) if declared else None
         except UnknownType:
@@ -144,6 +160,23 @@ class Protocol(Reader):
         What both it and others send, as Debezium's form, is `mysql`, whose protocol TiDB speaks.
         """
         return "tidb" if self.watermarks(feed) is Watermarks.ALWAYS else "mysql"
+
+    def denied_setting(self, feed: Feed) -> DeniedSetting | None:  # noqa: ARG002
+        """Return the setting that a feed's records may ask for and its file denies.
+
+        Its decoder marks such events with the detail `CONTRADICTS_SETTINGS`. None where the settings deny nothing that
+        records may say, or the decoder quarantines such records.
+        """
+        return None
+
+    @property
+    @abstractmethod
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look: settings, as text of the feeds file -> whether a record does. BOOLEAN.
+
+        In: key BINARY, value BINARY of a record. The first bytes, or the names of a few fields, tell: it is asked of records
+        that could not be decoded, to say which settings would fit them.
+        """
 
     @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":

@@ -20,12 +20,24 @@ from cdc_assets.expressions import built_once
 from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.base import DeniedSetting, Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INTS, JSON, TEXT, TEXTS, Wanted, overlay, read
+from cdc_assets.protocols.messages import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    INTS,
+    JSON,
+    TEXT,
+    TEXTS,
+    Wanted,
+    has_fields,
+    overlay,
+    read,
+)
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
-from cdc_assets.tables.change_events import Kind, Op
+from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, Kind, Op
 from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
@@ -40,6 +52,11 @@ _MESSAGE: Mapping[str, Wanted] = MappingProxyType(
     }
 )  # fmt: skip
 
+_WITHOUT_EXTENSION = DeniedSetting(
+    "tidb_extension: true",
+    "TiCDC's extension (_tidb, and watermarks)",
+    "nothing waits for a watermark, and changes of one row in several partitions may be applied in the wrong order",
+)
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 # Event types of Canal that name no table and carry no row: ends of XA transactions, GTIDs, heartbeats of the source.
 _CONTROL_TYPES = ("XACOMMIT", "XAROLLBACK", "GTID", "MHEARTBEAT")
@@ -60,6 +77,15 @@ class CanalJson(Protocol):
         """Only TiCDC's extension has any."""
         return Watermarks.ALWAYS if feed.tidb_extension else Watermarks.NEVER
 
+    def denied_setting(self, feed: Feed) -> DeniedSetting | None:
+        """Return the setting under which `_tidb` counts, if the feed lacks it."""
+        return None if feed.tidb_extension else _WITHOUT_EXTENSION
+
+    @property
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look: JSON with the fields that every message has."""
+        return {f"protocol: {self.name}": has_fields("isDdl", "mysqlType", "es")}
+
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records; a message of Canal's may hold several rows.
 
@@ -71,11 +97,12 @@ class CanalJson(Protocol):
         return decode(raw, extended=feed.tidb_extension)
 
     def layout_of(self, sample: Mapping[str, Any]) -> str:
-        """`[[column, type], ...]`, in the order of the codes, which is the table's: `mysqlType` has none."""
+        """`[[column, type], ...]`, in the order of the codes, which is the table's: `mysqlType` has none.
+
+        A column that has a code but no type is a column all the same: its type is null.
+        """
         types, order = json.loads(sample["layout"])["types"], json.loads(sample["jdbc_types"] or "{}")
-        return json.dumps(
-            [[name, types[name]] for name in [*order, *(n for n in types if n not in order)] if types.get(name)]
-        )
+        return json.dumps([[name, types.get(name)] for name in [*order, *(n for n in types if n not in order)]])
 
     def columns(self, layout: str) -> Sequence[WireColumn]:
         """The columns of a layout, as `layout_of` writes it."""
@@ -106,7 +133,10 @@ def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
         *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value"), _MESSAGE).alias("parsed")
     )
     rows = message.withColumn("reason", _reason(extended=extended)).select("*", _rows())
-    return completed(rows.select(*_PLACE, "record_timestamp", "reason", *_decoded()))
+    # Without the setting nothing waits for a watermark: messages that could be gated must not pass unnoticed.
+    denied = F.lit(not extended) & F.col("reason").isNull() & F.col("parsed.m._tidb").isNotNull()
+    detail = F.when(denied, F.lit(CONTRADICTS_SETTINGS)).alias("detail")
+    return completed(rows.select(*_PLACE, "record_timestamp", "reason", *_decoded(), detail))
 
 
 _PLACE = ["topic", "partition", "offset", "batch"]

@@ -35,7 +35,7 @@ from cdc_assets.mysql_types.debezium import (
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
-from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, names_of, read
+from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, has_fields, names_of, read
 from cdc_assets.protocols.numbers import exact_numbers
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -106,6 +106,11 @@ class Debezium(Protocol):
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
         """Only TiCDC's output has any."""
         return Watermarks.IF_SHOWN
+
+    @property
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look: rows and schema changes have a source, and the connector's time or the statement."""
+        return {f"protocol: {self.name}": has_fields("source", "ts_ms") & (has_fields("op") | has_fields("ddl"))}
 
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG002
         """Decode records, one event each."""

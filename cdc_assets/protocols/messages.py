@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 from types import MappingProxyType
 
 from pyspark.sql import Column
@@ -43,6 +45,15 @@ def read(value: Column, message: Mapping[str, Wanted]) -> Column:
     """
     returns = schema.struct(m=kind_of(message), wrong=schema.STRING)
     return F.call_function("cdc_json_message", value, F.lit(json.dumps(dict(message))), F.lit(returns.json()))
+
+
+def has_fields(*names: str) -> Column:
+    """Return whether the record's `value` BINARY seems to be a JSON object with fields of these names. BOOLEAN.
+
+    It looks for the names anywhere in the text: enough to tell protocols apart, too little to decode by.
+    """
+    named = [F.contains(F.col("value"), F.lit(f'"{name}"'.encode())) for name in names]
+    return reduce(and_, named, F.col("value").startswith(F.lit(b"{")))
 
 
 def read_row(image: Column, columns: Sequence[str]) -> Column:

@@ -71,6 +71,11 @@ class OpenProtocol(Protocol):
         """Resolved events."""
         return Watermarks.ALWAYS
 
+    @property
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look: a key that begins with the protocol's version as eight bytes."""
+        return {f"protocol: {self.name}": F.col("key").startswith(F.lit(VERSION.to_bytes(LENGTH_BYTES)))}
+
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records of one event or many.
 

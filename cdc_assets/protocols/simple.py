@@ -6,6 +6,8 @@ in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keep
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, kind_of, read
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, has_fields, kind_of, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -93,6 +95,15 @@ class Simple(Protocol):
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
         """WATERMARK messages."""
         return Watermarks.ALWAYS
+
+    @property
+    def looks(self) -> Mapping[str, Column]:
+        """Return how its records look, in both encodings: the fields that all messages have; the branches of the union."""
+        beginnings = [F.col("value").startswith(F.lit(begins)) for begins in simple_avro.BEGINNINGS]
+        return {
+            f"protocol: {self.name}, encoding: json": has_fields("version", "type", "buildTs"),
+            f"protocol: {self.name}, encoding: avro": reduce(or_, beginnings),
+        }
 
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records, one event each.
@@ -270,6 +281,7 @@ def _wrong() -> Column:
         .when(~bootstrap & commit_ts.isNull(), str(Reason.MISSING_FIELD))
         .when((~bootstrap & (commit_ts < 0)) | name_too_long(database, table), str(Reason.WRONG_TYPE))
         .when(row & ~_whole_row(), str(Reason.MISSING_FIELD))
+        .when(row & _images_disagree(), str(Reason.IMAGES_DISAGREE))
         .when(lacks_statement | lacks_schema, str(Reason.MISSING_FIELD))
         .when(_incomplete(schemas[0]) | _incomplete(schemas[1]), str(Reason.MISSING_FIELD))
         .when(_ambiguous(schemas[0]) | _ambiguous(schemas[1]), str(Reason.WRONG_TYPE))
@@ -285,6 +297,14 @@ def _whole_row() -> Column:
     )
     images = (after | (F.col("type") == "DELETE")) & (before | (F.col("type") == "INSERT"))
     return F.coalesce(named & numbered & images, F.lit(False))
+
+
+def _images_disagree() -> Column:
+    """Return whether an INSERT has a row before it, or a DELETE one after it. BOOLEAN, never NULL."""
+    has_after, has_before = (F.coalesce(F.col(image) != "null", F.lit(False)) for image in ("data", "old"))
+    return F.coalesce(
+        ((F.col("type") == "INSERT") & has_before) | ((F.col("type") == "DELETE") & has_after), F.lit(False)
+    )
 
 
 def _incomplete(table: Column) -> Column:

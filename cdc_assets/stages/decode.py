@@ -1,22 +1,25 @@
 """The stage change_events: new raw records decoded into change events, in one pass and one commit."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols import fitting_settings, protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
 from cdc_assets.session import gathered, session_for
 from cdc_assets.stages.quarantining import quarantine
-from cdc_assets.tables.change_events import EventsCursor, Kind
+from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, EventsCursor, Kind
 from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 
 STAGE = "decode"
+_SET_AND_REPLAY = "set that in the feeds file, and run the job replay_quarantine"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class DecodeReport:
     decoded: int = 0  # records that have an event
     events: dict[str, int] = field(default_factory=dict)
     in_quarantine: int = 0  # undecodable events of these batches that are in quarantine
+    contradicting: int = 0  # events of all batches so far whose messages contradict the feed's settings
+    contradiction: dict[str, Any] | None = None  # topic, partition and offset of the first of these records
 
     @property
     def undecodable(self) -> int:
@@ -54,7 +59,9 @@ class Decode:
         cursor = _cursor(lake)
         files = _new_records(lake, cursor.batch)
         if not files:
-            return DecodeReport(cursor.batch, cursor.batch)
+            return DecodeReport(
+                cursor.batch, cursor.batch, contradicting=cursor.contradicting, contradiction=cursor.contradiction
+            )
         protocol, through = protocol_of(feed), max(f.high["batch"] for f in files)
         spark = session_for(lake.spark, sum(f.rows for f in files) * protocol.events_a_record)
         for setting in protocol.settings.items():
@@ -65,8 +72,11 @@ class Decode:
         events, few = believed(protocol.decode(raw, feed), feed.max_watermark_lead), fit_driver(files, lake.store)
         made = lake.change_events.stage(gathered(events) if few else events, by_driver=few)
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
-        held = _quarantine(lake, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
-        lake.change_events.commit(made, replace(cursor, sequence=cursor.sequence + 1, batch=through))
+        held = _quarantine(lake, feed, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
+        advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)
+        if protocol.denied_setting(feed) is not None:
+            advanced = _with_contradictions(lake, advanced, made.files)
+        lake.change_events.commit(made, advanced)
         counts = Counter[str]()
         for file in made.files:
             counts[file.partition["kind"]] += file.rows
@@ -77,6 +87,8 @@ class Decode:
             decoded=sum(f.rows - f.nulls["record_bytes"] for f in made.files),
             events={kind: counts[kind] for kind in Kind if counts[kind]},
             in_quarantine=held,
+            contradicting=advanced.contradicting,
+            contradiction=advanced.contradiction,
         )
 
 
@@ -96,11 +108,37 @@ def _records(lake: Lakehouse, files: list[DataFile], after: int) -> int:
     return lake.raw_records.scan(lake.spark, files).where(F.col("batch") > after).count()
 
 
-def _quarantine(lake: Lakehouse, raw: list[DataFile], undecodable: list[DataFile], after: int, through: int) -> int:
-    """Copy undecodable events into quarantine, with their records' keys and values; how many of them are there then."""
+def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, made: Sequence[DataFile]) -> EventsCursor:
+    """Return the cursor with the events of these new files that contradict the feed's settings."""
+    # Undecodable events have a detail of another meaning.
+    decoded = [f for f in made if f.partition["kind"] != Kind.UNDECODABLE]
+    marked = [f for f in decoded if f.rows > f.nulls.get("detail", 0)]
+    if not marked:
+        return cursor
+    count = sum(f.rows - f.nulls.get("detail", 0) for f in marked)
+    first = cursor.contradiction
+    if first is None:
+        spark = session_for(lake.spark, sum(f.rows for f in marked))
+        events = lake.change_events.scan(spark, marked).where(F.col("detail") == CONTRADICTS_SETTINGS)
+        lowest = events.agg(F.min(F.struct("topic", "partition", "offset")).alias("place")).collect()[0]["place"]
+        first = lowest.asDict() if lowest else None
+    return replace(cursor, contradicting=cursor.contradicting + count, contradiction=first)
+
+
+def _quarantine(
+    lake: Lakehouse, feed: Feed, raw: list[DataFile], undecodable: list[DataFile], after: int, through: int
+) -> int:
+    """Copy undecodable events into quarantine, with their records' keys and values; how many of them are there then.
+
+    A record that looks as if it were written under other settings has them named in its message.
+    """
     spark = session_for(lake.spark, sum(f.rows for f in undecodable))
     coordinates = ["batch", "topic", "partition", "offset"]
     bad = lake.change_events.scan(spark, undecodable).select(*coordinates, "index", "reason", "detail")
     records = lake.raw_records.scan(spark, raw).select(*coordinates, "key", "value")
     few = fit_driver([*raw, *undecodable], lake.store)
-    return quarantine(lake, records.join(F.broadcast(bad), on=coordinates), STAGE, after, through, by_driver=few)
+    settings = fitting_settings(feed)
+    hint = F.concat(F.lit("the record looks like one of "), settings, F.lit(f": {_SET_AND_REPLAY}"))
+    detail = F.nullif(F.concat_ws("; ", F.col("detail"), hint), F.lit(""))
+    rows = records.join(F.broadcast(bad), on=coordinates).withColumn("detail", detail)
+    return quarantine(lake, rows, STAGE, after, through, by_driver=few)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -37,6 +38,8 @@ class Op(StrEnum):
     SNAPSHOT = "snapshot"
 
 
+# The `detail` of an event whose message says what the feed's settings deny: `Protocol.denied_setting` names the setting.
+CONTRADICTS_SETTINGS = "contradicts the feed's settings"
 # The `detail` of a row event whose checksum TiCDC found wrong.
 CORRUPTED = "corrupted"
 # That of one which asks the connector for a snapshot that may leave rows out.
@@ -52,12 +55,16 @@ class EventsCursor(Cursor):
         trimmed: the batch up to which maintenance has deleted the events.
         trimmed_rows: how many row events these were.
         trimmed_newest: the newest Kafka time of these events, in milliseconds; 0: none was deleted, or by a version before.
+        contradicting: how many events so far have messages that contradict the feed's settings.
+        contradiction: topic, partition and offset of the first of these records; None: there is none.
     """
 
     batch: int = 0
     trimmed: int = 0
     trimmed_rows: int = 0
     trimmed_newest: int = 0
+    contradicting: int = 0
+    contradiction: dict[str, Any] | None = None
 
 
 # What a protocol says of its message beside the change itself. No other stage uses it.
@@ -142,7 +149,8 @@ CHANGE_EVENTS = Definition(
             column(
                 "detail",
                 STRING,
-                f"What is to be said of this one, such as the byte where it breaks; of a row `{CORRUPTED}`, as its checksum "
+                f"What is to be said of this one, such as the byte where it breaks; `{CONTRADICTS_SETTINGS}` where its "
+                f"message says what the feed's settings deny; of a row `{CORRUPTED}`, as its checksum "
                 "(Simple) says; of a snapshot's read which of the snapshot it is (Debezium's `source.snapshot`); of a "
                 f"signal for a snapshot of some rows `{PARTIAL_WANTED}`; of a notification what it says, a JSON object.",
             ),
@@ -151,5 +159,6 @@ CHANGE_EVENTS = Definition(
     cursor=EventsCursor,
     # So that counts by kind are in the log, and watermarks, statements and what is undecodable are read without the rows.
     partition_by=("kind",),
-    statistics=("batch", "commit_ts", "record_timestamp", "record_bytes"),
+    # Of `detail` the number of NULLs: whether messages contradict the settings costs no look at the rows.
+    statistics=("batch", "commit_ts", "record_timestamp", "record_bytes", "detail"),
 )

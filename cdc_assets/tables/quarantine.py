@@ -73,8 +73,9 @@ MESSAGES = {
     "believed, it would make everything after it late. Look for another producer on this topic, and at the clocks of "
     "TiDB's PD and of the broker. If it is right, raise max_watermark_lead, and run the job replay_quarantine.",
     Reason.UNKNOWN_TYPE: "The message's type is none that the protocol knows.",
-    Reason.IMAGES_DISAGREE: "The row images do not go with op (c and r have no before, d has no after): a transformation of "
-    "the connector has changed the envelope, or another producer writes to this topic.",
+    Reason.IMAGES_DISAGREE: "The row images do not go with the operation (Debezium: c and r have no before, d has no after; "
+    "Simple: INSERT has no old, DELETE has no data): a transformation of the connector has changed the message, or another "
+    "producer writes to this topic.",
     Reason.BAD_KEY: "The record's key, or the one in its header __debezium.newkey or oldkey, is not a JSON object, so that "
     "its row cannot be told from others: set the connector's key.converter and header.converter to "
     "org.apache.kafka.connect.json.JsonConverter.",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.checks.observations import NO_SUCH_TYPE
 from cdc_assets.checks.simple_types import limits_in
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.protocols import protocol_of
@@ -58,7 +59,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 }
 
 
-def checked(chain: Callable[..., Chain], values: list[bytes], **settings: str) -> Verdicts:
+def checked(chain: Callable[..., Chain], values: list[bytes], **settings: Any) -> Verdicts:
     """The verdicts over these messages, with the schemas that they carry."""
     made = chain(protocol="simple", **settings)
     made.add(record(value, offset=offset, topic="t") for offset, value in enumerate(values))
@@ -99,7 +100,8 @@ def test_each_rule_is_broken_alone(chain: Callable[..., Chain]) -> None:
     told = {(v["column"], v["offset"]): v["verdict"] for v in found.codes.violations}
     # The bootstrap has offset 0, the row that is fine 1.
     expected = {(name, n + 2): verdict for n, (name, _, verdict) in enumerate(BROKEN.values())}
-    assert told == expected | {("m", len(BROKEN) + 3): "not in the row"}
+    nothing = {("odd", 1): NO_SUCH_TYPE, ("w", len(BROKEN) + 2): NO_SUCH_TYPE}
+    assert told == expected | nothing | {("m", len(BROKEN) + 3): "not in the row"}
     types = {(v["column"], v["offset"]): v["verdict"] for v in found.mysql_types.violations}
     untyped = "in the row, and not among the columns that have a type"
     assert types == {("odd", 1): "not a MySQL type", ("w", len(BROKEN) + 2): untyped}
@@ -111,7 +113,9 @@ def test_a_row_that_its_checksum_calls_corrupted(chain: Callable[..., Chain]) ->
     for n, corrupted in enumerate((False, True)):
         checksum = {"version": 2, "corrupted": corrupted, "current": 2188591092, "previous": 0}
         values.append(TABLE.row("INSERT", n + 1, data=FINE) | {"checksum": checksum})
-    (row,) = checked(chain, [bytes_of(record(v)) for v in values]).codes.violations
+    found = checked(chain, [bytes_of(record(v)) for v in values])
+    (row,) = [v for v in found.codes.violations if v["column"] != "odd"]
+    assert {v["column"] for v in found.mysql_types.violations} == {"odd"}
     assert (row["offset"], row["column"], row["events"]) == (2, "*", 1)
     assert row["verdict"] == "corrupted, as TiCDC's checksum of the row says"
 
@@ -162,11 +166,26 @@ def test_branches_of_avro(spark: SparkSession) -> None:
     assert [n not in wrong for n in range(len(BRANCHES))] == [fine for *_, fine in BRANCHES]
 
 
-def test_an_unknown_type_is_the_other_checks(chain: Callable[..., Chain]) -> None:
+def test_a_decimal_whose_schema_has_no_scale_says_what_to_do(chain: Callable[..., Chain]) -> None:
+    """TiCDC leaves `decimal` out where the scale is 0: a value with digits after the point contradicts the schema."""
+    table = Table(columns=(column("id", "int", nullable=False), column("amount", "decimal", length=65)))
+    values = [
+        table.bootstrap(),
+        *[table.row("INSERT", n, data={"id": "1", "amount": v}) for n, v in enumerate(["7", "1.5"])],
+    ]
+    (row,) = checked(chain, [bytes_of(record(v)) for v in values]).codes.violations
+    assert (row["offset"], row["mysql_type"]) == (2, "decimal(65,0)")
+    assert "outside the range of the type" in row["verdict"]
+    assert "leaves `decimal` out of its dataType where the scale is 0" in row["verdict"]
+    given = checked(chain, [bytes_of(record(v)) for v in values], columns={"simple.user.amount": "decimal(65,30)"})
+    assert given.codes.passed, given.codes.violations
+
+
+def test_an_unknown_type_breaks_both_checks(chain: Callable[..., Chain]) -> None:
     values = [TABLE.bootstrap(), TABLE.row("INSERT", 1, data=FINE | {"odd": "[1,2]"})]
     found = checked(chain, [bytes_of(record(v)) for v in values])
-    assert found.codes.passed
-    assert [(v["column"], v["mysql_type"]) for v in found.mysql_types.violations] == [("odd", "vector")]
+    for verdict in (found.mysql_types, found.codes):
+        assert [(v["column"], v["mysql_type"]) for v in verdict.violations] == [("odd", "vector")]
 
 
 def test_schemas_learnt_before_count(spark: SparkSession) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdc_assets.checks import types
+from cdc_assets.checks.observations import NO_SUCH_TYPE, NO_TYPE
 from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages import DECODE, INGEST, SCHEMAS, TYPES
 from cdc_assets.stages import types as stage_of_types
@@ -23,7 +24,7 @@ from cdc_assets.tables.table import LakeTable
 from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Refused, TypesCursor
 from cdc_assets_tests.checks.judging import check_types
 from cdc_assets_tests.laws.test_dialects import records_of, settings_of
-from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, frame_of_rows, make_feed, tso
+from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, frame_of_rows, make_feed, tso, watermark
 
 # The document, "SQL Type": type -> code.
 BY_TYPE = {
@@ -138,7 +139,7 @@ def test_an_unsigned_integers_code_goes_by_its_value(spark: SparkSession) -> Non
     assert broken(spark, list(expected)) == [(False, wrong) for wrong in expected.values()]
 
 
-def test_a_type_that_mysql_does_not_have_breaks_the_mysql_type_check_only(spark: SparkSession) -> None:
+def test_a_type_that_mysql_does_not_have_breaks_both_checks(spark: SparkSession) -> None:
     texts = ["varchr", "int5", "", "decimal(", "varchar(10) unsigned x", "unsigned"]
     right = event(99, ("varchar", "1", 12))
     mysql, jdbc = checked(spark, [right, *(event(n, (text, "1", 12)) for n, text in enumerate(texts))])
@@ -148,7 +149,9 @@ def test_a_type_that_mysql_does_not_have_breaks_the_mysql_type_check_only(spark:
     ]
     assert sorted(shown) == [("topic", 1, n, "db", f"t{n}", "c") for n in range(len(texts))]
     assert {r["offset"]: r["mysql_type"] for r in mysql.violations} == dict(enumerate(texts))
-    assert jdbc.passed
+    assert {r["offset"]: (r["verdict"], r["expected"]) for r in jdbc.violations} == dict.fromkeys(
+        range(len(texts)), (NO_SUCH_TYPE, "no such type")
+    )
 
 
 def test_a_code_that_no_type_has_breaks_the_jdbc_check(spark: SparkSession) -> None:
@@ -251,19 +254,36 @@ def test_columns_of_types_codes_and_values_are_the_same(spark: SparkSession) -> 
         event(3, case, jdbc_types=json.dumps({"c": 4, "d": 4})),
         event(4, case, layout=json.dumps({"key": [], "types": {"c": "int", "d": "int"}})),
     ]
+    events.append(event(5, case, after=json.dumps({"c": "1", "d": "2"}), jdbc_types=json.dumps({"c": 4, "d": 4})))
     mysql, jdbc = checked(spark, events)
     assert {(v["offset"], v["column"]): v["verdict"] for v in mysql.violations} == {
         (1, "d"): UNTYPED,
         (2, "d"): UNTYPED,
+        (3, "d"): NO_TYPE,
+        (5, "d"): NO_TYPE,
     }
     told = {(v["offset"], v["column"]): v["verdict"] for v in jdbc.violations}
     assert told == {
-        (1, "d"): "no jdbc_code",
-        (2, "d"): "no jdbc_code",
+        (1, "d"): f"{NO_SUCH_TYPE}; no jdbc_code",
+        (2, "d"): f"{NO_SUCH_TYPE}; no jdbc_code",
         (2, "c"): NOT_OF_ROW,
-        (3, "d"): NOT_OF_ROW,
+        (3, "d"): f"{NO_SUCH_TYPE}; {NOT_OF_ROW}",
         (4, "d"): f"{NOT_OF_ROW}; no jdbc_code",
+        (5, "d"): NO_SUCH_TYPE,
     }
+
+
+def test_a_column_without_a_type_holds_its_table_until_the_feeds_file_gives_one(chain: Callable[..., Chain]) -> None:
+    """It is in `data` and `sqlType`, and not in `mysqlType`; with `columns:` the history has it."""
+    made, sent = chain(partitions=1), Stream(1)
+    row = Rows().insert(tso(5), 1, "x") | RIGHT_CODES | {"mysqlType": {"id": "bigint"}}
+    made.add([sent.send(row), sent.send(watermark(tso(9)))])
+    (refused,) = made.run().types.refused
+    assert (refused.table, refused.first["column"]) == ("orders", "v")
+    assert refused.first["told"] == f"{NO_TYPE}; {NO_SUCH_TYPE}"
+    made.feed = make_feed(made.snapshots, partitions=1, columns={"shop.orders.v": "varchar(9)"})
+    assert made.run().types.refused == []
+    assert [(r["id"], r["v"]) for r in made.history()] == [(1, "x")]
 
 
 def test_null_where_a_statement_says_not_null(chain: Callable[..., Chain]) -> None:

@@ -100,6 +100,12 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     assert (verdict.passed, overdue) == (False, True)
     assert "send-bootstrap-interval-in-sec" in verdict.description
     assert not schema_known(third.release, 600)[1]
+    # Where the changefeed sends no bootstraps, waiting is no way on.
+    (verdict, overdue) = schema_known(first.release, 0)
+    assert (verdict.passed, overdue) == (False, True)
+    assert "no BOOTSTRAP message will bring it" in verdict.description
+    assert "send-bootstrap-in-msg-count" in verdict.description
+    assert "within" not in verdict.description
 
     # The bootstrap, in one partition, after a further row: all of it in order, the copy collapsed.
     source.send(late.insert(tso(11), 2, "three"), 1)
@@ -114,6 +120,7 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     assert (fourth.release.released, fourth.release.duplicate, fourth.release.pending) == (4, 1, 0)
     assert fourth.release.holds == []
     assert schema_known(fourth.release, 120)[0].passed
+    assert schema_known(fourth.release, 0) == (schema_known(fourth.release, 120)[0], False)
     learnt = it.lake.table_schemas.read(it.lake.spark).where("schema_version IS NOT NULL")
     numbers = sorted((r["table"], r["table_id"], r["schema_version"]) for r in learnt.collect())
     assert numbers == [("altered", 13, 3), ("altered", 13, 4), ("known", 11, 1), ("late", 12, 2)]

@@ -15,6 +15,7 @@ from cdc_assets.protocols.simple import Simple
 from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.laws.conservation import conserved
+from cdc_assets_tests.protocols.avro_encoder import message_bytes, read_message
 from cdc_assets_tests.protocols.simple_encoder import Table, column, watermark
 from cdc_assets_tests.support import RECORDED, Chain, bytes_of, frame_of_rows, make_feed, read_lines, record
 
@@ -202,6 +203,9 @@ BAD: dict[str, tuple[bytes | None, Reason]] = {
     "an insert of nothing": (text(INSERT | {"data": {}}), MISSING),
     "an insert of a text": (text(INSERT | {"data": "row"}), WRONG_TYPE),
     "an update without old": (without(UPDATE, "old"), MISSING),
+    "an insert with old": (text(INSERT | {"old": INSERT["data"]}), Reason.IMAGES_DISAGREE),
+    "an insert with an old of nothing": (text(INSERT | {"old": {}}), Reason.IMAGES_DISAGREE),
+    "a delete with data": (text(UPDATE | {"type": "DELETE"}), Reason.IMAGES_DISAGREE),
     "a delete without old": (without(UPDATE | {"type": "DELETE"}, "old"), MISSING),
     "a watermark without commitTs": (without(watermark(5), "commitTs"), MISSING),
     "a bootstrap without its schema": (without(BOOTSTRAP, "tableSchema"), MISSING),
@@ -229,6 +233,33 @@ def test_what_json_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> No
     assert all(q["message"].startswith(MESSAGES[Reason(q["reason"])]) for q in found.values())
     assert [r["v"] for r in made.history("user", "simple")] == ["good"]
     assert conserved(made.lake, made.feed).undecodable == len(BAD)
+
+
+def test_images_that_an_operation_does_not_have_in_avro(spark: SparkSession, avro_feed: Feed) -> None:
+    """As in JSON: a recorded row of each operation, then with both images where the operation has one."""
+    insert, update, delete = range(3)
+    rows = {}
+    for value in map(bytes_of, read_lines(TICDC / "simple-avro/types")):
+        message = read_message(value)
+        _, payload = message["payload"]
+        if "schemaVersion" in payload:
+            rows[payload["type"]] = message
+    both = rows[update]["payload"][1]
+    sent = {
+        "insert": (rows[insert], None),
+        "update": (rows[update], None),
+        "delete": (rows[delete], None),
+        "an insert with old": (with_payload(rows[insert], old=both["old"]), Reason.IMAGES_DISAGREE),
+        "a delete with data": (with_payload(rows[delete], data=both["data"]), Reason.IMAGES_DISAGREE),
+    }
+    events = decoded(spark, avro_feed, [message_bytes(message) for message, _ in sent.values()])
+    assert [e["reason"] for e in events] == [reason and str(reason) for _, reason in sent.values()]
+
+
+def with_payload(message: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """An Avro message with other fields in its payload."""
+    branch, payload = message["payload"]
+    return message | {"payload": [branch, payload | fields]}
 
 
 def avro_length(number: int) -> bytes:

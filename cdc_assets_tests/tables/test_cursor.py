@@ -39,7 +39,15 @@ FULL = [
         trimmed=1,
         rebuilding=True,
     ),
-    EventsCursor(sequence=1, batch=4, trimmed=3, trimmed_rows=7, trimmed_newest=8),
+    EventsCursor(
+        sequence=1,
+        batch=4,
+        trimmed=3,
+        trimmed_rows=7,
+        trimmed_newest=8,
+        contradicting=9,
+        contradiction={"topic": "t", "partition": 0, "offset": 5},
+    ),
     SchemasCursor(sequence=1, batch=4, decisions=2, loads=3),
     LoadsCursor(sequence=2, settings="{}", tables=3, refused=[RefusedLoad("d", "t", "cut", "f00")]),
     TypesCursor(

@@ -246,7 +246,7 @@ def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> 
 def test_details_of_another_type_harm_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing depends on what the source says of itself."""
     odd = source(version=1.9, name=["s"], thread="seven", query={"a": 1})
-    none = dict.fromkeys(("version", "name", "thread", "query"))
+    none: dict[str, Any] = dict.fromkeys(("version", "name", "thread", "query"))
     without = {name: value for name, value in source().items() if name not in none}
     first, second, third = decoded(
         spark,

@@ -7,6 +7,7 @@ import base64
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
@@ -48,6 +49,16 @@ _NAMES = [
     "con.",
     "\U0001f600",
 ]
+# Letters of several scripts, of one to four bytes in UTF-8, and signs that mean something in paths and in SQL.
+_SCRIPTS = [
+    "abcXYZ019_",
+    "a.b-c d/\\%~#?*[]{}$'\"`",
+    "\u00e9\u00df\u0131\u0130",
+    "\u8868\u30c6\u30fc\u30d6\u30eb",
+    "\u05d0\u0628\u0e01\u0905",
+    "\U0001f600\U0002070e",
+]
+_LONGEST_NAME = 64  # characters: MySQL's and TiDB's limit
 _HEADERS = ["__debezium.newkey", "__debezium.oldkey", "__debezium.context.task", "", "\u00e9", "x" * 300]
 _TIMES = [0, -1, 1, 2**31, 4102444800000, 10**15]  # milliseconds; -1 is Kafka's own word for none
 
@@ -65,10 +76,16 @@ class Mutants:
         self.chance = random.Random(str(seed))
         self.lines = lines
         self.form = form
-        self.names = self.chance.sample(_NAMES, 2)
+        self.names = [self.chance.choice(_NAMES), self._new_name()]
+        self.times_bent = Counter[tuple[str, ...]]()  # by field
         messages = [message for line in lines for message in self._messages(line)]
         named = [within[key] for message in messages for within, key in _places(message) if key in _NAMING]
         self.known = {name for name in named if isinstance(name, str)}
+
+    def _new_name(self) -> str:
+        """Return a name of any length that a table may have, in one script."""
+        letters, length = self.chance.choice(_SCRIPTS), self.chance.randint(1, _LONGEST_NAME)
+        return "".join(self.chance.choices(letters, k=length))
 
     def _messages(self, line: Record) -> list[Any]:
         """What a record says, as JSON values."""
@@ -141,8 +158,10 @@ class Mutants:
         return json.dumps(self.bent(message), ensure_ascii=self.chance.random() < 0.5).encode("utf-8", "surrogatepass")
 
     def bent(self, message: Any) -> Any:
-        """A JSON value with one to three parts replaced, removed, doubled, renamed, swapped or slightly changed."""
+        """Return a JSON value of which one field is hostile, or one to three parts are bent."""
         chance = self.chance
+        if chance.random() < 0.3 and self._bend_next_field(message):
+            return message
         for _ in range(chance.choice([1, 1, 1, 2, 3])):
             found = list(_places(message))
             if not found:
@@ -164,6 +183,21 @@ class Mutants:
                 within[key] = deepcopy(chance.choice(VALUES))
         self._keep_names_few(message)
         return message
+
+    def _bend_next_field(self, message: Any) -> bool:
+        """Put a hostile value into the field that had the fewest, so that in turn each field has each value.
+
+        Returns:
+            False if the message has no field.
+        """
+        fields = list(_fields(message))
+        if not fields:
+            return False
+        name, within, key = min(fields, key=lambda field: self.times_bent[field[0]])
+        within[key] = deepcopy(VALUES[self.times_bent[name] % len(VALUES)])
+        self.times_bent[name] += 1
+        self._keep_names_few(message)
+        return True
 
     def _keep_names_few(self, message: Any) -> None:
         for within, key in _places(message):
@@ -244,6 +278,15 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     for key, inner in items:
         yield value, key
         yield from _places(inner)
+
+
+def _fields(value: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Every (name, container, key) within a JSON value; all elements of a list have one name."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        own = (*name, "[]" if isinstance(value, list) else str(key))
+        yield own, value, key
+        yield from _fields(inner, own)
 
 
 def _frames(data: bytes) -> Iterator[bytes]:

@@ -59,7 +59,7 @@ test: java $(VENV)/.ready  ## lint, the laws on recorded streams, all protocols,
 test-all: store-jars  ## what `make test` leaves out: clusters, HDFS, GCS, Azure, browser, real dumps, all recorded streams
 	$(BIN)/pytest -q -n 3 -m extended
 
-test-fast: setup  ## the core of the tests, for every few minutes
+test-fast: setup  ## every stage, protocol, gate, schema action and type by small inputs (90 seconds)
 	$(BIN)/pytest -q -m fast
 
 ui-test: setup  ## look at the web interface in a real Chromium, and make docs/asset-graph.png anew

@@ -25,7 +25,7 @@ from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
 from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, SHORT_LIVED_OPTIONS, Chain, read_lines
-from cdc_assets_tests.tiers import is_extended
+from cdc_assets_tests.tiers import is_extended, is_fast
 
 # Files whose tests share nothing that takes long to make; those with the longest tests first.
 SPREAD = [
@@ -103,10 +103,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Mark the tests that `make test` leaves to `make test-all`."""
+    """Mark tests for `make test-fast` and `make test-all` by their parameters."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if is_extended(item.path, tuple(item.fixturenames), callspec.params if callspec else {}):
+        parameters = callspec.params if callspec else {}
+        if is_fast(parameters):
+            item.add_marker(pytest.mark.fast)
+        if is_extended(tuple(item.fixturenames), parameters):
             item.add_marker(pytest.mark.extended)
 
 

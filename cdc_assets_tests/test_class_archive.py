@@ -14,6 +14,8 @@ _SESSION = """
 import sys
 from cdc_assets.session import spark_session
 
+pytestmark = pytest.mark.extended
+
 spark_session({"spark.master": "local[1]", "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[1]}"})
 """
 

@@ -1,21 +1,11 @@
-"""Which tests `make test` leaves to `make test-all`: those that wait for servers, and variants of what it runs once."""
+"""Which parameters of tests are for which of make's targets.
 
-from pathlib import Path
+`make test-fast` runs the tests marked `fast`, `make test` those not marked `extended`, `make test-all` those marked `extended`. Where
+all parameters of a test are for one target, the test itself has the mark.
+"""
+
 from typing import Any
 
-# Files of which no test is in `make test`.
-EXTENDED_FILES = frozenset(
-    {
-        "pages.py",
-        "test_class_archive.py",
-        "test_cluster.py",
-        "test_evolution_crash.py",
-        "test_generated_rows.py",
-        "test_gateway.py",
-        "test_real_dumps.py",
-        "test_upgrade.py",
-    }
-)
 # Fixtures that start a browser.
 EXTENDED_FIXTURES = frozenset({"page"})
 # Where the lakehouse lies: `make test` has local folders and S3.
@@ -35,20 +25,34 @@ CONFIGURATIONS = frozenset(
         "simple-json",
     }
 )
+# Recorded streams that `make test-fast` has: one of each protocol, all types and gates among them.
+FAST_STREAMS = frozenset(
+    {
+        ("canal-json", "types"),
+        ("canal-json_ext", "types"),
+        ("canal117-flat", "types"),
+        ("debezium_ext_noschema", "types"),
+        ("open-protocol", "types"),
+        ("simple-avro", "nopk_raw"),
+    }
+)
 
 
-def is_extended(file: Path, fixtures: tuple[str, ...], parameters: dict[str, Any]) -> bool:
+def is_fast(parameters: dict[str, Any]) -> bool:
+    """Return whether `make test-fast` runs a test with these parameters."""
+    return (parameters.get("config"), parameters.get("scenario")) in FAST_STREAMS
+
+
+def is_extended(fixtures: tuple[str, ...], parameters: dict[str, Any]) -> bool:
     """Return whether a test is left to `make test-all`.
 
     Args:
-        file: of the test.
         fixtures: names of the fixtures that the test uses, directly or not.
         parameters: its parameters by name.
     """
     configuration = parameters.get("config")
     return (
-        file.name in EXTENDED_FILES
-        or not EXTENDED_FIXTURES.isdisjoint(fixtures)
+        not EXTENDED_FIXTURES.isdisjoint(fixtures)
         or not EXTENDED_STORES.isdisjoint(str(parameters.get(name)) for name in ("place", "server"))
         or (configuration is not None and configuration not in CONFIGURATIONS)
     )

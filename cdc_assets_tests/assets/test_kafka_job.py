@@ -12,6 +12,8 @@ from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.support import Rows, Stream, no_java, tso, users_environment
 
+pytestmark = pytest.mark.extended
+
 PROJECT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
 PASSWORD, WRONG = "pw-7Hq2vXw9zK", "pw-4mT8sBn3cL"

@@ -70,6 +70,7 @@ def asked(query: str, file: Path) -> Any:
     return answer["data"]
 
 
+@pytest.mark.extended
 def test_two_tables_where_one_may_be_an_asset(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     (job.home / "dagster").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(job.home / "dagster"))

@@ -240,6 +240,7 @@ def test_the_audit_passes_over_what_ticdc_really_sent(recorded: object, scenario
     assert_audit_passes(chain)
 
 
+@pytest.mark.extended
 def test_the_audit_passes_over_what_canal_really_sent_to_a_feed_without_watermarks(
     spark: SparkSession, tmp_path: Path
 ) -> None:

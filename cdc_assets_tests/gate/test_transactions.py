@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -93,6 +94,7 @@ def _given(frame: DataFrame) -> Callable[[], DataFrame]:
     return lambda: frame
 
 
+@pytest.mark.extended
 def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     """Whatever has come, what is held back is what belongs to transactions that are not whole, or to later ones."""
     records = stream()
@@ -159,6 +161,7 @@ def test_what_may_still_come_is_waited_for(spark: SparkSession, tmp_path: Path) 
     assert state(chain) == {"customers": {1: "c", 2: "a"}}
 
 
+@pytest.mark.fast
 def test_what_is_held_back_is_released_by_a_later_run(spark: SparkSession, tmp_path: Path) -> None:
     chain, records = Chain(spark, tmp_path, protocol="debezium"), stream()
     repeats = 0

@@ -177,6 +177,7 @@ def test_a_run_that_changes_nothing_in_a_table_without_a_key(chain: Callable[...
     ]
 
 
+@pytest.mark.extended
 def test_equal_rows_of_a_large_table_close_one_by_one(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,7 +150,14 @@ def an_hour(it: Chain, _: Stream, __: pytest.MonkeyPatch, ___: int) -> None:
     let_time_pass(it.lake, timedelta(minutes=1))
 
 
-@pytest.mark.parametrize("reason", [changes_of_it, other_settings, another_version, somebody_asks, an_hour])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        changes_of_it,
+        somebody_asks,
+        *(pytest.param(r, marks=pytest.mark.extended) for r in (other_settings, another_version, an_hour)),
+    ],
+)
 def test_a_blocked_table_is_tried_again_for_a_reason(
     reason: Callable[..., None],
     held: tuple[Chain, Stream],

@@ -19,6 +19,8 @@ from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.support import Chain, Record, Rows, bytes_of, histories, record, tso
 from cdc_assets_tests.yarn import Yarn
 
+pytestmark = pytest.mark.extended
+
 # When executors are killed: on one cluster, which has one, in each stage that has tasks; the others start new ones slower.
 MOMENTS = {
     OneWorker: [CHECKPOINT, "change_events", "history", "raw_records", "released_changes", "type_observations"],

@@ -146,6 +146,7 @@ def test_killed_and_run_again(moment: str, prepared: Prepared) -> None:
     same(contents(chain.lake), prepared.expected)
 
 
+@pytest.mark.extended
 def test_killed_with_its_jvm(prepared: Prepared) -> None:
     """The same with a Spark session that dies with the process."""
     chain = prepared.copy("jvm")

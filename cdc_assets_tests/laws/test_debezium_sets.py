@@ -174,6 +174,7 @@ def test_chop(spark: SparkSession, tmp_path: Path) -> None:
     assert any(histories(whole.lake).values())
 
 
+@pytest.mark.extended
 def test_compaction_leaves_the_current_rows(spark: SparkSession, tmp_path: Path, debezium: Run) -> None:
     """Older records of a key gone from the tables' topics: what is left tells how every row is now."""
     config = "dbz350m-noschemas-tx"

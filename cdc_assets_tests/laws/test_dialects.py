@@ -363,6 +363,7 @@ def test_official_canal(config: str, scenario: str, scenario_of: Callable[[str, 
     assert checked == sum(after is not None for images in sequences.values() for after in images)
 
 
+@pytest.mark.extended
 def test_official_canal_without_a_key_counts_copies(scenario_of: Callable[[str, str], Chain]) -> None:
     """Rows from before the capture are not in the stream: a delete of one closes nothing."""
     made = scenario_of("canal117-flat", "composite")
@@ -421,9 +422,9 @@ def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_o
     "stream",
     [
         TICDC / "canal-json_ext/types",
-        TICDC / "open-protocol/types",
-        TICDC / "simple-avro/nopk_raw",
-        TICDC / "debezium_ext_noschema/types",
+        pytest.param(TICDC / "open-protocol/types", marks=pytest.mark.extended),
+        pytest.param(TICDC / "simple-avro/nopk_raw", marks=pytest.mark.extended),
+        pytest.param(TICDC / "debezium_ext_noschema/types", marks=pytest.mark.extended),
     ],
     ids=lambda stream: stream.parent.name,
 )
@@ -445,6 +446,7 @@ def test_compiled(
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["few changes", "many changes"])
+@pytest.mark.extended
 def test_large_tables(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, few: bool) -> None:
     """Where not all open versions are written anew, those that close are marked in their files: the truth is the same."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):

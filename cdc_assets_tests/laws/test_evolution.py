@@ -65,7 +65,11 @@ def _cases(protocol: str) -> list[Case]:
     return able if protocol == THOROUGH or ALL else [c for c in able if c.everywhere]
 
 
-PAIRS = [pytest.param(p, c, id=f"{p}-{c}") for p in ENCODERS for c in _cases(p)]
+PAIRS = [
+    pytest.param(p, c, id=f"{p}-{c}", marks=[pytest.mark.fast] if p == THOROUGH else [])
+    for p in ENCODERS
+    for c in _cases(p)
+]
 
 
 @pytest.mark.parametrize(("protocol", "case"), PAIRS)

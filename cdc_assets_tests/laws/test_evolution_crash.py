@@ -11,6 +11,8 @@ from cdc_assets_tests.laws.evolution import names_of, problems, released_below
 from cdc_assets_tests.laws.mysql_model import ID, INT, Add, Column, Model, Modify, Rekey, not_null, varchar
 from cdc_assets_tests.support import Chain, histories
 
+pytestmark = pytest.mark.extended
+
 
 def test_gone_between_two_steps_and_run_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

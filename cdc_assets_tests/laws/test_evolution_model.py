@@ -57,6 +57,8 @@ from cdc_assets_tests.laws.mysql_model import (
 )
 from cdc_assets_tests.support import Chain, Record
 
+pytestmark = pytest.mark.extended
+
 ENCODERS = TICDC | BINLOG
 EXAMPLES = int(os.environ.get("EVOLUTION_EXAMPLES", "0"))
 

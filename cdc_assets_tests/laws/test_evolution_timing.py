@@ -52,6 +52,7 @@ def wrong(model: Model, chain: Chain, encoder: Encoder) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", ["canal-json", "canal"])
+@pytest.mark.extended
 def test_one_record_a_run(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     """As all in one run, row for row: so DDL comes in a run of its own, and one partition before the other."""
     model, encoder = short_life(), ENCODERS[protocol]()

@@ -13,12 +13,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cdc_assets.stages import TYPES
 from cdc_assets_tests.support import Chain, Stream, ddl, tso, watermark
+
+pytestmark = pytest.mark.extended
 
 LABELS = ("red", "it's", "日本,x", "")
 FLAGS = ("a", "b", "c d")

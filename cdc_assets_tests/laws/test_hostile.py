@@ -1,4 +1,4 @@
-"""Hostile input: a thousand bent records of each wire format; `make fuzz` is the same over more, and over more formats."""
+"""Hostile input: some bent records of each wire format; `make fuzz` is the same over more, and over more formats."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import pytest
 from cdc_assets_tests.fuzz import KINDS, Kind, hold, undisturbed
 from cdc_assets_tests.support import Chain
 
-MUTANTS = 1_000
+MUTANTS = 200
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

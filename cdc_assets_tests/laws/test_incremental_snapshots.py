@@ -111,7 +111,10 @@ CUTS: dict[str, tuple[str, Callable[[list[Record]], list[list[Record]]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    "cut",
+    ["amid-the-snapshot", *(pytest.param(c, marks=pytest.mark.extended) for c in CUTS if c != "amid-the-snapshot")],
+)
 def test_however_the_stream_is_cut(cut: str, chain: Callable[..., Chain], whole: Callable[[str], Chain]) -> None:
     """Reads that come before the notifications or after them; a signal for some rows that comes when all seems known."""
     scenario, parts = CUTS[cut]
@@ -119,6 +122,7 @@ def test_however_the_stream_is_cut(cut: str, chain: Callable[..., Chain], whole:
     assert histories(it.lake) == histories(whole(scenario).lake)
 
 
+@pytest.mark.extended
 def test_a_run_that_dies_before_the_histories_is_made_up_for(
     chain: Callable[..., Chain], whole: Callable[[str], Chain]
 ) -> None:

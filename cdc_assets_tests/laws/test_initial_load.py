@@ -731,6 +731,7 @@ def parquet_of_goods(place: Path) -> None:
     parquet.write_table(pa.table({c: pa.array([r[c] for r in flagged], t) for c, t in kinds.items()}), place)
 
 
+@pytest.mark.extended
 def test_a_dump_of_a_thousand_files_of_which_one_is_there_twice_is_loaded_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -199,6 +199,7 @@ def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, A
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
+@pytest.mark.extended
 def test_dagster_and_the_commands(
     there: Chain,
     place: Place,

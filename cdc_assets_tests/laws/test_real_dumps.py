@@ -29,6 +29,8 @@ from cdc_assets_tests.mariadb import MariaDB
 from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, dump, fill, there, types_of
 from cdc_assets_tests.support import Chain, Record, bytes_of
 
+pytestmark = pytest.mark.extended
+
 # Of each recorded dump its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
 RECORDED_DUMPS = {
     "dumpling-5.3.0/csv": ("dumpling-csv", "+09:00"),

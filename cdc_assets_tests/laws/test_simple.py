@@ -33,6 +33,7 @@ def json_in_one_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactor
     return made
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_versions_are_the_recorded_truth(scenario: str, json_in_one_run: Chain) -> None:
     assert check_versions(json_in_one_run, scenario)

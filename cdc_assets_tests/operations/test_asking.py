@@ -458,6 +458,7 @@ def test_for_people(lived: Lived) -> None:
     assert [len(re.findall(r"(?<!\\)\|", r)) for r in rows] == [6, 6, 6]
 
 
+@pytest.mark.extended
 def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
     """The changefeed restarted, and the producer sent again: every record of a real encoder has its place."""
     it = recorded("orders")
@@ -633,6 +634,7 @@ sys.exit(code)
 
 
 @pytest.mark.usefixtures("at_home")
+@pytest.mark.extended
 def test_views_in_a_hive_metastore(tmp_path: Path) -> None:
     """The embedded one, Derby."""
     feeds = tmp_path / "feeds.yaml"

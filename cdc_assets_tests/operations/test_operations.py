@@ -203,6 +203,7 @@ def test_there_is_nothing_to_rebuild_yet(chain: Callable[..., Chain]) -> None:
         list(rebuild(it.lake, it.feed))
 
 
+@pytest.mark.extended
 def test_what_decodes_after_an_update_takes_its_place_unless_its_table_has_moved_past_it(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +332,7 @@ class Days:
         return {r["release"] for r in rows_in(self.it.lake.released_changes, self.it.lake.spark)}
 
 
+@pytest.mark.extended
 def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., Chain]) -> None:
     """Batch by batch, release by release; the histories and the counts go on as if nothing had gone."""
     it, undisturbed, rows = chain(partitions=1), chain(partitions=1), Rows()
@@ -388,6 +390,7 @@ def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., 
     assert it.lake.released_changes.cursor().trimmed.release == 0
 
 
+@pytest.mark.extended
 def test_what_a_stage_has_not_done_with_stays(chain: Callable[..., Chain]) -> None:
     """A batch that is decoded and not released; a release that a history has not applied; a statement that is ahead."""
     it, rows = chain(partitions=1), Rows()
@@ -443,6 +446,7 @@ def test_what_is_held_stays(chain: Callable[..., Chain]) -> None:
     sound(it)
 
 
+@pytest.mark.extended
 def test_without_watermarks_repeats_are_told_within_the_retention(chain: Callable[..., Chain]) -> None:
     it, rows = chain(tidb_extension=False), Rows()
     days = Days(it)

@@ -237,6 +237,7 @@ def test_as_of_an_older_position(feed: Chain, source: MariaDB) -> None:
     assert [(s.history, s.source) for s in told.samples] == [({"v": "v7"}, {"v": "later"})]
 
 
+@pytest.mark.extended
 def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
     """Letter case tells keys apart, whatever the collation; and one that the source alone has is found in the events."""
     source.run("UPDATE `odd.pairs` SET a = 'a' WHERE a = 'A'", "UPDATE `odd.pairs` SET n = 9 WHERE b = x'00'")

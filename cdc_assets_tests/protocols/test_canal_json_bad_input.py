@@ -275,6 +275,7 @@ def typed(key: int, version: int) -> dict[str, Any]:
     return {own_name(c): key if c == "id" else v for c, v in row(key, version).items()}
 
 
+@pytest.mark.extended
 def test_names_of_all_kinds(chain: Callable[..., Chain]) -> None:
     """They are kept, stay inside the lakehouse, and can be merged into."""
     it = chain()

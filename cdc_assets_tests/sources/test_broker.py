@@ -164,6 +164,7 @@ def test_no_message_of_librdkafka_shows_a_secret() -> None:
         assert raised.value.__cause__ is None
 
 
+@pytest.mark.extended
 def test_both_clients_tell_the_same(client: Client, feeding: Callable[..., Chain], topic: str) -> None:
     """Of partitions with and without records, expired ones, and transactions: aborted, committed, and under way."""
     expiring, transacted, empty = f"{topic}.expiring", f"{topic}.transacted", f"{topic}.empty"
@@ -193,6 +194,7 @@ def test_both_clients_tell_the_same(client: Client, feeding: Callable[..., Chain
 
 
 @pytest.mark.parametrize("kind", [LibrdkafkaBroker, JavaBroker])
+@pytest.mark.extended
 def test_topics_are_created(kind: type[Broker], feeding: Callable[..., Chain], topic: str) -> None:
     """They can be used at once; and one that is there already is not made again."""
     source = feeding(f"{topic}.a", f"{topic}.b").feed.source.kafka
@@ -246,6 +248,7 @@ def test_a_broker_that_does_not_answer_yet_is_asked_again(monkeypatch: pytest.Mo
     assert [0 < each <= 3.5 for each in admin.asked[2:]] == [True, True]
 
 
+@pytest.mark.extended
 def test_both_clients_log_in(tmp_path: Path) -> None:
     """A broker that wants a user and a password; a wrong one is one line, which does not show it."""
     running = TestBroker(tmp_path / "secured", ("reader", "pass-word"))

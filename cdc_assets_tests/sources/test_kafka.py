@@ -443,6 +443,7 @@ def test_max_records_per_run_is_shared_by_the_partitions(client: Client, feeding
     assert values(it) == expect(p0=range(20), p1=range(2), p2=range(9))
 
 
+@pytest.mark.extended
 def test_a_broker_that_is_killed_and_comes_back_during_a_run(
     broker: TestBroker, client: Client, feeding: Feeding, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,6 +508,7 @@ def test_no_message_shows_a_secret(feeding: Feeding) -> None:
         assert "hunter2" not in repr(raised.value.__context__)
 
 
+@pytest.mark.extended
 def test_a_million_records_none_lost_and_none_twice(
     spark: SparkSession, broker: TestBroker, client: Client, feeding: Feeding, topic: str
 ) -> None:

@@ -13,6 +13,8 @@ from playwright.sync_api import Page, expect
 from cdc_assets_tests.assets.test_as_a_user import JOB, ORDERS, PROJECT, WRONG, Story, coded, serve
 from cdc_assets_tests.support import Stream, ddl, tso
 
+pytestmark = pytest.mark.extended
+
 NEXT_DAY = 2 * 60 * 60 * 1000  # the story begins at 22:13
 _GRAPH = PROJECT / "docs/asset-graph.png"
 _STAGES = [

@@ -13,7 +13,6 @@ from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import unwrap_spark_exception
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.gateway import HERE, call_less
 from cdc_assets.jvm import class_archive, spark_jars
 from cdc_assets.storage import LOCAL, Store
 
@@ -139,11 +138,10 @@ def rows_here(frame: DataFrame) -> pa.Table:
     (Measured with an aggregate over 40 rows, planned before: 6 to 8 ms, and by a job 13 to 18.)
     """
     session = frame.sparkSession
-    call_less(session)
-    here: Any = getattr(session._jvm, HERE)  # noqa: SLF001 -- there is no other way to a class of our own
+    jvm: Any = session._jvm  # noqa: SLF001 -- there is no other way to a class of our own
     with tempfile.NamedTemporaryFile(dir=session.sparkContext._temp_dir) as file:  # noqa: SLF001 -- Spark removes it
         with unwrap_spark_exception():
-            here.rows(frame._jdf, file.name)  # noqa: SLF001
+            jvm.org.apache.spark.sql.cdc_assets.Here.rows(frame._jdf, file.name)  # noqa: SLF001
         return pa.ipc.open_stream(file.read()).read_all()
 
 
@@ -236,9 +234,7 @@ def spark_session(
     """Return the running session, or have `start` start one under `spark_settings`."""
     settings = spark_settings(configured or {}, store)
     with _behind_spark(store.jars() if is_local(settings["spark.master"]) else []):
-        session = start(settings)
-    call_less(session)
-    return session
+        return start(settings)
 
 
 @contextmanager

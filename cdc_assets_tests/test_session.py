@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,8 +11,6 @@ from pyspark.sql import Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from benchmarks.measuring import jobs_started
-from cdc_assets import resources, session
-from cdc_assets.resources import LakehouseResource
 from cdc_assets.session import gathered, hadoop_path, rows_here, settled, spark_session
 from cdc_assets.storage import LOCAL, Store
 
@@ -50,15 +47,6 @@ def test_a_stores_jars_come_last(spark: SparkSession, monkeypatch: pytest.Monkey
     assert any("hadoop-aws" in jar for jar in jars)
     assert last.split(os.pathsep) == [*jars, *([before] if before else [])]
     assert os.environ.get("SPARK_DIST_CLASSPATH") == before
-
-
-def test_a_run_by_dagster_calls_the_jvm_less(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[object] = []
-    monkeypatch.setattr(session, "call_less", started.append)
-    monkeypatch.setattr(resources, "LazyPySparkResource", lambda spark_config: SimpleNamespace(spark_session=spark))
-    lake = LakehouseResource("lake", {}, LOCAL)
-    assert [lake.feed(name).spark for name in ("shop", "crm")] == [spark, spark]
-    assert started == [spark]
 
 
 # --- rows without a job

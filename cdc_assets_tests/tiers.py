@@ -11,7 +11,6 @@ EXTENDED_FILES = frozenset(
         "test_cluster.py",
         "test_evolution_crash.py",
         "test_generated_rows.py",
-        "test_gateway.py",
         "test_real_dumps.py",
         "test_upgrade.py",
     }

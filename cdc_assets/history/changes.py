@@ -11,7 +11,7 @@ from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
 from cdc_assets.history.work import TypedRows, Work
-from cdc_assets.session import gathered, rows_here
+from cdc_assets.session import gathered
 from cdc_assets.tables.files import written_columns
 from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -95,7 +95,7 @@ def as_sent(work: Work, changes: DataFrame) -> Work:
     """The work with those layouts alone that its rows have: one that comes back after a statement has had none between."""
     if len({layout.era for layout in work.layouts}) <= 1:
         return work
-    sent = rows_here(changes.select("layout_id", "era").distinct())
+    sent = changes.select("layout_id", "era").distinct().toArrow()
     found = {(r["layout_id"], r["era"]) for r in sent.to_pylist()}
     return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
 

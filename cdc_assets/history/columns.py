@@ -19,7 +19,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
 from cdc_assets.protocols.messages import read_row
-from cdc_assets.session import rows_here, settled
+from cdc_assets.session import settled
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import quoted
 
@@ -154,7 +154,7 @@ def scales_seen(parsed: DataFrame, names: Mapping[str, str]) -> dict[str, int]:
     """
     digits = [F.max(F.length(F.substring_index(F.col("wire").getField(n), ".", -1))) for n in names.values()]
     dotted = [F.max(F.col("wire").getField(n).contains(".")) for n in names.values()]
-    found = [column[0].as_py() for column in rows_here(parsed.agg(*digits, *dotted)).columns]
+    found = [column[0].as_py() for column in parsed.agg(*digits, *dotted).toArrow().columns]
     return {each: (found[i] or 0) if found[len(names) + i] else 0 for i, each in enumerate(names)}
 
 
@@ -233,7 +233,7 @@ class Typing:
             f"max(wire.{quoted(self._fields[c.column])} IS NOT NULL AND row.{quoted(c.column)} IS NULL) AS _{n}"
             for n, c in enumerate(self.columns)
         ]
-        found = rows_here(lost.selectExpr(*gone)).columns
+        found = lost.selectExpr(*gone).toArrow().columns
         return [c for c, any_lost in zip(self.columns, found, strict=True) if any_lost[0].as_py() and c.readings]
 
     def _problem(self, value: Column, typed: Column, reading: Reading, mysql_type: MySQLType) -> Column:

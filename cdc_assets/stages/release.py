@@ -25,7 +25,7 @@ from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, rows_here, session_for, settled
+from cdc_assets.session import SMALL, gathered, session_for, settled
 from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
@@ -291,7 +291,7 @@ class _Run:
             F.expr("collect_list(hash) AS keys" if self.small else "array() AS keys"),
             F.expr("any_value(sample) AS sample"),
         )
-        return [Group(**r) for r in rows_here(found).to_pylist()]
+        return [Group(**r) for r in found.toArrow().to_pylist()]
 
     def _part(self, before: Held, after: Held) -> Column:
         """The `Part` of a row event, STRING."""

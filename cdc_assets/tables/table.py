@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from cdc_assets.session import rows_here
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, fit_driver, read_table, write_files, write_rows, write_table
@@ -370,7 +369,7 @@ class LakeTable(Generic[C]):
         folder, it = uuid.uuid4().hex, self.definition
         if by_driver:
             return Staged(
-                folder, write_table(rows_here(rows), self.path, folder, it.partition_by, it.statistics, self.store, by)
+                folder, write_table(rows.toArrow(), self.path, folder, it.partition_by, it.statistics, self.store, by)
             )
         keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)

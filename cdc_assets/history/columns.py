@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from cdc_assets.expressions import built_once, first_true, once
+from cdc_assets.expressions import first_true, once
 from cdc_assets.history.evolution import Slot
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
@@ -296,46 +296,19 @@ class Typing:
 
     def _array(self, number: int, column: SourceColumn) -> Column:
         """The typed values of an array `_t<number>` of texts."""
-        if len(column.readings) == 1 and not column.readings[0].column.guessed:
-            reading = column.readings[0]
-            return _decoded_array(self._protocol, self._time_zone, number, reading.column, reading.type, column.target)
         return F.transform(f"_t{number}", lambda value: self._decoded(value, column))
 
     def _decoded(self, value: Column, column: SourceColumn) -> Column:
         return self._by_reading(column, lambda reading: self._read(value, reading, column.target))
 
     def _read(self, value: Column, reading: Reading, target: DataType) -> Column:
-        return _read(self._protocol, self._time_zone, value, reading.column, reading.type, target)
-
-
-def _read(
-    protocol: Reader,
-    time_zone: str,
-    value: Column,
-    column: WireColumn,
-    mysql_type: MySQLType | None,
-    target: DataType,
-) -> Column:
-    """A typed value."""
-    if mysql_type is None:
-        return F.lit(None).cast(target)
-    reader = reader_of(protocol, column)
-    text = reader.text(value, column, mysql_type)
-    if text is value:
-        return decode(value, mysql_type, reader.dialect, time_zone, target)
-    # Within each other, two expressions that use their argument several times take minutes to plan.
-    return once(text, lambda t: decode(t, mysql_type, reader.dialect, time_zone, target))
-
-
-def _decoded_array(
-    protocol: Reader, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
-) -> Column:
-    # Its name matters only to what is said of a column with no schema.
-    return _likely(protocol, time_zone, number, WireColumn("", column.said, loaded=column.loaded), mysql_type, target)
-
-
-@built_once
-def _likely(
-    protocol: Reader, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
-) -> Column:
-    return F.transform(f"_t{number}", lambda value: _read(protocol, time_zone, value, column, mysql_type, target))
+        """A typed value."""
+        column, mysql_type = reading.column, reading.type
+        if mysql_type is None:
+            return F.lit(None).cast(target)
+        reader = reader_of(self._protocol, column)
+        text = reader.text(value, column, mysql_type)
+        if text is value:
+            return decode(value, mysql_type, reader.dialect, self._time_zone, target)
+        # Within each other, two expressions that use their argument several times take minutes to plan.
+        return once(text, lambda t: decode(t, mysql_type, reader.dialect, self._time_zone, target))

@@ -6,7 +6,6 @@ from collections import Counter
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.expressions import built_once
 from cdc_assets.session import SMALL, gathered, settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -24,7 +23,6 @@ def message_of(reason: Column) -> Column:
     return F.try_element_at(_messages(), reason)
 
 
-@built_once
 def _messages() -> Column:
     return F.create_map(*[F.lit(str(each)) for pair in MESSAGES.items() for each in pair])
 

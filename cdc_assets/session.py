@@ -41,21 +41,13 @@ _DEFAULTS = {
     # Without it PySpark looks up the caller's line, and tells the JVM, at each call that builds an expression: five times as
     # slow (100 calls took 0.44 s with it, 0.15 s without), and a run builds some thousands.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Nor does the JVM keep, for each expression, the stack by which it was built: a sixteenth of a small run in the JVM.
-    "spark.sql.dataFrameQueryContext.enabled": "false",
     # A hostile message may name a column twice.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Of instants in the old form a file's footer tells no smallest and largest.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A checksum tells Delta what a log comes to; deltalake, which makes most commits, writes none, and to make one at the
-    # others is work: an ALTER took 0.08 s with it, 0.03 without.
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # What sorts, aggregates or is broadcast gets its memory by the page, however few rows it has, and Spark makes a page as
-    # large as the heap allows: 64 MB. What a run of few rows had broadcast filled a gigabyte, until it was collected.
-    "spark.buffer.pageSize": "2m",
 }
 
 # Where there are no executors but the driver.
@@ -63,7 +55,6 @@ _ALONE = {
     # No other machine has to reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.hadoop.fs.file.impl": "cdc_assets.LocalFiles",
 }
 
 # Avro makes room for as much as a length says before it reads: in a corrupt record that may be any number, and the JVM dies.
@@ -80,12 +71,6 @@ _JAVA_OPTIONS += [
     "-XX:MaxInlineLevel=6",
     "-XX:InlineSmallCode=700",
 ]
-# Plans are trees in the heap, and a walk through them looks up many pages: with large ones a small run took 0.85 CPU s, and
-# 0.96 without; the first of a process as much as before. Where the kernel gives none to who asks, the JVM would say so.
-_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-if _HUGE_PAGES.exists() and "[madvise]" in _HUGE_PAGES.read_text("ascii"):
-    _JAVA_OPTIONS += ["-XX:+UseTransparentHugePages"]
-
 
 # To generate and compile code for the expressions of its plans takes Spark a third of a small run; over more rows than this
 # that is gained back. (Measured: a run of 100 records took 5.3 s interpreted and 8.0 s compiled; decoding 100,000 records
@@ -104,9 +89,6 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     session.conf.set(_EVALUATION, "FALLBACK" if many else "NO_CODEGEN")
     # Of what is shuffled each core gets a part, however little it is.
     session.conf.set("spark.sql.adaptive.coalescePartitions.parallelismFirst", many)
-    # What a condition says of other columns, Spark works out at every step of a plan. Of few rows it spares none. (Measured:
-    # a small run took 0.78 CPU s of the JVM with it, 0.75 without.)
-    session.conf.set("spark.sql.constraintPropagation.enabled", many)
     return session
 
 

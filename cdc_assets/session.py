@@ -89,6 +89,9 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     session.conf.set(_EVALUATION, "FALLBACK" if many else "NO_CODEGEN")
     # Of what is shuffled each core gets a part, however little it is.
     session.conf.set("spark.sql.adaptive.coalescePartitions.parallelismFirst", many)
+    if not many:
+        session.conf.set("spark.sql.shuffle.partitions", 1)
+        session.conf.set("spark.sql.files.minPartitionNum", 1)
     return session
 
 
@@ -104,11 +107,6 @@ def compiled(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         session.conf.set(_EVALUATION, before)
-
-
-def gathered(frame: DataFrame) -> DataFrame:
-    """Few rows in one task: what groups, joins or orders them then needs neither a shuffle nor further jobs."""
-    return frame.coalesce(1)
 
 
 def is_local(master: str) -> bool:

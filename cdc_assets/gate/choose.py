@@ -16,7 +16,6 @@ from cdc_assets.gate.watermarks import advance, merge, topic_watermarks
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Order
 from cdc_assets.protocols.base import Watermarks as Promise
-from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -81,8 +80,7 @@ def _whole_transactions(lake: Lakehouse, news: News, session: Callable[[int], Sp
     spark = session(sum(f.rows for f in recent))
 
     def events(of: list[DataFile]) -> DataFrame:
-        found = lake.change_events.scan(spark, of)
-        return gathered(found) if sum(f.rows for f in of) <= SMALL else found
+        return lake.change_events.scan(spark, of)
 
     there = (F.col("batch") > cursor.batch) | held_back(before.bounds)
     known = {(d, t) for d, t in before.tables}

@@ -11,7 +11,6 @@ from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
 from cdc_assets.history.work import TypedRows, Work
-from cdc_assets.session import gathered
 from cdc_assets.tables.files import written_columns
 from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -19,7 +18,7 @@ from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleasedKind
 from cdc_assets.tables.schema import conform, quoted
 
 
-def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
+def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
     """The table's changes in the releases to apply."""
     mine, column = dict(zip(("database", "table"), work.name, strict=True)), F.col
     within = column("release") <= work.through
@@ -34,7 +33,7 @@ def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool)
         if work.cursor.partly is not None and work.cursor.partly[0] < work.through:
             of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
         found = found.where(of_part)
-    return gathered(found) if few else found
+    return found
 
 
 def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: TypedRows) -> DataFrame:

@@ -173,22 +173,36 @@ class Typing:
         self._fields = {c.column: min(each) if plain else c.column for c, each in zip(columns, names, strict=True)}
         self._plain = plain
 
-    def typed(self, changes: DataFrame, *, few: bool) -> DataFrame:
+    def typed(self, changes: DataFrame) -> DataFrame:
         """Add `wire`, `row` STRUCT (typed, under the history's names) and `lost` BOOLEAN: a value did not fit its type.
 
-        Of few rows, columns of one type share one expression over an array of them: Spark plans that many times faster, and
-        evaluates it more slowly. (Measured with 200 columns of ten types and 50 rows: planned and run in 0.2 s, one
-        expression a column in 0.7 s.)
+        Columns of one type share one expression over an array of their values, so Spark plans a wide table fast.
         """
-        return self.typed_texts(parse_images(changes, self._spelled), few=few)
+        return self.typed_texts(parse_images(changes, self._spelled))
 
-    def typed_texts(self, parsed: DataFrame, *, few: bool) -> DataFrame:
+    def typed_texts(self, parsed: DataFrame) -> DataFrame:
         """As `typed`, of rows that have `wire` already."""
         if not self._plain or any(len(c.readings) > 1 for c in self.columns):
             parsed = parsed.withColumn("layout", self._number())
         if not self._plain:
             parsed = parsed.withColumn("wire", F.struct(*[self._text(c).alias(c.column) for c in self.columns]))
-        return self._by_type(parsed) if few else self._by_column(parsed)
+        groups: dict[object, list[SourceColumn]] = {}
+        for c in self.columns:
+            groups.setdefault(self._likeness(c), []).append(c)
+        texts = [
+            f"array({', '.join(f'wire.{quoted(self._fields[c.column])}' for c in group)}) AS _t{n}"
+            for n, group in enumerate(groups.values())
+        ]
+        arrays = parsed.selectExpr("*", *texts)
+        decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
+        place = {c.column: f"_v{n}[{i}]" for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
+        row = ", ".join(f"{place[c.column]} AS {quoted(c.column)}" for c in self.columns)
+        # A value that is there on the wire and not in the row has been lost.
+        lost = " OR ".join(
+            f"array_size(array_compact(_t{n})) > array_size(array_compact(_v{n}))" for n in range(len(groups))
+        )
+        kept = [quoted(c) for c in parsed.columns]
+        return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row}) AS row", f"{lost} AS lost")
 
     def _text(self, column: SourceColumn) -> Column:
         """A column's value, under whichever name the row's layout has it."""
@@ -259,33 +273,6 @@ class Typing:
         if not older:
             return of(newest)
         return first_true(*((F.col("layout").isin(*r.layouts), of(r)) for r in older)).otherwise(of(newest))
-
-    def _by_column(self, parsed: DataFrame) -> DataFrame:
-        values = {c: self._decoded(self._wire(c), c) for c in self.columns}
-        lost = F.lit(False)
-        for c in self.columns:
-            lost = lost | (self._wire(c).isNotNull() & F.col("row").getField(c.column).isNull())
-        rows = parsed.withColumn("row", F.struct(*[value.alias(c.column) for c, value in values.items()]))
-        return rows.withColumn("lost", lost)
-
-    def _by_type(self, parsed: DataFrame) -> DataFrame:
-        groups: dict[object, list[SourceColumn]] = {}
-        for c in self.columns:
-            groups.setdefault(self._likeness(c), []).append(c)
-        texts = [
-            f"array({', '.join(f'wire.{quoted(self._fields[c.column])}' for c in group)}) AS _t{n}"
-            for n, group in enumerate(groups.values())
-        ]
-        arrays = parsed.selectExpr("*", *texts)
-        decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
-        place = {c.column: f"_v{n}[{i}]" for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
-        row = ", ".join(f"{place[c.column]} AS {quoted(c.column)}" for c in self.columns)
-        # A value that is there on the wire and not in the row has been lost.
-        lost = " OR ".join(
-            f"array_size(array_compact(_t{n})) > array_size(array_compact(_v{n}))" for n in range(len(groups))
-        )
-        kept = [quoted(c) for c in parsed.columns]
-        return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row}) AS row", f"{lost} AS lost")
 
     def _likeness(self, column: SourceColumn) -> object:
         """Equal for columns that one expression serves."""

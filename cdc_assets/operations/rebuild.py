@@ -23,7 +23,6 @@ from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DecisionsCursor
-from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -171,9 +170,7 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
     released = replace(_next(lake.released_changes, beside.released_changes), schemas=learnt.sequence)
     number = F.lit(released.sequence).cast("bigint")
     changes = _rows(spark, beside.released_changes)
-    yield _overwrite(
-        lake.released_changes, replace(changes, frame=changes.frame.withColumn("release", number)), released
-    )
+    yield _overwrite(lake.released_changes, changes.withColumn("release", number), released)
     yield from _replace_histories(lake, beside, released.sequence)
     write_progress(lake, Progress(released.sequence))
     yield _replace_quarantine(lake, beside, number)
@@ -194,13 +191,13 @@ def _replace_quarantine(lake: Lakehouse, beside: Lakehouse, release: Column) -> 
     """What ingest put there stays."""
     of_history = F.col("stage") == history_stage.STAGE
     there, made = _rows(lake.spark, lake.quarantine), _rows(lake.spark, beside.quarantine)
-    derived = made.frame.withColumn("batch", F.when(of_history, release).otherwise(F.col("batch")))
-    frame = there.frame.where(F.col("stage") == ingest.STAGE).unionByName(derived)
+    derived = made.withColumn("batch", F.when(of_history, release).otherwise(F.col("batch")))
+    frame = there.where(F.col("stage") == ingest.STAGE).unionByName(derived)
     reasons = Counter({r["reason"]: r["count"] for r in frame.groupBy("reason").count().collect()})
     sequence = _next(lake.quarantine, beside.quarantine).sequence
     return _overwrite(
         lake.quarantine,
-        _Rows(frame, there.few and made.few),
+        frame,
         QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons)),
     )
 
@@ -211,23 +208,14 @@ def _next(old: LakeTable[C], new: LakeTable[C]) -> C:
     return replace(made, sequence=(before.sequence if before else 0) + 1)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of a table, and whether the driver may hold them."""
-
-    frame: DataFrame
-    few: bool
+def _rows(spark: SparkSession, table: LakeTable[Any]) -> DataFrame:
+    """The rows of a table that is `plain`."""
+    return table.scan(spark, table.files())
 
 
-def _rows(spark: SparkSession, table: LakeTable[Any]) -> _Rows:
-    """Those of a table that is `plain`."""
-    files = table.files()
-    return _Rows(table.scan(spark, files), fit_driver(files, table.store))
-
-
-def _overwrite(table: LakeTable[C], rows: _Rows, cursor: C) -> Replaced:
+def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> Replaced:
     """Replace a table's columns and rows, in one commit."""
-    staged = table.stage(rows.frame, by_driver=rows.few)
+    staged = table.stage(rows)
     table.commit(staged, cursor, over={})
     return Replaced(table.name, staged.rows)
 
@@ -244,7 +232,7 @@ def _overwrite_history(
     log, made = table.log(), like.log()
     columns = like.schema()
     if columns and log and made and made.plain and log.alike(made):
-        wanted = _rows(session, like.of_shape(columns, {})) if rows else _Rows(frame_of(session, [], columns), few=True)
+        wanted = _rows(session, like.of_shape(columns, {})) if rows else frame_of(session, [], columns)
         return _overwrite(table.of_shape(columns, {}), wanted, cursor)
     writer = like.read(session).where(F.lit(rows)).writeTo(f"delta.{quoted(table.path)}").using("delta")
     writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])

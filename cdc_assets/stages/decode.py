@@ -11,10 +11,9 @@ from cdc_assets.feeds import Feed
 from cdc_assets.protocols import fitting_settings, protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
-from cdc_assets.session import gathered, session_for
+from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, EventsCursor, Kind
-from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 
@@ -69,8 +68,7 @@ class Decode:
         raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        events, few = believed(protocol.decode(raw, feed), feed.max_watermark_lead), fit_driver(files, lake.store)
-        made = lake.change_events.stage(gathered(events) if few else events, by_driver=few)
+        made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, feed, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
         advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)
@@ -136,9 +134,8 @@ def _quarantine(
     coordinates = ["batch", "topic", "partition", "offset"]
     bad = lake.change_events.scan(spark, undecodable).select(*coordinates, "index", "reason", "detail")
     records = lake.raw_records.scan(spark, raw).select(*coordinates, "key", "value")
-    few = fit_driver([*raw, *undecodable], lake.store)
     settings = fitting_settings(feed)
     hint = F.concat(F.lit("the record looks like one of "), settings, F.lit(f": {_SET_AND_REPLAY}"))
     detail = F.nullif(F.concat_ws("; ", F.col("detail"), hint), F.lit(""))
     rows = records.join(F.broadcast(bad), on=coordinates).withColumn("detail", detail)
-    return quarantine(lake, rows, STAGE, after, through, by_driver=few)
+    return quarantine(lake, rows, STAGE, after, through)

@@ -6,7 +6,7 @@ from collections import Counter
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.session import SMALL, gathered, settled
+from cdc_assets.session import SMALL, settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
@@ -27,16 +27,13 @@ def _messages() -> Column:
     return F.create_map(*[F.lit(str(each)) for pair in MESSAGES.items() for each in pair])
 
 
-def quarantine(
-    lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int, *, by_driver: bool = False
-) -> int:
+def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int) -> int:
     """Append what `stage` could not use of the batches in (after, through], as far as it is not there yet.
 
     Called before the stage commits those batches, or, where it has, again by the next run: a run that dies in between and
     one that repeats the work find the rows there, and rows that a retry sees for the first time are still taken in.
 
-    In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`; `by_driver`: as of
-    `LakeTable.stage`.
+    In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`.
 
     Returns:
         How many rows of that stage and those batches are in quarantine now.
@@ -44,17 +41,17 @@ def quarantine(
     message = message_of(F.col("reason"))
     if "detail" in rows.columns:
         message = F.concat_ws(" ", message, F.concat(F.lit("("), F.col("detail"), F.lit(")")))
-    new = gathered(conform(rows.withColumns({"stage": F.lit(stage), "message": message}), QUARANTINE.columns))
+    new = conform(rows.withColumns({"stage": F.lit(stage), "message": message}), QUARANTINE.columns)
     table = lake.quarantine
     with _ONE_AT_A_TIME:
         there = 0
         if files := [f for f in table.files() if _may_hold(f, stage, after, through)]:
             of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
-            present = settled(gathered(table.scan(rows.sparkSession, files).where(of_batches)))
+            present = settled(table.scan(rows.sparkSession, files).where(of_batches))
             same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
             there = present.count()
-        staged = table.stage(new, by_driver=by_driver)
+        staged = table.stage(new)
         reasons = _reasons(table, rows.sparkSession, staged)
         if reasons:
             before = table.cursor() or QuarantineCursor(sequence=0)

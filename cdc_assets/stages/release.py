@@ -25,8 +25,7 @@ from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, session_for, settled
-from cdc_assets.tables.files import fit_driver
+from cdc_assets.session import SMALL, session_for, settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
     RELEASED_CHANGES,
@@ -191,8 +190,7 @@ class _Run:
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
         self.loads = [each for each in self.cursor.loads if not each.anew and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
-        found = self._normal(lake.change_events.scan(self.spark, self.files))
-        self.events = gathered(found) if self.small else found
+        self.events = self._normal(lake.change_events.scan(self.spark, self.files))
         self.schemas = _learnt(lake)
         decided = lake.decided() if news.ddl else {}
         self.statements = [
@@ -409,9 +407,7 @@ class _Run:
             return staged
         told = {"release": F.lit(release).cast("bigint"), "kind": F.lit(str(ReleasedKind.ROW))}
         rows = conform(changes.withColumns(told), RELEASED_CHANGES.columns)
-        return staged + table.stage(
-            gathered(rows) if self.small else rows, by_driver=fit_driver(self.files, self.lake.store)
-        )
+        return staged + table.stage(rows)
 
     def _snapshots(self, window: _Window) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
         """The snapshots of a connector that count after the release, and the tables of which one has ended with it."""
@@ -503,8 +499,7 @@ class _Run:
         """The row changes released before, at or above a commit_ts."""
         files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
         wanted = [f for f in files if f.high["commit_ts"] >= lowest]
-        found = self.lake.released_changes.scan(self.spark, wanted).where(F.col("commit_ts") >= lowest)
-        return gathered(found) if self.small and sum(f.rows for f in wanted) <= SMALL else found
+        return self.lake.released_changes.scan(self.spark, wanted).where(F.col("commit_ts") >= lowest)
 
     def _written(self, staged: Staged) -> tuple[int, int]:
         """How many row events a release stands for, and how many copies it dropped, as its files have it."""

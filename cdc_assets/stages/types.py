@@ -19,7 +19,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, session_for
+from cdc_assets.session import session_for
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -256,8 +256,7 @@ def _files(lake: Lakehouse, feed: Feed, span: _Span) -> list[DataFile]:
 def _events(lake: Lakehouse, feed: Feed, files: list[DataFile], span: _Span) -> DataFrame:
     rows = sum(f.rows for f in files)
     found = lake.change_events.scan(session_for(lake.spark, rows), files)
-    events = found.where(span.holds() & taken_tables(feed))
-    return gathered(events) if rows <= SMALL else events
+    return found.where(span.holds() & taken_tables(feed))
 
 
 def _schemaless(lake: Lakehouse, feed: Feed, files: list[DataFile], known: Sequence[Mapping[str, Any]]) -> set[Name]:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from deltalake import CommitProperties, Schema, Transaction
 from deltalake import DeltaTable as Log
@@ -22,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
-from cdc_assets.tables.files import actions, described, fit_driver, read_table, write_files, write_rows, write_table
+from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.log import Commit, DataFile, Logs, TableLog
 from cdc_assets.tables.schema import frame_of, literal, quoted, set_properties
 
@@ -311,8 +310,7 @@ class LakeTable(Generic[C]):
         """The rows of these files alone, in the table's columns or in these.
 
         Straight from the files, which spares Spark the look through Delta's log: only of tables whose log is `plain`, as all
-        but history tables are, and of files that are new. What the driver may hold is part of the plan, which opens no file
-        then.
+        but history tables are, and of files that are new.
 
         Args:
             spark: the session.
@@ -321,12 +319,6 @@ class LakeTable(Generic[C]):
             among: columns -> the text that is in them in the rows that are wanted.
         """
         files, columns, keys = list(files), columns or self.definition.columns, list(self.definition.partition_by)
-        if files and fit_driver(files, self.store):
-            any_null = StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns])
-            rows = read_table(files, any_null, keys, self.store)
-            for name, text in among.items():
-                rows = rows.filter(pc.equal(rows[name], text))
-            return spark.createDataFrame(rows, any_null)
         inner = StructType([f for f in columns if f.name not in keys])
         groups: dict[tuple[Any, ...], list[str]] = {}
         for file in files:
@@ -358,19 +350,14 @@ class LakeTable(Generic[C]):
         if others:
             session.sql(set_properties(self.path, others))
 
-    def stage(self, rows: DataFrame, by: str | None = None, *, by_driver: bool = False) -> Staged:
+    def stage(self, rows: DataFrame, by: str | None = None) -> Staged:
         """Write rows into files that no reader sees before a commit names them.
 
         Args:
             rows: in the table's columns; and in `by`, which is no column of the table.
             by: what tells files apart beside the table's partitions.
-            by_driver: whether the driver may hold them: it writes them without Spark's writers then.
         """
         folder, it = uuid.uuid4().hex, self.definition
-        if by_driver:
-            return Staged(
-                folder, write_table(rows.toArrow(), self.path, folder, it.partition_by, it.statistics, self.store, by)
-            )
         keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)
         return Staged(folder, described(self.path, folder, keys, it.statistics, self.store, by))

@@ -164,15 +164,11 @@ def by_spark(spark: SparkSession, table: LakeTable[NumbersCursor], some: list[di
     return table.stage(frame_of(spark, some, NAMED.columns).coalesce(1))
 
 
-def by_driver(spark: SparkSession, table: LakeTable[NumbersCursor], some: list[dict[str, Any]]) -> Staged:
-    return table.stage(frame_of(spark, some, NAMED.columns), by_driver=True)
-
-
 def plain_rows(_: SparkSession, table: LakeTable[NumbersCursor], some: list[dict[str, Any]]) -> Staged:
     return table.stage_rows(some)
 
 
-@pytest.mark.parametrize("staging", [by_spark, by_driver, plain_rows])
+@pytest.mark.parametrize("staging", [by_spark, plain_rows])
 def test_files_are_described_as_delta_does(
     spark: SparkSession, named: LakeTable[NumbersCursor], staging: Callable[..., Staged]
 ) -> None:

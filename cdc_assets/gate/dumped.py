@@ -176,7 +176,7 @@ class Dump:
         # Of some billion different keys two may have one hash: then the rows are compared, as those of one key are.
         if staged.rows <= _HASHES_AT_ONCE:
             return _any_twice(_hashes(table, staged))
-        keys = table.scan(self._spark, staged.files, StructType([CDC_COLUMNS["_cdc_key"]]))
+        keys = table.read_staged(self._spark, staged, StructType([CDC_COLUMNS["_cdc_key"]]))
         (different,) = keys.agg(F.count_distinct(F.xxhash64("_cdc_key"))).head() or (0,)
         return bool(different < staged.rows)
 

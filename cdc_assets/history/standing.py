@@ -71,14 +71,9 @@ def open_versions(
         return Open(shaped(frame_of(session, [], shape.columns)))
     if work.rewinds:
         return Open(shaped(work.table.read(session).where(_of_before(work))))
-    if work.takes_all:
-        log = work.table.log()
-        if log and log.plain:
-            found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
-        else:
-            found = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
-        return Open(shaped(found))
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
+    if work.takes_all:
+        return Open(shaped(current))
     keys = changes.select(F.col("key").alias("_cdc_key")).distinct()
     low, high = keys.agg(F.min("_cdc_key"), F.max("_cdc_key")).head() or ("", "")
     # By literal bounds Delta passes over whole files.

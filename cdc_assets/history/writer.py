@@ -272,14 +272,14 @@ def _committed(
     elif report.closed:
         _close(session, work, shape, standing.places, staged, cursor)
     else:
-        rows = work.table.scan(session, opened.files, shape.columns)
+        rows = work.table.read_staged(session, opened, shape.columns)
         work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
     return replace(report, files=[f for f in table.files() if f.path not in before])
 
 
 def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
     """Write all open versions anew, those that close now among them."""
-    rows = work.table.scan(session, staged.files, shape.columns)
+    rows = work.table.read_staged(session, staged, shape.columns)
     writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", _gone(work))
     # Versions that close are no longer where they were.
     session.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
@@ -290,8 +290,8 @@ def _close(
     session: SparkSession, work: Work, shape: Shape, places: DataFrame, staged: Staged, cursor: HistoryCursor
 ) -> None:
     """Close and open versions: those that close go from where they are open, and come as they are closed."""
-    closed = work.table.scan(session, staged.only(**{_PART: _CLOSED}).files, shape.columns)
+    closed = work.table.read_staged(session, staged.only(**{_PART: _CLOSED}), shape.columns)
     keys = closed.selectExpr("_cdc_key AS key", f"{copy_in(shape.columns.names)} AS copy")
     gone = places.join(keys, ["key", "copy"], "left_semi").select("file", "row")
-    come = work.table.scan(session, staged.files, shape.columns)
+    come = work.table.read_staged(session, staged, shape.columns)
     work.table.exchange(session, gone, come, "_cdc_is_current = true", cursor)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -162,14 +162,14 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
     """
     spark = lake.spark
     decoded = _next(lake.change_events, beside.change_events)
-    yield _overwrite(lake.change_events, _rows(spark, beside.change_events), decoded)
+    yield _overwrite(lake.change_events, beside.change_events.read(spark), decoded)
     learnt = _next(lake.table_schemas, beside.table_schemas)
-    yield _overwrite(lake.table_schemas, _rows(spark, beside.table_schemas), learnt)
+    yield _overwrite(lake.table_schemas, beside.table_schemas.read(spark), learnt)
     judged = replace(_next(lake.type_observations, beside.type_observations), schemas=learnt.sequence)
-    yield _overwrite(lake.type_observations, _rows(spark, beside.type_observations), judged)
+    yield _overwrite(lake.type_observations, beside.type_observations.read(spark), judged)
     released = replace(_next(lake.released_changes, beside.released_changes), schemas=learnt.sequence)
     number = F.lit(released.sequence).cast("bigint")
-    changes = _rows(spark, beside.released_changes)
+    changes = beside.released_changes.read(spark)
     yield _overwrite(lake.released_changes, changes.withColumn("release", number), released)
     yield from _replace_histories(lake, beside, released.sequence)
     write_progress(lake, Progress(released.sequence))
@@ -190,7 +190,7 @@ def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iter
 def _replace_quarantine(lake: Lakehouse, beside: Lakehouse, release: Column) -> Replaced:
     """What ingest put there stays."""
     of_history = F.col("stage") == history_stage.STAGE
-    there, made = _rows(lake.spark, lake.quarantine), _rows(lake.spark, beside.quarantine)
+    there, made = lake.quarantine.read(lake.spark), beside.quarantine.read(lake.spark)
     derived = made.withColumn("batch", F.when(of_history, release).otherwise(F.col("batch")))
     frame = there.where(F.col("stage") == ingest.STAGE).unionByName(derived)
     reasons = Counter({r["reason"]: r["count"] for r in frame.groupBy("reason").count().collect()})
@@ -206,11 +206,6 @@ def _next(old: LakeTable[C], new: LakeTable[C]) -> C:
     """The cursor of the commit to `old` that puts the rows of `new` there."""
     before, made = old.cursor(), new.cursor() or new.definition.cursor(sequence=0)
     return replace(made, sequence=(before.sequence if before else 0) + 1)
-
-
-def _rows(spark: SparkSession, table: LakeTable[Any]) -> DataFrame:
-    """The rows of a table that is `plain`."""
-    return table.scan(spark, table.files())
 
 
 def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> Replaced:
@@ -232,7 +227,7 @@ def _overwrite_history(
     log, made = table.log(), like.log()
     columns = like.schema()
     if columns and log and made and made.plain and log.alike(made):
-        wanted = _rows(session, like.of_shape(columns, {})) if rows else frame_of(session, [], columns)
+        wanted = like.read(session) if rows else frame_of(session, [], columns)
         return _overwrite(table.of_shape(columns, {}), wanted, cursor)
     writer = like.read(session).where(F.lit(rows)).writeTo(f"delta.{quoted(table.path)}").using("delta")
     writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])

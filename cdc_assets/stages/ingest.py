@@ -341,12 +341,13 @@ def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
 def _only_once(
     spark: SparkSession, table: LakeTable[RawCursor], records: Staged, overlap: list[tuple[str, int, int, int]]
 ) -> DataFrame:
-    """Each staged record once, and none that the table holds; only its files that reach into the overlap are read."""
-    lowest, highest = min((o[2] for o in overlap), default=0), max((o[3] for o in overlap), default=-1)
-    reaching = [f for f in table.files() if f.low["offset"] <= highest and f.high["offset"] >= lowest]
+    """Each staged record once, and none that the table holds."""
+    once = table.read_staged(spark, records).dropDuplicates(_PLACE)
+    if not overlap:
+        return once
+    lowest, highest = min(o[2] for o in overlap), max(o[3] for o in overlap)
     within = F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
-    held = table.scan(spark, reaching).where(within).select(*_PLACE)
-    return table.scan(spark, records.files).dropDuplicates(_PLACE).join(held, on=_PLACE, how="left_anti")
+    return once.join(table.read(spark).where(within).select(*_PLACE), on=_PLACE, how="left_anti")
 
 
 def _merged(held: Offsets, new: Offsets) -> Offsets:

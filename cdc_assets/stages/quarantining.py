@@ -3,10 +3,10 @@
 import threading
 from collections import Counter
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.session import SMALL, settled
+from cdc_assets.session import settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
@@ -45,14 +45,14 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
     table = lake.quarantine
     with _ONE_AT_A_TIME:
         there = 0
-        if files := [f for f in table.files() if _may_hold(f, stage, after, through)]:
+        if any(_may_hold(f, stage, after, through) for f in table.files()):
             of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
-            present = settled(table.scan(rows.sparkSession, files).where(of_batches))
+            present = settled(table.read(rows.sparkSession).where(of_batches))
             same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
             there = present.count()
         staged = table.stage(new)
-        reasons = _reasons(table, rows.sparkSession, staged)
+        reasons = _reasons(table, staged)
         if reasons:
             before = table.cursor() or QuarantineCursor(sequence=0)
             cursor = QuarantineCursor(
@@ -70,9 +70,10 @@ def _may_hold(file: DataFile, stage: str, after: int, through: int) -> bool:
     return bool(low["stage"] <= stage <= high["stage"] and high["batch"] > after and low["batch"] <= through)
 
 
-def _reasons(table: LakeTable[QuarantineCursor], spark: SparkSession, staged: Staged) -> Counter[str]:
+def _reasons(table: LakeTable[QuarantineCursor], staged: Staged) -> Counter[str]:
     """Reason -> rows of these files."""
-    if staged.rows > SMALL:
-        counts = table.scan(spark, staged.files).groupBy("reason").count().collect()
-        return Counter({r["reason"]: r["count"] for r in counts})
-    return Counter(table.fetch(staged.files, "reason").column("reason").to_pylist())
+    found = Counter[str]()
+    for rows in table.parts(staged.files, "reason"):
+        for each in rows["reason"].value_counts().to_pylist():
+            found[each["values"]] += each["counts"]
+    return found

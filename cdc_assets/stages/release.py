@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +27,7 @@ from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.session import SMALL, session_for, settled
+from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
     RELEASED_CHANGES,
@@ -190,7 +192,8 @@ class _Run:
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
         self.loads = [each for each in self.cursor.loads if not each.anew and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
-        self.events = self._normal(lake.change_events.scan(self.spark, self.files))
+        within = (F.col("kind") == str(Kind.ROW)) & self.gate.reach()
+        self.events = self._normal(lake.change_events.read(self.spark).where(within))
         self.schemas = _learnt(lake)
         decided = lake.decided() if news.ddl else {}
         self.statements = [
@@ -497,18 +500,17 @@ class _Run:
 
     def _released(self, lowest: int) -> DataFrame:
         """The row changes released before, at or above a commit_ts."""
-        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
-        wanted = [f for f in files if f.high["commit_ts"] >= lowest]
-        return self.lake.released_changes.scan(self.spark, wanted).where(F.col("commit_ts") >= lowest)
+        wanted = (F.col("kind") == str(ReleasedKind.ROW)) & (F.col("commit_ts") >= lowest)
+        return self.lake.released_changes.read(self.spark).where(wanted)
 
     def _written(self, staged: Staged) -> tuple[int, int]:
         """How many row events a release stands for, and how many copies it dropped, as its files have it."""
         rows, table = staged.only(kind=str(ReleasedKind.ROW)), self.lake.released_changes
-        if rows.rows > SMALL:
-            found = table.scan(self.spark, rows.files).agg(F.sum("events"), F.sum("repeats")).head()
-            return (found[0], found[1]) if found else (0, 0)
-        few = table.fetch(rows.files, "events", "repeats").to_pydict()
-        return sum(few["events"]), sum(few["repeats"])
+        events = repeats = 0
+        for part in table.parts(rows.files, "events", "repeats"):
+            events += pc.sum(part["events"]).as_py() or 0
+            repeats += pc.sum(part["repeats"]).as_py() or 0
+        return events, repeats
 
 
 def _different(groups: list[Group]) -> bool:

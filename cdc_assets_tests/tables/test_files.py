@@ -58,12 +58,12 @@ def test_values_stay_what_they_are(spark: SparkSession, tmp_path: Path, *, by_sp
     table = table_of(tmp_path, **{f.name: f.dataType for f in rows.schema if f.name != "N"})
     plain = [r.asDict(recursive=True) for r in rows.collect()]
     table.commit(table.stage(rows) if by_spark else table.stage_rows(plain), NumbersCursor(sequence=1))
-    found = table.scan(spark, table.files())
+    found = table.read(spark)
     assert [f.dataType for f in found.schema] == [f.dataType for f in table.definition.columns]
     there, null = (r.asDict(recursive=True) for r in found.orderBy("N").collect())
     assert there == {f"{kind}.x": value for kind, _, value in VALUES} | {"N": 1}
     assert null == {f"{kind}.x": None for kind, *_ in VALUES} | {"N": 2}
-    assert table.read(spark).where(" AND ".join(f"`{kind}.x` IS NULL" for kind, *_ in VALUES)).count() == 1
+    assert found.where(" AND ".join(f"`{kind}.x` IS NULL" for kind, *_ in VALUES)).count() == 1
 
 
 def test_instants_are_instants(spark: SparkSession, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_instants_are_instants(spark: SparkSession, tmp_path: Path) -> None:
     table.commit(table.stage(rows), NumbersCursor(sequence=1))
     found = table.fetch(table.files(), "a.b")["a.b"].to_pylist()
     assert found == [datetime(2024, 2, 29, 3, 34, 56, 789012, UTC)]
-    assert table.scan(spark, table.files()).where("`a.b` = TIMESTAMP '2024-02-29 03:34:56.789012Z'").count() == 1
+    assert table.read(spark).where("`a.b` = TIMESTAMP '2024-02-29 03:34:56.789012Z'").count() == 1
 
 
 def test_no_rows_are_no_file(spark: SparkSession, tmp_path: Path) -> None:

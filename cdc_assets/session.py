@@ -2,18 +2,14 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark import SparkContext
-from pyspark.errors.exceptions.captured import unwrap_spark_exception
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.gateway import HERE, call_less
 from cdc_assets.jvm import class_archive, spark_jars
 from cdc_assets.storage import LOCAL, Store
 
@@ -45,21 +41,13 @@ _DEFAULTS = {
     # Without it PySpark looks up the caller's line, and tells the JVM, at each call that builds an expression: five times as
     # slow (100 calls took 0.44 s with it, 0.15 s without), and a run builds some thousands.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Nor does the JVM keep, for each expression, the stack by which it was built: a sixteenth of a small run in the JVM.
-    "spark.sql.dataFrameQueryContext.enabled": "false",
     # A hostile message may name a column twice.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Of instants in the old form a file's footer tells no smallest and largest.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A checksum tells Delta what a log comes to; deltalake, which makes most commits, writes none, and to make one at the
-    # others is work: an ALTER took 0.08 s with it, 0.03 without.
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # What sorts, aggregates or is broadcast gets its memory by the page, however few rows it has, and Spark makes a page as
-    # large as the heap allows: 64 MB. What a run of few rows had broadcast filled a gigabyte, until it was collected.
-    "spark.buffer.pageSize": "2m",
 }
 
 # Where there are no executors but the driver.
@@ -67,7 +55,6 @@ _ALONE = {
     # No other machine has to reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.hadoop.fs.file.impl": "cdc_assets.LocalFiles",
 }
 
 # Avro makes room for as much as a length says before it reads: in a corrupt record that may be any number, and the JVM dies.
@@ -84,12 +71,6 @@ _JAVA_OPTIONS += [
     "-XX:MaxInlineLevel=6",
     "-XX:InlineSmallCode=700",
 ]
-# Plans are trees in the heap, and a walk through them looks up many pages: with large ones a small run took 0.85 CPU s, and
-# 0.96 without; the first of a process as much as before. Where the kernel gives none to who asks, the JVM would say so.
-_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-if _HUGE_PAGES.exists() and "[madvise]" in _HUGE_PAGES.read_text("ascii"):
-    _JAVA_OPTIONS += ["-XX:+UseTransparentHugePages"]
-
 
 # To generate and compile code for the expressions of its plans takes Spark a third of a small run; over more rows than this
 # that is gained back. (Measured: a run of 100 records took 5.3 s interpreted and 8.0 s compiled; decoding 100,000 records
@@ -108,9 +89,9 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     session.conf.set(_EVALUATION, "FALLBACK" if many else "NO_CODEGEN")
     # Of what is shuffled each core gets a part, however little it is.
     session.conf.set("spark.sql.adaptive.coalescePartitions.parallelismFirst", many)
-    # What a condition says of other columns, Spark works out at every step of a plan. Of few rows it spares none. (Measured:
-    # a small run took 0.78 CPU s of the JVM with it, 0.75 without.)
-    session.conf.set("spark.sql.constraintPropagation.enabled", many)
+    if not many:
+        session.conf.set("spark.sql.shuffle.partitions", 1)
+        session.conf.set("spark.sql.files.minPartitionNum", 1)
     return session
 
 
@@ -126,25 +107,6 @@ def compiled(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         session.conf.set(_EVALUATION, before)
-
-
-def gathered(frame: DataFrame) -> DataFrame:
-    """Few rows in one task: what groups, joins or orders them then needs neither a shuffle nor further jobs."""
-    return frame.coalesce(1)
-
-
-def rows_here(frame: DataFrame) -> pa.Table:
-    """The rows of a frame; of one that is `gathered`, on a local master, without a job: in the thread that is asked.
-
-    (Measured with an aggregate over 40 rows, planned before: 6 to 8 ms, and by a job 13 to 18.)
-    """
-    session = frame.sparkSession
-    call_less(session)
-    here: Any = getattr(session._jvm, HERE)  # noqa: SLF001 -- there is no other way to a class of our own
-    with tempfile.NamedTemporaryFile(dir=session.sparkContext._temp_dir) as file:  # noqa: SLF001 -- Spark removes it
-        with unwrap_spark_exception():
-            here.rows(frame._jdf, file.name)  # noqa: SLF001
-        return pa.ipc.open_stream(file.read()).read_all()
 
 
 def is_local(master: str) -> bool:
@@ -236,9 +198,7 @@ def spark_session(
     """Return the running session, or have `start` start one under `spark_settings`."""
     settings = spark_settings(configured or {}, store)
     with _behind_spark(store.jars() if is_local(settings["spark.master"]) else []):
-        session = start(settings)
-    call_less(session)
-    return session
+        return start(settings)
 
 
 @contextmanager

@@ -32,7 +32,6 @@ from cdc_assets.places import PlaceError
 from cdc_assets.session import spark_session
 from cdc_assets.stages import STAGES
 from cdc_assets.storage import Store
-from cdc_assets.tables import files
 from cdc_assets_tests.ports import free_port
 from cdc_assets_tests.support import SHORT_LIVED, SHORT_LIVED_OPTIONS, Chain
 
@@ -217,8 +216,6 @@ def _main(folder: Path, settings: dict[str, Any], cluster: dict[str, str], momen
         **cluster,
     }
     spark = spark_session(configured, store)
-    # Else the driver would do what is to be done by executors: there are few rows.
-    files._DRIVER_ROWS = 0
     chain, killer = Chain(spark, folder, store=store, **settings), _Killer(spark, moments)
     killer.start()
     chain.run()

@@ -168,7 +168,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
             f"-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20 {' '.join(for_few)}",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.constraintPropagation.enabled": "false",
             # How long a writer waits for HDFS to know of its last block, before it asks again.
             "spark.hadoop.dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
             "spark.sql.shuffle.partitions": "2",

@@ -111,8 +111,7 @@ def all_intervals(lake: Lakehouse, database: str, table: str) -> Verdict:
 
 def _rows(lake: Lakehouse, table: LakeTable[Any]) -> DataFrame:
     """All rows that a table has."""
-    files = table.files()
-    return table.scan(session_for(lake.spark, sum(file.rows for file in files)), files)
+    return table.read(session_for(lake.spark, sum(file.rows for file in table.files())))
 
 
 def _raw_cursor(lake: Lakehouse) -> RawCursor:

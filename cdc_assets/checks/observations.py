@@ -25,7 +25,6 @@ from cdc_assets.checks.values import (
     remarks,
 )
 from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.session import rows_here
 from cdc_assets.stages.types import joined
 from cdc_assets.tables.change_events import Kind
 
@@ -190,7 +189,7 @@ def groups(events: DataFrame, *told: str) -> list[Group]:
     """The different layouts among events, which `shaped` has been given."""
     found: dict[int, Group] = {}
     counted = events.groupBy("shape", "kind", "database", "table", *told, "topic", "partition").agg(*_counted())
-    for r in rows_here(counted).to_pylist():
+    for r in counted.toArrow().to_pylist():
         before = found.get(r["shape"])
         seen = _seen(r) if before is None else joined(before.seen, _seen(r))
         found[r["shape"]] = Group(
@@ -285,7 +284,7 @@ def _remarks(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list
     looked = images.select(*_PLACE, "shape", F.inline(remarks(told, wired=wired)))
     by = ["shape", "name", "wire", "class", "topic", "partition"]
     counted = looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample"))
-    found: list[dict[str, Any]] = rows_here(counted).to_pylist()
+    found: list[dict[str, Any]] = counted.toArrow().to_pylist()
     return found
 
 

@@ -16,10 +16,8 @@ from cdc_assets.gate.watermarks import advance, merge, topic_watermarks
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Order
 from cdc_assets.protocols.base import Watermarks as Promise
-from cdc_assets.session import SMALL, gathered
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Hold, PartitionWatermarks
 
 
@@ -74,16 +72,16 @@ def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:
 def _whole_transactions(lake: Lakehouse, news: News, session: Callable[[int], SparkSession]) -> HeldBack:
     """How far the transactions are whole."""
     cursor, log = news.cursor, lake.change_events.log()
-    files = [f for k in (Kind.ROW, Kind.TRANSACTION) for f in (log.files(kind=str(k)) if log else [])]
+    kinds = [str(Kind.ROW), str(Kind.TRANSACTION)]
+    files = [f for kind in kinds for f in (log.files(kind=kind) if log else [])]
     before = cursor.transactions
     start = before.oldest if before.bounds else cursor.batch + 1
-    recent = [f for f in files if f.high["batch"] >= start]
-    spark = session(sum(f.rows for f in recent))
+    spark = session(sum(f.rows for f in files if f.high["batch"] >= start))
 
-    def events(of: list[DataFile]) -> DataFrame:
-        found = lake.change_events.scan(spark, of)
-        return gathered(found) if sum(f.rows for f in of) <= SMALL else found
+    def events_since(batch: int) -> DataFrame:
+        wanted = F.col("kind").isin(kinds) & F.col("batch").between(batch, news.through)
+        return lake.change_events.read(spark).where(wanted)
 
     there = (F.col("batch") > cursor.batch) | held_back(before.bounds)
     known = {(d, t) for d, t in before.tables}
-    return bounds_of(events(recent).where(there), lambda: events(files), known)
+    return bounds_of(events_since(start).where(there), lambda: events_since(0), known)

@@ -26,7 +26,7 @@ from cdc_assets.history.loads import Beginning, beginning
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.keys import whole_row
 from cdc_assets.protocols.loaded import loaded_layout
-from cdc_assets.session import SMALL, gathered, session_for
+from cdc_assets.session import session_for
 from cdc_assets.sources.dump_rows import Columns, read_plain_rows, read_rows
 from cdc_assets.sources.dumps import DumpError, DumpFile, line_number, unreadable
 from cdc_assets.storage import Store
@@ -38,8 +38,6 @@ from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleasedKind
 from cdc_assets.tables.schema import conform
 from cdc_assets.tables.table import LakeTable, Staged
 
-# Dumps of fewer bytes are read in one task.
-_FEW_BYTES = 8 << 20
 _ROW_BYTES = 1 << 7  # of a dumped row, about
 # Each reading has numbers of its own for its rows.
 _SECOND_READING, _LAST_READING = 1 << 61, 1 << 62
@@ -133,8 +131,7 @@ class Dump:
 
     def _texts(self, begun: Beginning, rows: DataFrame) -> DataFrame:
         """Rows of the dump typed."""
-        few = self._size // _ROW_BYTES <= SMALL
-        return begun.typing.typed_texts(rows.withColumn("wire", F.col("values")), few=few)
+        return begun.typing.typed_texts(rows.withColumn("wire", F.col("values")))
 
     def _typed(self, begun: Beginning) -> Typed:
         table = self.lake.loaded_rows(*self._name).of_shape(begun.shape, {})
@@ -160,7 +157,7 @@ class Dump:
         others, lost = F.count_if(~F.col("plain")), F.count_if(F.col("plain") & F.col("lost"))
         told = made.observe(watch, others.alias("others"), lost.alias("lost"))
         fine = told.where(F.col("plain") & ~F.col("lost")).drop("plain", "lost")
-        table.stage_partition(self._few(fine), f"{folder}/plain", _cdc_is_current=True)
+        table.stage_partition(fine, f"{folder}/plain", _cdc_is_current=True)
         return watch.get["others"], watch.get["lost"]
 
     def _typed_exactly(self, begun: Beginning, table: LakeTable[Any], folder: str, *, but_plain: bool) -> int:
@@ -170,7 +167,7 @@ class Dump:
         made = begun.versions(rows, self._key(), F.col("offset"), "bad", "lost")
         told = made.observe(watch, F.max("bad").alias("bad"), F.count_if("lost").alias("lost"))
         fine = told.where(~F.col("lost")).drop("bad", "lost")
-        table.stage_partition(self._few(fine), f"{folder}/exact", _cdc_is_current=True)
+        table.stage_partition(fine, f"{folder}/exact", _cdc_is_current=True)
         self._refuse(watch.get["bad"])
         return int(watch.get["lost"])
 
@@ -179,7 +176,7 @@ class Dump:
         # Of some billion different keys two may have one hash: then the rows are compared, as those of one key are.
         if staged.rows <= _HASHES_AT_ONCE:
             return _any_twice(_hashes(table, staged))
-        keys = table.scan(self._spark, staged.files, StructType([CDC_COLUMNS["_cdc_key"]]))
+        keys = table.read_staged(self._spark, staged, StructType([CDC_COLUMNS["_cdc_key"]]))
         (different,) = keys.agg(F.count_distinct(F.xxhash64("_cdc_key"))).head() or (0,)
         return bool(different < staged.rows)
 
@@ -210,12 +207,9 @@ class Dump:
             F.lit(layout_id(self.columns)).alias("layout_id"),
             F.lit(self.row["position"] >> tso.TSO_LOGICAL_BITS).alias("source_ms"),
         )
-        staged = self.lake.released_changes.stage(self._few(conform(rows, RELEASED_CHANGES.columns)))
+        staged = self.lake.released_changes.stage(conform(rows, RELEASED_CHANGES.columns))
         self._refuse(watch.get["bad"])
         return staged
-
-    def _few(self, rows: DataFrame) -> DataFrame:
-        return gathered(rows) if self._size < _FEW_BYTES else rows
 
     def _key(self) -> Column:
         """The key as messages have it; of a table without one, the whole row."""

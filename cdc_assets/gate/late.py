@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.gate.changes import pieces
-from cdc_assets.session import gathered, settled
+from cdc_assets.session import settled
 
 LATE_SAMPLE = 50
 
@@ -41,7 +41,7 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
         unseen.groupBy(*change, "piece_op").agg(F.min(F.struct(*shown)).alias("first")).select("first.*")
     )
     count = distinct.count()
-    sample = [r.asDict() for r in gathered(distinct).orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
+    sample = [r.asDict() for r in distinct.orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
     return Late(repeated=bounds[2] - count, unseen=count, sample=sample)
 
 

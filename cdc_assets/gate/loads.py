@@ -127,8 +127,8 @@ def _kept(lake: Lakehouse, row: Mapping[str, Any], before: Loaded, number: int) 
     files = lake.loaded_before.files(kind=str(ReleasedKind.LOADED))
     spark = session_for(lake.spark, sum(f.rows for f in files))
     mine = (F.col("database") == row["database"]) & (F.col("table") == row["table"])
-    mine &= F.col("commit_ts") == row["position"]
-    found = lake.loaded_before.scan(spark, files).where(mine)
+    mine &= (F.col("kind") == str(ReleasedKind.LOADED)) & (F.col("commit_ts") == row["position"])
+    found = lake.loaded_before.read(spark).where(mine)
     return lake.released_changes.stage(found.withColumn("release", F.lit(number).cast("bigint")))
 
 

@@ -23,7 +23,7 @@ from cdc_assets.gate.base import Group, Part
 from cdc_assets.gate.news import kafka_time
 from cdc_assets.gate.source_snapshots import undecodable_between
 from cdc_assets.session import session_for
-from cdc_assets.tables.change_events import PARTIAL_WANTED, Op
+from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import LogPlace, TableScan
@@ -213,7 +213,12 @@ def looked(
     """
     first = min(s.first for s in scans) - SLACK
     files = [f for f in row_files if kafka_time(f) >= first]
-    events = lake.change_events.scan(session_for(lake.spark, sum(f.rows for f in files)), files)
+    spark, through = (
+        session_for(lake.spark, sum(f.rows for f in files)),
+        max((f.high["batch"] for f in files), default=0),
+    )
+    since = (F.col("batch") <= through) & (F.col("record_timestamp") >= F.timestamp_millis(F.lit(first)))
+    events = lake.change_events.read(spark).where((F.col("kind") == str(Kind.ROW)) & since)
     decoded = lake.change_events.cursor()
     gone = decoded.trimmed_newest if decoded else 0
     found: list[Seen | None] = []

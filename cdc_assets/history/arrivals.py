@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -22,7 +22,6 @@ from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Snapshot, SourceSnapshot, TableScan
 from cdc_assets.tables.schema import literal, quoted
 from cdc_assets.tables.table import LakeTable
@@ -46,18 +45,9 @@ class Arrival:
     origin: LakeTable[HistoryCursor]
     after: int
 
-    @cached_property
-    def files(self) -> list[DataFile]:
-        """The files that may have them."""
-        ended = self.origin.files(_cdc_is_current=False)
-        return [f for f in ended if f.high.get("_cdc_to_ts", self.after + 1) > self.after]
-
     def ended(self, session: SparkSession) -> DataFrame:
         """The versions that they are among, as they are there."""
-        log, columns = self.origin.log(), self.origin.schema()
-        if log and columns and log.plain:
-            return self.origin.scan(session, self.files, columns)
-        return self.origin.read(session)
+        return self.origin.read(session).where(~F.col("_cdc_is_current") & (F.col("_cdc_to_ts") > self.after))
 
 
 def arrivals_of(lake: Lakehouse, feed: Feed, work: Work) -> list[Arrival]:

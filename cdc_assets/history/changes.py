@@ -11,22 +11,27 @@ from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
 from cdc_assets.history.work import TypedRows, Work
-from cdc_assets.session import gathered, rows_here
 from cdc_assets.tables.files import written_columns
 from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleasedKind
-from cdc_assets.tables.schema import conform, quoted
+from cdc_assets.tables.schema import conform, frame_of, quoted
 
 
-def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool) -> DataFrame:
+def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
     """The table's changes in the releases to apply."""
-    mine, column = dict(zip(("database", "table"), work.name, strict=True)), F.col
-    within = column("release") <= work.through
-    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
-    found = lake.released_changes.scan(session, work.files, among=mine).where(within)
+    column, (database, table) = F.col, work.name
+    if work.files:
+        within = column("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.LOADED)) & (
+            column("release") <= work.through
+        )
+        within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
+        mine = (column("database") == database) & (column("table") == table)
+        found = lake.released_changes.read(session).where(within & mine)
+    else:
+        found = frame_of(session, [], RELEASED_CHANGES.columns)
     if work.typed is not None:
-        found = found.unionAll(_of_typed_rows(lake, session, work.name, work.typed))
+        found = found.unionByName(_of_typed_rows(lake, session, work.name, work.typed))
     found = found.withColumn("era", era_of(work))
     first, last = work.eras
     if first or last < len(work.evolution.steps):
@@ -34,14 +39,14 @@ def changes_of(lake: Lakehouse, session: SparkSession, work: Work, *, few: bool)
         if work.cursor.partly is not None and work.cursor.partly[0] < work.through:
             of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
         found = found.where(of_part)
-    return gathered(found) if few else found
+    return found
 
 
 def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: TypedRows) -> DataFrame:
     """The typed rows of a load as changes, with the texts that `protocols.loaded` would have of their values."""
     table = lake.loaded_rows(*name)
-    files = table.found(typed.load.folder).files
-    columns = written_columns(files[0].path, lake.store)
+    staged = table.found(typed.load.folder)
+    columns = written_columns(staged.files[0].path, lake.store)
 
     def text(field: StructField) -> Column:
         value = F.col(quoted(field.name))
@@ -49,7 +54,7 @@ def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: Ty
         return told.alias(source_name(field.name))
 
     own = set(source_columns(columns.names))
-    rows = table.scan(session, files, columns).select(
+    rows = table.read_staged(session, staged, columns).select(
         F.lit(str(ReleasedKind.LOADED)).alias("kind"),
         F.lit(typed.release).alias("release"),
         F.col("_cdc_from_ts").alias("commit_ts"),
@@ -95,7 +100,7 @@ def as_sent(work: Work, changes: DataFrame) -> Work:
     """The work with those layouts alone that its rows have: one that comes back after a statement has had none between."""
     if len({layout.era for layout in work.layouts}) <= 1:
         return work
-    sent = rows_here(changes.select("layout_id", "era").distinct())
+    sent = changes.select("layout_id", "era").distinct().toArrow()
     found = {(r["layout_id"], r["era"]) for r in sent.to_pylist()}
     return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
 

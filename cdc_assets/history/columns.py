@@ -12,14 +12,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from cdc_assets.expressions import built_once, first_true, once
+from cdc_assets.expressions import first_true, once
 from cdc_assets.history.evolution import Slot
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
 from cdc_assets.protocols.messages import read_row
-from cdc_assets.session import rows_here, settled
+from cdc_assets.session import settled
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import quoted
 
@@ -154,7 +154,7 @@ def scales_seen(parsed: DataFrame, names: Mapping[str, str]) -> dict[str, int]:
     """
     digits = [F.max(F.length(F.substring_index(F.col("wire").getField(n), ".", -1))) for n in names.values()]
     dotted = [F.max(F.col("wire").getField(n).contains(".")) for n in names.values()]
-    found = [column[0].as_py() for column in rows_here(parsed.agg(*digits, *dotted)).columns]
+    found = [column[0].as_py() for column in parsed.agg(*digits, *dotted).toArrow().columns]
     return {each: (found[i] or 0) if found[len(names) + i] else 0 for i, each in enumerate(names)}
 
 
@@ -173,22 +173,36 @@ class Typing:
         self._fields = {c.column: min(each) if plain else c.column for c, each in zip(columns, names, strict=True)}
         self._plain = plain
 
-    def typed(self, changes: DataFrame, *, few: bool) -> DataFrame:
+    def typed(self, changes: DataFrame) -> DataFrame:
         """Add `wire`, `row` STRUCT (typed, under the history's names) and `lost` BOOLEAN: a value did not fit its type.
 
-        Of few rows, columns of one type share one expression over an array of them: Spark plans that many times faster, and
-        evaluates it more slowly. (Measured with 200 columns of ten types and 50 rows: planned and run in 0.2 s, one
-        expression a column in 0.7 s.)
+        Columns of one type share one expression over an array of their values, so Spark plans a wide table fast.
         """
-        return self.typed_texts(parse_images(changes, self._spelled), few=few)
+        return self.typed_texts(parse_images(changes, self._spelled))
 
-    def typed_texts(self, parsed: DataFrame, *, few: bool) -> DataFrame:
+    def typed_texts(self, parsed: DataFrame) -> DataFrame:
         """As `typed`, of rows that have `wire` already."""
         if not self._plain or any(len(c.readings) > 1 for c in self.columns):
             parsed = parsed.withColumn("layout", self._number())
         if not self._plain:
             parsed = parsed.withColumn("wire", F.struct(*[self._text(c).alias(c.column) for c in self.columns]))
-        return self._by_type(parsed) if few else self._by_column(parsed)
+        groups: dict[object, list[SourceColumn]] = {}
+        for c in self.columns:
+            groups.setdefault(self._likeness(c), []).append(c)
+        texts = [
+            f"array({', '.join(f'wire.{quoted(self._fields[c.column])}' for c in group)}) AS _t{n}"
+            for n, group in enumerate(groups.values())
+        ]
+        arrays = parsed.selectExpr("*", *texts)
+        decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
+        place = {c.column: f"_v{n}[{i}]" for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
+        row = ", ".join(f"{place[c.column]} AS {quoted(c.column)}" for c in self.columns)
+        # A value that is there on the wire and not in the row has been lost.
+        lost = " OR ".join(
+            f"array_size(array_compact(_t{n})) > array_size(array_compact(_v{n}))" for n in range(len(groups))
+        )
+        kept = [quoted(c) for c in parsed.columns]
+        return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row}) AS row", f"{lost} AS lost")
 
     def _text(self, column: SourceColumn) -> Column:
         """A column's value, under whichever name the row's layout has it."""
@@ -233,7 +247,7 @@ class Typing:
             f"max(wire.{quoted(self._fields[c.column])} IS NOT NULL AND row.{quoted(c.column)} IS NULL) AS _{n}"
             for n, c in enumerate(self.columns)
         ]
-        found = rows_here(lost.selectExpr(*gone)).columns
+        found = lost.selectExpr(*gone).toArrow().columns
         return [c for c, any_lost in zip(self.columns, found, strict=True) if any_lost[0].as_py() and c.readings]
 
     def _problem(self, value: Column, typed: Column, reading: Reading, mysql_type: MySQLType) -> Column:
@@ -260,33 +274,6 @@ class Typing:
             return of(newest)
         return first_true(*((F.col("layout").isin(*r.layouts), of(r)) for r in older)).otherwise(of(newest))
 
-    def _by_column(self, parsed: DataFrame) -> DataFrame:
-        values = {c: self._decoded(self._wire(c), c) for c in self.columns}
-        lost = F.lit(False)
-        for c in self.columns:
-            lost = lost | (self._wire(c).isNotNull() & F.col("row").getField(c.column).isNull())
-        rows = parsed.withColumn("row", F.struct(*[value.alias(c.column) for c, value in values.items()]))
-        return rows.withColumn("lost", lost)
-
-    def _by_type(self, parsed: DataFrame) -> DataFrame:
-        groups: dict[object, list[SourceColumn]] = {}
-        for c in self.columns:
-            groups.setdefault(self._likeness(c), []).append(c)
-        texts = [
-            f"array({', '.join(f'wire.{quoted(self._fields[c.column])}' for c in group)}) AS _t{n}"
-            for n, group in enumerate(groups.values())
-        ]
-        arrays = parsed.selectExpr("*", *texts)
-        decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
-        place = {c.column: f"_v{n}[{i}]" for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
-        row = ", ".join(f"{place[c.column]} AS {quoted(c.column)}" for c in self.columns)
-        # A value that is there on the wire and not in the row has been lost.
-        lost = " OR ".join(
-            f"array_size(array_compact(_t{n})) > array_size(array_compact(_v{n}))" for n in range(len(groups))
-        )
-        kept = [quoted(c) for c in parsed.columns]
-        return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row}) AS row", f"{lost} AS lost")
-
     def _likeness(self, column: SourceColumn) -> object:
         """Equal for columns that one expression serves."""
         if any(r.column.guessed for r in column.readings):
@@ -296,46 +283,19 @@ class Typing:
 
     def _array(self, number: int, column: SourceColumn) -> Column:
         """The typed values of an array `_t<number>` of texts."""
-        if len(column.readings) == 1 and not column.readings[0].column.guessed:
-            reading = column.readings[0]
-            return _decoded_array(self._protocol, self._time_zone, number, reading.column, reading.type, column.target)
         return F.transform(f"_t{number}", lambda value: self._decoded(value, column))
 
     def _decoded(self, value: Column, column: SourceColumn) -> Column:
         return self._by_reading(column, lambda reading: self._read(value, reading, column.target))
 
     def _read(self, value: Column, reading: Reading, target: DataType) -> Column:
-        return _read(self._protocol, self._time_zone, value, reading.column, reading.type, target)
-
-
-def _read(
-    protocol: Reader,
-    time_zone: str,
-    value: Column,
-    column: WireColumn,
-    mysql_type: MySQLType | None,
-    target: DataType,
-) -> Column:
-    """A typed value."""
-    if mysql_type is None:
-        return F.lit(None).cast(target)
-    reader = reader_of(protocol, column)
-    text = reader.text(value, column, mysql_type)
-    if text is value:
-        return decode(value, mysql_type, reader.dialect, time_zone, target)
-    # Within each other, two expressions that use their argument several times take minutes to plan.
-    return once(text, lambda t: decode(t, mysql_type, reader.dialect, time_zone, target))
-
-
-def _decoded_array(
-    protocol: Reader, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
-) -> Column:
-    # Its name matters only to what is said of a column with no schema.
-    return _likely(protocol, time_zone, number, WireColumn("", column.said, loaded=column.loaded), mysql_type, target)
-
-
-@built_once
-def _likely(
-    protocol: Reader, time_zone: str, number: int, column: WireColumn, mysql_type: MySQLType | None, target: DataType
-) -> Column:
-    return F.transform(f"_t{number}", lambda value: _read(protocol, time_zone, value, column, mysql_type, target))
+        """A typed value."""
+        column, mysql_type = reading.column, reading.type
+        if mysql_type is None:
+            return F.lit(None).cast(target)
+        reader = reader_of(self._protocol, column)
+        text = reader.text(value, column, mysql_type)
+        if text is value:
+            return decode(value, mysql_type, reader.dialect, self._time_zone, target)
+        # Within each other, two expressions that use their argument several times take minutes to plan.
+        return once(text, lambda t: decode(t, mysql_type, reader.dialect, self._time_zone, target))

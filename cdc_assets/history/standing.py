@@ -11,7 +11,7 @@ from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Convert, Fill
 from cdc_assets.history.shape import Shape
 from cdc_assets.history.work import Work
-from cdc_assets.session import compiled, gathered, settled
+from cdc_assets.session import SMALL, compiled, settled
 from cdc_assets.tables.history import COPY
 from cdc_assets.tables.schema import frame_of, quoted
 
@@ -41,8 +41,6 @@ def open_versions(
     schema: StructType,
     changes: DataFrame,
     unmade: set[str],
-    *,
-    few: bool,
 ) -> Open:
     """The open versions that `timeline` takes: those of the keys of `changes`, or all.
 
@@ -73,25 +71,20 @@ def open_versions(
         return Open(shaped(frame_of(session, [], shape.columns)))
     if work.rewinds:
         return Open(shaped(work.table.read(session).where(_of_before(work))))
-    if work.takes_all:
-        log = work.table.log()
-        if log and log.plain:
-            found = work.table.scan(session, log.files(_cdc_is_current=True), shape.columns)
-        else:
-            found = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
-        return Open(shaped(gathered(found) if few else found))
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
+    if work.takes_all:
+        return Open(shaped(current))
     keys = changes.select(F.col("key").alias("_cdc_key")).distinct()
-    if few:
-        low, high = keys.agg(F.min("_cdc_key"), F.max("_cdc_key")).head() or ("", "")
-        # By literal bounds Delta passes over whole files.
-        current, keys = current.where(F.col("_cdc_key").between(low, high)), F.broadcast(keys)
+    low, high = keys.agg(F.min("_cdc_key"), F.max("_cdc_key")).head() or ("", "")
+    # By literal bounds Delta passes over whole files.
+    current = current.where(F.col("_cdc_key").between(low, high))
+    if work.changes <= SMALL:
+        keys = F.broadcast(keys)
     placed = current.selectExpr("*", "_metadata.file_path AS _cdc_file", "_metadata.row_index AS _cdc_row")
     # Joined before they are shaped, which of most of them would be in vain.
     found = shaped(placed.join(keys, "_cdc_key", "left_semi"), "_cdc_file AS file", "_cdc_row AS row_index")
-    if few:
-        with compiled(session):
-            found = settled(found)
+    with compiled(session):
+        found = settled(found)
     return Open(found, places=found.selectExpr("key", "copy", "file", "row_index AS row"))
 
 

@@ -1,6 +1,6 @@
 """A part of what one history table has not seen: what `plan` makes, and `writer` does."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +9,6 @@ from pyspark.sql.types import StructType
 from cdc_assets.history.columns import Layout
 from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Step
 from cdc_assets.history.progress import Name
-from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Loaded, Snapshot
@@ -146,17 +145,6 @@ class Work:
         """Whether the part takes all open versions and writes them anew: as they are few, or as any of them may change."""
         few = self.cursor.current <= max(REWRITTEN, REWRITTEN_A_CHANGE * self.changes)
         return few or self.rewinds or self.changes_open or bool(self.anew)
-
-    def fits_driver(self, arriving: Iterable[DataFile]) -> bool:
-        """Whether the driver may hold all that the part reads, and so all that it writes.
-
-        `arriving`: the files of the rows that statements bring in.
-        """
-        if self.typed is not None or not self.takes_all:
-            return False
-        there = self._standing.log()
-        current = {} if self.rewinds else {"_cdc_is_current": True}
-        return fit_driver([*self.files, *arriving, *(there.files(**current) if there else ())], self.table.store)
 
     @property
     def arrivals(self) -> list[tuple[int, Arrive]]:

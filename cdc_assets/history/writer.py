@@ -22,11 +22,11 @@ from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.reading import columns_of, readable
 from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
 from cdc_assets.history.shape import Shape, shape_of
-from cdc_assets.history.standing import Open, copy_in, open_versions, rows_of, unmade
+from cdc_assets.history.standing import Open, copy_in, open_versions, unmade
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.history.work import Work
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, settled
+from cdc_assets.session import settled
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -87,7 +87,7 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
 
 
 def apply(
-    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, quarantine: Callable[[DataFrame, bool], int]
+    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, quarantine: Callable[[DataFrame], int]
 ) -> TableReport:
     """Bring one history table up to date; a table first seen is created.
 
@@ -96,14 +96,12 @@ def apply(
         session: a session of its own.
         feed: the feed.
         work: what is to be done.
-        quarantine: puts values that were lost in typing into quarantine, by the driver if it may hold them, and says how
-            many are there then.
+        quarantine: puts values that were lost in typing into quarantine, and says how many are there then.
 
     Raises:
         ConcurrentRunError: another run wrote the table meanwhile.
     """
-    few = rows_of(work) <= SMALL
-    changes = changes_of(lake, session, work, few=few)
+    changes = changes_of(lake, session, work)
     if lost_key := eras_without_key(work):
         changes = shown(changes)
     work = as_sent(work, changes)
@@ -123,15 +121,13 @@ def apply(
     typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
     effects = effects_of(work, columns, feed.time_zone)
 
-    typed, watch = typing.typed(changes, few=few), Observation()
-    if few:
-        # A plan that went on from expressions for every column would take seconds to make.
-        typed = settled(typed, eager=False)
+    # A plan that went on from expressions for every column would take seconds to make.
+    typed, watch = settled(typing.typed(changes), eager=False), Observation()
     if lost_key:
         typed = keyed_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
-    standing = open_versions(session, work, shape, typing.schema, typed, unmade(work, columns), few=few)
+    standing = open_versions(session, work, shape, typing.schema, typed, unmade(work, columns))
     arrivals = arrivals_of(lake, feed, work)
     arrived = rows_that_arrive(session, work, arrivals, columns, effects)
     numbered = with_copy_numbers(work, watched, standing.rows, arrived, effects)
@@ -140,13 +136,12 @@ def apply(
         numbered = numbered.unionByName(gone, allowMissingColumns=True)
     line = timeline(numbered, standing.rows, arrived)
     completeness, first = Completeness(lake, work), Observation()
-    bounds = boundaries(gathered(line) if few else line, effects, first, completeness.since)
+    bounds = boundaries(line, effects, first, completeness.since)
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
     rows = version_rows(chained, shape.columns, columns, all_open=standing.places is None)
-    by_driver = work.fits_driver(file for each in arrivals for file in each.files)
-    staged = table.stage(rows, by=_PART, by_driver=by_driver)
-    lost = quarantine(typing.problems(typed), by_driver) if watch.get["lost"] else 0
+    staged = table.stage(rows, by=_PART)
+    lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
     complete, met = completeness.after(first.get["met"])
@@ -277,14 +272,14 @@ def _committed(
     elif report.closed:
         _close(session, work, shape, standing.places, staged, cursor)
     else:
-        rows = work.table.scan(session, opened.files, shape.columns)
+        rows = work.table.read_staged(session, opened, shape.columns)
         work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
     return replace(report, files=[f for f in table.files() if f.path not in before])
 
 
 def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
     """Write all open versions anew, those that close now among them."""
-    rows = work.table.scan(session, staged.files, shape.columns)
+    rows = work.table.read_staged(session, staged, shape.columns)
     writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", _gone(work))
     # Versions that close are no longer where they were.
     session.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
@@ -295,11 +290,8 @@ def _close(
     session: SparkSession, work: Work, shape: Shape, places: DataFrame, staged: Staged, cursor: HistoryCursor
 ) -> None:
     """Close and open versions: those that close go from where they are open, and come as they are closed."""
-    few = rows_of(work) <= SMALL
-    closed = work.table.scan(session, staged.only(**{_PART: _CLOSED}).files, shape.columns)
+    closed = work.table.read_staged(session, staged.only(**{_PART: _CLOSED}), shape.columns)
     keys = closed.selectExpr("_cdc_key AS key", f"{copy_in(shape.columns.names)} AS copy")
-    gone = places.join(F.broadcast(keys) if few else keys, ["key", "copy"], "left_semi").select("file", "row")
-    if few:
-        gone = gathered(gone)
-    come = work.table.scan(session, staged.files, shape.columns)
+    gone = places.join(keys, ["key", "copy"], "left_semi").select("file", "row")
+    come = work.table.read_staged(session, staged, shape.columns)
     work.table.exchange(session, gone, come, "_cdc_is_current = true", cursor)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +23,6 @@ from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.decisions import DecisionsCursor
-from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.history import HistoryCursor
 from cdc_assets.tables.initial_load import LoadsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -163,17 +162,15 @@ def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
     """
     spark = lake.spark
     decoded = _next(lake.change_events, beside.change_events)
-    yield _overwrite(lake.change_events, _rows(spark, beside.change_events), decoded)
+    yield _overwrite(lake.change_events, beside.change_events.read(spark), decoded)
     learnt = _next(lake.table_schemas, beside.table_schemas)
-    yield _overwrite(lake.table_schemas, _rows(spark, beside.table_schemas), learnt)
+    yield _overwrite(lake.table_schemas, beside.table_schemas.read(spark), learnt)
     judged = replace(_next(lake.type_observations, beside.type_observations), schemas=learnt.sequence)
-    yield _overwrite(lake.type_observations, _rows(spark, beside.type_observations), judged)
+    yield _overwrite(lake.type_observations, beside.type_observations.read(spark), judged)
     released = replace(_next(lake.released_changes, beside.released_changes), schemas=learnt.sequence)
     number = F.lit(released.sequence).cast("bigint")
-    changes = _rows(spark, beside.released_changes)
-    yield _overwrite(
-        lake.released_changes, replace(changes, frame=changes.frame.withColumn("release", number)), released
-    )
+    changes = beside.released_changes.read(spark)
+    yield _overwrite(lake.released_changes, changes.withColumn("release", number), released)
     yield from _replace_histories(lake, beside, released.sequence)
     write_progress(lake, Progress(released.sequence))
     yield _replace_quarantine(lake, beside, number)
@@ -193,14 +190,14 @@ def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iter
 def _replace_quarantine(lake: Lakehouse, beside: Lakehouse, release: Column) -> Replaced:
     """What ingest put there stays."""
     of_history = F.col("stage") == history_stage.STAGE
-    there, made = _rows(lake.spark, lake.quarantine), _rows(lake.spark, beside.quarantine)
-    derived = made.frame.withColumn("batch", F.when(of_history, release).otherwise(F.col("batch")))
-    frame = there.frame.where(F.col("stage") == ingest.STAGE).unionByName(derived)
+    there, made = lake.quarantine.read(lake.spark), beside.quarantine.read(lake.spark)
+    derived = made.withColumn("batch", F.when(of_history, release).otherwise(F.col("batch")))
+    frame = there.where(F.col("stage") == ingest.STAGE).unionByName(derived)
     reasons = Counter({r["reason"]: r["count"] for r in frame.groupBy("reason").count().collect()})
     sequence = _next(lake.quarantine, beside.quarantine).sequence
     return _overwrite(
         lake.quarantine,
-        _Rows(frame, there.few and made.few),
+        frame,
         QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons)),
     )
 
@@ -211,23 +208,9 @@ def _next(old: LakeTable[C], new: LakeTable[C]) -> C:
     return replace(made, sequence=(before.sequence if before else 0) + 1)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of a table, and whether the driver may hold them."""
-
-    frame: DataFrame
-    few: bool
-
-
-def _rows(spark: SparkSession, table: LakeTable[Any]) -> _Rows:
-    """Those of a table that is `plain`."""
-    files = table.files()
-    return _Rows(table.scan(spark, files), fit_driver(files, table.store))
-
-
-def _overwrite(table: LakeTable[C], rows: _Rows, cursor: C) -> Replaced:
+def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> Replaced:
     """Replace a table's columns and rows, in one commit."""
-    staged = table.stage(rows.frame, by_driver=rows.few)
+    staged = table.stage(rows)
     table.commit(staged, cursor, over={})
     return Replaced(table.name, staged.rows)
 
@@ -244,7 +227,7 @@ def _overwrite_history(
     log, made = table.log(), like.log()
     columns = like.schema()
     if columns and log and made and made.plain and log.alike(made):
-        wanted = _rows(session, like.of_shape(columns, {})) if rows else _Rows(frame_of(session, [], columns), few=True)
+        wanted = like.read(session) if rows else frame_of(session, [], columns)
         return _overwrite(table.of_shape(columns, {}), wanted, cursor)
     writer = like.read(session).where(F.lit(rows)).writeTo(f"delta.{quoted(table.path)}").using("delta")
     writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])

@@ -16,7 +16,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
-from cdc_assets.expressions import built_once
 from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.types import MySQLType
@@ -142,14 +141,12 @@ def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
 _PLACE = ["topic", "partition", "offset", "batch"]
 
 
-@built_once
 def _rows() -> Column:
     """The rows of a message, with their places in it."""
     data = F.when(F.col("reason").isNull(), F.col("parsed.m.data"))
     return F.posexplode_outer(data).alias("index", "data")
 
 
-@built_once
 def _decoded() -> list[Column]:
     undecodable, ddl, watermark, statement = F.col("reason").isNotNull(), _is_ddl(), _is_watermark(), _is_statement()
     control = _is_control()
@@ -223,7 +220,6 @@ def _op() -> Column:
     return F.try_element_at(table, F.col("parsed.m.type"))
 
 
-@built_once
 def _reason(*, extended: bool) -> Column:
     """Why a message cannot be decoded; null when it can. `extended`: the feed's messages have `_tidb`."""
     position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())

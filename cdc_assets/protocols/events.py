@@ -6,7 +6,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
-from cdc_assets.expressions import built_once
 from cdc_assets.protocols.keys import key_values
 from cdc_assets.tables.change_events import CHANGE_EVENTS, SOURCE_DETAILS, Kind, Op
 from cdc_assets.tables.quarantine import Reason
@@ -53,7 +52,6 @@ def believed(events: DataFrame, lead: timedelta) -> DataFrame:
     )
 
 
-@built_once
 def _keys() -> tuple[Column, Column]:
     """The key, where the message names its columns, and the one before, where that was another."""
     named, updated = F.size("key_columns") > 0, F.col("op") == str(Op.UPDATE)

@@ -1,22 +1,22 @@
 """The stage change_events: new raw records decoded into change events, in one pass and one commit."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
 from cdc_assets.protocols import fitting_settings, protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
-from cdc_assets.session import gathered, session_for
+from cdc_assets.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, EventsCursor, Kind
-from cdc_assets.tables.files import fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.table import Staged
 
 STAGE = "decode"
 _SET_AND_REPLAY = "set that in the feeds file, and run the job replay_quarantine"
@@ -66,16 +66,15 @@ class Decode:
         spark = session_for(lake.spark, sum(f.rows for f in files) * protocol.events_a_record)
         for setting in protocol.settings.items():
             spark.conf.set(*setting)
-        raw = lake.raw_records.scan(spark, files).where(F.col("batch") > cursor.batch)
+        raw = lake.raw_records.read(spark).where(_between(cursor.batch, through))
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        events, few = believed(protocol.decode(raw, feed), feed.max_watermark_lead), fit_driver(files, lake.store)
-        made = lake.change_events.stage(gathered(events) if few else events, by_driver=few)
+        made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
-        held = _quarantine(lake, feed, files, undecodable.files, cursor.batch, through) if undecodable.files else 0
+        held = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
         advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)
         if protocol.denied_setting(feed) is not None:
-            advanced = _with_contradictions(lake, advanced, made.files)
+            advanced = _with_contradictions(lake, advanced, made)
         lake.change_events.commit(made, advanced)
         counts = Counter[str]()
         for file in made.files:
@@ -83,7 +82,7 @@ class Decode:
         return DecodeReport(
             after=cursor.batch,
             through=through,
-            records=_records(lake, files, cursor.batch),
+            records=_records(lake, files, cursor.batch, through),
             decoded=sum(f.rows - f.nulls["record_bytes"] for f in made.files),
             events={kind: counts[kind] for kind in Kind if counts[kind]},
             in_quarantine=held,
@@ -101,17 +100,22 @@ def _new_records(lake: Lakehouse, after: int) -> list[DataFile]:
     return [f for f in lake.raw_records.files() if f.rows and f.high["batch"] > after]
 
 
-def _records(lake: Lakehouse, files: list[DataFile], after: int) -> int:
+def _between(after: int, through: int) -> Column:
+    """Whether a row is of the batches in (after, through]. BOOLEAN."""
+    return (F.col("batch") > after) & (F.col("batch") <= through)
+
+
+def _records(lake: Lakehouse, files: list[DataFile], after: int, through: int) -> int:
     """How many records of later batches the files hold; only where maintenance put files together is there more to it."""
     if all(f.low["batch"] > after for f in files):
         return sum(f.rows for f in files)
-    return lake.raw_records.scan(lake.spark, files).where(F.col("batch") > after).count()
+    return lake.raw_records.read(lake.spark).where(_between(after, through)).count()
 
 
-def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, made: Sequence[DataFile]) -> EventsCursor:
+def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, made: Staged) -> EventsCursor:
     """Return the cursor with the events of these new files that contradict the feed's settings."""
     # Undecodable events have a detail of another meaning.
-    decoded = [f for f in made if f.partition["kind"] != Kind.UNDECODABLE]
+    decoded = [f for f in made.files if f.partition["kind"] != Kind.UNDECODABLE]
     marked = [f for f in decoded if f.rows > f.nulls.get("detail", 0)]
     if not marked:
         return cursor
@@ -119,26 +123,24 @@ def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, made: Sequence[D
     first = cursor.contradiction
     if first is None:
         spark = session_for(lake.spark, sum(f.rows for f in marked))
-        events = lake.change_events.scan(spark, marked).where(F.col("detail") == CONTRADICTS_SETTINGS)
+        events = lake.change_events.read_staged(spark, Staged(made.name, marked))
+        events = events.where(F.col("detail") == CONTRADICTS_SETTINGS)
         lowest = events.agg(F.min(F.struct("topic", "partition", "offset")).alias("place")).collect()[0]["place"]
         first = lowest.asDict() if lowest else None
     return replace(cursor, contradicting=cursor.contradicting + count, contradiction=first)
 
 
-def _quarantine(
-    lake: Lakehouse, feed: Feed, raw: list[DataFile], undecodable: list[DataFile], after: int, through: int
-) -> int:
+def _quarantine(lake: Lakehouse, feed: Feed, undecodable: Staged, after: int, through: int) -> int:
     """Copy undecodable events into quarantine, with their records' keys and values; how many of them are there then.
 
     A record that looks as if it were written under other settings has them named in its message.
     """
-    spark = session_for(lake.spark, sum(f.rows for f in undecodable))
+    spark = session_for(lake.spark, undecodable.rows)
     coordinates = ["batch", "topic", "partition", "offset"]
-    bad = lake.change_events.scan(spark, undecodable).select(*coordinates, "index", "reason", "detail")
-    records = lake.raw_records.scan(spark, raw).select(*coordinates, "key", "value")
-    few = fit_driver([*raw, *undecodable], lake.store)
+    bad = lake.change_events.read_staged(spark, undecodable).select(*coordinates, "index", "reason", "detail")
+    records = lake.raw_records.read(spark).where(_between(after, through)).select(*coordinates, "key", "value")
     settings = fitting_settings(feed)
     hint = F.concat(F.lit("the record looks like one of "), settings, F.lit(f": {_SET_AND_REPLAY}"))
     detail = F.nullif(F.concat_ws("; ", F.col("detail"), hint), F.lit(""))
     rows = records.join(F.broadcast(bad), on=coordinates).withColumn("detail", detail)
-    return quarantine(lake, rows, STAGE, after, through, by_driver=few)
+    return quarantine(lake, rows, STAGE, after, through)

@@ -265,5 +265,5 @@ def _outcomes(
             yield done.result()
 
 
-def _lost(lake: Lakehouse, work: Work, rows: DataFrame, by_driver: bool) -> int:  # noqa: FBT001
-    return quarantine(lake, rows, STAGE, work.after, work.through, by_driver=by_driver)
+def _lost(lake: Lakehouse, work: Work, rows: DataFrame) -> int:
+    return quarantine(lake, rows, STAGE, work.after, work.through)

@@ -11,15 +11,13 @@ from pyspark.sql import functions as F
 from cdc_assets.feeds import Feed, Kafka
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import packed
-from cdc_assets.session import SMALL, gathered, session_for
+from cdc_assets.session import session_for
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
 from cdc_assets.sources.offsets import Different, Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
-from cdc_assets.tables.files import DRIVER_BYTES, fit_driver
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.raw_records import Offsets, RawCursor, standing
 from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
@@ -27,9 +25,6 @@ from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 
 STAGE = "ingest"
 
-# Files of fewer bytes are read in one task.
-_ONE_TASK = 8 << 20
-_PACKED = 16  # times its size is what a packed file may hold
 _PLACE = ["topic", "partition", "offset"]
 _LINE_BYTES = 1 << 10  # of a recorded record, about
 _GOOD = "_good"  # whether a line is a record: of no column, but of the files that a run writes
@@ -264,11 +259,6 @@ def _changed(files: dict[str, FileState], cursor: RawCursor) -> dict[str, FileSt
     return {name: state for name, state in files.items() if cursor.files.get(name) != state}
 
 
-def _unpacked(files: dict[str, FileState]) -> int:
-    """About the bytes of these files' lines."""
-    return sum(size * (_PACKED if name.endswith(".gz") else 1) for name, (size, _) in files.items())
-
-
 def _folder(feed: Feed) -> str:
     if feed.source.recorded is None:
         raise ValueError("The feed has no source.")
@@ -288,16 +278,13 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     # Written first, and then looked at: the files are parsed once, and only where a coordinate comes twice, or may be held
     # already, are records written again.
     good = F.col("topic").isNotNull().alias(_GOOD)
-    in_order = gathered(lines) if size < _ONE_TASK else lines
-    staged = table.stage(_of_batch(in_order, feed, batch, good), by=_GOOD, by_driver=_unpacked(changed) <= DRIVER_BYTES)
+    staged = table.stage(_of_batch(lines, feed, batch, good), by=_GOOD)
     records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
     offsets, different = _coordinates(table, records)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
     if different < records.rows or overlap:
-        records = table.stage(
-            _only_once(spark, table, records, overlap), by_driver=fit_driver(records.files, lake.store)
-        )
+        records = table.stage(_only_once(spark, table, records, overlap))
         held_before = different - records.rows
     in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
     held = _merged(cursor.offsets, offsets)
@@ -354,18 +341,13 @@ def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
 def _only_once(
     spark: SparkSession, table: LakeTable[RawCursor], records: Staged, overlap: list[tuple[str, int, int, int]]
 ) -> DataFrame:
-    """Each staged record once, and none that the table holds; only its files that reach into the overlap are read."""
-    lowest, highest = min((o[2] for o in overlap), default=0), max((o[3] for o in overlap), default=-1)
-    reaching = [f for f in table.files() if f.low["offset"] <= highest and f.high["offset"] >= lowest]
-    few = records.rows + sum(f.rows for f in reaching) <= SMALL
-
-    def rows(files: list[DataFile]) -> DataFrame:
-        found = table.scan(spark, files)
-        return gathered(found) if few else found
-
+    """Each staged record once, and none that the table holds."""
+    once = table.read_staged(spark, records).dropDuplicates(_PLACE)
+    if not overlap:
+        return once
+    lowest, highest = min(o[2] for o in overlap), max(o[3] for o in overlap)
     within = F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
-    held = rows(reaching).where(within).select(*_PLACE)
-    return rows(records.files).dropDuplicates(_PLACE).join(held, on=_PLACE, how="left_anti")
+    return once.join(table.read(spark).where(within).select(*_PLACE), on=_PLACE, how="left_anti")
 
 
 def _merged(held: Offsets, new: Offsets) -> Offsets:

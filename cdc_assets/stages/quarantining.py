@@ -3,11 +3,10 @@
 import threading
 from collections import Counter
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.expressions import built_once
-from cdc_assets.session import SMALL, gathered, settled
+from cdc_assets.session import settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
@@ -24,21 +23,17 @@ def message_of(reason: Column) -> Column:
     return F.try_element_at(_messages(), reason)
 
 
-@built_once
 def _messages() -> Column:
     return F.create_map(*[F.lit(str(each)) for pair in MESSAGES.items() for each in pair])
 
 
-def quarantine(
-    lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int, *, by_driver: bool = False
-) -> int:
+def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int) -> int:
     """Append what `stage` could not use of the batches in (after, through], as far as it is not there yet.
 
     Called before the stage commits those batches, or, where it has, again by the next run: a run that dies in between and
     one that repeats the work find the rows there, and rows that a retry sees for the first time are still taken in.
 
-    In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`; `by_driver`: as of
-    `LakeTable.stage`.
+    In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`.
 
     Returns:
         How many rows of that stage and those batches are in quarantine now.
@@ -46,18 +41,18 @@ def quarantine(
     message = message_of(F.col("reason"))
     if "detail" in rows.columns:
         message = F.concat_ws(" ", message, F.concat(F.lit("("), F.col("detail"), F.lit(")")))
-    new = gathered(conform(rows.withColumns({"stage": F.lit(stage), "message": message}), QUARANTINE.columns))
+    new = conform(rows.withColumns({"stage": F.lit(stage), "message": message}), QUARANTINE.columns)
     table = lake.quarantine
     with _ONE_AT_A_TIME:
         there = 0
-        if files := [f for f in table.files() if _may_hold(f, stage, after, through)]:
+        if any(_may_hold(f, stage, after, through) for f in table.files()):
             of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
-            present = settled(gathered(table.scan(rows.sparkSession, files).where(of_batches)))
+            present = settled(table.read(rows.sparkSession).where(of_batches))
             same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
             there = present.count()
-        staged = table.stage(new, by_driver=by_driver)
-        reasons = _reasons(table, rows.sparkSession, staged)
+        staged = table.stage(new)
+        reasons = _reasons(table, staged)
         if reasons:
             before = table.cursor() or QuarantineCursor(sequence=0)
             cursor = QuarantineCursor(
@@ -75,9 +70,10 @@ def _may_hold(file: DataFile, stage: str, after: int, through: int) -> bool:
     return bool(low["stage"] <= stage <= high["stage"] and high["batch"] > after and low["batch"] <= through)
 
 
-def _reasons(table: LakeTable[QuarantineCursor], spark: SparkSession, staged: Staged) -> Counter[str]:
+def _reasons(table: LakeTable[QuarantineCursor], staged: Staged) -> Counter[str]:
     """Reason -> rows of these files."""
-    if staged.rows > SMALL:
-        counts = table.scan(spark, staged.files).groupBy("reason").count().collect()
-        return Counter({r["reason"]: r["count"] for r in counts})
-    return Counter(table.fetch(staged.files, "reason").column("reason").to_pylist())
+    found = Counter[str]()
+    for rows in table.parts(staged.files, "reason"):
+        for each in rows["reason"].value_counts().to_pylist():
+            found[each["values"]] += each["counts"]
+    return found

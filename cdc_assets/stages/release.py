@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,8 +26,8 @@ from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, rows_here, session_for, settled
-from cdc_assets.tables.files import fit_driver
+from cdc_assets.session import SMALL, session_for, settled
+from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
     RELEASED_CHANGES,
@@ -191,8 +192,8 @@ class _Run:
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
         self.loads = [each for each in self.cursor.loads if not each.anew and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
-        found = self._normal(lake.change_events.scan(self.spark, self.files))
-        self.events = gathered(found) if self.small else found
+        within = (F.col("kind") == str(Kind.ROW)) & self.gate.reach()
+        self.events = self._normal(lake.change_events.read(self.spark).where(within))
         self.schemas = _learnt(lake)
         decided = lake.decided() if news.ddl else {}
         self.statements = [
@@ -291,7 +292,7 @@ class _Run:
             F.expr("collect_list(hash) AS keys" if self.small else "array() AS keys"),
             F.expr("any_value(sample) AS sample"),
         )
-        return [Group(**r) for r in rows_here(found).to_pylist()]
+        return [Group(**r) for r in found.toArrow().to_pylist()]
 
     def _part(self, before: Held, after: Held) -> Column:
         """The `Part` of a row event, STRING."""
@@ -409,9 +410,7 @@ class _Run:
             return staged
         told = {"release": F.lit(release).cast("bigint"), "kind": F.lit(str(ReleasedKind.ROW))}
         rows = conform(changes.withColumns(told), RELEASED_CHANGES.columns)
-        return staged + table.stage(
-            gathered(rows) if self.small else rows, by_driver=fit_driver(self.files, self.lake.store)
-        )
+        return staged + table.stage(rows)
 
     def _snapshots(self, window: _Window) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
         """The snapshots of a connector that count after the release, and the tables of which one has ended with it."""
@@ -501,19 +500,17 @@ class _Run:
 
     def _released(self, lowest: int) -> DataFrame:
         """The row changes released before, at or above a commit_ts."""
-        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
-        wanted = [f for f in files if f.high["commit_ts"] >= lowest]
-        found = self.lake.released_changes.scan(self.spark, wanted).where(F.col("commit_ts") >= lowest)
-        return gathered(found) if self.small and sum(f.rows for f in wanted) <= SMALL else found
+        wanted = (F.col("kind") == str(ReleasedKind.ROW)) & (F.col("commit_ts") >= lowest)
+        return self.lake.released_changes.read(self.spark).where(wanted)
 
     def _written(self, staged: Staged) -> tuple[int, int]:
         """How many row events a release stands for, and how many copies it dropped, as its files have it."""
         rows, table = staged.only(kind=str(ReleasedKind.ROW)), self.lake.released_changes
-        if rows.rows > SMALL:
-            found = table.scan(self.spark, rows.files).agg(F.sum("events"), F.sum("repeats")).head()
-            return (found[0], found[1]) if found else (0, 0)
-        few = table.fetch(rows.files, "events", "repeats").to_pydict()
-        return sum(few["events"]), sum(few["repeats"])
+        events = repeats = 0
+        for part in table.parts(rows.files, "events", "repeats"):
+            events += pc.sum(part["events"]).as_py() or 0
+            repeats += pc.sum(part["repeats"]).as_py() or 0
+        return events, repeats
 
 
 def _different(groups: list[Group]) -> bool:

@@ -19,7 +19,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, gathered, session_for
+from cdc_assets.session import session_for
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
@@ -92,7 +92,7 @@ class Types:
             return _report(feed, cursor.batch, cursor, standing, [])
         files, known = _files(lake, feed, span), lake.schema_rows()
         # A batch may hold watermarks alone.
-        found = judged(_events(lake, feed, files, span), known, feed) if files else []
+        found = judged(_events(lake, feed, files, span, decoded.batch), known, feed) if files else []
         new = [o | {"batch": decoded.batch} for o in found if feed.tables.takes(*_name(o))]
         refused = _timed(lake, files, _refused(cursor, span, [o for o in new if _blocks(feed, o)]))
         learnt = lake.table_schemas.cursor()
@@ -248,16 +248,21 @@ def _name(row: Mapping[str, Any]) -> Name:
     return row["database"], row["table"]
 
 
+def _kinds(feed: Feed) -> list[str]:
+    return [str(Kind.ROW), str(Kind.DDL)] if protocol_of(feed).carries_schemas else [str(Kind.ROW)]
+
+
 def _files(lake: Lakehouse, feed: Feed, span: _Span) -> list[DataFile]:
-    kinds = {str(Kind.ROW), str(Kind.DDL)} if protocol_of(feed).carries_schemas else {str(Kind.ROW)}
+    kinds = _kinds(feed)
     return [f for f in lake.change_events.files() if f.partition["kind"] in kinds and f.high["batch"] > span.lowest]
 
 
-def _events(lake: Lakehouse, feed: Feed, files: list[DataFile], span: _Span) -> DataFrame:
+def _events(lake: Lakehouse, feed: Feed, files: list[DataFile], span: _Span, through: int) -> DataFrame:
     rows = sum(f.rows for f in files)
-    found = lake.change_events.scan(session_for(lake.spark, rows), files)
-    events = found.where(span.holds() & taken_tables(feed))
-    return gathered(events) if rows <= SMALL else events
+    # By literal bounds Delta passes over files.
+    new = F.col("kind").isin(_kinds(feed)) & (F.col("batch") > span.lowest) & (F.col("batch") <= through)
+    found = lake.change_events.read(session_for(lake.spark, rows)).where(new)
+    return found.where(span.holds() & taken_tables(feed))
 
 
 def _schemaless(lake: Lakehouse, feed: Feed, files: list[DataFile], known: Sequence[Mapping[str, Any]]) -> set[Name]:

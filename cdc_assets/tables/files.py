@@ -2,9 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -26,11 +26,6 @@ _PREFIX = 32
 _HIGHEST = "\U0010ffff"
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _CHUNK = 1 << 20
-# So much at most goes through the driver: for a file that Spark reads or writes itself it sends out Hadoop's settings, and
-# opens it by Hadoop's means. (Measured: a small run took 1.26 CPU s with Spark's own ways, and 0.95 without.)
-_DRIVER_ROWS = 10_000
-DRIVER_BYTES = 1 << 20  # of files, which are compressed
-_DRIVER_MEMORY = 1 << 27  # of rows
 
 
 def write_files(rows: DataFrame, table: str, folder: str, partition_by: Sequence[str]) -> None:
@@ -48,28 +43,12 @@ def write_rows(
     statistics: Sequence[str],
     store: Store,
 ) -> list[DataFile]:
-    """As `write_table`, of plain rows; what a row lacks is NULL."""
-    found = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(columns))
-    return write_table(found, table, folder, partition_by, statistics, store)
-
-
-def write_table(
-    rows: pa.Table,
-    table: str,
-    folder: str,
-    partition_by: Sequence[str],
-    statistics: Sequence[str],
-    store: Store,
-    by: str | None = None,
-) -> list[DataFile]:
-    """As `write_files` and `described`, without Spark. Each file is one request to a store, and is not read again."""
+    """As `write_files` and `described`, of plain rows, without Spark; what a row lacks is NULL."""
     system, base = store.files(table)
     found = []
-    for values, part in _parted(rows, [*([by] if by else []), *partition_by]):
+    for values, part in _parted(pa.Table.from_pylist(list(rows), schema=to_arrow_schema(columns)), partition_by):
         told = {name: _text(value) or _NULL_PARTITION for name, value in values.items()}
-        folders = [
-            quote(text, safe="") if name == by else f"{name}={quote(text, safe='')}" for name, text in told.items()
-        ]
+        folders = [f"{name}={quote(text, safe='')}" for name, text in told.items()]
         relative = "/".join([folder, *folders, "part-0.parquet"])
         data = pa.BufferOutputStream()
         parquet.write_table(part, data, store_decimal_as_integer=True)
@@ -93,52 +72,6 @@ def _parted(rows: pa.Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any
     for values in rows.group_by(list(keys)).aggregate([]).to_pylist():
         same = [pc.is_null(rows[key]) if value is None else pc.equal(rows[key], value) for key, value in values.items()]
         yield values, rows.filter(reduce(pc.and_, same)).drop_columns(list(keys))
-
-
-def fit_driver(files: Iterable[DataFile], store: Store) -> bool:
-    """Whether their rows may be held by the driver, and in the plan of a query."""
-    there = list(files)
-    if sum(f.rows for f in there) > _DRIVER_ROWS or sum(f.size for f in there) > DRIVER_BYTES:
-        return False
-    return sum(_unpacked(f.path, store) for f in there) <= _DRIVER_MEMORY
-
-
-@lru_cache(maxsize=1000)
-def _unpacked(file: str, store: Store) -> int:
-    """As many bytes as the rows of a file may be at most: one text that comes again and again is in it once.
-
-    A stage asks before it reads, and before it writes; and a file stays as it was written.
-    """
-    system, path = store.files(file)
-    footer = parquet.read_metadata(path, filesystem=system)
-    parts = [footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns)]
-    return sum(
-        part.total_uncompressed_size
-        * (part.num_values if {"PLAIN_DICTIONARY", "RLE_DICTIONARY"} & {*part.encodings} else 1)
-        for part in parts
-    )
-
-
-def read_table(files: Iterable[DataFile], columns: StructType, partition_by: Sequence[str], store: Store) -> pa.Table:
-    """The rows of these files in these columns; what a file lacks is NULL."""
-    schema = to_arrow_schema(columns)
-
-    def conformed(file: DataFile) -> pa.Table:
-        system, path = store.files(file.path)
-        with system.open_input_file(path) as source:
-            rows = parquet.ParquetFile(source).read()
-        # As Spark finds them, whatever the case of their letters.
-        there = {name.lower(): name for name in rows.column_names} | {name: name for name in rows.column_names}
-
-        def values(field: pa.Field) -> pa.ChunkedArray | pa.Array:
-            if field.name in partition_by:
-                return pa.array([file.partition[field.name]] * rows.num_rows, field.type)
-            name = there.get(field.name, there.get(field.name.lower()))
-            return pa.nulls(rows.num_rows, field.type) if name is None else rows[name].cast(field.type)
-
-        return pa.Table.from_arrays([values(field) for field in schema], schema=schema)
-
-    return pa.concat_tables(map(conformed, files))
 
 
 def described(

@@ -6,24 +6,20 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from deltalake import CommitProperties, Schema, Transaction
 from deltalake import DeltaTable as Log
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from cdc_assets.session import rows_here
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
-from cdc_assets.tables.files import actions, described, fit_driver, read_table, write_files, write_rows, write_table
+from cdc_assets.tables.files import actions, described, write_files, write_rows
 from cdc_assets.tables.log import Commit, DataFile, Logs, TableLog
 from cdc_assets.tables.schema import frame_of, literal, quoted, set_properties
 
@@ -212,7 +208,7 @@ class LakeTable(Generic[C]):
     ) -> pa.Table:
         """A few columns of the rows of these files: for what is small and must be known before Spark is asked.
 
-        Rows that are marked as deleted are among them, as in `scan`.
+        Rows that are marked as deleted are among them.
 
         Args:
             files: these.
@@ -302,35 +298,15 @@ class LakeTable(Generic[C]):
             return frame_of(spark, [], self.definition.columns)
         return spark.read.format("delta").load(self.path)
 
-    def scan(
-        self,
-        spark: SparkSession,
-        files: Iterable[DataFile],
-        columns: StructType | None = None,
-        among: Mapping[str, str] = MappingProxyType({}),
-    ) -> DataFrame:
-        """The rows of these files alone, in the table's columns or in these.
+    def read_staged(self, spark: SparkSession, staged: Staged, columns: StructType | None = None) -> DataFrame:
+        """Return the rows of staged files, in `columns` or, by default, in the table's.
 
-        Straight from the files, which spares Spark the look through Delta's log: only of tables whose log is `plain`, as all
-        but history tables are, and of files that are new. What the driver may hold is part of the plan, which opens no file
-        then.
-
-        Args:
-            spark: the session.
-            files: these.
-            columns: of the rows; None: the table's.
-            among: columns -> the text that is in them in the rows that are wanted.
+        Delta does not know these files before a commit names them.
         """
-        files, columns, keys = list(files), columns or self.definition.columns, list(self.definition.partition_by)
-        if files and fit_driver(files, self.store):
-            any_null = StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns])
-            rows = read_table(files, any_null, keys, self.store)
-            for name, text in among.items():
-                rows = rows.filter(pc.equal(rows[name], text))
-            return spark.createDataFrame(rows, any_null)
+        columns, keys = columns or self.definition.columns, list(self.definition.partition_by)
         inner = StructType([f for f in columns if f.name not in keys])
         groups: dict[tuple[Any, ...], list[str]] = {}
-        for file in files:
+        for file in staged.files:
             groups.setdefault(tuple(file.partition[k] for k in keys), []).append(file.path)
         # As texts of SQL: for a column each, PySpark asks the JVM five times as often.
         frames = [
@@ -339,8 +315,7 @@ class LakeTable(Generic[C]):
             .selectExpr(*_selected(columns, dict(zip(keys, values, strict=True))))
             for values, paths in groups.items()
         ]
-        found = reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
-        return reduce(lambda rows, each: rows.where(F.col(each[0]) == each[1]), among.items(), found)
+        return reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
 
     def create_by_spark(self, session: SparkSession) -> None:
         """Create the table, empty, unless it is there: with properties that ask for features of Delta's protocol.
@@ -359,19 +334,14 @@ class LakeTable(Generic[C]):
         if others:
             session.sql(set_properties(self.path, others))
 
-    def stage(self, rows: DataFrame, by: str | None = None, *, by_driver: bool = False) -> Staged:
+    def stage(self, rows: DataFrame, by: str | None = None) -> Staged:
         """Write rows into files that no reader sees before a commit names them.
 
         Args:
             rows: in the table's columns; and in `by`, which is no column of the table.
             by: what tells files apart beside the table's partitions.
-            by_driver: whether the driver may hold them: it writes them without Spark's writers then.
         """
         folder, it = uuid.uuid4().hex, self.definition
-        if by_driver:
-            return Staged(
-                folder, write_table(rows_here(rows), self.path, folder, it.partition_by, it.statistics, self.store, by)
-            )
         keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)
         return Staged(folder, described(self.path, folder, keys, it.statistics, self.store, by))

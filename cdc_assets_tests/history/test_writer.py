@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from cdc_assets.history import work
 from cdc_assets.history.verify import verify
 from cdc_assets.stages import HISTORY
-from cdc_assets.tables import files
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.support import Chain, Message, Rows, Stream, ddl, dml, tso
 
@@ -64,11 +62,7 @@ def test_a_life_over_several_runs(chain: Callable[..., Chain]) -> None:
     conserved(it.lake, it.feed)
 
 
-@pytest.mark.parametrize(("most", "by_driver"), [(10, True), (3, False)])
-def test_rows_that_arrive_go_through_the_driver_if_they_are_few(
-    chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch, most: int, *, by_driver: bool
-) -> None:
-    """By a RENAME: where they are, too, they count among what the driver is to hold."""
+def test_rows_that_arrive_by_a_rename(chain: Callable[..., Chain]) -> None:
     it, rows, stream = chain(), Rows(), Stream()
     for n in range(1, 5):
         stream.send(rows.insert(tso(n), n, "v"))
@@ -79,14 +73,11 @@ def test_rows_that_arrive_go_through_the_driver_if_they_are_few(
     stream.send(ddl("RENAME TABLE `shop`.`orders` TO `shop`.`other`", tso(6)))
     stream.watermark(tso(7))
     it.add(stream.records[first:])
-    monkeypatch.setattr(files, "_DRIVER_ROWS", most)
     it.run()
     assert [(v["id"], v["_cdc_from_ts"], v["_cdc_op"]) for v in it.versions("other")] == [
         (n, tso(6), "ddl") for n in range(1, 5)
     ]
     assert [v["_cdc_closed_by"] for v in it.versions()] == ["rename"] * 4
-    written = {Path(file.path).name for file in it.lake.history("shop", "other").files()}
-    assert (written == {"part-0.parquet"}) == by_driver
 
 
 def test_columns_that_appear_and_types_that_widen(chain: Callable[..., Chain]) -> None:

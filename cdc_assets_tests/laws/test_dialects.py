@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets import session
 from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
-from cdc_assets.gate import choose
-from cdc_assets.history import work, writer
+from cdc_assets.history import standing, work
 from cdc_assets.mysql_types.types import SPATIAL
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
@@ -437,7 +436,7 @@ def test_compiled(
 ) -> None:
     """What Spark compiles for many rows gives the very histories that it gives where it interprets, for few."""
     interpreted = histories(scenario_of(stream.parent.name, stream.name).lake)
-    for module in (session, choose, release, writer):
+    for module in (session, release):
         monkeypatch.setattr(module, "SMALL", -1)
     assert evaluation(spark, 0) == "FALLBACK"
     compiled = histories(run(spark, tmp_path, stream).lake)
@@ -451,7 +450,7 @@ def test_large_tables(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     """Where not all open versions are written anew, those that close are marked in their files: the truth is the same."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(work, limit, -1)
-    for module in (session, writer) if not few else ():
+    for module in (session, standing) if not few else ():
         monkeypatch.setattr(module, "SMALL", -1)
     made = run(spark, tmp_path, TICDC / "canal-json_ext/orders", cuts=2)
     assert check_versions(made, "orders")

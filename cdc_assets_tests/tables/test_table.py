@@ -153,6 +153,7 @@ def test_what_is_staged_nobody_sees_before_its_commit(spark: SparkSession, named
     staged = named.stage_rows([{"kind": "a", "n": 1}, {"kind": "b", "n": 2, "name": "x"}])
     assert staged.rows == 2
     assert rows(spark, named) == []
+    assert sorted(tuple(r) for r in named.read_staged(spark, staged).collect()) == [("a", 1, None), ("b", 2, "x")]
     named.commit(staged.only(kind="b"), NumbersCursor(sequence=1))
     assert rows(spark, named) == [("b", 2, "x")]
 
@@ -164,15 +165,11 @@ def by_spark(spark: SparkSession, table: LakeTable[NumbersCursor], some: list[di
     return table.stage(frame_of(spark, some, NAMED.columns).coalesce(1))
 
 
-def by_driver(spark: SparkSession, table: LakeTable[NumbersCursor], some: list[dict[str, Any]]) -> Staged:
-    return table.stage(frame_of(spark, some, NAMED.columns), by_driver=True)
-
-
 def plain_rows(_: SparkSession, table: LakeTable[NumbersCursor], some: list[dict[str, Any]]) -> Staged:
     return table.stage_rows(some)
 
 
-@pytest.mark.parametrize("staging", [by_spark, by_driver, plain_rows])
+@pytest.mark.parametrize("staging", [by_spark, plain_rows])
 def test_files_are_described_as_delta_does(
     spark: SparkSession, named: LakeTable[NumbersCursor], staging: Callable[..., Staged]
 ) -> None:
@@ -195,9 +192,6 @@ def test_files_are_described_as_delta_does(
         [("a b/ü=%", 5, "x"), ("a b/ü=%", -3, None)]
     )
     assert [r["n"] for r in found.where(f"name = '{LONG}'").collect()] == [2**60]
-    scanned = named.scan(spark, named.files())
-    assert scanned.columns == NAMED.columns.names
-    assert sorted(tuple(r) for r in scanned.collect()) == rows(spark, named)
 
 
 def test_files_of_different_writers_are_fetched_together(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:

@@ -13,7 +13,6 @@ EXTENDED_FILES = frozenset(
         "test_generated_rows.py",
         "test_gateway.py",
         "test_real_dumps.py",
-        "test_upgrade.py",
     }
 )
 # Fixtures that start a browser.

@@ -520,7 +520,7 @@ def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> No
             for wrong, told in (
                 (
                     {"format": "csv"},
-                    'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, mydumper, parquet',
+                    'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, parquet',
                 ),
                 (
                     {"position": 0},

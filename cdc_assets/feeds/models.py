@@ -48,7 +48,7 @@ TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
-DumpFormat = Literal["dumpling-csv", "dumpling-sql", "mydumper", "parquet"]
+DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 
 # Of patterns of tables the first that matches counts.
 _TypeMapping = Annotated[TypeMapping | dict[str, TypeMapping], PlainValidator(by_table(*get_args(TypeMapping)))]

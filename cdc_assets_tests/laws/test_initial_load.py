@@ -826,20 +826,6 @@ def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -
     assert dumped_at(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
 
 
-@pytest.mark.parametrize(
-    "told",
-    [  # of mydumper's documentation, of 0.14.1 and later, and of the source of 0.16
-        "Started dump at: 2011-05-05 13:57:17\nSHOW MASTER STATUS:\n  Log: my-bin.000017\n  Pos: 241149225\n",
-        "[master]\n# Channel_Name = '' # It can\nFile = my-bin.000017\nPosition = 241149225\nExecuted_Gtid_Set = 7b:1-5\n",
-        '[source]\nexecuted_gtid_set = "7b:1-5"\nSOURCE_LOG_FILE = "my-bin.000017"\nSOURCE_LOG_POS = 241149225\n',
-        'SOURCE_AUTO_POSITION = 1\n#SOURCE_LOG_FILE = "my-bin.000017"\n#SOURCE_LOG_POS = 241149225\n',
-    ],
-)
-def test_a_position_in_a_binlog_is_told_and_refused(tmp_path: Path, told: str) -> None:
-    with pytest.raises(DumpError, match=r"is of a MySQL server, at my-bin[.]000017:241149225 of its binlog"):
-        dumped_at(LOCAL, str(write(tmp_path, {"metadata": told})))
-
-
 def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:
     place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, "metadata": METADATA})
     chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(place), "format": "dumpling-csv"})

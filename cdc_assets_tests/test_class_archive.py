@@ -9,12 +9,12 @@ import pytest
 
 from cdc_assets import jvm, session
 
+pytestmark = pytest.mark.extended
+
 # Starts a session, and nothing else.
 _SESSION = """
 import sys
 from cdc_assets.session import spark_session
-
-pytestmark = pytest.mark.extended
 
 spark_session({"spark.master": "local[1]", "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[1]}"})
 """

@@ -68,7 +68,9 @@ Load = Callable[..., Definitions]
 def keep(home: Path, feed: str, root: str, tables: list[tuple[str, str]]) -> None:
     """Leave what a run leaves of the history tables that it found."""
     (home / ".cdc_state").mkdir(exist_ok=True)
-    (home / f".cdc_state/{feed}.json").write_text(json.dumps({"root": root, "release": 1, "tables": tables}))
+    (home / f".cdc_state/{feed}.json").write_text(
+        json.dumps({"root": root, "release": 1, "tables": tables, "blocked": []})
+    )
 
 
 @pytest.fixture

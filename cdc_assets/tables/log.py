@@ -128,7 +128,7 @@ class TableLog:
 
     def alike(self, other: "TableLog") -> bool:
         """Whether another table has the same properties, and asks the same of its readers and writers."""
-        mine, theirs = (each._table.protocol() for each in (self, other))  # noqa: SLF001
+        mine, theirs = (each.table.protocol() for each in (self, other))
         return (self.properties, mine) == (other.properties, theirs)
 
     @property

@@ -385,11 +385,13 @@ class LakeTable(Generic[C]):
         filters = [(k, "=", str(v).lower()) for k, v in over.items()] if over else None
         for _ in range(_ATTEMPTS):
             log = self._before(cursor)
+            # A rebuild may give a column another type.
+            columns = log.table.schema() if over is None or over else Schema.from_json(self.definition.columns.json())
             try:
                 log.table.create_write_transaction(
                     actions(self.path, self.definition.partition_by, staged.files),
                     "append" if over is None else "overwrite",
-                    log.table.schema(),
+                    columns,
                     partition_by=list(self.definition.partition_by),
                     partition_filters=filters,
                     commit_properties=CommitProperties(note, max_commit_retries=0, app_transactions=transactions),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.measuring import Timing, total
 from benchmarks.stages import Place, run_stages
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 
 
 def in_own_process(place: Place, name: str) -> Timing:

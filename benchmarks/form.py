@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 
 # As many as the history stage writes tables with.
 THREADS = os.cpu_count() or 1

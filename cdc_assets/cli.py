@@ -17,11 +17,11 @@ from cdc_assets.operations.finality import final
 from cdc_assets.operations.plain import as_json
 from cdc_assets.operations.views import register
 from cdc_assets.places import PlaceError, canonical
-from cdc_assets.session import spark_session
 from cdc_assets.sources.broker import Broker, BrokerError
 from cdc_assets.sources.mysql import PASSWORD, USER, Address, SourceError
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
+from cdc_assets.spark.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets.tables.decisions import Verdict
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root

@@ -15,7 +15,7 @@ from cdc_assets.feeds import Storage
 from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.operations.finality import Final
 from cdc_assets.operations.finality import final as final_of
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets.tables.history import COPY, HISTORY, covers, source_columns
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root

@@ -8,7 +8,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import FeedsFile
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
 

@@ -26,10 +26,10 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
-from cdc_assets.executors import prove_seen
-from cdc_assets.jvm import java
 from cdc_assets.places import PlaceError
-from cdc_assets.session import spark_session
+from cdc_assets.spark.executors import prove_seen
+from cdc_assets.spark.jars import java
+from cdc_assets.spark.session import spark_session
 from cdc_assets.stages import STAGES
 from cdc_assets.storage import Store
 from cdc_assets_tests.ports import free_port

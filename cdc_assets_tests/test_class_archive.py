@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cdc_assets import jvm, session
+from cdc_assets.spark import jars, session
 
 pytestmark = pytest.mark.extended
 
 # Starts a session, and nothing else.
 _SESSION = """
 import sys
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 
 spark_session({"spark.master": "local[1]", "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[1]}"})
 """
@@ -37,19 +37,19 @@ def test_the_archive_that_setup_has_made_is_taken(tmp_path: Path) -> None:
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An archive in a cache of its own, which no JVM can read."""
-    compiled = jvm.spark_jars()[len(jvm.JARS) :]
+    compiled = jars.spark_jars()[len(jars.JARS) :]
     monkeypatch.setenv("CDC_JARS", str(tmp_path))
-    for name in [*(jar.file_name for jar in jvm.JARS), *(jar.name for jar in compiled)]:
+    for name in [*(jar.file_name for jar in jars.JARS), *(jar.name for jar in compiled)]:
         (tmp_path / name).write_bytes(b"")
-    path = jvm.class_archive(jvm.spark_jars())
+    path = jars.class_archive(jars.spark_jars())
     path.write_bytes(os.urandom(100_000))
     return path
 
 
 def test_it_is_of_these_jars_alone(archive: Path) -> None:
     assert f"-XX:SharedArchiveFile={archive}" in options(session.spark_settings({}))
-    (archive.parent / jvm.JARS[0].file_name).write_bytes(b"another")
-    os.utime(archive.parent / jvm.JARS[0].file_name, ns=(1, 1))
+    (archive.parent / jars.JARS[0].file_name).write_bytes(b"another")
+    os.utime(archive.parent / jars.JARS[0].file_name, ns=(1, 1))
     assert options(session.spark_settings({})) == []
 
 
@@ -61,6 +61,6 @@ def test_it_is_not_for_another_class_path_or_a_cluster(archive: Path) -> None:
 
 def test_a_jvm_that_cannot_read_it_starts_without_a_word(archive: Path) -> None:
     assert archive.exists()
-    command = [jvm.java(), *options(session.spark_settings({})), "-version"]
+    command = [jars.java(), *options(session.spark_settings({})), "-version"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "warning" not in (done.stdout + done.stderr).lower()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 from cdc_assets.storage import LOCAL, Store
 
 STORE = Store(places=("s3a://bucket/lake",))

@@ -46,19 +46,19 @@ def hadoop(place: str, **settings: Any) -> dict[str, str]:
 def test_jars_are_fetched_where_a_place_asks_for_them(
     places: tuple[str, ...], modules: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "store_jars", lambda _, jars: [Path(jar.module) for jar in jars])
+    monkeypatch.setattr(base, "store_jars", lambda jars: [Path(jar.module) for jar in jars])
     assert {jar.name for jar in Store(places=places).jars()} == modules
 
 
 @pytest.mark.parametrize("name", ["s3", "gs", "abfss"])
 def test_the_jars_of_a_store_are_fetched_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For an image: `python -m cdc_assets.jvm s3`."""
+    """For an image: `python -m cdc_assets.spark.jars s3`."""
     fetched: list[str] = []
-    monkeypatch.setattr(base, "store_jars", lambda log_store, _: fetched.append(log_store))
-    monkeypatch.setattr(sys, "argv", ["jvm", name])
+    monkeypatch.setattr(base, "store_jars", lambda jars: fetched.append(jars[0].module))
+    monkeypatch.setattr(sys, "argv", ["jars", name])
     with pytest.raises(SystemExit, match=r"^0$"), warnings.catch_warnings(action="ignore"):
-        runpy.run_module("cdc_assets.jvm", run_name="__main__")
-    assert fetched == [{"s3": "S3LogStore", "gs": "GcsLogStore", "abfss": "AzureLogStore"}[name]]
+        runpy.run_module("cdc_assets.spark.jars", run_name="__main__")
+    assert fetched == [{"s3": "hadoop-aws", "gs": "gcs-connector", "abfss": "hadoop-azure"}[name]]
 
 
 def test_every_scheme_has_a_log_store_that_is_safe_for_many_drivers() -> None:

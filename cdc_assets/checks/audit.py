@@ -15,7 +15,7 @@ from cdc_assets.gate.pending import is_pending
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.history.verify import wrong_versions
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import session_for
+from cdc_assets.spark.session import session_for
 from cdc_assets.stages import decode
 from cdc_assets.stages.types import judged, report_of
 from cdc_assets.tables.change_events import EventsCursor, Kind, Op

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.expressions import once
 from cdc_assets.gate.changes import STATE
+from cdc_assets.spark.expressions import once
 from cdc_assets.tables.change_events import Op
 
 BY: tuple[str, ...] = ("commit_ts",)

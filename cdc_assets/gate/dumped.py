@@ -20,15 +20,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets import tso
-from cdc_assets.executors import prove_seen
 from cdc_assets.feeds import Feed
 from cdc_assets.history.loads import Beginning, beginning
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.keys import whole_row
 from cdc_assets.protocols.loaded import loaded_layout
-from cdc_assets.session import session_for
 from cdc_assets.sources.dump_rows import Columns, read_plain_rows, read_rows
 from cdc_assets.sources.dumps import DumpError, DumpFile, line_number, unreadable
+from cdc_assets.spark.executors import prove_seen
+from cdc_assets.spark.session import session_for
 from cdc_assets.storage import Store
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.history import CDC_COLUMNS

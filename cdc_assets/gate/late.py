@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.gate.changes import pieces
-from cdc_assets.session import settled
+from cdc_assets.spark.session import settled
 
 LATE_SAMPLE = 50
 

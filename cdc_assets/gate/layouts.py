@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.expressions import first_true
 from cdc_assets.gate.base import Group
 from cdc_assets.protocols.base import Protocol
+from cdc_assets.spark.expressions import first_true
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import ReleasedKind
 from cdc_assets.tables.schema import BIGINT, STRING, array, frame_of, struct

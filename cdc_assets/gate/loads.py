@@ -17,9 +17,9 @@ from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
-from cdc_assets.session import session_for
 from cdc_assets.sources.dump_rows import Columns
 from cdc_assets.sources.dumps import DumpError, DumpFile
+from cdc_assets.spark.session import session_for
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.initial_load import LoadsCursor, RefusedLoad, told_apart
 from cdc_assets.tables.lakehouse import Lakehouse

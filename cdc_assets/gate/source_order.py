@@ -17,7 +17,7 @@ from cdc_assets.gate.changes import STATE, alone, pieces, with_copies
 from cdc_assets.gate.late import NO_LATE, Late, too_late
 from cdc_assets.gate.news import News
 from cdc_assets.gate.transactions import Bounds, HeldBack, held_back
-from cdc_assets.session import settled
+from cdc_assets.spark.session import settled
 from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Hold, PartitionWatermarks, Transactions

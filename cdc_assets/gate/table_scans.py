@@ -22,7 +22,7 @@ from cdc_assets import binlog
 from cdc_assets.gate.base import Group, Part
 from cdc_assets.gate.news import kafka_time
 from cdc_assets.gate.source_snapshots import undecodable_between
-from cdc_assets.session import session_for
+from cdc_assets.spark.session import session_for
 from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile

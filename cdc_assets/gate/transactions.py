@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.session import settled
+from cdc_assets.spark.session import settled
 from cdc_assets.tables.change_events import Kind
 
 Bounds = dict[str, dict[str, int]]  # topic -> partition -> the first offset that is held back

@@ -26,7 +26,7 @@ from cdc_assets.history.standing import Open, copy_in, open_versions, unmade
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.history.work import Work
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import settled
+from cdc_assets.spark.session import settled
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile

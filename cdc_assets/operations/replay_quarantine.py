@@ -21,7 +21,7 @@ from cdc_assets.gate.watermark import bound
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
-from cdc_assets.session import settled
+from cdc_assets.spark.session import settled
 from cdc_assets.stages import decode
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse

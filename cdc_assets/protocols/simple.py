@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
-from cdc_assets.expressions import once
 from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.ddl import Column as TableColumn
 from cdc_assets.mysql_types.ddl import TableSchema
@@ -27,6 +26,7 @@ from cdc_assets.protocols.events import completed, name_too_long, record_bytes, 
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, has_fields, kind_of, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
+from cdc_assets.spark.expressions import once
 from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
 from cdc_assets.tables.quarantine import Reason
 

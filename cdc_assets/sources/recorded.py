@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.executors import prove_seen
+from cdc_assets.spark.executors import prove_seen
 from cdc_assets.storage import LOCAL, Store
 
 _LINE = (

@@ -11,7 +11,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.protocols import fitting_settings, protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
-from cdc_assets.session import session_for
+from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, EventsCursor, Kind
 from cdc_assets.tables.lakehouse import Lakehouse

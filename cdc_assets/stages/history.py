@@ -29,7 +29,7 @@ from cdc_assets.history.standing import rows_of
 from cdc_assets.history.verify import Broken, broken_by_table
 from cdc_assets.history.work import Work
 from cdc_assets.history.writer import TableReport, apply, together
-from cdc_assets.session import session_for
+from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.table import ConcurrentRunError

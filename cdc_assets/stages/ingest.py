@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from cdc_assets.feeds import Feed, Kafka
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import packed
-from cdc_assets.session import session_for
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, censored
 from cdc_assets.sources.offsets import Different, Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
+from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.quarantine import Reason

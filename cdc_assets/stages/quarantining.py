@@ -6,7 +6,7 @@ from collections import Counter
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.session import settled
+from cdc_assets.spark.session import settled
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.quarantine import MESSAGES, QUARANTINE, QuarantineCursor

@@ -26,7 +26,7 @@ from cdc_assets.gate.statements import Statement, statement_of, why_held
 from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import SMALL, session_for, settled
+from cdc_assets.spark.session import SMALL, session_for, settled
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (

@@ -19,7 +19,7 @@ from cdc_assets.feeds import Feed
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import session_for
+from cdc_assets.spark.session import session_for
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile

@@ -15,7 +15,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import AzureFileSystem, FileInfo, FileSelector, FileSystem, FileType
 
 from cdc_assets.feeds import Storage
-from cdc_assets.jvm import AZURE_JARS
+from cdc_assets.spark.jars import AZURE_JARS
 from cdc_assets.stores.base import ObjectStore, listed, plain
 
 _PLACE = re.compile(r"abfss?://(?P<container>[^@/]+)@(?P<account>[^./]+)[^/]*/*(?P<path>.*)")

@@ -8,7 +8,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, PyFileSystem
 
 from cdc_assets.feeds import Storage
-from cdc_assets.jvm import Jar, store_jars
+from cdc_assets.spark.jars import Jar, store_jars
 
 
 class ObjectStore(ABC):
@@ -47,7 +47,7 @@ class ObjectStore(ABC):
         Raises:
             RuntimeError: one could not be fetched, or is not the one that is pinned.
         """
-        return store_jars(self.log_store, self.own_jars)
+        return store_jars(self.own_jars)
 
 
 def listed(selector: FileSelector, bucket: str, options: dict[str, str]) -> list[FileInfo]:

@@ -10,7 +10,7 @@ from functools import cache
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, GcsFileSystem
 
 from cdc_assets.feeds import Storage
-from cdc_assets.jvm import GCS_JARS
+from cdc_assets.spark.jars import GCS_JARS
 from cdc_assets.stores.base import ObjectStore, listed, plain
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pyarrow.fs import FileSystem, S3FileSystem
 
 from cdc_assets.feeds import Storage
-from cdc_assets.jvm import S3_JARS
+from cdc_assets.spark.jars import S3_JARS
 from cdc_assets.stores.base import ObjectStore
 
 # With credentials that the driver found in its environment, Spark configures the executors, too; else each process asks.

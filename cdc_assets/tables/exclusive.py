@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cdc_assets.places import PlaceError, scheme_of
-from cdc_assets.session import hadoop_path
+from cdc_assets.spark.session import hadoop_path
 from cdc_assets.storage import LOG_STORES
 from cdc_assets.stores import store_of
 

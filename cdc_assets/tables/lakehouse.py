@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyspark.sql import SparkSession
 
-from cdc_assets.executors import prove_root_seen
 from cdc_assets.places import PlaceError, canonical
-from cdc_assets.session import on_cluster
+from cdc_assets.spark.executors import prove_root_seen
+from cdc_assets.spark.session import on_cluster
 from cdc_assets.storage import LOCAL, Store
 from cdc_assets.stores import store_of
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor

@@ -29,7 +29,7 @@ from cdc_assets_tests.support import Message, Record, Rows, Stream, no_java, tso
 PROJECT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
 DEMO = [sys.executable, "-m", "cdc_assets.demo"]
-SESSION = [sys.executable, "-c", "from cdc_assets.session import spark_session; spark_session()"]
+SESSION = [sys.executable, "-c", "from cdc_assets.spark.session import spark_session; spark_session()"]
 ORDERS, ODD = Rows("shop", "orders"), Rows("shop", "注文 a.b")
 # The document's codes of bigint and varchar, and one that is varchar's by no document.
 CODES, WRONG = {"id": -5, "v": 12}, {"id": -5, "v": 3}

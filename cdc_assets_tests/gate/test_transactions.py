@@ -13,7 +13,7 @@ from cdc_assets.gate.transactions import bounds_of, held_back
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate
 from cdc_assets.protocols import protocol_of
-from cdc_assets.session import session_for
+from cdc_assets.spark.session import session_for
 from cdc_assets.tables.lakehouse import history_tables
 from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.laws.conservation import balanced, settled

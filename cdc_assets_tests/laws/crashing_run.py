@@ -28,7 +28,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Storage
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 from cdc_assets.storage import Store
 from cdc_assets.tables.table import LakeTable
 from cdc_assets_tests.laws.streams import PARTITIONS

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.session import spark_settings
+from cdc_assets.spark.session import spark_settings
 from cdc_assets.storage import Store
 from cdc_assets_tests.cluster import CHECKPOINT, Cluster, OneWorker
 from cdc_assets_tests.kubernetes import Kubernetes

@@ -620,7 +620,7 @@ def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.
 _VIEWS = """
 import sys
 from cdc_assets import cli
-from cdc_assets.session import spark_session
+from cdc_assets.spark.session import spark_session
 
 code = cli.main(["views", sys.argv[1]])
 print(spark_session().table("cdc_shop.shop__orders__current").count())

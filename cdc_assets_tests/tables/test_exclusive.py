@@ -7,7 +7,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cdc_assets.session import hadoop_path
+from cdc_assets.spark.session import hadoop_path
 from cdc_assets.storage import LOG_STORES
 
 WRITERS = 4

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from cdc_assets import jvm
+from cdc_assets.spark import jars
 
 REPOSITORY = """<ivysettings>
   <settings defaultResolver="local"/>
@@ -31,8 +31,8 @@ def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (repository / "thing-1.0.jar").write_bytes(b"the jar")
     (tmp_path / "ivy.xml").write_text(REPOSITORY.format(folder=repository))
     monkeypatch.setenv("CDC_IVY_SETTINGS", str(tmp_path / "ivy.xml"))
-    pinned = jvm.Jar("org.example", "thing", "1.0", hashlib.sha256(b"the jar").hexdigest())
-    monkeypatch.setattr(jvm, "JARS", (pinned,))
+    pinned = jars.Jar("org.example", "thing", "1.0", hashlib.sha256(b"the jar").hexdigest())
+    monkeypatch.setattr(jars, "JARS", (pinned,))
     return repository / "thing-1.0.jar"
 
 
@@ -42,45 +42,45 @@ def refuse(*_: object, **__: object) -> NoReturn:
 
 def test_jars_that_are_there_are_used_without_starting_anything(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.mkdir()
-    for jar in jvm.JARS:
+    for jar in jars.JARS:
         (cache / jar.file_name).write_bytes(b"")
     monkeypatch.setattr(subprocess, "run", refuse)
-    assert jvm.ensure_jars() == [cache / jar.file_name for jar in jvm.JARS]
+    assert jars.ensure_jars() == [cache / jar.file_name for jar in jars.JARS]
 
 
 def test_only_the_jars_that_spark_does_not_have_are_fetched() -> None:
-    modules = {jar.module for jar in jvm.JARS}
+    modules = {jar.module for jar in jars.JARS}
     assert {"delta-spark_4.1_2.13", "delta-storage"} <= modules
     assert not any(word in module for module in modules for word in ("hadoop", "parquet", "jackson"))
-    assert all(len(jar.sha256) == 64 for jar in jvm.JARS)
+    assert all(len(jar.sha256) == 64 for jar in jars.JARS)
 
 
 def test_a_missing_jar_is_fetched_once_and_nothing_else_is_left(
     cache: Path, one_jar: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (jar,) = jvm.ensure_jars()
+    (jar,) = jars.ensure_jars()
     assert jar.read_bytes() == b"the jar"
     assert list(cache.iterdir()) == [jar]
     monkeypatch.setattr(subprocess, "run", refuse)
-    assert jvm.ensure_jars() == [jar]
+    assert jars.ensure_jars() == [jar]
 
 
 def test_another_jar_under_the_same_name_is_refused_and_not_kept(cache: Path, one_jar: Path) -> None:
     one_jar.write_bytes(b"another jar")
     with pytest.raises(RuntimeError, match=r"thing-1\.0\.jar has the SHA-256 .* is pinned"):
-        jvm.ensure_jars()
+        jars.ensure_jars()
     assert list(cache.iterdir()) == []
 
 
 def test_a_jar_that_nobody_has_says_what_to_do(cache: Path, one_jar: Path) -> None:
     one_jar.unlink()
     with pytest.raises(RuntimeError, match=r"org\.example:thing:1\.0 could not be fetched into .*CDC_IVY_SETTINGS"):
-        jvm.ensure_jars()
+        jars.ensure_jars()
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CDC_JARS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert jvm.cache_dir() == Path("/somewhere/cdc-assets/jars")
+    assert jars.cache_dir() == Path("/somewhere/cdc-assets/jars")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert jvm.cache_dir() == Path.home() / ".cache/cdc-assets/jars"
+    assert jars.cache_dir() == Path.home() / ".cache/cdc-assets/jars"

@@ -210,10 +210,9 @@ def ensure_jars(jars: Sequence[Jar] | None = None) -> list[Path]:
 
 
 def class_archive(jars: Sequence[Path]) -> Path:
-    """Where the archive of classes of a JVM with `jars` before Spark's own lies, if `cdc_assets.class_archive` has made it.
+    """Return where the archive of classes of a JVM with these jars before Spark's own lies, if there is one.
 
-    Another JVM, another Spark, one installed anew, or other jars have another one: a JVM takes none but that of its own
-    class path.
+    Another JVM, another Spark, one installed anew, or other jars have another archive: a JVM takes only that of its class path.
     """
     command = Path(shutil.which(java()) or java()).resolve()
     told = [pyspark.__version__, pyspark.__file__, str(command), *map(str, jars)]
@@ -255,38 +254,30 @@ def _dependency(jar: Jar) -> str:
 
 
 def spark_jars() -> list[Path]:
-    """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
-    own = _compiled("Functions", "Frames", "Json", "Remarks", "Unpacked", "AvroImages")
+    """Return what Spark needs wherever its tables are: `JARS`, and the jar of `native/core`."""
     fetched = ensure_jars()
     delta = [jar for jar in fetched if jar.name.startswith("delta-")]
-    return [*fetched, _compiled("LinkingLogStore", "Closing", against=delta), own]
+    return [*fetched, _compiled("core", against=delta)]
 
 
-def store_jars(log_store: str, jars: Sequence[Jar]) -> list[Path]:
-    """What Spark needs for tables in an object store.
-
-    Args:
-        log_store: the class of this package that writes Delta's commits there.
-        jars: the store's own, whose classes that one calls.
-    """
-    fetched, conditional = ensure_jars(jars), _compiled("ConditionalLogStore", against=_delta_storage())
-    return [*fetched, conditional, _compiled(log_store, against=[*_delta_storage(), *fetched, conditional])]
+def store_jars(jars: Sequence[Jar]) -> list[Path]:
+    """Return what Spark needs for tables in an object store: its own `jars`, and the jar of `native/stores`."""
+    fetched = ensure_jars(jars)
+    called = [jar for jar in JARS if jar.module == "delta-storage"]
+    called += [jar for jar in S3_JARS if jar.module == "hadoop-aws"] + [*GCS_JARS, *AZURE_JARS]
+    return [*fetched, _compiled("stores", against=ensure_jars(called))]
 
 
-def _delta_storage() -> list[Path]:
-    return ensure_jars([jar for jar in JARS if jar.module == "delta-storage"])
-
-
-def _compiled(*sources: str, against: Sequence[Path] = ()) -> Path:
-    """The jar of classes of this package, compiled when it is not in the cache yet, by Spark's own Scala compiler.
+def _compiled(folder: str, against: Sequence[Path]) -> Path:
+    """Return the jar of the Scala files of a folder of `native`, compiled by Spark's own compiler if the cache lacks it.
 
     Raises:
         RuntimeError: they do not compile.
     """
-    files = [Path(__file__).with_name(f"{source}.scala") for source in sources]
+    files = sorted((Path(__file__).parent / "native" / folder).glob("*.scala"))
     beside = Path(pyspark.__file__).parent / "jars"
-    told = [*(file.read_text() for file in files), pyspark.__version__, *(jar.name for jar in against)]
-    jar = cache_dir() / f"cdc-assets-{sources[0]}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jar"
+    parts = [*(file.read_text() for file in files), pyspark.__version__, *(jar.name for jar in against)]
+    jar = cache_dir() / f"cdc-assets-{folder}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.jar"
     if not jar.exists():
         jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent) as work:
@@ -295,9 +286,7 @@ def _compiled(*sources: str, against: Sequence[Path] = ()) -> Path:
             command += ["-classpath", os.pathsep.join(map(str, against)), "-d", made, *map(str, files)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
             if done.returncode:
-                raise RuntimeError(
-                    f"{', '.join(file.name for file in files)}: does not compile:\n{done.stdout}{done.stderr}"
-                )
+                raise RuntimeError(f"native/{folder} does not compile:\n{done.stdout}{done.stderr}")
             Path(made).replace(jar)
     return jar
 

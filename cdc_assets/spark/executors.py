@@ -6,7 +6,7 @@ from functools import cache
 from pyspark.sql import SparkSession
 
 from cdc_assets.places import PlaceError, scheme_of
-from cdc_assets.session import hadoop_path, on_cluster
+from cdc_assets.spark.session import hadoop_path, on_cluster
 from cdc_assets.storage import Store
 
 _FOLDER = "_seen"

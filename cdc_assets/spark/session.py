@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.jvm import class_archive, spark_jars
+from cdc_assets.spark.jars import class_archive, spark_jars
 from cdc_assets.storage import LOCAL, Store
 
 _ENV_PREFIX = "CDC_SPARK_"

@@ -1,8 +1,8 @@
-"""An archive of the JVM's classes: what the first run of a process spends a third of its time on, done once.
+"""An archive of the JVM's classes, which later processes map instead of finding and verifying them (class data sharing).
 
-A JVM finds, parses and verifies some twenty thousand classes before Spark has run its first query. With an archive of them
-(class data sharing, `java -XX:ArchiveClassesAtExit`) it maps them as they were. `python -m cdc_assets.class_archive` makes
-it, beside the jars; without it everything works as before, only slower.
+A JVM finds, parses and verifies some twenty thousand classes before Spark runs its first query. `python -m
+cdc_assets.spark.class_archive` writes the archive (`java -XX:ArchiveClassesAtExit`) beside the jars. Without it processes start
+some seconds slower, nothing else.
 """
 
 import base64
@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import FeedsFile
-from cdc_assets.jvm import class_archive, spark_jars
-from cdc_assets.session import spark_session
+from cdc_assets.spark.jars import class_archive, spark_jars
+from cdc_assets.spark.session import spark_session
 from cdc_assets.stages import STAGES
 from cdc_assets.tables.lakehouse import Lakehouse
 

@@ -36,7 +36,6 @@ class _Form:
 
 _CSV = '{n},"name {n}",{n}.10,"new","a note of some length, number {n}","2024-05-01 10:00:00.123"'
 _SQL = "({n},'name {n}',{n}.10,'new','a note\\nof \\'some\\' length, number {n}','2024-05-01 10:00:00.123')"
-_QUOTED = '({n},"name {n}",{n}.10,"new","a note\\nof \\"some\\" length, number {n}","2024-05-01 10:00:00.123")'
 _PLAIN = _Form("dumpling-csv", "", f"{_HEADER}\r\n", _CSV, "\r\n", "\r\n")
 _FORMS = (
     replace(_PLAIN, told=", with escapes in each", row=_CSV.replace("some", '\\"some\\"').replace(" of", "\\nof")),
@@ -48,7 +47,6 @@ _FORMS = (
         ",\n",
         ";\n",
     ),
-    _Form("mydumper", " by mydumper", "INSERT INTO `orders` VALUES", _QUOTED, "\n,", ";\n"),
 )
 
 
@@ -65,7 +63,7 @@ def measure(bench: Bench) -> Section:
     return Section(
         "loading",
         "An initial load, beside spark.read.csv and a Delta append of the same rows",
-        "Files as Dumpling and mydumper write them, 6 columns. The load is all stages of a feed without a record: its rows "
+        "Files as Dumpling writes them, 6 columns. The load is all stages of a feed without a record: its rows "
         "are released, typed, and become versions of a new history. Beside SQL the plain append is of the same rows as CSV.",
         timings,
         ratios,

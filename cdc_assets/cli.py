@@ -18,7 +18,7 @@ from cdc_assets.operations.plain import as_json
 from cdc_assets.operations.views import register
 from cdc_assets.places import PlaceError, canonical
 from cdc_assets.session import spark_session
-from cdc_assets.sources.broker import Broker, BrokerError, broker_of
+from cdc_assets.sources.broker import Broker, BrokerError
 from cdc_assets.sources.mysql import PASSWORD, USER, Address, SourceError
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
@@ -326,7 +326,7 @@ def _record(file: FeedsFile, given: argparse.Namespace) -> str:
     topics = sorted({place.topic for place in ranges}) or given.topic
     if topics:
         kafka = kafka.model_copy(update={"topics": tuple(topics), "topic_pattern": None})
-    with broker_of(kafka) as broker:
+    with Broker(kafka) as broker:
         there = {
             Place(name, number): Range(*bounds)
             for name, topic in broker.snapshot().items()

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.feeds import Kafka
 from cdc_assets.jvm import Jar, ensure_jars, java
-from cdc_assets.sources.broker import translated
+from cdc_assets.sources.broker import client_settings
 from cdc_assets_tests.ports import free_port
 from cdc_assets_tests.support import SHORT_LIVED_OPTIONS, Record
 
@@ -167,8 +167,7 @@ class Client:
         self.broker = broker
         self.admin = self.kafka.clients.admin.AdminClient.create(self._settings())
         kafka = Kafka.model_validate({"bootstrap_servers": broker.servers, "topics": ["-"], "options": broker.options})
-        self._sending = translated(kafka) | _SENDING
-        del self._sending["isolation.level"]  # of consumers
+        self._sending = client_settings(kafka) | _SENDING
         self.producer = Producer(self._sending)
 
     def _settings(self) -> Any:

@@ -30,7 +30,6 @@ from cdc_assets_tests.tiers import is_extended
 # Files whose tests share nothing that takes long to make; those with the longest tests first.
 SPREAD = [
     "test_hostile.py",
-    "test_upgrade.py",
     "test_evolution_recorded.py",
     "test_transactions.py",
     "test_order.py",

@@ -1,6 +1,6 @@
 """Makes `recorded/dumps` anew: what real tools write of the tables of recorded scenarios, as these were amid their streams.
 
-usage: python -m cdc_assets_tests.record_dumps dumpling-VERSION=PROGRAM mydumper-VERSION=PROGRAM ...
+usage: python -m cdc_assets_tests.record_dumps dumpling-VERSION=PROGRAM
 
 The server is the tests' own MariaDB; what is put into it is the truth's. Each program is run once for each of the `OPTIONS`
 that its name begins with; what it writes stays as it is, but for the times in `metadata`.
@@ -35,14 +35,6 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "dumpling-": {
         "csv": ["--filetype", "csv"],
         "sql": ["--filetype", "sql", "--params", "time_zone=+00:00", "-r", "2", "-c", "gzip", "--complete-insert"],
-    },
-    "mydumper-0": {
-        "default": ["-t", "1"],
-        "chunks": ["-t", "1", "--rows", "3", "--compress", "--complete-insert", "--statement-size", "2000"],
-    },
-    "mydumper-1": {
-        "default": [],
-        "hex": ["--hex-blob", "--rows", "3", "--compress=GZIP", "--complete-insert", "--statement-size", "2000"],
     },
 }
 

@@ -103,9 +103,10 @@ def test_every_field_of_the_contract_is_read(load: Load, monkeypatch: pytest.Mon
                 bootstrap_servers: a:9092,b:9092
                 topics: [one, two]
                 options:
-                  kafka.sasl.jaas.config: password="${PASSWORD}"
+                  kafka.ssl.key.password: ${PASSWORD}
                   kafka.request.timeout.ms: 30000
                   kafka.enable.metrics.push: false
+                client_options: {sasl.password: "${PASSWORD}", socket.keepalive.enable: true}
                 starting_offsets: {one: {0: 17, 1: 0}}
                 on_data_loss: skip
                 max_records_per_run: 1000
@@ -140,9 +141,13 @@ def test_every_field_of_the_contract_is_read(load: Load, monkeypatch: pytest.Mon
     assert live.source.recorded is None
     assert live.source.kafka.topics == ("one", "two")
     assert {key: value.get_secret_value() for key, value in live.source.kafka.options.items()} == {
-        "kafka.sasl.jaas.config": f'password="{SECRET}"',
+        "kafka.ssl.key.password": SECRET,
         "kafka.request.timeout.ms": "30000",
         "kafka.enable.metrics.push": "false",
+    }
+    assert {key: value.get_secret_value() for key, value in live.source.kafka.client_options.items()} == {
+        "sasl.password": SECRET,
+        "socket.keepalive.enable": "true",
     }
     assert old.source.kafka.topic_pattern == r"db\..*"
     assert (old.source.kafka.starting_offsets, old.source.kafka.on_data_loss) == ("earliest", "fail")
@@ -349,11 +354,14 @@ def test_passwords_are_kept_from_repr_and_from_errors(
     load: Load, problems: Problems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", SECRET)
-    text = kafka(topics=["t"], options={"kafka.sasl.jaas.config": "${SECRET}"})
+    text = kafka(topics=["t"], options={"kafka.ssl.key.password": "${SECRET}"}, client_options={"x": "${SECRET}"})
     file = load(json.dumps({**json.loads(text), "spark": {"spark.hadoop.fs.s3a.secret.key": "${SECRET}"}}))
     assert SECRET not in repr(file) + str(file)
     assert SECRET not in str(problems(kafka(topics=["t"], options=f"kafka.password={SECRET}")))
     assert SECRET not in str(problems(kafka(topics=["t"], options={"password": SECRET})))
+    assert SECRET not in str(problems(kafka(topics=["t"], client_options=f"sasl.password={SECRET}")))
+    for login in (f'x.Y required password="{SECRET}";', f'x.Y maybe "{SECRET}";', SECRET, "${SECRET}"):
+        assert SECRET not in str(problems(kafka(topics=["t"], options={"kafka.sasl.jaas.config": login})))
 
 
 @pytest.mark.parametrize(
@@ -512,7 +520,7 @@ def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> No
             for wrong, told in (
                 (
                     {"format": "csv"},
-                    'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, mydumper, parquet',
+                    'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, parquet',
                 ),
                 (
                     {"position": 0},
@@ -605,6 +613,10 @@ def test_wrong_fields(problems: Problems, fields: dict[str, Any], message: str) 
             {"topics": [7]},
             "feeds.shop.source.kafka.topics[0]: found 7; allowed: a list of topic names, at least one; put it in quo",
         ),
+        (
+            {"topic_pattern": "("},
+            'feeds.shop.source.kafka.topic_pattern: found "("; allowed: a regular expression (Python\'s); missing ), unter',
+        ),
         ({"topic_pattern": ""}, 'feeds.shop.source.kafka.topic_pattern: found ""; allowed: a regular expression'),
         (
             {"topics": ["t"], "bootstrap_servers": None},
@@ -629,7 +641,7 @@ def test_wrong_fields(problems: Problems, fields: dict[str, Any], message: str) 
             {"topics": ["t"], "option": {}},
             (
                 "feeds.shop.source.kafka.option: unknown key; did you mean options?; known: bootstrap_servers, topics, "
-                "topic_pattern, options"
+                "topic_pattern, client_options, options"
             ),
         ),
         *[
@@ -662,11 +674,80 @@ def test_wrong_fields(problems: Problems, fields: dict[str, Any], message: str) 
             {"topics": ["t"], "options": {"kafka.bootstrap.servers": "b:1"}},
             'feeds.shop.source.kafka.options["kafka.bootstrap.servers"]: found "kafka.bootstrap.servers"; allowed: keys',
         ),
+        (
+            {"topics": ["t"], "client_options": {"bootstrap.servers": "b:1"}},
+            (
+                'feeds.shop.source.kafka.client_options["bootstrap.servers"]: found "bootstrap.servers"; allowed: keys '
+                "other than bootstrap.servers, isolation.level, and callbacks (*_cb)"
+            ),
+        ),
+        (
+            {"topics": ["t"], "options": {"kafka.isolation.level": "none"}},
+            (
+                'feeds.shop.source.kafka.options["kafka.isolation.level"]: found "none"; '
+                "allowed: read_committed, read_uncommitted"
+            ),
+        ),
+        (
+            {"topics": ["t"], "options": {"kafka.default.api.timeout.ms": "a minute"}},
+            (
+                'feeds.shop.source.kafka.options["kafka.default.api.timeout.ms"]: found "a minute"; '
+                "allowed: a whole number of milliseconds"
+            ),
+        ),
+        (
+            {"topics": ["t"], "options": {"kafka.client.idd": "x"}},
+            (
+                'feeds.shop.source.kafka.options["kafka.client.idd"]: found "kafka.client.idd"; '
+                "allowed: kafka.allow.auto.create.topics, "
+            ),
+        ),
     ],
 )
 def test_wrong_fields_of_a_broker(problems: Problems, fields: dict[str, Any], message: str) -> None:
     (line,) = problems(kafka(**fields))
     assert line.startswith(message)
+
+
+LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("options", "named", "counterpart"),
+    [
+        ({"ssl.truststore.location": "/t.jks", "ssl.truststore.password": SECRET}, 0, "ssl.ca.location"),
+        ({"ssl.truststore.type": "JKS", "ssl.truststore.location": "/t.jks"}, 1, "ssl.ca.location"),
+        ({"ssl.keystore.type": "PEM", "ssl.keystore.location": "/both.pem"}, 1, "ssl.certificate.location"),
+        ({"ssl.keystore.password": SECRET}, 0, "ssl.keystore.location"),
+        # Java's names of the suites are not OpenSSL's.
+        ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, 0, "ssl.cipher.suites"),
+        ({"sasl.login.callback.handler.class": "x.Y"}, 0, "sasl.oauthbearer.method"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://x"}, 0, "sasl.oauthbearer.method"),
+        ({"sasl.kerberos.service.name": "kafka"}, 0, "sasl.kerberos.principal"),
+        ({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, 0, "sasl.kerberos.principal"),
+        (
+            {"sasl.jaas.config": f'{LOGIN_MODULE} required username="a" password="p"'},
+            0,
+            "sasl.username",
+        ),  # no semicolon
+        ({"sasl.jaas.config": f'{LOGIN_MODULE} required username="a" password="p" x="y";'}, 0, "sasl.username"),
+        ({"sasl.jaas.config": f'{LOGIN_MODULE} required username="a";'}, 0, "sasl.username"),
+        # Without a login of its own, Java's client takes one of the JVM.
+        ({"security.protocol": "SASL_SSL"}, 0, "sasl.username"),
+    ],
+)
+def test_options_that_librdkafka_lacks(
+    problems: Problems, load: Load, options: dict[str, str], named: int, counterpart: str
+) -> None:
+    """The error names their counterparts; with one of those in client_options, only Spark gets the option."""
+    given = {f"kafka.{name}": value for name, value in options.items()}
+    name = list(given)[named]
+    (line,) = problems(kafka(topics=["t"], options=given))
+    assert line.startswith(f'feeds.shop.source.kafka.options["{name}"]: found "{name}"; allowed: with ')
+    allowed = line.partition("allowed: with ")[2].partition(" in client_options")[0]
+    assert counterpart in allowed.split(" or ")
+    assert SECRET not in line
+    load(kafka(topics=["t"], options=given, client_options={counterpart: "x"}))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ EXTENDED_FILES = frozenset(
         "test_evolution_crash.py",
         "test_generated_rows.py",
         "test_real_dumps.py",
-        "test_upgrade.py",
     }
 )
 # Fixtures that start a browser.

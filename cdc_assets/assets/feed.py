@@ -33,14 +33,13 @@ from cdc_assets.assets import (
     table_schemas,
     type_observations,
 )
-from cdc_assets.assets.common import CODE_VERSION, StageAsset, Stopwatch, Told, evaluation, table_metadata
+from cdc_assets.assets.common import CODE_VERSION, StageAsset, Told, evaluation, table_metadata
 from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.assets.verdicts import BlockingCheckFailed
 from cdc_assets.feeds import Feed
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.tables.cursor import running
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.upgrade import upgrade
 
 # In the order in which they run.
 _STAGES: tuple[StageAsset, ...] = (
@@ -87,9 +86,6 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
 def _run(
     context: AssetExecutionContext, lake: Lakehouse, feed: Feed
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
-    watch = Stopwatch()
-    for table in upgrade(lake, feed):
-        context.log.info(f"{table}: brought to the shape of this version, {watch.seconds} s")
     news, error = False, None
     for stage in _stages_of(feed):
         key = stage.key_of(lake.feed)

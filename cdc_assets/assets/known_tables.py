@@ -121,9 +121,7 @@ def _read(path: Path) -> KnownTables | None:
     """What is known; None when there is nothing that can be used."""
     try:
         said = json.loads(path.read_text())
-        return KnownTables(
-            str(said["root"]), int(said["release"]), _pairs(said["tables"]), _pairs(said.get("blocked", ()))
-        )
+        return KnownTables(str(said["root"]), int(said["release"]), _pairs(said["tables"]), _pairs(said["blocked"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

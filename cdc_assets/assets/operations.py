@@ -31,7 +31,6 @@ from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarant
 from cdc_assets.resources import LakehouseResource
 from cdc_assets.tables.decisions import Verdict
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.upgrade import upgrade
 from cdc_assets.tso import position_of
 
 
@@ -139,13 +138,6 @@ def _fail_if_changed(context: OpExecutionContext, compared: Iterable[tuple[str, 
         raise Failure(f"a rebuild would change {', '.join(changed)}: the log has how", allow_retries=False)
 
 
-def _upgraded(context: OpExecutionContext, lake: Lakehouse, feed: Feed) -> Lakehouse:
-    """The feed's tables, in the shape of this version."""
-    for table in upgrade(lake, feed):
-        context.log.info(f"{table}: brought to the shape of this version")
-    return lake
-
-
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     """The jobs `maintenance`, `rebuild`, `replay_quarantine`, `acknowledge` and `why` over these feeds."""
 
@@ -155,13 +147,13 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     ) -> None:
         for name in _chosen(feeds, config.feeds):
             watch = Stopwatch()
-            for line in _maintain(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name], config):
+            for line in _maintain(lakehouse.feed(name), feeds[name], config):
                 context.log.info(f"{name}: {line}, {watch.seconds} s")
 
     @op
     def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
         (name,) = _chosen(feeds, [config.feed])
-        report = replay_quarantine(_upgraded(context, lakehouse.feed(name), feeds[name]), feeds[name])
+        report = replay_quarantine(lakehouse.feed(name), feeds[name])
         context.log.info(
             f"{name}: {report.tried} records tried again, {report.replayed} go into the pipeline's next run"
         )
@@ -191,7 +183,7 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         context: OpExecutionContext, config: RebuildConfig, lakehouse: ResourceParam[LakehouseResource]
     ) -> None:
         (name,) = _chosen(feeds, [config.feed])
-        watch, lake = Stopwatch(), _upgraded(context, lakehouse.feed(name), feeds[name])
+        watch, lake = Stopwatch(), lakehouse.feed(name)
         if config.check:
             _fail_if_changed(context, check(lake, feeds[name]))
             return

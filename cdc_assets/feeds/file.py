@@ -175,6 +175,7 @@ def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
         return where, f"missing; allowed: {_allowed(where)}"
     if kind == "exactly_one":
         return where[:-1], f"found {context['found']}; allowed: {context['allowed']}"
+    where = (*where, *context.get("at", ()))  # of a rule about an item, where a whole mapping was looked at
     key_is_wrong = where[-1] == "[key]"  # pydantic's mark
     where = where[:-1] if key_is_wrong else where
     value = where[-1] if key_is_wrong else _lookup(raw, where)
@@ -243,7 +244,10 @@ def _shown(value: _Yaml, where: _Loc) -> str:
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    if where[-1:] == ("options",):  # whoever puts settings there as one text may well put a password there
+    if where[-1:] in (
+        ("options",),
+        ("client_options",),
+    ):  # whoever puts settings there as one text may well put a password there
         return "text"
     text = json.dumps(value, ensure_ascii=False)
     return f"{text[:80]}..." if len(text) > 80 else text

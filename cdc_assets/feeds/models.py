@@ -3,16 +3,19 @@
 from datetime import timedelta
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from cdc_assets.feeds.kafka_options import OptionError, librdkafka_options
 from cdc_assets.feeds.patterns import chosen, matches
 from cdc_assets.feeds.values import (
     DURATION,
     ENDPOINT,
     FOLDER,
+    PATTERN,
     SCHEMA,
     STARTING_OFFSETS,
+    ClientKey,
     ColumnPath,
     Duration,
     Endpoint,
@@ -22,6 +25,7 @@ from cdc_assets.feeds.values import (
     OffsetsValue,
     Option,
     Owner,
+    Pattern,
     Place,
     SchemaName,
     SparkKey,
@@ -44,7 +48,7 @@ TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
-DumpFormat = Literal["dumpling-csv", "dumpling-sql", "mydumper", "parquet"]
+DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 
 # Of patterns of tables the first that matches counts.
 _TypeMapping = Annotated[TypeMapping | dict[str, TypeMapping], PlainValidator(by_table(*get_args(TypeMapping)))]
@@ -75,12 +79,15 @@ class _Model(BaseModel):
 class Kafka(_Model):
     """A broker, and the topics read from it: `topics` or `topic_pattern`, never both.
 
-    `options` may hold passwords: `options[key].get_secret_value()` is the only way to see one.
+    Spark reads records with `options`, those of Kafka's Java client. Topics and offsets are listed by librdkafka: with what
+    it understands of `options`, and with `client_options`, its own. Both may hold passwords:
+    `options[key].get_secret_value()` is the only way to see one.
     """
 
     bootstrap_servers: Text = Field(description="host:port, several with commas between them")
     topics: tuple[Text, ...] | None = Field(None, min_length=1, description="a list of topic names, at least one")
-    topic_pattern: Text | None = Field(None, validate_default=True, description="a regular expression (Java's)")
+    topic_pattern: Pattern | None = Field(None, validate_default=True, description=PATTERN)
+    client_options: dict[ClientKey, Option] = Field({}, description="a mapping of librdkafka's settings to text")
     options: dict[KafkaKey, Option] = Field({}, description="a mapping of kafka.* settings to text")
     starting_offsets: OffsetsValue = Field("earliest", description=STARTING_OFFSETS)
     on_data_loss: OnDataLoss = Field("fail", description=", ".join(get_args(OnDataLoss)))
@@ -91,6 +98,23 @@ class Kafka(_Model):
     def _one_choice_of_topics(cls, value: str | None, info: ValidationInfo) -> str | None:
         _exactly_one("topics", value, info)
         return value
+
+    @field_validator("options")
+    @classmethod
+    def _for_both_clients(cls, value: dict[str, SecretStr], info: ValidationInfo) -> dict[str, SecretStr]:
+        options, client_options = (
+            {name: each.get_secret_value() for name, each in given.items()}
+            for given in (value, info.data.get("client_options", {}))
+        )
+        try:
+            librdkafka_options(options, client_options)
+        except OptionError as error:
+            at = (error.option,) if error.is_value else (error.option, "[key]")
+            context = {"allowed": error.allowed, "detail": error.detail, "at": at}
+        else:
+            return value
+        # Outside the except block: no exception that has seen a secret is chained.
+        raise PydanticCustomError("rule", "{allowed}{detail}", context)
 
 
 class Source(_Model):

@@ -75,6 +75,23 @@ def _free_option(key: str) -> str:
     return key
 
 
+def _free_client_option(key: str) -> str:
+    if key in ("bootstrap.servers", "isolation.level") or key.endswith("_cb"):
+        reject("keys other than bootstrap.servers, isolation.level, and callbacks (*_cb)")
+    return key
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        problem = str(error)
+    else:
+        return text
+    reject(PATTERN, problem)
+
+
+PATTERN = "a regular expression (Python's)"
 STARTING_OFFSETS = (
     "earliest, latest, an instant such as 2024-05-01T00:00:00Z, or a mapping of topics to {partition: offset}"
 )
@@ -247,6 +264,8 @@ FeedName = Annotated[str, AfterValidator(_feed_name)]
 SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
 SparkValue = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would report each of its types
 KafkaKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_free_option)]
+ClientKey = Annotated[Text, AfterValidator(_free_client_option)]
+Pattern = Annotated[Text, AfterValidator(_pattern)]
 HadoopKey = Annotated[str, AfterValidator(_begins_with("fs.")), AfterValidator(_free_hadoop_key)]
 OffsetsValue = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
 WholeNumber = Annotated[int, BeforeValidator(_not_bool)]

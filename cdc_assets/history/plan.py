@@ -190,13 +190,7 @@ class _Table:
     @cached_property
     def applied(self) -> list[Ddl]:
         """The statements that the history table has been through."""
-        if self.cursor.statements is not None:
-            return [self.news.known_ddls[i] for i in self.cursor.statements if i in self.news.known_ddls]
-        if self.present is None:
-            return []
-        # Its writer noted none, and acted on none: what it made of them stays.
-        new = {d.id for d in self.new}
-        return [d for d in self.news.known_ddls.values() if d.touches(self.name) and d.id not in new]
+        return [self.news.known_ddls[i] for i in self.cursor.statements if i in self.news.known_ddls]
 
     @cached_property
     def done(self) -> set[str]:

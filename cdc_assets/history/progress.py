@@ -134,7 +134,7 @@ def read_progress(lake: Lakehouse) -> Progress | None:
     try:
         with files.open_input_stream(path) as stream:
             said = json.loads(stream.read())
-        failed = tuple(FailedTable(**each) for each in said.get("failed", ()))
+        failed = tuple(FailedTable(**each) for each in said["failed"])
         return Progress(int(said["release"]), frozenset((str(d), str(t)) for d, t in said["behind"]), failed)
     except (OSError, ValueError, KeyError, TypeError):
         return None

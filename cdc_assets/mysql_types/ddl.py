@@ -78,17 +78,12 @@ class DdlEffect:
         kind: the statement's kind.
         affected: the tables it changes; for a rename the old and the new name; for DROP DATABASE those known in it.
         tables: all tables known after it.
-        actions: what happens inside each table, in order, also when the table is not known. For ALTER TABLE: columns
-            added (`Column.fill` is what existing rows get), modified, renamed, dropped.
-        renamed: old and new name of each table renamed, in order.
         error: why the statement could not be read or applied; the tables are unchanged then.
     """
 
     kind: DdlKind
     affected: tuple[TableName, ...]
     tables: Mapping[tuple[str, str], TableSchema]
-    actions: tuple[tuple[TableName, Action], ...] = ()
-    renamed: tuple[tuple[TableName, TableName], ...] = ()
     error: str | None = None
 
 
@@ -114,16 +109,8 @@ def apply_ddl(
         return DdlEffect("other", (), tables, error=f"{error}, in: {statement}")
     named = tuple(_known_name(tables, name, read) for name, _ in read.changes)
     changes = tuple((name, actions) for name, (_, actions) in zip(named, read.changes, strict=True))
-    renamed = tuple(
-        (name, action.new_name) for name, actions in changes for action in actions if isinstance(action, RenameTable)
-    )
-    effect = DdlEffect(
-        read.kind,
-        tuple(dict.fromkeys((*named, *(new for _, new in renamed)))),
-        tables,
-        tuple((name, action) for name, actions in changes for action in actions),
-        renamed,
-    )
+    renamed = [action.new_name for _, actions in changes for action in actions if isinstance(action, RenameTable)]
+    effect = DdlEffect(read.kind, tuple(dict.fromkeys((*named, *renamed))), tables)
     try:
         after = _CHANGES.get(read.kind, _unchanged)(tables, replace(read, changes=changes))
     except _NotApplicable as error:

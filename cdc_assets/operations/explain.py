@@ -32,7 +32,6 @@ from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.query import Arrow, engine_for
 from cdc_assets.tables.released_changes import ReleasedKind
 from cdc_assets.tables.table import LakeTable
-from cdc_assets.tables.upgrade import outdated
 from cdc_assets.tso import time_text
 
 _PLACE = ("topic", "partition", "offset", "index")
@@ -197,14 +196,10 @@ def explain(
         records: whether the decoded messages are wanted.
 
     Raises:
-        ExplainError: there is no such table, or its key has other columns; or no run of this version has been yet.
+        ExplainError: there is no such table, or its key has other columns; or no run has been yet.
     """
     if not lake.change_events.exists():
         raise ExplainError(f"{lake.feed}: nothing was taken in yet: run its pipeline first")
-    if outdated(lake):
-        raise ExplainError(
-            f"{lake.feed}: a version before this one wrote its tables: run its pipeline, which updates them"
-        )
     database, table = _table(lake, name)
     keys = keys_of(lake, database, table)
     try:

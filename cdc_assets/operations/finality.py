@@ -18,13 +18,11 @@ class Final:
 
     Attributes:
         position: the last commit_ts up to which its rows, and those that it held, stay as they are; -1: there is none.
-        promised: whether the source promises so, by a watermark. Without one it is the newest commit_ts that the table has,
-            and what is behind in another partition may still come below it.
-        reason: what it ends at.
+        reason: what it ends at. Without a watermark it is the newest commit_ts that the table has, and what is behind in
+            another partition may still come below it.
     """
 
     position: int
-    promised: bool
     reason: str
 
 
@@ -32,9 +30,9 @@ def final(lake: Lakehouse, database: str, table: str) -> Final:
     """How far a history table is final: by its topic's watermark, its hold, and what it has of the releases."""
     released, history = lake.released_changes.cursor(), lake.history(database, table).cursor()
     if released is None or history is None:
-        return Final(-1, promised=False, reason="nothing was released")
-    promised = has_shown(released)
-    ends = [_by_watermark(lake, released, database, table)] if promised else []
+        return Final(-1, "nothing was released")
+    has_watermarks = has_shown(released)
+    ends = [_by_watermark(lake, released, database, table)] if has_watermarks else []
     ends += [
         (hold.since - 1, f"it is held from commit_ts {hold.since} on: {hold.reason}")
         for hold in holds_of(lake)
@@ -43,10 +41,10 @@ def final(lake: Lakehouse, database: str, table: str) -> Final:
     behind = _behind(lake, released, database, table)
     if behind is not None:
         ends.append((behind - 1, f"its history waits for the next run from commit_ts {behind} on"))
-    if not promised:
+    if not has_watermarks:
         ends.append((history.newest, "the newest commit_ts that it has; there are no watermarks"))
     position, reason = min(ends)
-    return Final(position, promised, reason)
+    return Final(position, reason)
 
 
 def has_shown(released: ReleaseCursor) -> bool:

@@ -204,7 +204,7 @@ def _tables(lake: Lakehouse) -> list[Table]:
             cursor = lake.history(*name).cursor()
         except Exception as error:  # noqa: BLE001 -- of the others there is something to tell
             waits = "; ".join(filter(None, [holds.get(name), f"its history cannot be read: {first_line(error)}"]))
-            unknown = Final(-1, promised=False, reason="its history cannot be read")
+            unknown = Final(-1, "its history cannot be read")
             found.append(Table(*name, 0, 0, None, unknown, waits, None))
             continue
         current, versions, newest = (cursor.current, cursor.versions, cursor.newest) if cursor else (0, 0, None)

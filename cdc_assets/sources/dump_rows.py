@@ -4,21 +4,16 @@ Dumpling writes a row a line: it escapes line feeds. In CSV a text stands in dou
 backslash before what must not stand there itself; a number stands as it is; NULL is `\N` in CSV, `NULL` in SQL; bytes are
 themselves in CSV, and `x'...'` in SQL.
 
-mydumper's INSERTs have a row a line, too: since 0.11.5 the comma stands before it, and the first row is in the line of the
-INSERT. All but numbers stands in quotes, double ones by default, bytes as themselves; with `--hex-blob` some of it, texts
-included, is `0x...`. Since 0.21.2 `_binary ` stands before most texts, and JSON of a server that has that type has been
-`CONVERT("..." USING UTF8MB4)` since 0.10.7.
-
-Most lines of Dumpling's are cut by Spark's own parser of CSV, in a third of the time that a pattern takes, with escaped
-backslashes and quotes put aside meanwhile. That parser lets much pass: what it found counts where it makes up the very line
-again; all other lines a pattern cuts.
+Spark's own parser of CSV cuts most lines, in a third of the time that a pattern takes, with escaped backslashes and quotes
+put aside meanwhile. That parser lets much pass: what it found counts where it makes up the very line again; a pattern cuts
+all other lines.
 """
 
 import json
 import re
 from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,20 +36,10 @@ _CSV_FIELD = r'(?s)(?:^|,)("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,"]*+)'
 _SQL_FIELD = r"(?s)(?:^|,)((?:x)?'[^'\\]*+(?:\\.[^'\\]*+)*+'|[^,'()]*+)"
 _SQL_DIGITS = r"^x'[0-9A-Fa-f]*+'\z"
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a", '"': '"', "'": "'"}
-# As above, with what mydumper adds.
-_TEXT = r"""(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
-_BINARY, _CONVERT, _CONVERTED = "_binary ", "CONVERT(", " USING UTF8MB4)"
-_MYDUMPER_FIELD = (
-    rf"(?s)(?:^|,)((?:{_BINARY})?{_TEXT}|CONVERT\({_TEXT} USING UTF8MB4\)"
-    r"""|0x(?:[0-9A-Fa-f]{2})++|(?!0x)[^,'"()]*+)"""
-)
-_MYDUMPER_ROW = r"(?s)^,?\((.*)\)[,;]?\z"
 _NULL = "NULL"
 _INSERT = "INSERT INTO "
-_INSERTS = (_INSERT, "INSERT IGNORE INTO ", "REPLACE INTO ")
 _QUOTED = "`[^`]*+(?:``[^`]*+)*+`"
-_BEGINNING = rf"^(?:INSERT|INSERT IGNORE|REPLACE) INTO {_QUOTED}(?: \(((?:{_QUOTED},?)++)\))? VALUES"
-_NAMED = re.compile(_BEGINNING)
+_NAMED = re.compile(rf"{_INSERT}{_QUOTED}(?: \(((?:{_QUOTED},?)++)\))? VALUES")
 _NAME = re.compile(r"`((?:[^`]|``)*)`")
 _SHOWN_CHARACTERS = 200
 # Longer lines are left to the pattern: Spark's parser fails on more columns than it was told of, and makes room for all.
@@ -130,8 +115,7 @@ def read_plain_rows(
         `values`, as `read_rows` has it, and `plain` BOOLEAN: whether the line is such a one; where it is none, `values` says
         nothing. None: there are none in this form.
     """
-    # Of mydumper's lines Spark's optimizer makes a plan without end where a table has many columns.
-    if form in {"parquet", "mydumper"}:
+    if form == "parquet":
         return None
     raw = _is_raw(form, columns)
     written = _FORMS[form](store, files[0], _lines(spark, files, columns, raw=raw), columns)
@@ -140,7 +124,7 @@ def read_plain_rows(
 
 def _is_raw(form: str, columns: Columns) -> bool:
     """Whether what stands in the files is no text as a whole, as there are bytes: taken for Latin-1, no byte is lost."""
-    return form == "mydumper" or (form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns))
+    return form == "dumpling-csv" and any(TYPES[t.base].family in _BYTES for _, t in columns)
 
 
 def _lines(spark: SparkSession, files: Sequence[DumpFile], columns: Columns, *, raw: bool) -> DataFrame:
@@ -238,14 +222,7 @@ def _sql(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _
     return _Written(rows.select("line"), inner, named, _SQL_FIELD, _sql_value, "'", _NULL, digits=True)
 
 
-def _mydumper(store: Store, first: DumpFile, lines: DataFrame, columns: Columns) -> _Written:
-    named = _in_order(_insert_names(first_line(store, first, *_INSERTS), columns), columns, first.path)
-    rows = _without_inserts(lines)
-    inner = F.when(F.col("rest").rlike(_MYDUMPER_ROW), F.regexp_extract("rest", _MYDUMPER_ROW, 1))
-    return _Written(rows, inner, named, _MYDUMPER_FIELD, _mydumper_value, '"', _NULL)
-
-
-_FORMS = {"dumpling-csv": _csv, "dumpling-sql": _sql, "mydumper": _mydumper}
+_FORMS = {"dumpling-csv": _csv, "dumpling-sql": _sql}
 
 
 def _csv_names(header: str) -> list[str]:
@@ -282,30 +259,12 @@ def _without_header(lines: DataFrame, header: str, columns: Columns) -> DataFram
     return rows.unionAll(alike.select(F.explode(F.array_repeat(F.lit(header), (F.col("count") - 1).cast("int")))))
 
 
-def _without_inserts(lines: DataFrame) -> DataFrame:
-    """The lines of rows, and beside each its `rest`: without what an INSERT begins with."""
-    begins = reduce(or_, (F.col("line").startswith(each) for each in _INSERTS))
-    rest = F.when(begins, F.regexp_replace("line", _BEGINNING, "")).otherwise(F.col("line"))
-    rows = lines.select("line", rest.alias("rest"))
-    return rows.where(~(F.col("rest").startswith("/*") | F.col("rest").isin("", ";")))
-
-
 def _csv_value(field: Column) -> Column:
     return _value(field, r"\N")
 
 
 def _sql_value(field: Column) -> Column:
     return _value(field, _NULL)
-
-
-def _mydumper_value(field: Column) -> Column:
-    """A value's text, one character a byte."""
-    length = F.length(field)
-    digits = F.decode(F.unhex(F.substring(field, F.lit(3), length)), _LATIN)
-    binary = F.substring(field, F.lit(len(_BINARY) + 1), length)
-    converted = F.substring(field, F.lit(len(_CONVERT) + 1), length - len(_CONVERT) - len(_CONVERTED))
-    plain = F.when(field.startswith(_BINARY), binary).when(field.startswith(_CONVERT), converted).otherwise(field)
-    return F.when(field.startswith("0x"), digits).otherwise(_sql_value(plain))
 
 
 def _value(field: Column, null: str) -> Column:

@@ -2,9 +2,6 @@
 
 Dumpling writes `<database>.<table>-schema.sql` with the CREATE TABLE, `<database>.<table>.<number>.csv` or `.sql` with rows,
 and `metadata` with the position. In names it writes what a file's name cannot hold, and every dot, as %XX.
-
-mydumper's files of rows have two numbers, one or none. A table with a dot in its name has files with that name or, since
-0.11.1, with `mydumper_<number>` instead: which table it is, its CREATE TABLE says.
 """
 
 import gzip
@@ -25,21 +22,12 @@ from cdc_assets.storage import Store
 Name = tuple[str, str]  # database, table
 
 _SCHEMA = re.compile(r"(?P<database>[^.]+)\.(?P<table>.+)-schema\.sql(?P<packed>\.\w+)?")
-_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>.+?)(?:\.[0-9]+){0,2}\.(?P<kind>csv|sql|parquet)(?P<packed>\.\w+)?")
+_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>.+?)(?:\.[0-9]+)?\.(?P<kind>csv|sql|parquet)(?P<packed>\.\w+)?")
 # `<table>-schema-view.sql` and the like: what they make holds no rows of its own.
 _NO_ROWS = re.compile(r"[^.]+(?:\..+)?-schema(?:-[a-z]+)?\.sql(?:\.\w+)?")
 _WITHOUT_ROWS = re.compile(r"(?P<database>[^.]+)\.(?P<table>.+)-schema-(?:view|sequence)\.sql(?:\.\w+)?")
-_CREATED = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?`(?P<table>(?:[^`]|``)+)`")
-_KINDS = {"dumpling-csv": "csv", "dumpling-sql": "sql", "mydumper": "sql", "parquet": "parquet"}
-# As Dumpling and mydumper write them; mydumper since 0.14.1; and since 0.16, where a line may be a comment, in either form.
-_STATUSES = [
-    re.compile(pattern)
-    for pattern in (
-        r"SHOW MASTER STATUS:\s*\n\s*Log:\s*(?P<log>\S+)\s*\n\s*Pos:\s*(?P<position>[0-9]+)",
-        r"(?m)^File = (?P<log>\S+)\s*\n\s*Position = (?P<position>[0-9]+)",
-        r'(?m)^#? ?SOURCE_LOG_FILE = "(?P<log>[^"\n]+)"\s*\n#? ?SOURCE_LOG_POS = (?P<position>[0-9]+)',
-    )
-]
+_KINDS = {"dumpling-csv": "csv", "dumpling-sql": "sql", "parquet": "parquet"}
+_STATUS = re.compile(r"SHOW MASTER STATUS:\s*\n\s*Log:\s*(?P<log>\S+)\s*\n\s*Pos:\s*(?P<position>[0-9]+)")
 _TSO_LOG = "tidb-binlog"  # what TiDB calls the binlog that it does not have
 _UNREADABLE = (OSError, EOFError, zlib.error, ArrowException)
 _CHUNK = 1 << 20
@@ -118,9 +106,7 @@ def dumped_tables(store: Store, place: str, form: str) -> dict[Name, DumpedTable
         except DumpError as error:
             damage = str(error)
         told_files = [DumpFile(_uri(place, i), i.size, i.mtime_ns or 0) for i in mine]
-        created = _CREATED.match(statement) if form == "mydumper" else None
-        own_name = (name[0], created["table"].replace("``", "`")) if created else name
-        found[own_name] = DumpedTable(*own_name, statement, told_files, damage)
+        found[name] = DumpedTable(*name, statement, told_files, damage)
     return found
 
 
@@ -136,7 +122,7 @@ def dumped_at(store: Store, place: str) -> int:
     if files.get_file_info(path).type != FileType.File:
         raise DumpError(f"{place}: has no file metadata; {more}.")
     text = _read(files, path).decode("utf-8", "replace")
-    told = next((found for pattern in _STATUSES if (found := pattern.search(text))), None)
+    told = _STATUS.search(text)
     if told is None:
         raise DumpError(f"{place}/metadata: tells no position; {more}.")
     if told["log"] != _TSO_LOG:
@@ -147,8 +133,8 @@ def dumped_at(store: Store, place: str) -> int:
     return int(told["position"])
 
 
-def first_line(store: Store, file: DumpFile, *wanted: str) -> str:
-    """The first line of a file that begins so, or so, "" where there is none among its first 64 KiB.
+def first_line(store: Store, file: DumpFile, wanted: str) -> str:
+    """The first line of a file that begins so, "" where there is none among its first 64 KiB.
 
     Raises:
         DumpError: it cannot be read.

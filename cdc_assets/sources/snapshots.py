@@ -10,7 +10,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Kafka
-from cdc_assets.sources.broker import broker_of, options
+from cdc_assets.sources.broker import Broker, options
 from cdc_assets.sources.kafka import read
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.recorded import read_lines, snapshot_files
@@ -105,7 +105,7 @@ def replay(
     if not needed:
         return {}
     chosen = kafka.model_copy(update={"topics": tuple(needed), "topic_pattern": None})
-    with broker_of(chosen) as broker:
+    with Broker(chosen) as broker:
         there = {name: len(topic.partitions) for name, topic in broker.snapshot().items()}
         few = [f"{name} ({there[name]} of {n} partitions)" for name, n in needed.items() if there.get(name, n) < n]
         absent = {name: n for name, n in needed.items() if name not in there}

@@ -13,7 +13,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import packed
 from cdc_assets.session import session_for
 from cdc_assets.sources import kafka as topics
-from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored
+from cdc_assets.sources.broker import Broker, BrokerError, censored
 from cdc_assets.sources.offsets import Different, Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.stages.quarantining import quarantine
@@ -132,7 +132,7 @@ def following_offsets(cursor: RawCursor) -> dict[Place, int]:
 def _news_of_broker(kafka: Kafka, cursor: RawCursor) -> News | None:
     if cursor.plan is not None:
         return News("a run before fixed offsets, and did not read them", str(cursor.plan))
-    with broker_of(kafka) as broker:
+    with Broker(kafka) as broker:
         plan, lost = _fixed(broker, kafka, cursor)
     if not _is_news(plan, lost, cursor):
         return None
@@ -152,7 +152,7 @@ def _is_news(plan: topics.Plan, lost: list[Loss], cursor: RawCursor) -> bool:
 
 def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -> IngestReport:
     """Fix the offsets in a commit, then read exactly these and commit their records; no commit when nothing is new."""
-    with broker_of(kafka) as broker:
+    with Broker(kafka) as broker:
         if cursor.plan is not None:
             plan, lost = topics.resume(broker, kafka, topics.Plan.from_json(cursor.plan))
         else:

@@ -106,8 +106,8 @@ class Types:
             ),
             schemas=learnt.sequence if learnt else 0,
         )
-        anew = bool(span.again) or table.outdated() or _scattered(table)
-        if anew or cursor.distinct is None:
+        anew = bool(span.again) or _scattered(table)
+        if anew:
             # What is judged once more replaces what was found before.
             kept = [o for o in standing.to_pylist() if o["batch"] <= span.after(_name(o))]
             standing, rows = pa.Table.from_pylist(kept, standing.schema), _together([*kept, *new], advanced)
@@ -278,8 +278,6 @@ def _schemaless(lake: Lakehouse, feed: Feed, files: list[DataFile], known: Seque
 
 def _standing(table: LakeTable[TypesCursor]) -> pa.Table:
     """What runs before have observed; some of it in several rows. Of each row there are 100 bytes, and no Python object."""
-    if table.outdated():
-        return pa.Table.from_pylist(_rows_before(table))
     return table.fetch(table.files(), *TYPE_OBSERVATIONS.columns.names)
 
 
@@ -308,22 +306,6 @@ def _of_tables(rows: pa.Table, names: Iterable[Name]) -> list[Observation]:
 def _breaking(rows: pa.Table) -> pa.Array:
     """Of each row, whether it breaks a mapping. BOOLEAN."""
     return pc.invert(_where(rows, among=dict.fromkeys(_VERDICTS, _FINE)))
-
-
-# What cursor format 2 kept of one event, as a sample.
-_PLACE_BEFORE = ("topic", "partition", "offset")
-_ADDED = ("first_batch", "first", "last")
-
-
-def _rows_before(table: LakeTable[TypesCursor]) -> list[Observation]:
-    """Rows of cursor format 2: of the first event, and of the last, they tell the place of one."""
-    kept = [name for name in TYPE_OBSERVATIONS.columns.names if name not in _ADDED]
-    rows = table.fetch(table.files(), *kept, *_PLACE_BEFORE).to_pylist()
-    found = []
-    for row in rows:
-        place = {"commit_ts": None} | {name: row.pop(name) for name in _PLACE_BEFORE}
-        found.append(row | {"first_batch": row["batch"], "first": place, "last": place})
-    return found
 
 
 def breaks(observation: Observation, verdict: str) -> bool:
@@ -434,7 +416,7 @@ def _report(feed: Feed, after: int, cursor: TypesCursor, standing: pa.Table, new
         after=after,
         through=cursor.batch,
         called=protocol_of(feed).codes_called,
-        distinct=_distinct(standing.to_pylist()) if cursor.distinct is None else cursor.distinct,
+        distinct=cursor.distinct,
         observations=sorted(_together([*near, *new], once), key=lambda o: not _wrong(o))[:SHOWN],
         here={identity(o): o["events"] for o in new},
         new=[o for o in new if identity(o) not in known],

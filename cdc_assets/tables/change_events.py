@@ -54,7 +54,7 @@ class EventsCursor(Cursor):
         batch: the newest raw batch that is decoded.
         trimmed: the batch up to which maintenance has deleted the events.
         trimmed_rows: how many row events these were.
-        trimmed_newest: the newest Kafka time of these events, in milliseconds; 0: none was deleted, or by a version before.
+        trimmed_newest: the newest Kafka time of these events, in milliseconds; 0: none was deleted.
         contradicting: how many events so far have messages that contradict the feed's settings.
         contradiction: topic, partition and offset of the first of these records; None: there is none.
     """

@@ -36,7 +36,7 @@ class CursorError(RuntimeError):
 class Cursor:
     """What the cursors of all tables have: `sequence` numbers the commits that carry rows of ours, from 1, without gaps."""
 
-    FORMAT: ClassVar[int] = 2  # 1: before formats were numbered
+    FORMAT: ClassVar[int] = 1
 
     sequence: int
     format: int = FORMAT
@@ -52,26 +52,19 @@ class Cursor:
         """A cursor out of its note.
 
         Raises:
-            CursorError: a newer version of this package wrote it, or it is damaged.
+            CursorError: another version of this package wrote it, or it is damaged.
         """
-        if values.get("format", 1) > cls.FORMAT:
+        if values.get("format") != cls.FORMAT:
             raise CursorError(
-                f"the tables were written by a newer version of cdc-assets (cursor format {values['format']}, "
-                f"known: up to {cls.FORMAT}): update this installation"
+                f"the table was written by another version of cdc-assets (its format: {values.get('format')}, known: "
+                f"{cls.FORMAT}): install that version, or give CDC_LAKEHOUSE another place"
             )
-        if values.get("format", 1) < cls.FORMAT:
-            values = cls.upgraded(values) | {"format": cls.FORMAT}
         try:
             found: Self = _adapter(cls).validate_python(values)
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise CursorError(f"the cursor is damaged ({wrong}): run the job rebuild") from None
         return found
-
-    @classmethod
-    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """What a note of format 1 says, in today's fields."""
-        return values
 
 
 def notes(text: str) -> dict[str, Any] | None:

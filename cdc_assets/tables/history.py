@@ -26,7 +26,7 @@ class HistoryCursor(Cursor):
         release: the newest release that is applied.
         versions: rows of the table, after this commit.
         current: of these the open ones.
-        statements: ids of the DDL statements that are applied, in order; None: not noted by the version that wrote it.
+        statements: ids of the DDL statements that are applied, in order.
         newest: the highest commit_ts of what is applied.
         partly: while only a part of the next releases is applied: up to which release, up to which era, and from which
             commit_ts on everything is applied anew (-1: it is not).
@@ -34,15 +34,14 @@ class HistoryCursor(Cursor):
         reload: statements after which rows are wrong until the table is loaded anew: commit_ts, statement, why.
         complete: the commit_ts from which on the history is complete (-1: nothing tells).
         met: how many rows were met first by an UPDATE or a DELETE since.
-        days: the newest days of the source (UTC, ISO text) -> how many of the versions its changes opened, loads aside; what
-            was written by a version that did not count them is not in it.
+        days: the newest days of the source (UTC, ISO text) -> how many of the versions its changes opened, loads aside.
         adopted: the position of the load whose typed rows the table has begun with (-1: with none).
     """
 
     release: int = 0
     versions: int = 0
     current: int = 0
-    statements: list[str] | None = None
+    statements: list[str] = field(default_factory=list)
     newest: int = -1
     partly: tuple[int, int, int] | None = None
     naming: dict[str, str] | None = None
@@ -51,11 +50,6 @@ class HistoryCursor(Cursor):
     met: int = 0
     days: dict[str, int] = field(default_factory=dict)
     adopted: int = -1
-
-    @classmethod
-    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """In format 1 the release was the number of the commit."""
-        return values | {"release": values["sequence"]}
 
 
 # Before the source's own columns. `_cdc_key` is the key's identity on the wire: typed key columns may hold NULL for what

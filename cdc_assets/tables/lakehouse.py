@@ -214,11 +214,8 @@ class Lakehouse:
 
     def load_rows(self) -> list[dict[str, Any]]:
         """The rows of initial_load by their number, without Spark."""
-        loads = self.loads.pinned()
-        # A version before this one knew of no load anew.
-        there = loads.schema() or INITIAL_LOAD.columns
-        found = loads.fetch(loads.files(), *[c for c in INITIAL_LOAD.columns.names if c in there.names]).to_pylist()
-        return sorted(({"anew": False} | r for r in found), key=lambda r: r["number"])
+        found = self.loads.fetch(self.loads.files(), *INITIAL_LOAD.columns.names).to_pylist()
+        return sorted(found, key=lambda r: r["number"])
 
     @property
     def loaded_before(self) -> LakeTable[ReleaseCursor]:

@@ -228,7 +228,7 @@ class ReleaseCursor(Cursor):
         settings: of the feed, that the holds were decided by.
         highest: the highest commit_ts of any row event seen: above it no event can be a repeat.
         newest: the newest Kafka time of any record seen, in milliseconds.
-        source: the newest time of the source that any record tells, in milliseconds; 0: a version before did not look.
+        source: the newest time of the source that any record tells, in milliseconds.
         totals: row events since the feed began: rows, window, excluded, covered, late_repeated, late_unseen.
         ungated: of feeds whose messages tell whether there are watermarks: the batches up to here were released before the
             first.
@@ -277,27 +277,6 @@ class ReleaseCursor(Cursor):
     def loaded(self) -> set[tuple[str, str, int]]:
         """(database, table, position) of all loads."""
         return {(each.database, each.table, each.position) for each in self.loads}
-
-    @classmethod
-    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """In format 1 `tables` were all tables, with their newest releases, and not how many events these had."""
-        tables, held = values.get("tables", []), values.get("transactions", {})
-        pending = values.get("pending", 0)
-        most = values.get("totals", {}).get("window", 0)
-        more = {"oldest": int(bool(held.get("bounds"))), "tables": [[database, table] for database, table, _ in tables]}
-        return values | {
-            "tables": [[database, table, most] for database, table, release in tables if release == values["sequence"]],
-            "oldest_pending": int(pending > 0),
-            "holds": [_hold(waiting) for waiting in values.get("waiting", [])],
-            "transactions": held | more,
-        }
-
-
-def _hold(waiting: dict[str, Any]) -> dict[str, Any]:
-    """An entry of the hold list out of one of format 1."""
-    entry = {name: waiting[name] for name in ("database", "table", "since", "events")}
-    first = {name: value for name, value in waiting.items() if name not in entry}
-    return entry | {"reason": str(HoldReason.SCHEMA), "first": first}
 
 
 class ReleasedKind(StrEnum):

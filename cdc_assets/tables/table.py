@@ -251,11 +251,6 @@ class LakeTable(Generic[C]):
         log = self.log()
         return StructType.fromJson(json.loads(log.schema())) if log else None
 
-    def outdated(self) -> bool:
-        """Whether a version before, with other columns, wrote the table."""
-        columns = self.schema()
-        return columns is not None and set(columns.names) != set(self.definition.columns.names)
-
     def create(self) -> None:
         """Create the table, empty, unless it is there."""
         if self.exists():
@@ -390,13 +385,11 @@ class LakeTable(Generic[C]):
         filters = [(k, "=", str(v).lower()) for k, v in over.items()] if over else None
         for _ in range(_ATTEMPTS):
             log = self._before(cursor)
-            # A table that is replaced as a whole gets today's columns.
-            columns = log.table.schema() if over is None or over else Schema.from_json(self.definition.columns.json())
             try:
                 log.table.create_write_transaction(
                     actions(self.path, self.definition.partition_by, staged.files),
                     "append" if over is None else "overwrite",
-                    columns,
+                    log.table.schema(),
                     partition_by=list(self.definition.partition_by),
                     partition_filters=filters,
                     commit_properties=CommitProperties(note, max_commit_retries=0, app_transactions=transactions),

@@ -1,7 +1,7 @@
 """type_observations: what messages have said of each column's type, and whether that is as the protocol's tables have it."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -57,24 +57,15 @@ class TypesCursor(Cursor):
         refused: the tables that are refused.
         doubted: those that are refused, and those with rows whose schema is not known.
         schemas: the sequence of table_schemas that they were looked up in.
-        distinct: how many different observations there are; None: a version before did not count.
+        distinct: how many different observations there are.
     """
 
-    FORMAT: ClassVar[int] = 3  # 2: a feed was refused as a whole, after a batch
-
-    format: int = FORMAT
     batch: int = 0
     settings: str = ""
     refused: list[Refused] = field(default_factory=list)
     doubted: list[Doubted] = field(default_factory=list)
     schemas: int = 0
-    distinct: int | None = None
-
-    @classmethod
-    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Which tables were refused is not known: what came after that batch is judged again."""
-        since = [values.pop(name, None) for name in ("refused_after", "unknown_after")]
-        return values | {"batch": min([values.get("batch", 0), *(b for b in since if b is not None)])}
+    distinct: int = 0
 
 
 _PLACE = struct(commit_ts=BIGINT, topic=STRING, partition=INT, offset=BIGINT)

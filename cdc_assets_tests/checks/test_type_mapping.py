@@ -1,15 +1,12 @@
 """The JDBC and mysqlType mappings: what the document does not have is found, with the record; real streams pass."""
 
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from cdc_assets.checks import types
 from cdc_assets.checks.observations import NO_SUCH_TYPE, NO_TYPE
@@ -17,11 +14,8 @@ from cdc_assets.checks.verdict import Verdict
 from cdc_assets.stages import DECODE, INGEST, SCHEMAS, TYPES
 from cdc_assets.stages import types as stage_of_types
 from cdc_assets.tables.change_events import CHANGE_EVENTS
-from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.schema import BIGINT, INT, STRING, column
-from cdc_assets.tables.table import LakeTable
-from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Refused, TypesCursor
+from cdc_assets.tables.type_observations import Refused, TypesCursor
 from cdc_assets_tests.checks.judging import check_types
 from cdc_assets_tests.laws.test_dialects import records_of, settings_of
 from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, frame_of_rows, make_feed, tso, watermark
@@ -309,20 +303,6 @@ def test_a_type_that_the_feeds_file_gives_has_to_hold_the_value(spark: SparkSess
     assert mysql.passed
 
 
-def test_layouts_of_other_forms_stop_nothing(spark: SparkSession) -> None:
-    """They are quarantined while decoding; but what an older version has decoded is still there."""
-    fine = event(9, ("int", "x", 4))
-    odd = [
-        event(1, ("int", "1", 4), layout=json.dumps({"key": [], "types": {"c": ["int"]}})),
-        event(2, ("int", "1", 4), jdbc_types=json.dumps(4)),
-        event(3, ("int", "1", 4), jdbc_types=json.dumps({"c": ""})),
-        event(4, ("int", "1", 4), jdbc_types="{"),
-    ]
-    mysql, jdbc = checked(spark, [fine, *odd])
-    assert {v["offset"] for v in jdbc.violations} >= {2, 3, 4, 9}
-    assert {v["offset"] for v in mysql.violations} == {1}
-
-
 def test_an_updates_code_goes_by_the_new_value_and_a_deletes_by_the_old(spark: SparkSession) -> None:
     small, large = json.dumps({"c": "1"}), json.dumps({"c": "3000000000"})
     text = "int unsigned"
@@ -440,20 +420,6 @@ def test_a_table_is_refused_from_the_lowest_commit_ts_and_batch_on(chain: Callab
     assert found == ("orders", tso(2), 1, 1, 0)
 
 
-def test_an_older_cursor_judges_again_what_was_refused() -> None:
-    old = {
-        "sequence": 7,
-        "format": 2,
-        "batch": 9,
-        "settings": "x",
-        "refused_after": 4,
-        "unknown_after": None,
-        "schemas": 2,
-    }
-    assert TypesCursor.of(old) == TypesCursor(sequence=7, batch=4, settings="x", schemas=2)
-    assert TypesCursor.of(old | {"refused_after": None}).batch == 9
-
-
 @pytest.mark.parametrize("settings", [{"type_mapping": "warn"}, {"columns": {"shop.orders.v": "varchar(20)"}}])
 def test_other_settings_let_it_go_on(chain: Callable[..., Chain], settings: dict[str, Any]) -> None:
     made, sent = chain(), Stream()
@@ -548,45 +514,3 @@ def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Ch
         (waits,) = verdict.metadata["refused"]
         assert (waits["table"], waits["commit_ts"], waits["batch"]) == ("orders", tso(2), 2)
     assert idle.description == first.description
-
-
-def test_a_table_of_before_is_gone_on_with(chain: Callable[..., Chain]) -> None:
-    """Its rows tell one place of a sample, and its cursor that the feed was refused as a whole."""
-    made, sent = chain(), Stream()
-    made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
-    made.run()
-    made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
-    for stage in (INGEST, DECODE):
-        stage.run(made.lake, made.feed)
-    as_before(made.lake.type_observations)
-    assert TYPES.due(made.lake, made.feed)
-    report = TYPES.run(made.lake, made.feed)
-    (refused,) = report.refused
-    assert (refused.commit_ts, refused.batch) == (tso(2), 2)
-    counts = {(o["column"], o["events"]) for o in report.observations}
-    assert counts == {("id", 2), ("v", 1)}
-    assert made.lake.type_observations.schema() == TYPE_OBSERVATIONS.columns
-
-
-def as_before(table: LakeTable[TypesCursor]) -> None:
-    """Write a table anew as cursor format 2 had it, refused after the first batch."""
-    rows = table.fetch(table.files(), *TYPE_OBSERVATIONS.columns.names).to_pylist()
-    shutil.rmtree(table.path)
-    places = [{name: row["first"][name] for name in ("topic", "partition", "offset")} for row in rows]
-    names = [f for f in TYPE_OBSERVATIONS.columns if f.name not in {"first", "last", "first_batch"}]
-    place = [column("topic", STRING, "x"), column("partition", INT, "x"), column("offset", BIGINT, "x")]
-    shape: Any = {"columns": StructType([*names, *place]), "cursor": CursorBefore}
-    old: Any = replace(table.definition, **shape)
-    before: LakeTable[Any] = replace(table, definition=old)
-    kept = [{f.name: row[f.name] for f in names} | at for row, at in zip(rows, places, strict=True)]
-    cursor = CursorBefore(sequence=1, batch=2, settings="x", refused_after=1)
-    before.commit(before.stage_rows(kept), cursor)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CursorBefore(Cursor):
-    batch: int = 0
-    settings: str = ""
-    refused_after: int | None = None
-    unknown_after: int | None = None
-    schemas: int = 0

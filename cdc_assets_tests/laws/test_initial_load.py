@@ -19,7 +19,6 @@ import pytest
 from dagster import AssetCheckSeverity
 from pyarrow import parquet
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.checks.conservation import events_placed
@@ -334,28 +333,6 @@ def test_a_feed_that_is_loaded_pays_nothing_for_it(loaded: Loaded) -> None:
     assert [stage.name for stage in STAGES if stage.due(loaded.chain.lake, loaded.chain.feed)] == []
 
 
-def test_loads_that_the_version_before_loads_anew_has_planned_are_gone_on_with(loaded: Loaded, tmp_path: Path) -> None:
-    chain, position = loaded.chain.copy(tmp_path / "later"), P + 3 * AFTER
-    loads, rows, cursor = chain.lake.loads, chain.lake.load_rows(), chain.lake.loads.cursor()
-    assert cursor is not None
-    columns = StructType([f for f in loads.definition.columns if f.name != "anew"])
-    shutil.rmtree(loads.path)
-    before = replace(loads, definition=replace(loads.definition, columns=columns))
-    old = before.stage_rows([{n: row[n] for n in columns.names} for row in rows])
-    for number in range(1, cursor.sequence):
-        before.commit(before.stage_rows([]), replace(cursor, sequence=number))
-    before.commit(old, cursor)
-    later = Chain(chain.lake.spark, chain.folder, **chain.settings)
-    assert (later.lake.load_rows(), [s.name for s in STAGES if s.due(later.lake, later.feed)]) == (rows, [])
-    own = orders_at(tmp_path / "anew", position, '1,"one"\n')["tables"]
-    settings = chain.settings["initial_load"] | {"tables": own}
-    later = Chain(chain.lake.spark, chain.folder, **(chain.settings | {"initial_load": settings}))
-    LOAD.run(later.lake, later.feed)
-    found = later.lake.load_rows()
-    assert [r for r in found if not r["anew"]] == rows
-    assert [(r["table"], r["position"]) for r in found if r["anew"]] == [("orders", position)]
-
-
 def test_what_comes_later_at_or_below_the_position_is_covered_and_statements_go_on(
     loaded: Loaded, tmp_path: Path
 ) -> None:
@@ -478,30 +455,6 @@ def test_the_ways_of_reading_a_line_and_of_beginning_a_history_give_the_same(
     assert list(rebuild(again.lake, again.feed))
     assert histories(again.lake) == before
     assert chain.quarantine() == other.quarantine() == []
-
-
-def test_a_load_that_the_version_before_has_released_is_gone_on_with(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where = write(
-        tmp_path / "dump",
-        {"metadata": METADATA, "shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"two"\n'},
-    )
-    chain = Chain(spark, tmp_path / "feed", initial_load={"path": str(where), "format": "dumpling-csv"})
-    chain.add([record(watermark(P + AFTER), 0, 0)])
-    with monkeypatch.context() as before:
-        before.setattr("cdc_assets.gate.dumped.beginning", lambda *_: None)  # it knew no typed rows
-        for stage in STAGES[:-1]:
-            stage.run(chain.lake, chain.feed)
-    released = chain.lake.released_changes.cursor()
-    assert released is not None
-    assert [(each.rows, each.typed) for each in released.loads] == [(2, 0)]
-    chain.run()
-    now = versions(chain, "orders", "id", "v")
-    assert now == [(1, "one", 0, None, "snapshot", None), (2, "two", 0, None, "snapshot", None)]
-    assert list(rebuild(chain.lake, chain.feed))
-    assert versions(chain, "orders", "id", "v") == now
-    assert all_events_placed(chain.lake, chain.feed).passed
 
 
 def orders_at(folder: Path, position: int, rows: str, columns: str = '"id","v"') -> dict[str, Any]:
@@ -871,20 +824,6 @@ def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -
     # As Dumpling's own test of a TiDB server has it.
     text = "SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 420633273211289601\n\tGTID:\n\n"
     assert dumped_at(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
-
-
-@pytest.mark.parametrize(
-    "told",
-    [  # of mydumper's documentation, of 0.14.1 and later, and of the source of 0.16
-        "Started dump at: 2011-05-05 13:57:17\nSHOW MASTER STATUS:\n  Log: my-bin.000017\n  Pos: 241149225\n",
-        "[master]\n# Channel_Name = '' # It can\nFile = my-bin.000017\nPosition = 241149225\nExecuted_Gtid_Set = 7b:1-5\n",
-        '[source]\nexecuted_gtid_set = "7b:1-5"\nSOURCE_LOG_FILE = "my-bin.000017"\nSOURCE_LOG_POS = 241149225\n',
-        'SOURCE_AUTO_POSITION = 1\n#SOURCE_LOG_FILE = "my-bin.000017"\n#SOURCE_LOG_POS = 241149225\n',
-    ],
-)
-def test_a_position_in_a_binlog_is_told_and_refused(tmp_path: Path, told: str) -> None:
-    with pytest.raises(DumpError, match=r"is of a MySQL server, at my-bin[.]000017:241149225 of its binlog"):
-        dumped_at(LOCAL, str(write(tmp_path, {"metadata": told})))
 
 
 def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,10 +4,7 @@ What is expected is the recorded truth, never what a tool or this package made o
 """
 
 import json
-import re
-import shutil
 import struct
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,25 +19,20 @@ from cdc_assets.checks.history import history_complete
 from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.sources.dump_rows import read_rows
-from cdc_assets.sources.dumps import DumpedTable, DumpError, dumped_at, dumped_tables, line_number
+from cdc_assets.sources.dumps import DumpedTable, DumpError, dumped_at, dumped_tables
 from cdc_assets.storage import LOCAL
 from cdc_assets_tests.laws.test_dialects import TICDC, check_states, records_of, settings_of, take, ticdc_types, truth
-from cdc_assets_tests.mariadb import MariaDB
-from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, dump, fill, there, types_of
+from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, there, types_of
 from cdc_assets_tests.support import Chain, Record, bytes_of
 
 # Of each recorded dump its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
 RECORDED_DUMPS = {
     "dumpling-5.3.0/csv": ("dumpling-csv", "+09:00"),
     "dumpling-5.3.0/sql": ("dumpling-sql", "UTC"),
-    "mydumper-0.10.1/default": ("mydumper", "UTC"),
-    "mydumper-0.10.1/chunks": ("mydumper", "UTC"),
-    "mydumper-1.0.1/default": ("mydumper", "UTC"),
-    "mydumper-1.0.1/hex": ("mydumper", "UTC"),
 }
 # Of each recorded stream the scenarios that are gone on with, and from which dump.
 STREAMS = {
-    "canal-json_ext": {"types": "mydumper-1.0.1/default", "nokey": "mydumper-0.10.1/chunks"},
+    "canal-json_ext": {"types": "dumpling-5.3.0/sql", "nokey": "dumpling-5.3.0/sql"},
     "open-protocol": {"orders": "dumpling-5.3.0/csv"},
     "simple-json": {"nopk": "dumpling-5.3.0/sql"},
 }
@@ -75,12 +67,8 @@ def meant(text: str | None, mysql_type: str, *, rounded: bool = False) -> Any:
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession) -> None:
-    check_values(spark, DUMPS / name, *RECORDED_DUMPS[name])
-
-
-def check_values(spark: SparkSession, place: Path, form: str, zone: str) -> None:
-    """Hold what is read of a dump's table of every type against the truth."""
-    table = dumped_tables(LOCAL, str(place), form)["shop", "all_types"]
+    form, zone = RECORDED_DUMPS[name]
+    table = dumped_tables(LOCAL, str(DUMPS / name), form)["shop", "all_types"]
     types = types_of("types")["all_types"]
     rows, bad = rows_of(spark, table, form, zone)
     assert bad == []
@@ -98,12 +86,7 @@ def check_values(spark: SparkSession, place: Path, form: str, zone: str) -> None
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_tables_are_found_under_their_own_names(name: str) -> None:
-    check_tables(DUMPS / name, RECORDED_DUMPS[name][0])
-
-
-def check_tables(place: Path, form: str) -> None:
-    """Every table is found, whole, and has rows."""
-    found = dumped_tables(LOCAL, str(place), form)
+    found = dumped_tables(LOCAL, str(DUMPS / name), RECORDED_DUMPS[name][0])
     tables = {table for scenario in POSITIONS for table in there(scenario)}
     assert found.keys() == {("shop", name) for name in tables | {ODD}}, "and no view"
     assert {t.damage for t in found.values()} == {""}
@@ -112,32 +95,8 @@ def check_tables(place: Path, form: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_the_position_of_a_server_s_binlog_is_no_tso(name: str) -> None:
-    check_position(DUMPS / name)
-
-
-def check_position(place: Path) -> None:
-    """A server's binlog tells a position that no change of TiCDC's can be compared with."""
     with pytest.raises(DumpError, match=r"is of a MySQL server, at binlog[.]000001:[0-9]+ of its binlog"):
-        dumped_at(LOCAL, str(place))
-
-
-def test_what_mydumper_writes_of_a_server_now_is_read_as_the_truth_has_it(spark: SparkSession, tmp_path: Path) -> None:
-    program = shutil.which("mydumper")
-    if program is None:
-        pytest.skip("mydumper is not installed (on Debian: apt-get install mydumper): only its recorded dumps are read")
-    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
-    version = re.search(r"\d+[.\d]*", said)
-    assert version is not None, said
-    server = MariaDB(tmp_path / "server")
-    try:
-        fill(server)
-        dumps = list(dump(server, f"mydumper-{version[0]}", program, tmp_path))
-    finally:
-        server.stop()
-    for place in dumps:
-        check_values(spark, place, "mydumper", "UTC")
-        check_tables(place, "mydumper")
-        check_position(place)
+        dumped_at(LOCAL, str(DUMPS / name))
 
 
 def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
@@ -146,7 +105,7 @@ def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
     A dump has more tables than are taken from it here: each is named.
     """
     (folder / "none").mkdir()
-    load: dict[str, Any] = {"path": str(folder / "none"), "format": "mydumper", "tables": {}}
+    load: dict[str, Any] = {"path": str(folder / "none"), "format": "dumpling-sql", "tables": {}}
     for scenario, taken in dumps.items():
         for table in there(scenario):
             own = {"path": str(DUMPS / taken), "format": RECORDED_DUMPS[taken][0], "position": POSITIONS[scenario]}
@@ -244,61 +203,3 @@ def check_versions_since(made: Chain, scenario: str, at: int) -> None:
         values = {c: v for c, v in told["values"].items() if told["valid_from"] > at or not c.startswith("g_")}
         assert take(values, versions[place], types[told["schema"], told["table"]]), (place, values, versions[place])
     assert not any(versions.values()), "versions that the truth does not have"
-
-
-# A table of a server that has JSON as a type, by mydumper's sources; every line from the fifth of rows on is damaged.
-SHAPE = "CREATE TABLE `t` (\n  `id` bigint NOT NULL,\n  `j` json,\n  `b` varbinary(9),\n  PRIMARY KEY (`id`)\n);\n"
-LINES = [
-    b"/*!40101 SET NAMES binary*/;",
-    b'INSERT INTO `t` VALUES(1,CONVERT("{\\"k\\": \\"\xc3\xa9\\\\n\\"}" USING UTF8MB4),_binary "\\0\xff\\Z")',
-    b",(2,'\"INSERT INTO `t` VALUES(1),(2);\"',0x00FF)",
-    b',(3,NULL,"")',
-    b";",
-    b'INSERT INTO `t` VALUES(4,NULL,NULL',
-    b',(5,NULL,0x00F)',
-    b',(6,NULL,"x',
-    b',(7,"\xe9","")',
-    b',(8,NULL,"x","y")',
-    b',(9,NULL,"x" "y")',
-    b"LOAD DATA LOCAL INFILE 'shop.t.00000.dat' INTO TABLE `t`;",
-    b";",
-]  # fmt: skip
-READ = [
-    {"id": "1", "j": '{"k": "\u00e9\\n"}', "b": "00FF1A"},
-    {"id": "2", "j": '"INSERT INTO `t` VALUES(1),(2);"', "b": "00FF"},
-    {"id": "3", "j": None, "b": ""},
-]
-
-
-def one_table(folder: Path, lines: list[bytes]) -> DumpedTable:
-    """The table of a dump by mydumper; `lines`: of its file with rows."""
-    folder.mkdir()
-    (folder / "shop.t-schema.sql").write_text(SHAPE)
-    (folder / "shop.t.00000.sql").write_bytes(b"\n".join([*lines, b""]))
-    return dumped_tables(LOCAL, str(folder), "mydumper")["shop", "t"]
-
-
-def test_a_line_of_mydumper_that_is_no_row_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    table = one_table(tmp_path / "first", LINES)
-    rows, bad = rows_of(spark, table, "mydumper", "UTC")
-    assert rows == READ
-    told = {line_number(LOCAL, table.files, each["checksum"])[1] for each in bad}
-    assert told == {n for n, line in enumerate(LINES, start=1) if n > 5 and line != b";"}
-    named = [b"REPLACE INTO `t` (`b`,`id`,`j`) VALUES", b"(NULL,1,'[]'),", b"(0x,2,NULL);"]
-    rows, bad = rows_of(spark, one_table(tmp_path / "named", named), "mydumper", "UTC")
-    assert (rows, len(bad)) == ([{"b": None, "id": "1", "j": "[]"}], 1)
-
-
-def test_files_of_mydumper_that_are_cut_or_packed_otherwise_are_refused(tmp_path: Path) -> None:
-    for number, cut in enumerate((LINES[:2], LINES[:4], [*LINES[:1], b"INSERT INTO `t` VALUES"])):
-        assert one_table(tmp_path / str(number), cut).damage.endswith(
-            "shop.t.00000.sql: its end is missing: copy it anew."
-        )
-    zst = tmp_path / "zst"
-    zst.mkdir()
-    for name in ("shop.t-schema.sql.zst", "shop.t.00000.sql.zst"):
-        (zst / name).write_bytes(b"")
-    (packed,) = dumped_tables(LOCAL, str(zst), "mydumper").values()
-    assert packed.damage.endswith(
-        "shop.t-schema.sql.zst: packed as .zst; .gz can be read, and files that are not packed."
-    )

@@ -1,4 +1,4 @@
-"""Connections to a broker: Kafka's options in librdkafka's words, and the accounts that both clients give of a broker."""
+"""Connections to a broker: Kafka's options in librdkafka's words, and what librdkafka says of a broker."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata
+from pydantic import SecretStr
 
 from cdc_assets.feeds import Kafka
-from cdc_assets.sources.broker import Broker, BrokerError, broker_of, censored, needs_java, options, translated
-from cdc_assets.sources.java_broker import JavaBroker
-from cdc_assets.sources.librdkafka_broker import LibrdkafkaBroker
+from cdc_assets.sources.broker import Broker, BrokerError, censored, client_settings, options
 from cdc_assets.sources.offsets import Bounds, Place
 from cdc_assets_tests.broker import Client, TestBroker, jaas
 from cdc_assets_tests.support import Chain, record
@@ -73,61 +72,28 @@ TRANSLATED: list[tuple[dict[str, str], dict[str, str]]] = [
 @pytest.mark.parametrize(("given", "expected"), TRANSLATED)
 def test_options_in_librdkafkas_words(given: dict[str, str], expected: dict[str, str]) -> None:
     source = of(given)
-    assert needs_java(source) == ""
-    always = {"bootstrap.servers": "h:1", "isolation.level": "read_committed"}
-    assert translated(source) == always | expected
-    assert isinstance(broker_of(source), LibrdkafkaBroker)
-    settings = translated(source)
+    settings = client_settings(source)
+    assert settings == {"bootstrap.servers": "h:1"} | expected
     if "ssl.ca.pem" not in settings and "ssl.ca.location" not in settings:
-        with LibrdkafkaBroker(source):  # librdkafka itself takes them
+        with Broker(source):  # librdkafka itself takes them
             pass
 
 
 @pytest.mark.fast
-def test_a_feed_may_read_what_is_not_committed() -> None:
-    assert translated(kafka(isolation__level="read_uncommitted"))["isolation.level"] == "read_uncommitted"
-
-
-# Options without a counterpart -> which of them is named.
-FOR_JAVA: list[tuple[dict[str, str], str]] = [
-    ({"ssl.truststore.location": "/trust.jks", "ssl.truststore.password": "p"}, "kafka.ssl.truststore.location"),
-    ({"ssl.truststore.type": "JKS", "ssl.truststore.location": "/trust.jks"}, "kafka.ssl.truststore.location"),
-    ({"ssl.keystore.type": "PEM", "ssl.keystore.location": "/both.pem"}, "kafka.ssl.keystore.location"),
-    # Java's names of the suites are not OpenSSL's.
-    ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "kafka.ssl.cipher.suites"),
-    ({"ssl.protocol": "TLSv1.3"}, "kafka.ssl.protocol"),
-    ({"sasl.login.callback.handler.class": "x.Y"}, "kafka.sasl.login.callback.handler.class"),
-    ({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "kafka.sasl.jaas.config"),
-    ({"sasl.jaas.config": jaas("ann", "secret")}, "kafka.sasl.jaas.config"),  # no semicolon
-    ({"sasl.jaas.config": f'{SCRAM} required username="a" password="p" tokenauth="true";'}, "kafka.sasl.jaas.config"),
-    ({"sasl.jaas.config": f'{SCRAM} required username="a";'}, "kafka.sasl.jaas.config"),
-    # Without a login of its own, a client takes one of the JVM.
-    ({"security.protocol": "SASL_SSL"}, "kafka.security.protocol"),
-    # Wrong: the Java client says so in the words of Kafka's documentation.
-    ({"isolation.level": "none"}, "kafka.isolation.level"),
-    ({"default.api.timeout.ms": "a minute"}, "kafka.default.api.timeout.ms"),
-    ({"no.such.option": "x"}, "kafka.no.such.option"),
-]
+def test_each_client_has_its_own_options() -> None:
+    """Spark's consumer gets `options`; librdkafka gets `client_options` too, which count where both say something."""
+    jks = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/t.jks", "kafka.client.id": "spark"}
+    own = {"ssl.ca.location": "/ca.pem", "client.id": "list", "socket.keepalive.enable": "true"}
+    source = Kafka.model_validate({"bootstrap_servers": "h:1", "topics": ["t"], "options": jks, "client_options": own})
+    assert client_settings(source) == {"bootstrap.servers": "h:1", "security.protocol": "SSL"} | own
+    always = {"kafka.bootstrap.servers": "h:1", "kafka.isolation.level": "read_committed"}
+    assert options(source) == always | jks
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(("given", "named"), FOR_JAVA)
-def test_options_for_the_java_client_alone(given: dict[str, str], named: str) -> None:
-    source = of(given)
-    assert needs_java(source).startswith(f"librdkafka has no counterpart of {named}")
-    assert isinstance(broker_of(source), JavaBroker)
-    assert not any(repr(value)[1:-1] in needs_java(source) for value in given.values() if len(value) > 1)
-    assert options(source)[named] == given.get(named.removeprefix("kafka.")), "Java gets what the feed says"
-
-
-@pytest.mark.fast
-def test_patterns_of_topics() -> None:
-    """Either client asks whether the whole name matches."""
-    ours = kafka(r"shop\..*")
-    assert needs_java(ours) == ""
-    broker = LibrdkafkaBroker(ours)
+def test_a_pattern_of_topics_matches_whole_names() -> None:
+    broker = Broker(kafka(r"shop\..*"))
     assert [broker.reads(t) for t in ("shop.orders", "shop", "a.shop.orders", "shop.")] == [True, False, False, True]
-    assert needs_java(kafka(r"shop\.\p{Lower}+")) == "topic_pattern is a regular expression of Java's alone"
 
 
 @pytest.mark.fast
@@ -139,10 +105,10 @@ def test_what_may_be_a_secret_is_not_shown() -> None:
             "max.poll.records": "12345",
             "ssl.keystore.key": "PRIVATE",
             "ssl.key.password": "hunter2",
-            "ssl.keystore.password": "",
             "sasl.jaas.config": f'{SCRAM} required username="annie" password="a\\"b-c";',
-            "my.own.option": "unknown",
         }
+    ).model_copy(
+        update={"client_options": {"my.own.option": SecretStr("unknown"), "ssl.keystore.password": SecretStr("")}}
     )
     login = source.options["kafka.sasl.jaas.config"].get_secret_value()
     told = f'plainly 12345 PRIVATE hunter2 annie a"b-c a\\"b-c unknown {login}'
@@ -155,7 +121,7 @@ def test_no_message_of_librdkafka_shows_a_secret() -> None:
     wrong = of({"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.certificates": "hunter2"})
     nobody = of(LOGIN | {"sasl.jaas.config": jaas("u-ser", "hunter2") + ";", "default.api.timeout.ms": "500"})
     for source in (wrong, nobody.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})):
-        with pytest.raises(BrokerError) as raised, broker_of(source) as broker:
+        with pytest.raises(BrokerError) as raised, Broker(source) as broker:
             broker.snapshot()
         assert "hunter2" not in repr(raised.value)
         assert "hunter2" not in repr(raised.value.__context__)
@@ -164,7 +130,7 @@ def test_no_message_of_librdkafka_shows_a_secret() -> None:
         assert raised.value.__cause__ is None
 
 
-def test_both_clients_tell_the_same(client: Client, feeding: Callable[..., Chain], topic: str) -> None:
+def test_a_snapshot_of_topics(client: Client, feeding: Callable[..., Chain], topic: str) -> None:
     """Of partitions with and without records, expired ones, and transactions: aborted, committed, and under way."""
     expiring, transacted, empty = f"{topic}.expiring", f"{topic}.transacted", f"{topic}.empty"
     client.create(expiring, 2)
@@ -174,30 +140,28 @@ def test_both_clients_tell_the_same(client: Client, feeding: Callable[..., Chain
     client.expire(expiring, 0, 2)
     client.send([record(b"aborted")], topic=transacted, transaction="abort")
     client.send([record(b"committed")], topic=transacted, transaction="commit")
-    for level in ("read_committed", "read_uncommitted"):
+    for level, end in (("read_committed", 4), ("read_uncommitted", 4)):
         source = feeding(topic_pattern=f"{topic}\\..*", options={"kafka.isolation.level": level}).feed.source.kafka
         assert source is not None
-        with LibrdkafkaBroker(source) as ours, JavaBroker(source) as javas:
-            found, wanted = ours.snapshot(), javas.snapshot()
-            assert found == wanted
+        with Broker(source) as broker:
+            found = broker.snapshot()
             assert {name: dict(t.partitions) for name, t in found.items()} == {
                 expiring: {0: Bounds(2, 5), 1: Bounds(0, 4)},
-                transacted: {0: Bounds(0, 4)},
+                transacted: {0: Bounds(0, end)},
                 empty: dict.fromkeys(range(3), Bounds(0, 0)),
             }
             assert all(t.id for t in found.values())
-            places = [Place(name, n) for name, t in found.items() for n in t.partitions]
-            for ms in (0, 1_700_000_000_000, 1_700_000_000_005, 1_700_000_000_009):
-                instant = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
-                assert ours.offsets_at(places, instant) == javas.offsets_at(places, instant)
+            places = [Place(expiring, 0), Place(expiring, 1), Place(empty, 0)]
+            for ms, offsets in ((0, [2, 0, -1]), (4, [2, 2, -1]), (5, [3, 2, -1]), (9, [-1, -1, -1])):
+                instant = datetime.fromtimestamp(1_700_000_000, UTC) + timedelta(milliseconds=ms)
+                assert broker.offsets_at(places, instant) == dict(zip(places, offsets, strict=True))
 
 
-@pytest.mark.parametrize("kind", [LibrdkafkaBroker, JavaBroker])
-def test_topics_are_created(kind: type[Broker], feeding: Callable[..., Chain], topic: str) -> None:
+def test_topics_are_created(feeding: Callable[..., Chain], topic: str) -> None:
     """They can be used at once; and one that is there already is not made again."""
     source = feeding(f"{topic}.a", f"{topic}.b").feed.source.kafka
     assert source is not None
-    with kind(source) as broker:  # type: ignore[call-arg]
+    with Broker(source) as broker:
         assert broker.snapshot() == {}
         broker.create({})
         broker.create({f"{topic}.a": 1, f"{topic}.b": 3})
@@ -230,8 +194,8 @@ class Refusing:
 
 def test_a_login_that_is_refused_is_not_tried_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = Refusing(KafkaError._AUTHENTICATION)
-    monkeypatch.setattr("cdc_assets.sources.librdkafka_broker.AdminClient", admin)
-    with pytest.raises(BrokerError, match="what went wrong"), LibrdkafkaBroker(kafka()) as broker:
+    monkeypatch.setattr("cdc_assets.sources.broker.AdminClient", admin)
+    with pytest.raises(BrokerError, match="what went wrong"), Broker(kafka()) as broker:
         broker.snapshot()
     assert len(admin.asked) == 1
 
@@ -239,31 +203,31 @@ def test_a_login_that_is_refused_is_not_tried_until_the_time_is_over(monkeypatch
 def test_a_broker_that_does_not_answer_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With more patience each time, and with none that goes beyond the time that there is."""
     admin = Refusing(KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TRANSPORT)
-    monkeypatch.setattr("cdc_assets.sources.librdkafka_broker.AdminClient", admin)
-    with LibrdkafkaBroker(kafka(default__api__timeout__ms="3500")) as broker:
+    monkeypatch.setattr("cdc_assets.sources.broker.AdminClient", admin)
+    with Broker(kafka(default__api__timeout__ms="3500")) as broker:
         assert broker.topics() == {}
     assert admin.asked[:2] == [1, 2]
     assert [0 < each <= 3.5 for each in admin.asked[2:]] == [True, True]
 
 
-def test_both_clients_log_in(tmp_path: Path) -> None:
+def test_a_login(tmp_path: Path) -> None:
     """A broker that wants a user and a password; a wrong one is one line, which does not show it."""
     running = TestBroker(tmp_path / "secured", ("reader", "pass-word"))
     try:
+        own = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
         for password, passes in (("pass-word", True), ("hunter2", False)):
-            given = running.options | {
-                "kafka.sasl.jaas.config": jaas("reader", password) + ";",
-                "kafka.default.api.timeout.ms": "5000",
-                "kafka.request.timeout.ms": "3000",
-            }
-            source = Kafka.model_validate({"bootstrap_servers": running.servers, "topics": ["t"], "options": given})
-            assert needs_java(source) == ""
-            for kind in (LibrdkafkaBroker, JavaBroker):
+            quick = {"kafka.default.api.timeout.ms": "5000", "kafka.request.timeout.ms": "3000"}
+            login = running.options | {"kafka.sasl.jaas.config": jaas("reader", password) + ";"}
+            for given in (
+                {"options": quick | login},
+                {"options": quick, "client_options": own | {"sasl.password": password}},
+            ):
+                source = Kafka.model_validate({"bootstrap_servers": running.servers, "topics": ["t"]} | given)
                 if passes:
-                    with kind(source) as broker:
+                    with Broker(source) as broker:
                         assert broker.snapshot() == {}
                     continue
-                with pytest.raises(BrokerError) as raised, kind(source) as broker:
+                with pytest.raises(BrokerError) as raised, Broker(source) as broker:
                     broker.snapshot()
                 assert "uthentication failed" in str(raised.value)
                 assert password not in repr(raised.value)

@@ -259,7 +259,7 @@ def spark_jars() -> list[Path]:
     own = _compiled("Functions", "Frames", "Json", "Remarks", "Unpacked", "AvroImages")
     fetched = ensure_jars()
     delta = [jar for jar in fetched if jar.name.startswith("delta-")]
-    return [*fetched, _compiled("LinkingLogStore", "Closing", against=delta), own]
+    return [*fetched, _compiled("LinkingLogStore", against=delta), own]
 
 
 def store_jars(log_store: str, jars: Sequence[Jar]) -> list[Path]:

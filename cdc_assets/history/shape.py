@@ -63,7 +63,7 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
     if not work.takes_all and work.properties.get("delta.enableDeletionVectors") != "true":
         # Else Delta writes a file anew for each row that goes from it.
         properties["delta.enableDeletionVectors"] = "true"
-        told.append("rows that go are marked from now on (deletion vectors), as the table is large")
+        told.append("rows are marked as deleted in their files from now on (deletion vectors), as the table is large")
     # A run that stopped while it created the table by Spark has not stated the source.
     properties |= {k: v for k, v in work.table.definition.properties.items() if work.properties.get(k) != v}
     done = []

@@ -1,7 +1,6 @@
-"""The versions that stand when a part of a run begins, as `versions.timeline` takes them."""
+"""The open versions that a part of a run meets, as `versions.timeline` takes them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,19 +15,6 @@ from cdc_assets.tables.history import COPY
 from cdc_assets.tables.schema import frame_of, quoted
 
 
-@dataclass(frozen=True)
-class Open:
-    """The open versions that the changes meet.
-
-    Attributes:
-        rows: as `versions.timeline` takes them.
-        places: where they stand, if they are not all: `key`, `copy`, and `file` STRING and `row` BIGINT as Delta tells them.
-    """
-
-    rows: DataFrame
-    places: DataFrame | None = None
-
-
 def rows_of(work: Work) -> int:
     """How many rows the plans for it are about: the changes, and of a table that is written anew the open versions."""
     return work.changes + (work.cursor.current if work.takes_all else 0)
@@ -41,8 +27,8 @@ def open_versions(
     schema: StructType,
     changes: DataFrame,
     unmade: set[str],
-) -> Open:
-    """The open versions that `timeline` takes: those of the keys of `changes`, or all.
+) -> DataFrame:
+    """Return the open versions that `timeline` takes: all if the part writes all anew, else those of the keys of `changes`.
 
     `unmade`: the columns that they do not have yet.
     """
@@ -50,7 +36,7 @@ def open_versions(
     ours = {f.name for f in shape.columns if f.name.startswith("_cdc_")}
     rest = [f.name for f in shape.columns if f.name not in names and f.name not in ours]
 
-    def shaped(rows: DataFrame, *more: str) -> DataFrame:
+    def shaped(rows: DataFrame) -> DataFrame:
         value = {f.name: "NULL" if f.name in unmade else quoted(f.name) for f in schema}
         row = [f"CAST({value[f.name]} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
         return rows.selectExpr(
@@ -64,28 +50,25 @@ def open_versions(
             "_cdc_offset AS offset",
             f"struct({', '.join(row)}) AS row",
             f"struct({', '.join(quoted(c) for c in ['_cdc_key', *rest])}) AS rest",
-            *more,
         )
 
     if work.present is None:
-        return Open(shaped(frame_of(session, [], shape.columns)))
+        return shaped(frame_of(session, [], shape.columns))
     if work.rewinds:
-        return Open(shaped(work.table.read(session).where(_of_before(work))))
+        return shaped(work.table.read(session).where(_of_before(work)))
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
     if work.takes_all:
-        return Open(shaped(current))
+        return shaped(current)
     keys = changes.select(F.col("key").alias("_cdc_key")).distinct()
     low, high = keys.agg(F.min("_cdc_key"), F.max("_cdc_key")).head() or ("", "")
     # By literal bounds Delta passes over whole files.
     current = current.where(F.col("_cdc_key").between(low, high))
     if work.changes <= SMALL:
         keys = F.broadcast(keys)
-    placed = current.selectExpr("*", "_metadata.file_path AS _cdc_file", "_metadata.row_index AS _cdc_row")
     # Joined before they are shaped, which of most of them would be in vain.
-    found = shaped(placed.join(keys, "_cdc_key", "left_semi"), "_cdc_file AS file", "_cdc_row AS row_index")
+    found = shaped(current.join(keys, "_cdc_key", "left_semi"))
     with compiled(session):
-        found = settled(found)
-    return Open(found, places=found.selectExpr("key", "copy", "file", "row_index AS row"))
+        return settled(found)
 
 
 def copy_in(names: Iterable[str]) -> str:

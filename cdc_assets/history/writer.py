@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -22,15 +24,15 @@ from cdc_assets.history.outcomes import together as statements_together
 from cdc_assets.history.reading import columns_of, readable
 from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
 from cdc_assets.history.shape import Shape, shape_of
-from cdc_assets.history.standing import Open, copy_in, open_versions, unmade
+from cdc_assets.history.standing import open_versions, unmade
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.history.work import Work
 from cdc_assets.protocols import protocol_of
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import compiled, settled
 from cdc_assets.tables.history import COPY, HistoryCursor
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.schema import quoted
+from cdc_assets.tables.schema import literal, quoted
 from cdc_assets.tables.table import Staged
 
 # What becomes of a version in this run, and so which files it is written into.
@@ -130,16 +132,16 @@ def apply(
     standing = open_versions(session, work, shape, typing.schema, typed, unmade(work, columns))
     arrivals = arrivals_of(lake, feed, work)
     arrived = rows_that_arrive(session, work, arrivals, columns, effects)
-    numbered = with_copy_numbers(work, watched, standing.rows, arrived, effects)
+    numbered = with_copy_numbers(work, watched, standing, arrived, effects)
     if work.anew:
-        gone = gone_since(work, typed, standing.rows, arrived, typing.schema)
+        gone = gone_since(work, typed, standing, arrived, typing.schema)
         numbered = numbered.unionByName(gone, allowMissingColumns=True)
-    line = timeline(numbered, standing.rows, arrived)
+    line = timeline(numbered, standing, arrived)
     completeness, first = Completeness(lake, work), Observation()
     bounds = boundaries(line, effects, first, completeness.since)
     chained = versions(bounds, effects)
     table = work.table.of_shape(shape.columns, shape.properties)
-    rows = version_rows(chained, shape.columns, columns, all_open=standing.places is None)
+    rows = version_rows(chained, shape.columns, columns, all_open=work.takes_all)
     staged = table.stage(rows, by=_PART)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
@@ -156,7 +158,7 @@ def apply(
         met=met,
         loaded=max(work.anew, default=-1),
     )
-    return _committed(session, work, shape, standing, staged, report)
+    return _committed(session, work, shape, staged, report)
 
 
 def _reload(work: Work, open_ones: list[Unapplied]) -> list[dict[str, Any]]:
@@ -235,9 +237,7 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
     )
 
 
-def _committed(
-    session: SparkSession, work: Work, shape: Shape, standing: Open, staged: Staged, report: TableReport
-) -> TableReport:
+def _committed(session: SparkSession, work: Work, shape: Shape, staged: Staged, report: TableReport) -> TableReport:
     """Make the versions part of the table and advance its cursor, in one commit."""
     table = work.table.of_shape(shape.columns, shape.properties)
     cursor = HistoryCursor(
@@ -263,14 +263,14 @@ def _committed(
     if log and log.open and not report.closed and not work.changes_open and not work.rewinds:
         table.commit(opened, cursor)
         return replace(report, files=opened.files)
-    if log and log.open and standing.places is None and not work.rewinds:
+    if log and log.open and work.takes_all and not work.rewinds:
         table.commit(staged, cursor, over={"_cdc_is_current": True})
         return replace(report, files=staged.files)
     before = {f.path for f in table.files()}
-    if standing.places is None:
+    if work.takes_all:
         _replace(session, work, shape, staged, cursor)
     elif report.closed:
-        _close(session, work, shape, standing.places, staged, cursor)
+        _merge(session, work, shape, staged, cursor)
     else:
         rows = work.table.read_staged(session, opened, shape.columns)
         work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
@@ -286,12 +286,25 @@ def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cu
     work.table.transact(session, cursor, lambda _: writer.save(work.table.path))
 
 
-def _close(
-    session: SparkSession, work: Work, shape: Shape, places: DataFrame, staged: Staged, cursor: HistoryCursor
-) -> None:
-    """Close and open versions: those that close go from where they are open, and come as they are closed."""
-    closed = work.table.read_staged(session, staged.only(**{_PART: _CLOSED}), shape.columns)
-    keys = closed.selectExpr("_cdc_key AS key", f"{copy_in(shape.columns.names)} AS copy")
-    gone = places.join(keys, ["key", "copy"], "left_semi").select("file", "row")
-    come = work.table.read_staged(session, staged, shape.columns)
-    work.table.exchange(session, gone, come, "_cdc_is_current = true", cursor)
+def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
+    """Close the open versions that the staged rows close, and insert those that they open."""
+    opened, closed = staged.only(**{_PART: _OPENED}), staged.only(**{_PART: _CLOSED})
+    rows = [
+        work.table.read_staged(session, part, shape.columns).withColumn("_cdc_closes", F.lit(part is closed))
+        for part in (opened, closed)
+    ]
+    same = ["new._cdc_closes", "old._cdc_key = new._cdc_key", "old._cdc_is_current = true"]
+    if COPY.name in shape.columns.names:
+        same.append(f"old.{COPY.name} <=> new.{COPY.name}")
+    # By literals Delta passes over whole files. Parquet states no bounds of long keys.
+    if all("_cdc_key" in file.high for file in closed.files):
+        low, high = (min(f.low["_cdc_key"] for f in closed.files), max(f.high["_cdc_key"] for f in closed.files))
+        same.append(f"old._cdc_key BETWEEN {literal(low)} AND {literal(high)}")
+
+    def merge(table: DeltaTable) -> None:
+        merging = table.alias("old").merge(reduce(DataFrame.unionAll, rows).alias("new"), " AND ".join(same))
+        merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    # However few rows close, all files that may hold them are read.
+    with compiled(session):
+        work.table.transact(session, cursor, merge)

@@ -1,8 +1,8 @@
 """An archive of the JVM's classes, which later processes map instead of finding and verifying them (class data sharing).
 
 A JVM finds, parses and verifies some twenty thousand classes before Spark runs its first query. `python -m
-cdc_assets.spark.class_archive` writes the archive (`java -XX:ArchiveClassesAtExit`) beside the jars. Without it processes start
-some seconds slower, nothing else.
+cdc_assets.spark.class_archive` writes the archive (`java -XX:ArchiveClassesAtExit`) beside the jars. Without it processes
+start some seconds slower, nothing else.
 """
 
 import base64

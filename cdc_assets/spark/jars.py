@@ -212,7 +212,8 @@ def ensure_jars(jars: Sequence[Jar] | None = None) -> list[Path]:
 def class_archive(jars: Sequence[Path]) -> Path:
     """Return where the archive of classes of a JVM with these jars before Spark's own lies, if there is one.
 
-    Another JVM, another Spark, one installed anew, or other jars have another archive: a JVM takes only that of its class path.
+    Another JVM, another Spark, one installed anew, or other jars have another archive: a JVM takes only that of its own
+    class path.
     """
     command = Path(shutil.which(java()) or java()).resolve()
     told = [pyspark.__version__, pyspark.__file__, str(command), *map(str, jars)]

@@ -427,38 +427,11 @@ class LakeTable(Generic[C]):
         Raises:
             ConcurrentRunError: another run has committed this `sequence`.
         """
-        numbered = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
-        return self._noted(session, cursor, lambda: change(DeltaTable.forPath(session, self.path)), numbered)
-
-    def exchange(self, session: SparkSession, gone: DataFrame, come: DataFrame, within: str, cursor: C) -> Commit:
-        """Rows that go, rows that come, and the cursor, in one commit; those that go are marked in their files.
-
-        Args:
-            session: the caller's own, as in `transact`.
-            gone: where those stand that go: `file` STRING, `row` BIGINT, as Delta tells them (`_metadata.file_path` and
-                `_metadata.row_index`).
-            come: those that come, in the table's columns.
-            within: in SQL, what the partitions of those that go have in common.
-            cursor: of this commit.
-
-        Raises:
-            ConcurrentRunError: another run has committed this `sequence`.
-        """
-        jvm: Any = session._jvm  # noqa: SLF001 -- there is no other way to a class of our own
-        inner = session._jsparkSession  # noqa: SLF001
-
-        def change() -> None:
-            jvm.cdc_assets.Closing.commit(inner, self.path, gone._jdf, come._jdf, within, self.name, cursor.sequence)  # noqa: SLF001
-
-        return self._noted(session, cursor, change, {})
-
-    def _noted(
-        self, session: SparkSession, cursor: C, change: Callable[[], object], settings: Mapping[str, str]
-    ) -> Commit:
         self.before_commits()
         commit = uuid.uuid4().hex
-        with _settings(session, {_NOTE_CONF: cursor.text(commit), **settings}), self._told_apart(cursor):
-            change()
+        numbered = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
+        with _settings(session, {_NOTE_CONF: cursor.text(commit), **numbered}), self._told_apart(cursor):
+            change(DeltaTable.forPath(session, self.path))
         return self._mine(commit, cursor)
 
     def alter(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> None:

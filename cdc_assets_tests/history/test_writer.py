@@ -172,7 +172,7 @@ def test_a_run_that_changes_nothing_in_a_table_without_a_key(chain: Callable[...
 def test_equal_rows_of_a_large_table_close_one_by_one(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that close are marked where they are open: of equal rows without a key the newest copy."""
+    """Of equal rows without a key the newest copy closes."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(work, limit, -1)  # any table is large
     it = chain()

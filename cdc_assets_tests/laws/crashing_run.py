@@ -117,7 +117,6 @@ def install(
     put(LakeTable, "_before", looked)
     put(LakeTable, "commit", counted(LakeTable.commit))
     put(LakeTable, "transact", counted(LakeTable.transact))
-    put(LakeTable, "exchange", counted(LakeTable.exchange))
     put(LakeTable, "create", created)
     put(LakeTable, "alter", shaped(LakeTable.alter))
     put(LakeTable, "add_columns", shaped(LakeTable.add_columns))

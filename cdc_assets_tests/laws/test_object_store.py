@@ -276,14 +276,6 @@ def double(table: LakeTable[NumbersCursor], spark: SparkSession, sequence: int) 
     table.transact(spark.newSession(), cursor, lambda it: it.update("n = 2", {"n": "20"}))
 
 
-def exchange(table: LakeTable[NumbersCursor], spark: SparkSession, sequence: int) -> None:
-    """The row of 2 goes by its place, and one of 20 comes."""
-    spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    gone = table.read(spark).where("n = 2").selectExpr("_metadata.file_path AS file", "_metadata.row_index AS row")
-    come = frame_of(spark, [{"n": 20}], NUMBERS.columns)
-    table.exchange(spark.newSession(), gone, come, "true", NumbersCursor(sequence=sequence))
-
-
 def test_of_two_runs_at_the_same_step_the_later_writes_nothing(
     server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor]
 ) -> None:
@@ -321,8 +313,8 @@ def test_what_another_driver_commits_beside_a_step_stays(
 
 @pytest.mark.parametrize(
     "writer",
-    [lambda table, spark: add(table, 20, 2), lambda t, s: double(t, s, 2), lambda t, s: exchange(t, s, 2)],
-    ids=["add", "double", "exchange"],
+    [lambda table, spark: add(table, 20, 2), lambda t, s: double(t, s, 2)],
+    ids=["add", "double"],
 )
 def test_a_commit_whose_answer_is_lost_is_there_once(
     server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor], writer: Callable[..., None]

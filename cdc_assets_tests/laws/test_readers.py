@@ -6,6 +6,7 @@ Where a statement turns on a feature that one of them does not know, exactly tha
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
+from cdc_assets.history import work
 from cdc_assets.history.writer import TableReport
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.laws.encoders import TICDC
@@ -161,6 +163,34 @@ def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
     else:
         with pytest.raises(DeltaError, match=re.compile("typeWidening|type widening|unsupported", re.IGNORECASE)):
             by_deltalake(table.path)
+
+
+def test_read_after_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are marked as deleted in the files of a large table."""
+    for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
+        monkeypatch.setattr(work, limit, -1)  # any table is large
+    model, encoder = Model(), TICDC["canal-json"]()
+    model.create("t", [ID, V])
+    for key in (1, 2, 3):
+        model.insert("t", id=key, v=str(key))
+    model.watermark()
+    split = len(TICDC["canal-json"]().encode(model.log))
+    model.update("t", 1, v="one, changed")
+    model.delete("t", 2)
+    model.insert("t", id=4, v="4")
+    model.watermark()
+    chain = Chain(spark, tmp_path, **encoder.settings)
+    records = encoder.encode(model.log)
+    for part in (records[:split], records[split:]):
+        chain.add(part)
+        (report,) = chain.run().history
+    assert (report.opened, report.closed) == (2, 2)
+    table = chain.lake.history("shop", "t")
+    wanted, log = rows_of(table.read(spark)), table.log()
+    assert log is not None
+    assert (log.may_mark, log.plain, len(wanted)) == (True, False, 5)
+    assert by_deltalake(table.path) == wanted
+    assert comparable(pl.read_delta(table.path).to_dicts()) == wanted
 
 
 # Of each table two rows are open when the statement comes.

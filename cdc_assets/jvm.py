@@ -256,7 +256,7 @@ def _dependency(jar: Jar) -> str:
 
 def spark_jars() -> list[Path]:
     """All that Spark needs wherever its tables are: `JARS`, and those of this package's own classes."""
-    own = _compiled("Functions", "Frames", "Json", "Remarks", "Unpacked", "AvroImages")
+    own = _compiled("Functions", "Frames", "Json", "Remarks", "Unpacked")
     fetched = ensure_jars()
     delta = [jar for jar in fetched if jar.name.startswith("delta-")]
     return [*fetched, _compiled("LinkingLogStore", against=delta), own]

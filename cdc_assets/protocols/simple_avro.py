@@ -5,6 +5,7 @@ here, as the wire has nothing but the order of its fields.
 """
 
 import json
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -148,12 +149,29 @@ def fields(parsed: Column) -> dict[str, Column]:
         **row,
         **large,
         "checksum": F.struct(dml["checksum"]["corrupted"].alias("corrupted")),
-        "data": F.call_function("cdc_avro_image", dml["data"]),
-        "old": F.call_function("cdc_avro_image", dml["old"]),
-        "branches": F.call_function(
-            "cdc_avro_branches", F.coalesce(dml["data"], dml["old"]), F.lit(",".join(BRANCHES))
-        ),
+        "data": _image(dml["data"]),
+        "old": _image(dml["old"]),
+        "branches": F.to_json(F.transform_values(F.coalesce(dml["data"], dml["old"]), _branch)),
     }
+
+
+def _image(columns: Column) -> Column:
+    """Return a row image as the text of a JSON object: column -> the text that JSON messages have for its value, or null."""
+    return F.to_json(F.transform_values(columns, _value_text))
+
+
+def _value_text(_: Column, value: Column) -> Column:
+    long, float_, double, text, binary, timestamp, unsigned = (value[f"member{n}"] for n in range(len(BRANCHES)))
+    signed = unsigned["value"].cast("decimal(20,0)")
+    numbers = [each.cast("string") for each in (long, float_, double)]
+    # Spark breaks base64 into lines.
+    encoded = F.translate(F.base64(binary), "\r\n", "")
+    above = F.when(signed < 0, F.lit(Decimal(2**64))).otherwise(F.lit(Decimal(0)))
+    return F.coalesce(*numbers, text, encoded, F.to_json(timestamp), (signed + above).cast("string"))
+
+
+def _branch(_: Column, value: Column) -> Column:
+    return F.coalesce(*[F.when(value[f"member{n}"].isNotNull(), name) for n, name in enumerate(BRANCHES)])
 
 
 def invalid_text(value: Column, names: list[str], schemas: list[str], images: list[str]) -> Column:

@@ -33,8 +33,6 @@ private object Functions {
       // A record without a value, or a key, has frames, too, or says what it lacks.
       Invoke(Literal.fromObject(new Frames(number(version), number(most))), "cut", kind(returns), Seq(key, value), propagateNull = false)
     },
-    "cdc_avro_image" -> (static(classOf[AvroImages], "image", StringType, _)),
-    "cdc_avro_branches" -> (static(classOf[AvroImages], "branches", StringType, _)),
     "cdc_unpacked" -> (static(classOf[Unpacked], "unpacked", BinaryType, _)),
     "cdc_remarks" -> { case Seq(shape, image, branches, layouts, wired, returns) =>
       called(new Remarks(text(layouts), wired.eval().asInstanceOf[Boolean]), "of", kind(returns), shape, image, branches)

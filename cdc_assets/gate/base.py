@@ -93,10 +93,6 @@ class Gate(ABC):
         """The files of change_events with row events that may be in the window."""
 
     @abstractmethod
-    def reach(self) -> Column:
-        """Bounds on `batch` and `commit_ts` of the row events that may be in the window, as literals. BOOLEAN."""
-
-    @abstractmethod
     def part(self, before: Held, after: Held) -> Column:
         """The `Part` of a row event, STRING; `before`, `after`: where tables were held until now, and are from now on."""
 

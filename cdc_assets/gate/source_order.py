@@ -37,10 +37,6 @@ class SourceOrderGate(Gate):
         """The new ones, and those with what was held and may be so no longer."""
         return [f for f in self.news.row_files if f.high["batch"] >= self._oldest()]
 
-    def reach(self) -> Column:
-        """The batches that may have something to release."""
-        return F.col("batch").between(self._oldest(), self.news.through)
-
     def _oldest(self) -> int:
         """The oldest batch that may have something to release."""
         return min([self.news.cursor.batch + 1, *(h.batch for h in self.retried)])

@@ -47,36 +47,19 @@ class WatermarkGate(Gate):
 
     def files(self) -> list[DataFile]:
         """The new ones; of those with pending events the ones that reach into a window that has moved."""
-        starts, (oldest, newest) = self._starts, self._pending_batches
+        cursor, before = self.news.cursor, self.news.cursor.watermarks
+        moved = {t: m for t, m in self.marks.items() if m > before.get(t, 0)}
+        starts = [*(before.get(t, 0) for t in moved), *(h.since for h in self.retried)]
         old = [
             f
             for f in self.news.row_files
-            if oldest <= f.high["batch"] <= newest
+            if max(cursor.oldest_pending, self.ungated + 1) <= f.high["batch"] <= cursor.batch
+            and cursor.pending
             and starts
             and f.high["commit_ts"] >= min(starts)
             and f.low["commit_ts"] < max(self.marks.values(), default=0)
         ]
         return [*old, *self.news.new_rows]
-
-    def reach(self) -> Column:
-        """What is new; what is pending only within a window that has moved."""
-        new = F.col("batch").between(self.news.cursor.batch + 1, self.news.through)
-        if not self._starts:
-            return new
-        moved = (F.col("commit_ts") >= min(self._starts)) & (F.col("commit_ts") < max(self.marks.values(), default=0))
-        return new | (F.col("batch").between(*self._pending_batches) & moved)
-
-    @property
-    def _starts(self) -> list[int]:
-        """Where the windows begin that have moved, if there are pending events."""
-        cursor, before = self.news.cursor, self.news.cursor.watermarks
-        moved = [t for t, m in self.marks.items() if m > before.get(t, 0)]
-        return [*(before.get(t, 0) for t in moved), *(h.since for h in self.retried)] if cursor.pending else []
-
-    @property
-    def _pending_batches(self) -> tuple[int, int]:
-        """The oldest and the newest batch that may have pending events."""
-        return max(self.news.cursor.oldest_pending, self.ungated + 1), self.news.cursor.batch
 
     def part(self, before: Held, after: Held) -> Column:
         """By commit_ts."""

@@ -15,21 +15,15 @@ from cdc_assets.tables.files import written_columns
 from cdc_assets.tables.history import source_columns, source_name
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleasedKind
-from cdc_assets.tables.schema import conform, frame_of, quoted
+from cdc_assets.tables.schema import conform, quoted
 
 
 def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
     """The table's changes in the releases to apply."""
     column, (database, table) = F.col, work.name
-    if work.files:
-        within = column("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.LOADED)) & (
-            column("release") <= work.through
-        )
-        within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
-        mine = (column("database") == database) & (column("table") == table)
-        found = lake.released_changes.read(session).where(within & mine)
-    else:
-        found = frame_of(session, [], RELEASED_CHANGES.columns)
+    within = (column("database") == database) & (column("table") == table) & (column("release") <= work.through)
+    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
+    found = lake.released_changes.read_files(session, work.files).where(within)
     if work.typed is not None:
         found = found.unionByName(_of_typed_rows(lake, session, work.name, work.typed))
     found = found.withColumn("era", era_of(work))

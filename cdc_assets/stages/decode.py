@@ -66,7 +66,7 @@ class Decode:
         spark = session_for(lake.spark, sum(f.rows for f in files) * protocol.events_a_record)
         for setting in protocol.settings.items():
             spark.conf.set(*setting)
-        raw = lake.raw_records.read(spark).where(_between(cursor.batch, through))
+        raw = lake.raw_records.read_files(spark, files).where(_between(cursor.batch, through))
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
         made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))

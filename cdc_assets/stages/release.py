@@ -27,7 +27,6 @@ from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
 from cdc_assets.spark.session import SMALL, session_for, settled
-from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import (
     RELEASED_CHANGES,
@@ -192,8 +191,7 @@ class _Run:
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
         self.loads = [each for each in self.cursor.loads if not each.anew and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
-        within = (F.col("kind") == str(Kind.ROW)) & self.gate.reach()
-        self.events = self._normal(lake.change_events.read(self.spark).where(within))
+        self.events = self._normal(lake.change_events.read_files(self.spark, self.files))
         self.schemas = _learnt(lake)
         decided = lake.decided() if news.ddl else {}
         self.statements = [
@@ -500,8 +498,9 @@ class _Run:
 
     def _released(self, lowest: int) -> DataFrame:
         """The row changes released before, at or above a commit_ts."""
-        wanted = (F.col("kind") == str(ReleasedKind.ROW)) & (F.col("commit_ts") >= lowest)
-        return self.lake.released_changes.read(self.spark).where(wanted)
+        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
+        wanted = [f for f in files if f.high["commit_ts"] >= lowest]
+        return self.lake.released_changes.read_files(self.spark, wanted).where(F.col("commit_ts") >= lowest)
 
     def _written(self, staged: Staged) -> tuple[int, int]:
         """How many row events a release stands for, and how many copies it dropped, as its files have it."""

@@ -248,21 +248,14 @@ def _name(row: Mapping[str, Any]) -> Name:
     return row["database"], row["table"]
 
 
-def _kinds(feed: Feed) -> list[str]:
-    return [str(Kind.ROW), str(Kind.DDL)] if protocol_of(feed).carries_schemas else [str(Kind.ROW)]
-
-
 def _files(lake: Lakehouse, feed: Feed, span: _Span) -> list[DataFile]:
-    kinds = _kinds(feed)
+    kinds = {str(Kind.ROW), str(Kind.DDL)} if protocol_of(feed).carries_schemas else {str(Kind.ROW)}
     return [f for f in lake.change_events.files() if f.partition["kind"] in kinds and f.high["batch"] > span.lowest]
 
 
 def _events(lake: Lakehouse, feed: Feed, files: list[DataFile], span: _Span, through: int) -> DataFrame:
-    rows = sum(f.rows for f in files)
-    # By literal bounds Delta passes over files.
-    new = F.col("kind").isin(_kinds(feed)) & (F.col("batch") > span.lowest) & (F.col("batch") <= through)
-    found = lake.change_events.read(session_for(lake.spark, rows)).where(new)
-    return found.where(span.holds() & taken_tables(feed))
+    found = lake.change_events.read_files(session_for(lake.spark, sum(f.rows for f in files)), files)
+    return found.where((F.col("batch") <= through) & span.holds() & taken_tables(feed))
 
 
 def _schemaless(lake: Lakehouse, feed: Feed, files: list[DataFile], known: Sequence[Mapping[str, Any]]) -> set[Name]:

@@ -298,10 +298,26 @@ class LakeTable(Generic[C]):
 
         Delta does not know these files before a commit names them.
         """
-        columns, keys = columns or self.definition.columns, list(self.definition.partition_by)
+        return self._read_parquet(spark, staged.files, columns or self.definition.columns)
+
+    def read_files(self, spark: SparkSession, files: Iterable[DataFile]) -> DataFrame:
+        """Return the rows of some files of a table to which rows are only appended.
+
+        Delta would load the state of the table in several jobs: measured in docs/speed.md.
+
+        Raises:
+            ValueError: the files do not tell all: rows are marked as deleted, columns are mapped, or types were widened.
+        """
+        log = self.log()
+        if log and not log.plain:
+            raise ValueError(f"{self.name}: read this table through Delta: its files alone do not tell its rows.")
+        return self._read_parquet(spark, files, self.definition.columns)
+
+    def _read_parquet(self, spark: SparkSession, files: Iterable[DataFile], columns: StructType) -> DataFrame:
+        keys = list(self.definition.partition_by)
         inner = StructType([f for f in columns if f.name not in keys])
         groups: dict[tuple[Any, ...], list[str]] = {}
-        for file in staged.files:
+        for file in files:
             groups.setdefault(tuple(file.partition[k] for k in keys), []).append(file.path)
         # As texts of SQL: for a column each, PySpark asks the JVM five times as often.
         frames = [

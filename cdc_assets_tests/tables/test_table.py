@@ -216,3 +216,16 @@ def test_a_table_that_is_not_there(spark: SparkSession, named: LakeTable[Numbers
     assert rows(spark, named) == []
     assert named.read(spark).columns == NAMED.columns.names
     assert named.fetch([], "n").to_pydict() == {"n": []}
+
+
+def test_files_are_read_by_their_names_only_where_they_tell_all_rows(
+    spark: SparkSession, table: LakeTable[NumbersCursor]
+) -> None:
+    table.commit(table.stage_rows([{"n": 1}, {"n": 3}]), NumbersCursor(sequence=1))
+    put(spark, table, 2, NumbersCursor(sequence=2))
+    newest = [f for f in table.files() if table.fetch([f], "n")["n"].to_pylist() == [2]]
+    assert [tuple(r) for r in table.read_files(spark, newest).collect()] == [(2,)]
+    spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    table.transact(spark.newSession(), NumbersCursor(sequence=3), lambda it: it.delete("n = 1"))
+    with pytest.raises(ValueError, match="read this table through Delta"):
+        table.read_files(spark, table.files())

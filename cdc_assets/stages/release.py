@@ -287,7 +287,7 @@ class _Run:
             F.expr("max(commit_ts) AS last"),
             F.expr("min(batch) AS batch"),
             F.expr("count(key_before) AS moved"),
-            F.expr("collect_list(hash) AS keys" if self.small else "array() AS keys"),
+            F.expr("collect_list(hash) AS keys" if self.small else "CAST(array() AS ARRAY<BIGINT>) AS keys"),
             F.expr("any_value(sample) AS sample"),
         )
         return [Group(**r) for r in found.toArrow().to_pylist()]

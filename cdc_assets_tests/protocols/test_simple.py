@@ -2,6 +2,7 @@
 
 import json
 import random
+from base64 import b64encode
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,19 @@ def test_images_that_an_operation_does_not_have_in_avro(spark: SparkSession, avr
     }
     events = decoded(spark, avro_feed, [message_bytes(message) for message, _ in sent.values()])
     assert [e["reason"] for e in events] == [reason and str(reason) for _, reason in sent.values()]
+
+
+def test_values_at_their_limits_in_avro(spark: SparkSession, avro_feed: Feed) -> None:
+    """Their texts are those of JSON messages: unsigned numbers, and base64 without the lines that MIME breaks it into."""
+    recorded = (read_message(bytes_of(line)) for line in read_lines(TICDC / "simple-avro/types"))
+    insert = next(message for message in recorded if message["payload"][1].get("data"))
+    numbers = {"zero": 0, "below": 2**63 - 1, "half": 2**63, "most": 2**64 - 1}
+    # UnsignedBigint holds the bits of an unsigned number as a signed one.
+    image = {name: [7, {"value": (number + 2**63) % 2**64 - 2**63}] for name, number in numbers.items()}
+    image |= {"bytes": [5, bytes(range(100))], "nothing": [0, None]}
+    (event,) = decoded(spark, avro_feed, [message_bytes(with_payload(insert, data=[1, image]))])
+    texts = {name: str(number) for name, number in numbers.items()}
+    assert json.loads(event["after"]) == texts | {"bytes": b64encode(bytes(range(100))).decode(), "nothing": None}
 
 
 def with_payload(message: dict[str, Any], **fields: Any) -> dict[str, Any]:

@@ -101,5 +101,5 @@ def test_what_only_a_local_master_is_told(tmp_path: Path) -> None:
     assert not loopback & cluster.keys()
     assert cluster["spark.checkpoint.dir"] == "s3a://bucket/lake/_checkpoints"
     shipped = {Path(jar).name.rpartition("-")[0] for jar in cluster["spark.jars"].split(",")}
-    assert {"delta-spark_4.1_2.13", "cdc-assets-Functions", "hadoop-aws"} <= shipped
+    assert {"delta-spark_4.1_2.13", "cdc-assets-core", "hadoop-aws"} <= shipped
     assert "spark.jars" not in local

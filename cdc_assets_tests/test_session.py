@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.spark.session import spark_session
+from cdc_assets.spark.session import SMALL, compiled, session_for, spark_session
 from cdc_assets.storage import LOCAL, Store
 
 STORE = Store(places=("s3a://bucket/lake",))
@@ -31,3 +31,24 @@ def test_a_stores_jars_come_last(spark: SparkSession, monkeypatch: pytest.Monkey
     assert any("hadoop-aws" in jar for jar in jars)
     assert last.split(os.pathsep) == [*jars, *([before] if before else [])]
     assert os.environ.get("SPARK_DIST_CLASSPATH") == before
+
+
+def test_a_large_table_in_a_run_of_few_changes_has_the_settings_of_many_rows(spark: SparkSession) -> None:
+    """What was configured for Spark counts for it, too; afterwards the session is as it was."""
+    keys = (
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst",
+        "spark.sql.adaptive.enabled",
+        "spark.sql.codegen.factoryMode",
+        "spark.sql.files.minPartitionNum",
+        "spark.sql.shuffle.partitions",
+    )
+
+    def settings(session: SparkSession) -> dict[str, str | None]:
+        return {key: session.conf.get(key, None) for key in keys}
+
+    few, many = session_for(spark, 1), settings(session_for(spark, SMALL + 1))
+    before = settings(few)
+    with compiled(few):
+        assert settings(few) == many
+    assert settings(few) == before != many
+    assert many["spark.sql.shuffle.partitions"] == "2"  # the tests' session is configured so

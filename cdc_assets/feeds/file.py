@@ -244,10 +244,8 @@ def _shown(value: _Yaml, where: _Loc) -> str:
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    if where[-1:] in (
-        ("options",),
-        ("client_options",),
-    ):  # whoever puts settings there as one text may well put a password there
+    # Whoever writes settings as one text may well write a password there.
+    if where[-1:] in (("options",), ("client_options",)):
         return "text"
     text = json.dumps(value, ensure_ascii=False)
     return f"{text[:80]}..." if len(text) > 80 else text

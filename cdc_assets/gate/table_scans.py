@@ -213,10 +213,8 @@ def looked(
     """
     first = min(s.first for s in scans) - SLACK
     files = [f for f in row_files if kafka_time(f) >= first]
-    spark, through = (
-        session_for(lake.spark, sum(f.rows for f in files)),
-        max((f.high["batch"] for f in files), default=0),
-    )
+    spark = session_for(lake.spark, sum(f.rows for f in files))
+    through = max((f.high["batch"] for f in files), default=0)
     since = (F.col("batch") <= through) & (F.col("record_timestamp") >= F.timestamp_millis(F.lit(first)))
     events = lake.change_events.read(spark).where((F.col("kind") == str(Kind.ROW)) & since)
     decoded = lake.change_events.cursor()

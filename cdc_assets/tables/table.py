@@ -17,6 +17,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from cdc_assets.spark.session import settings_of
 from cdc_assets.storage import Store
 from cdc_assets.tables.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.tables.files import actions, described, write_files, write_rows
@@ -446,14 +447,14 @@ class LakeTable(Generic[C]):
         self.before_commits()
         commit = uuid.uuid4().hex
         numbered = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
-        with _settings(session, {_NOTE_CONF: cursor.text(commit), **numbered}), self._told_apart(cursor):
+        with settings_of(session, {_NOTE_CONF: cursor.text(commit), **numbered}), self._told_apart(cursor):
             change(DeltaTable.forPath(session, self.path))
         return self._mine(commit, cursor)
 
     def alter(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> None:
         """Let a commit that changes no row (ALTER, OPTIMIZE) carry the cursor that the table has already."""
         self.before_commits()
-        with _settings(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
+        with settings_of(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
             change(DeltaTable.forPath(session, self.path))
 
     @contextlib.contextmanager
@@ -533,14 +534,3 @@ def _selected(columns: StructType, of_partition: Mapping[str, Any]) -> Iterator[
         else:
             told = "NULL" if value is None else literal(str(value))
             yield f"CAST({told} AS {column.dataType.simpleString()}) AS {name}"
-
-
-@contextlib.contextmanager
-def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    for key, value in settings.items():
-        session.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in settings:
-            session.conf.unset(key)

@@ -1,6 +1,6 @@
 """What a history table's columns become in a run, and the statements that bring it there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
@@ -12,17 +12,19 @@ from cdc_assets.tables.schema import literal, quoted, set_properties
 
 # What Delta takes in a column's name only when its columns are mapped.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
-# Properties of tables that are no longer `open`.
-_CLOSING = {"delta.columnMapping.mode", "delta.enableTypeWidening"}
 
 
 @dataclass(frozen=True)
 class Alteration:
-    """A statement on the history table, or columns that are added without one; and how its columns are called then."""
+    """A statement on the history table.
+
+    Attributes:
+        naming: ids of columns -> their names after the statement.
+        statement: the SQL text.
+    """
 
     naming: Mapping[str, str]
-    statement: str = ""
-    added: Sequence[StructField] = ()
+    statement: str
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,7 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
         Alteration(so_far, f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}")
         for before, after, so_far in renames
     ]
-    if added and _stays_open(work, properties):
-        done.append(Alteration(naming, added=added))
-    elif added:
+    if added:
         listed = ", ".join(
             f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {literal(f.metadata['comment'])}" for f in added
         )
@@ -163,14 +163,9 @@ def _properties(
         told.append(f"types are widened in place from now on, beginning with {', '.join(f.name for f in widened)}")
     local = [f for f in added if f.dataType == TimestampNTZType()]
     first = work.present is not None and local and not any(f.dataType == TimestampNTZType() for f in work.present)
-    if first and not _stays_open(work, needed):  # else deltalake sees to that itself
+    if first:
         needed["delta.feature.timestampNtz"] = "supported"
     return needed, told
-
-
-def _stays_open(work: Work, properties: Mapping[str, str]) -> bool:
-    """Whether deltalake may write to the table when it has these properties, too."""
-    return work.open and not _CLOSING & properties.keys()
 
 
 def _meaning(column: SourceColumn) -> str:

@@ -114,12 +114,6 @@ class Work:
         there = self._standing.log()
         return there.properties if there else {}
 
-    @cached_property
-    def open(self) -> bool:
-        """Whether deltalake may write to it."""
-        there = self._standing.log()
-        return there is not None and there.open
-
     @property
     def naming(self) -> Mapping[str, str]:
         """Ids of columns -> their names in it."""

@@ -116,10 +116,7 @@ def apply(
     shape = shape_of(work, columns)
     for each in shape.alterations:
         now = replace(work.cursor, naming=dict(each.naming))
-        if each.added:
-            work.table.add_columns(each.added, now)
-        else:
-            work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
+        work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
     typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
     effects = effects_of(work, columns, feed.time_zone)
 
@@ -259,22 +256,20 @@ def _committed(session: SparkSession, work: Work, shape: Shape, staged: Staged, 
         table.create_by_spark(session)
     else:
         table.create()
-    log, opened = table.log(), staged.only(**{_PART: _OPENED})
-    if log and log.open and not report.closed and not work.changes_open and not work.rewinds:
-        table.commit(opened, cursor)
-        return replace(report, files=opened.files)
-    if log and log.open and work.takes_all and not work.rewinds:
-        table.commit(staged, cursor, over={"_cdc_is_current": True})
-        return replace(report, files=staged.files)
     before = {f.path for f in table.files()}
-    if work.takes_all:
+    if work.rewinds or work.changes_open or (work.takes_all and report.closed):
         _replace(session, work, shape, staged, cursor)
     elif report.closed:
         _merge(session, work, shape, staged, cursor)
     else:
-        rows = work.table.read_staged(session, opened, shape.columns)
-        work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
+        _append(session, work, shape, staged, cursor)
     return replace(report, files=[f for f in table.files() if f.path not in before])
+
+
+def _append(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
+    """Add the versions that open; no open version closes or gets other values."""
+    rows = work.table.read_staged(session, staged.only(**{_PART: _OPENED}), shape.columns)
+    work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
 
 
 def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:

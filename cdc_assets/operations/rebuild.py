@@ -211,7 +211,7 @@ def _next(old: LakeTable[C], new: LakeTable[C]) -> C:
 def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> Replaced:
     """Replace a table's columns and rows, in one commit."""
     staged = table.stage(rows)
-    table.commit(staged, cursor, over={})
+    table.commit(staged, cursor, replaces=True)
     return Replaced(table.name, staged.rows)
 
 

@@ -61,7 +61,7 @@ class Load:
             tables=len(rows),
             refused=sorted(plan.refused, key=_name),
         )
-        lake.loads.commit(lake.loads.stage_rows(rows), cursor, over={})
+        lake.loads.commit(lake.loads.stage_rows(rows), cursor, replaces=True)
         return LoadReport(plan.found, plan.refused)
 
 

@@ -79,7 +79,7 @@ class Schemas:
         batch = max([cursor.batch, *(f.high["batch"] for f in files)])
         advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=batch, decisions=decisions, loads=loads)
         # Bootstraps that tell nothing new come again and again: read them once.
-        lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, over={} if rows else None)
+        lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, replaces=bool(rows))
         known_statements = {_identity(s) for s in known}
         return SchemasReport(
             statements=len({_identity(s) for s in new} - known_statements),

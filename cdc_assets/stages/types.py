@@ -116,7 +116,7 @@ class Types:
             rows, near = new, _of_tables(standing, map(_name, new))
             advanced = replace(advanced, distinct=cursor.distinct + _distinct([*near, *new]) - _distinct(near))
         table = lake.type_observations
-        table.commit(table.stage_rows(rows), advanced, over=None if rows is new else {})
+        table.commit(table.stage_rows(rows), advanced, replaces=rows is not new)
         return _report(feed, cursor.batch, advanced, standing, new)
 
 

@@ -108,23 +108,19 @@ class TableLog:
         return dict(self._table.metadata().configuration)
 
     @property
-    def open(self) -> bool:
-        """Whether a commit may name files that were written apart: neither are columns mapped, nor were types widened.
-
-        In a table with mapped columns such files would be NULL to readers; a widened one only Spark writes.
-        """
-        mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
-        return not mapped and not self.widened
-
-    @property
     def widened(self) -> bool:
         """Whether types were widened: such a table only Spark reads."""
         return any(f.startswith("typeWidening") for f in self._features)
 
     @property
     def plain(self) -> bool:
-        """Whether the data files are all that there is to know: `open`, and there are no deleted rows beside them."""
-        return self.open and (not self.may_mark or pa.table(self._table.deletion_vectors()).num_rows == 0)
+        """Whether the data files alone state the rows.
+
+        They do not where columns are mapped, where types were widened, or where rows are marked as deleted.
+        """
+        mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
+        marked = self.may_mark and pa.table(self._table.deletion_vectors()).num_rows > 0
+        return not (mapped or self.widened or marked)
 
     def alike(self, other: "TableLog") -> bool:
         """Whether another table has the same properties, and asks the same of its readers and writers."""

@@ -119,7 +119,6 @@ def install(
     put(LakeTable, "transact", counted(LakeTable.transact))
     put(LakeTable, "create", created)
     put(LakeTable, "alter", shaped(LakeTable.alter))
-    put(LakeTable, "add_columns", shaped(LakeTable.add_columns))
     put(os, "cpu_count", lambda: 1)
 
 

@@ -1,14 +1,11 @@
 """One Delta table: rows and cursor in one commit, and what is read of it without Spark."""
 
 from collections.abc import Callable
-from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import DecimalType, StructField, StructType, TimestampNTZType
 
 from cdc_assets.tables.cursor import CursorError, notes
 from cdc_assets.tables.schema import frame_of
@@ -117,37 +114,6 @@ def test_an_alteration_carries_the_cursor_on(spark: SparkSession, table: LakeTab
     assert numbers(spark, table) == [1, 2]
 
 
-@pytest.mark.parametrize("marked", [False, True], ids=["plain", "with marked rows"])
-def test_added_columns_are_null_in_what_is_there(
-    spark: SparkSession, table: LakeTable[NumbersCursor], *, marked: bool
-) -> None:
-    """One of them of a type that Delta's protocol has to name; the commit carries the cursor on."""
-    put(spark, table, 1, NumbersCursor(sequence=1))
-    put(spark, table, 2, NumbersCursor(sequence=2, by="two"))
-    cursor = NumbersCursor(sequence=2, by="two")
-    if marked:
-        spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-        cursor = NumbersCursor(sequence=3)
-        table.transact(spark.newSession(), cursor, lambda it: it.delete("n = 1"))
-    added = [
-        StructField("at", TimestampNTZType(), metadata={"comment": "it's a datetime(3)"}),
-        StructField("d", DecimalType(38, 30), metadata={"comment": "decimal(38,30)"}),
-    ]
-    table.add_columns(added, cursor)
-    newest, log = table.newest(), table.log()
-    assert newest is not None
-    assert log is not None
-    assert (newest.cursor, newest.commit.version) == (cursor, log.version)
-    assert rows(spark, table) == ([] if marked else [(1, None, None)]) + [(2, None, None)]
-    wide = StructType([*NUMBERS.columns, *added])
-    assert table.schema() == table.read(spark).schema == wide
-    assert log.open
-    shaped, at = table.of_shape(wide, {}), datetime(9999, 12, 31, 23, 59, 59, 999000)  # noqa: DTZ001 -- as MySQL's
-    staged = shaped.stage(spark.createDataFrame([(3, at, Decimal("0.5"))], wide))
-    shaped.commit(staged, NumbersCursor(sequence=cursor.sequence + 1))
-    assert rows(spark, table)[-1] == (3, at, Decimal("0.5"))
-
-
 def test_what_is_staged_nobody_sees_before_its_commit(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
     named.create()
     staged = named.stage_rows([{"kind": "a", "n": 1}, {"kind": "b", "n": 2, "name": "x"}])
@@ -202,11 +168,11 @@ def test_files_of_different_writers_are_fetched_together(spark: SparkSession, na
     assert sorted(named.fetch(named.files(), "n")["n"].to_pylist(), key=str) == [1, None]
 
 
-def test_a_partition_is_replaced_or_all(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
+def test_staged_rows_are_appended_or_replace_all(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
     named.commit(named.stage_rows([{"kind": "a", "n": 1}, {"kind": "b", "n": 2}]), NumbersCursor(sequence=1))
-    named.commit(named.stage_rows([{"kind": "a", "n": 3}]), NumbersCursor(sequence=2), over={"kind": "a"})
-    assert [r[:2] for r in rows(spark, named)] == [("a", 3), ("b", 2)]
-    named.commit(named.stage_rows([{"kind": "c", "n": 4}]), NumbersCursor(sequence=3), over={})
+    named.commit(named.stage_rows([{"kind": "a", "n": 3}]), NumbersCursor(sequence=2))
+    assert sorted(r[:2] for r in rows(spark, named)) == [("a", 1), ("a", 3), ("b", 2)]
+    named.commit(named.stage_rows([{"kind": "c", "n": 4}]), NumbersCursor(sequence=3), replaces=True)
     assert [r[:2] for r in rows(spark, named)] == [("c", 4)]
 
 

@@ -54,18 +54,19 @@ lint: $(VENV)/.ready  ## style, docstrings, layers, types
 
 test: java $(VENV)/.ready  ## lint, the laws on recorded streams, all protocols, cases, Kafka, S3, the job (ten minutes)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync store-jars lint
-	$(BIN)/pytest -q -n 3 -m "not extended"  # for two cores: the third has the tests that wait for processes
+	$(BIN)/pytest -q -n 3 -m "not extended and not soak"  # for two cores: the third has the tests that wait for processes
 
 test-all: store-jars  ## what `make test` leaves out: clusters, HDFS, GCS, Azure, browser, real dumps, all recorded streams
-	$(BIN)/pytest -q -n 3 -m extended
+	$(BIN)/pytest -q -n 3 -m "extended and not soak"
 
 test-fast: setup  ## every stage, protocol, gate, schema action and type by small inputs (90 seconds)
-	$(BIN)/pytest -q -m fast
+	$(BIN)/pytest -q -m "fast and not soak"
 
 ui-test: setup  ## look at the web interface in a real Chromium, and make docs/asset-graph.png anew
 	$(BIN)/pytest -q cdc_assets_tests/ui/pages.py
 
-soak: setup  ## kill the pipeline, and the broker, at random moments; every recorded stream of DDL (half an hour)
+soak: setup  ## kill the pipeline and the broker at random moments; generated schema changes, all recorded DDL (an hour)
+	$(BIN)/pytest -q -n 2 -m soak
 	$(BIN)/python -m cdc_assets_tests.soak
 	$(BIN)/python -m cdc_assets_tests.soak_broker
 	EVOLUTION_ALL=1 $(BIN)/pytest -q -n 2 cdc_assets_tests/laws/test_evolution_recorded.py

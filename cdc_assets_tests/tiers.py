@@ -1,6 +1,7 @@
 """Which parameters of tests are for which of make's targets.
 
-`make test-fast` runs the tests marked `fast`, `make test` those not marked `extended`, `make test-all` the others.
+`make test-fast` runs the tests marked `fast`, `make test-all` those marked `extended`, `make soak` those marked `soak`, and
+`make test` the others.
 Where all parameters of a test are for one target, the test itself has the mark.
 """
 

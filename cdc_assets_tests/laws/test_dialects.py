@@ -421,9 +421,9 @@ def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_o
     "stream",
     [
         TICDC / "canal-json_ext/types",
-        pytest.param(TICDC / "open-protocol/types", marks=pytest.mark.extended),
-        pytest.param(TICDC / "simple-avro/nopk_raw", marks=pytest.mark.extended),
-        pytest.param(TICDC / "debezium_ext_noschema/types", marks=pytest.mark.extended),
+        pytest.param(TICDC / "open-protocol/types", marks=pytest.mark.soak),
+        pytest.param(TICDC / "simple-avro/nopk_raw", marks=pytest.mark.soak),
+        pytest.param(TICDC / "debezium_ext_noschema/types", marks=pytest.mark.soak),
     ],
     ids=lambda stream: stream.parent.name,
 )

@@ -57,7 +57,7 @@ from cdc_assets_tests.laws.mysql_model import (
 )
 from cdc_assets_tests.support import Chain, Record
 
-pytestmark = pytest.mark.extended
+pytestmark = pytest.mark.soak
 
 ENCODERS = TICDC | BINLOG
 EXAMPLES = int(os.environ.get("EVOLUTION_EXAMPLES", "0"))

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.stages import TYPES
 from cdc_assets_tests.support import Chain, Stream, ddl, tso, watermark
 
-pytestmark = pytest.mark.extended
+pytestmark = pytest.mark.soak
 
 LABELS = ("red", "it's", "日本,x", "")
 FLAGS = ("a", "b", "c d")

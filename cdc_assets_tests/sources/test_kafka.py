@@ -492,7 +492,7 @@ def test_a_wrong_source_is_one_line(kafka: dict[str, Any], told: str, feeding: F
     assert raised.value.__cause__ is None
 
 
-@pytest.mark.extended
+@pytest.mark.soak
 def test_a_million_records_none_lost_and_none_twice(
     spark: SparkSession, broker: TestBroker, client: Client, feeding: Feeding, topic: str
 ) -> None:

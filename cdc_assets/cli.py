@@ -1,4 +1,4 @@
-"""The commands of `cdc-assets`: record, replay, holds, retry, acknowledge, why, diff, verify, report, views."""
+"""The commands of `cdc-assets`: what a person who runs feeds does by hand; `_parser` lists them."""
 
 import argparse
 import sys
@@ -8,12 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from cdc_assets import read
-from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Kafka, load_feeds
+from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validated
 from cdc_assets.history.progress import blocked_tables, holds_of, retry
 from cdc_assets.operations import diff, explained, verify
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
 from cdc_assets.operations.explain import ExplainError, explain
 from cdc_assets.operations.finality import final
+from cdc_assets.operations.inspect import shown
+from cdc_assets.operations.inspect.project import ProjectError, Source, write_project
+from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
+from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
 from cdc_assets.operations.plain import as_json
 from cdc_assets.operations.views import register
 from cdc_assets.places import PlaceError, canonical
@@ -40,6 +44,7 @@ _ERRORS = (
     FeedsError,
     FileNotFoundError,
     PlaceError,
+    ProjectError,
     SnapshotError,
     SourceError,
     read.NoTableError,
@@ -57,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0; or 1 with one line about what is wrong, or where two sides are to be equal."""
     given = _parser().parse_args(arguments)
     try:
-        told = given.run(load_feeds(), given)
+        told = given.run(given) if given.run in _WITHOUT_FEEDS else given.run(load_feeds(), given)
     except _ERRORS as error:
         print(error, file=sys.stderr)
         return 1
@@ -68,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("cdc-assets", description="What the person who runs the feeds does by hand.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _begin(commands)
     to_file = commands.add_parser(
         "record",
         help="write records of a broker as a snapshot file",
@@ -133,6 +139,46 @@ def _parser() -> argparse.ArgumentParser:
     decide.set_defaults(run=_acknowledge)
     _ask(commands)
     return parser
+
+
+def _begin(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the commands that need no feeds file."""
+    look = commands.add_parser(
+        "inspect",
+        help="tell what topics hold: protocol, settings, tables",
+        description="Read a sample of each topic, without a JVM. Tell its protocol with the evidence, the settings of the "
+        "feeds file, switches of the sender, watermarks, tables with keys and columns, and problems with what to do.",
+    )
+    look.add_argument("--json", action="store_true", help="as JSON")
+    look.set_defaults(run=_inspect)
+    begin = commands.add_parser(
+        "init",
+        help="write the feeds file, and Dagster's two files, for what topics hold",
+        description="Inspect topics and write feeds.yaml, workspace.yaml and dagster.yaml into the current folder. Files "
+        "that are there are never written over.",
+    )
+    begin.set_defaults(run=_init)
+    for command in (look, begin):
+        origin = command.add_mutually_exclusive_group(required=True)
+        origin.add_argument("--kafka", metavar="HOST:PORT", help="a broker")
+        origin.add_argument("--recorded", type=Path, metavar="FOLDER", help="a folder of recorded snapshots")
+        command.add_argument(
+            "--kafka-option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="an option of the connection, such as kafka.security.protocol=SSL (may come several times); ${NAME} in it "
+            "comes from the environment",
+        )
+        topics = command.add_mutually_exclusive_group()
+        topics.add_argument("--topic", action="append", help="only this topic; may come several times; default: all")
+        topics.add_argument("--topic-pattern", metavar="RE", help="only topics that match this regular expression")
+        command.add_argument(
+            "--records",
+            type=_count,
+            default=1000,
+            help="how many records of each partition are read, half of them from its end; default: %(default)s",
+        )
 
 
 def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -232,6 +278,13 @@ def _position_or_final(text: str) -> int | None:
     return None if text == _FINAL else _position(text)
 
 
+def _count(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, 1 or more")
+    return number
+
+
 def _instant(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
@@ -243,6 +296,38 @@ def _lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lakehouse
     place = lakehouse_root(root)
     store = Store.of(file, place)
     return Lakehouse(partial(spark_session, file.spark, store), place, name, store)
+
+
+def _inspected(given: argparse.Namespace) -> list[TopicReport]:
+    if given.recorded is not None:
+        return inspect_topics(sample_folder(given.recorded, given.records, given.topic or (), given.topic_pattern))
+    kafka = {"bootstrap_servers": given.kafka, "options": _options(given)}
+    kafka |= {"topics": given.topic} if given.topic else {"topic_pattern": given.topic_pattern or ".*"}
+    feed = {"protocol": "canal-json", "source": {"kafka": kafka}}  # the protocol is not asked for
+    source = validated({"feeds": {"inspected": feed}}, Path("command line")).feeds["inspected"].source
+    return inspect_topics(sample_broker(source.kafka, given.records)) if source.kafka else []
+
+
+def _options(given: argparse.Namespace) -> dict[str, str]:
+    pairs = {name: value for name, _, value in (text.partition("=") for text in given.kafka_option)}
+    if wrong := [text for text in given.kafka_option if "=" not in text]:
+        raise FeedsError(f"--kafka-option {wrong[0]}: expected NAME=VALUE")
+    return pairs
+
+
+def _inspect(given: argparse.Namespace) -> str:
+    reports = _inspected(given)
+    return shown.as_json(reports) if given.json else shown.as_text(reports)
+
+
+def _init(given: argparse.Namespace) -> str:
+    source = Source(given.recorded, given.kafka or "", tuple(_options(given).items()))
+    written = write_project(Path.cwd(), _inspected(given), source)
+    lines = [f"{path.name} written" for path in written]
+    return "\n".join([*lines, "Next: look through feeds.yaml, then run `CDC_FEEDS=feeds.yaml dagster dev`."])
+
+
+_WITHOUT_FEEDS = (_inspect, _init)
 
 
 def _holds(file: FeedsFile, given: argparse.Namespace) -> str:

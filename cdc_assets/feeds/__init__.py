@@ -1,6 +1,6 @@
 """The feeds file: which changefeeds are read, from where, and how."""
 
-from cdc_assets.feeds.file import FeedsError, feeds_path, load_feeds
+from cdc_assets.feeds.file import FeedsError, feeds_path, load_feeds, validated
 from cdc_assets.feeds.models import DumpFormat, Feed, FeedsFile, InitialLoad, Kafka, Storage, TableLoad, Tables
 from cdc_assets.feeds.patterns import split_pattern
 
@@ -17,4 +17,5 @@ __all__ = [
     "feeds_path",
     "load_feeds",
     "split_pattern",
+    "validated",
 ]

@@ -49,12 +49,24 @@ def load_feeds(path: Path | None = None) -> FeedsFile:
         FeedsError: the file is missing, is no YAML, or has wrong fields: one line for each of them.
     """
     file = path or feeds_path()
-    problems: dict[_Loc, str] = {}
     try:
-        raw = _read(file)
-        expanded = _expand(raw, (), problems)
+        return validated(_read(file), file)
     except RecursionError:
         raise FeedsError(f"{file}: nested too deeply, or an alias that refers to itself") from None
+
+
+def validated(raw: dict[str, Any], file: Path) -> FeedsFile:
+    """Validate the content of a feeds file.
+
+    Args:
+        raw: the content, as YAML has it, `${NAME}` included.
+        file: the file; messages name it, and relative folders are below its own.
+
+    Raises:
+        FeedsError: there are wrong fields: one line for each of them.
+    """
+    problems: dict[_Loc, str] = {}
+    expanded = _expand(raw, (), problems)
     try:
         feeds = FeedsFile.model_validate(expanded, context={"folder": file.parent})
     except ValidationError as error:

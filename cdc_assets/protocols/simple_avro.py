@@ -99,7 +99,7 @@ _DML = _record(
     # The named types of a value are defined above.
     old=_maybe({"type": "map", "values": [*_VALUE[:-2], "Timestamp", "UnsignedBigint"]}),
 )
-_MESSAGE = _record(
+MESSAGE = _record(
     "Message",
     type=_enum("MessageType", "WATERMARK", "BOOTSTRAP", "DDL", "DML"),
     payload=[_WATERMARK, _BOOTSTRAP, _DDL, _DML],
@@ -107,7 +107,7 @@ _MESSAGE = _record(
 # Alone, a reader stops at the end of the datum, whatever follows; and what was cut may still be whole. With these bytes put
 # behind it, and read as a part of it, neither passes.
 _END = b"\x00end\xff\x16\x80\x01"
-_CLOSED = json.dumps(_record("Closed", message=_MESSAGE, end={"type": "fixed", "name": "End", "size": len(_END)}))
+_CLOSED = json.dumps(_record("Closed", message=MESSAGE, end={"type": "fixed", "name": "End", "size": len(_END)}))
 
 
 def parse(value: Column) -> Column:

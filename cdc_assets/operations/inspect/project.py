@@ -1,0 +1,133 @@
+"""The files that a new project begins with: a feeds file for the inspected topics, and Dagster's two."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cdc_assets.operations.inspect.topics import TopicReport
+
+_FILES = ("dagster.yaml", "workspace.yaml")
+_HEAD = """\
+# The feeds of this project, written by `cdc-assets init` from a sample of the topics' records.
+# docs/feeds-file.md describes every field.
+"""
+
+
+class ProjectError(ValueError):
+    """The project's files cannot be written."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the inspected records come from.
+
+    Attributes:
+        recorded: the folder of recorded snapshots; None: a broker.
+        bootstrap_servers: of the broker.
+        options: of its connection, as they were given, `${NAME}` included.
+    """
+
+    recorded: Path | None = None
+    bootstrap_servers: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+
+
+def write_project(folder: Path, reports: Sequence[TopicReport], source: Source) -> list[Path]:
+    """Write `feeds.yaml`, `workspace.yaml` and `dagster.yaml` into `folder`, and return them.
+
+    Raises:
+        ProjectError: one of the files is there already, or no feed can be made of the topics. Then nothing is written.
+    """
+    text = feeds_file(reports, source)
+    there = [name for name in ("feeds.yaml", *_FILES) if (folder / name).exists()]
+    if there:
+        raise ProjectError(f"{folder}: has {', '.join(there)} already; nothing was written. Use another folder.")
+    templates = resources.files("cdc_assets.operations.inspect") / "templates"
+    contents = {"feeds.yaml": text} | {name: (templates / name).read_text("utf-8") for name in _FILES}
+    for name, content in contents.items():
+        (folder / name).write_text(content, "utf-8")
+    return [folder / name for name in contents]
+
+
+def feeds_file(reports: Sequence[TopicReport], source: Source) -> str:
+    """Return the text of a feeds file: one feed for topics of one protocol with the same settings, and one connector.
+
+    Raises:
+        ProjectError: no topic has a known protocol, or one folder of recorded snapshots has topics of several feeds.
+    """
+    groups: dict[tuple[str, ...], list[TopicReport]] = {}
+    for each in reports:
+        if each.protocol is not None:
+            groups.setdefault((each.protocol, str(sorted(each.settings.items())), each.source), []).append(each)
+    groups = _joined(groups)
+    if not groups:
+        raise ProjectError("No topic has a known protocol: `cdc-assets inspect` tells why.")
+    if source.recorded is not None and (len(groups) > 1 or any(each.protocol is None for each in reports)):
+        raise ProjectError(
+            f"{source.recorded}: holds topics of several protocols or settings, and a feed reads the whole folder: put the "
+            "files of each into a folder of its own."
+        )
+    names: set[str] = set()
+    parts = []
+    for topics in groups.values():
+        name = _name(topics, names)
+        names.add(name)
+        parts.append("\n".join([f"  {name}:", *_comments(topics), *_indented(_feed(topics, source))]))
+    return f"{_HEAD}feeds:\n" + "\n".join(parts) + "\n"
+
+
+def _joined(groups: dict[tuple[str, ...], list[TopicReport]]) -> dict[tuple[str, ...], list[TopicReport]]:
+    """Put Debezium's topics without a connector's name (heartbeats, transactions) to the one connector that there is."""
+    nameless = [key for key in groups if key[0] == "debezium" and not key[2]]
+    named = [key for key in groups if key[0] == "debezium" and key[2]]
+    for key in nameless:
+        fitting = [n for n in named if any(n[2] in each.topic for each in groups[key])] or named
+        if len(fitting) == 1:
+            groups[fitting[0]] += groups.pop(key)
+    return groups
+
+
+def _name(topics: Sequence[TopicReport], taken: set[str]) -> str:
+    text = topics[0].source or topics[0].topic
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "feed"
+    name = name if name[0].isalpha() else f"feed_{name}"
+    number = 2
+    chosen = name
+    while chosen in taken:
+        chosen, number = f"{name}_{number}", number + 1
+    return chosen
+
+
+def _comments(topics: Sequence[TopicReport]) -> list[str]:
+    lines = [f"{each.topic}: {each.dialect or 'no rows'}" for each in topics]
+    lines += [f"{p.problem} {p.advice}" for p in dict.fromkeys(p for each in topics for p in each.problems)]
+    return [f"    # {line}" for line in lines]
+
+
+def _feed(topics: Sequence[TopicReport], source: Source) -> dict[str, Any]:
+    first = topics[0]
+    feed: dict[str, Any] = {"protocol": first.protocol, **first.settings, "time_zone": "UTC"}
+    if source.recorded is not None:
+        feed["source"] = {"recorded": str(source.recorded), "partitions": max(each.partitions for each in topics)}
+    else:
+        kafka: dict[str, Any] = {
+            "bootstrap_servers": source.bootstrap_servers,
+            "topics": sorted(each.topic for each in topics),
+        }
+        if source.options:
+            kafka["options"] = dict(source.options)
+        feed["source"] = {"kafka": kafka}
+    return feed
+
+
+def _indented(feed: dict[str, Any]) -> Iterable[str]:
+    for line in yaml.safe_dump(feed, sort_keys=False, allow_unicode=True).splitlines():
+        note = "  # the zone in which the source prints TIMESTAMP values: records do not tell it" * (
+            line.startswith("time_zone")
+        )
+        yield f"    {line}{note}"

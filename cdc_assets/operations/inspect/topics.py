@@ -1,0 +1,295 @@
+"""What a sample of a topic's records shows: its protocol and settings, its tables, and what to mind."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cdc_assets.operations.inspect.facts import (
+    CANAL_JSON,
+    CLAIM_CHECK,
+    DEBEZIUM,
+    HANDLE_KEY_ONLY,
+    OPEN_PROTOCOL,
+    SIMPLE,
+    MessageFacts,
+    TableFacts,
+)
+from cdc_assets.operations.inspect.messages import facts_of
+from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample
+
+# What a protocol's messages cannot tell, as docs/protocols.md has it.
+_ZONE = "the zone in which the source prints TIMESTAMP values (`time_zone`)"
+_CANNOT_TELL = {
+    CANAL_JSON: (_ZONE, "parameters of types that `mysqlType` lacks: they come from the CREATE TABLE or `columns:`"),
+    OPEN_PROTOCOL: (
+        _ZONE,
+        "parameters of types, such as the length of a decimal: they come from the DDL or `columns:`",
+    ),
+    SIMPLE: (_ZONE, "how often BOOTSTRAP messages come (`bootstrap_interval`)"),
+    DEBEZIUM: (
+        "rows that ON DELETE CASCADE deletes: they are not in the binlog",
+        "NULL in a column with a DEFAULT, where the converter puts the default there",
+        "zero and invalid dates of DATE and DATETIME columns",
+    ),
+}
+_NO_WATERMARKS = (
+    "Messages state neither a commit_ts nor watermarks: each run releases what it read, and a replay of a table without a "
+    "key cannot be told from new rows. Set enable-tidb-extension=true in the changefeed's sink URI."
+)
+_REGISTRY_ADVICE = (
+    "Avro or another format behind a schema registry is not read. Let the connector write JSON: "
+    "value.converter=org.apache.kafka.connect.json.JsonConverter."
+)
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that stands in the way, or that needs a decision.
+
+    Attributes:
+        problem: what it is, with coordinates where one record shows it.
+        advice: what to do.
+    """
+
+    problem: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class TopicReport:
+    """What a sample of one topic shows.
+
+    Attributes:
+        topic: its name.
+        protocol: as in the feeds file; None where the records are of no protocol, or of several.
+        dialect: who writes such messages, for people.
+        evidence: what in the records shows it.
+        settings: further settings of the feeds file that the records show.
+        switches: settings of the sender that the records show.
+        partitions: how many the topic has.
+        records: how many records were read.
+        kinds: kinds of messages -> how many of these records.
+        watermarks: partition -> newest watermark, a commit_ts.
+        source: name of Debezium's connector; "" where there is none.
+        tables: tables by name, with key and columns, as dictionaries of plain values.
+        cannot_tell: what this dialect cannot tell.
+        problems: what to mind.
+    """
+
+    topic: str
+    protocol: str | None
+    dialect: str
+    evidence: str
+    settings: dict[str, Any]
+    switches: list[str]
+    partitions: int
+    records: int
+    kinds: dict[str, int]
+    watermarks: dict[int, int]
+    source: str
+    tables: list[dict[str, Any]]
+    cannot_tell: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def inspect_topics(samples: Iterable[TopicSample]) -> list[TopicReport]:
+    """Return a report of each topic; what only several topics together show (Debezium's) is added to each."""
+    stated = [(sample, [(record, facts_of(record)) for record in sample.records]) for sample in samples]
+    altered = {each.protocol for _, facts in stated for _, each in facts if each.kind == "ddl"}
+    return _with_connectors([_report(sample, facts, altered) for sample, facts in stated])
+
+
+def _report(
+    sample: TopicSample, facts: Sequence[tuple[SampledRecord, MessageFacts]], altered: Collection[str | None]
+) -> TopicReport:
+    """Return the report of one topic.
+
+    Args:
+        sample: its records.
+        facts: these records, with what each states.
+        altered: protocols of which a message of any topic changes a table: columns come and go there.
+    """
+    known = [(record, each) for record, each in facts if each.protocol is not None]
+    wires = Counter((each.protocol, each.encoding) for _, each in known)
+    strangers = [(record, each) for record, each in facts if each.protocol is None and each.kind != "tombstone"]
+    problems = []
+    if sample.unreadable:
+        problems.append(
+            Problem(
+                f"{len(sample.unreadable)} lines of the folder hold no record, the first {sample.unreadable[0]}.",
+                "Mend or remove these lines: the pipeline puts each of them into quarantine.",
+            )
+        )
+    if len(wires) > 1 or (wires and strangers):
+        parts = [f"{count} of {protocol} ({encoding})" for (protocol, encoding), count in wires.most_common()]
+        parts += [f"{len(strangers)} of no known protocol"] if strangers else []
+        examples = ", ".join(f"partition {r.partition} offset {r.offset}: {e.evidence}" for r, e in strangers[:_SHOWN])
+        problems.append(
+            Problem(
+                f"The records are of several kinds: {'; '.join(parts)}.{' ' + examples + '.' if examples else ''}",
+                "Give each changefeed or connector topics of its own; the feeds file has one protocol a feed.",
+            )
+        )
+    elif strangers:
+        reasons = Counter(each.evidence for _, each in strangers)
+        record, first = strangers[0]
+        is_registry = "schema registry" in first.evidence
+        problems.append(
+            Problem(
+                f"No known protocol: {reasons.most_common(1)[0][0]} (partition {record.partition} offset {record.offset}).",
+                _REGISTRY_ADVICE
+                if is_registry
+                else "Leave this topic out of `topics`, or see docs/protocols.md for what is read.",
+            )
+        )
+    elif not known:
+        problems.append(
+            Problem(
+                "No record tells the protocol: the topic is empty, or has tombstones only.",
+                "Inspect it when it has records.",
+            )
+        )
+    protocol, encoding = next(iter(wires)) if len(wires) == 1 and not strangers else (None, "")
+    mine = [each for _, each in known] if protocol else []
+    claims = sorted({each.claim.rpartition("/")[0] for each in mine if each.claim})
+    tables = _tables(mine)
+    problems += _problems(protocol, mine, tables, claims)
+    if protocol in {CANAL_JSON, DEBEZIUM} and protocol not in altered:
+        problems += _row_images(mine)
+    dialects = Counter(each.dialect for each in mine)
+    watermarks: dict[int, int] = {}
+    for record, each in known if protocol else ():
+        if each.watermark:
+            watermarks[record.partition] = max(each.watermark, watermarks.get(record.partition, 0))
+    switches = {switch for each in mine for switch in each.switches}
+    if any(each.kind == "tombstone" for _, each in facts) and protocol:
+        switches.add("tombstones")
+    if _has_key_only_deletes(mine, tables):
+        switches.add("delete-only-output-handle-key-columns")
+    return TopicReport(
+        topic=sample.topic,
+        protocol=protocol,
+        dialect=", ".join(name for name, _ in dialects.most_common()),
+        evidence=", ".join(dict.fromkeys(each.evidence for each in mine)),
+        settings=_settings(protocol, encoding, mine, claims),
+        switches=sorted(switches),
+        partitions=sample.partitions,
+        records=len(sample.records),
+        kinds=dict(Counter(each.kind for _, each in facts).most_common()),
+        watermarks=dict(sorted(watermarks.items())),
+        source=next((each.source for each in mine if each.source), ""),
+        tables=[_as_row(table) for table in tables],
+        cannot_tell=list(_CANNOT_TELL.get(protocol or "", ())),
+        problems=problems,
+    )
+
+
+def _settings(
+    protocol: str | None, encoding: str, facts: Sequence[MessageFacts], claims: Sequence[str]
+) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if protocol == CANAL_JSON:
+        settings["tidb_extension"] = any("enable-tidb-extension" in each.switches for each in facts)
+    if protocol == SIMPLE:
+        settings["encoding"] = encoding
+    if len(claims) == 1:
+        settings["claim_check"] = claims[0]
+    return settings
+
+
+def _tables(facts: Sequence[MessageFacts]) -> list[TableFacts]:
+    """Return each table once: with the columns of all its whole rows, the newest type of each, and its key."""
+    found: dict[tuple[str, str], TableFacts] = {}
+    for each in (table for one in facts for table in one.tables):
+        name = each.database, each.table
+        before = found.get(name)
+        if before is None:
+            found[name] = each
+            continue
+        types = {c: t for c, t in each.columns.items() if t or c not in before.columns}
+        columns = {**before.columns, **types}
+        found[name] = replace(before, key=each.key or before.key, columns=columns)
+    return [found[name] for name in sorted(found)]
+
+
+def _has_key_only_deletes(facts: Iterable[MessageFacts], tables: Iterable[TableFacts]) -> bool:
+    """Return whether DELETEs come with their key alone, while other rows of the table have further columns."""
+    keys = {(t.database, t.table): set(t.key) for t in tables if t.key and set(t.key) < t.columns.keys()}
+    return any(
+        not table.has_whole_row and set(table.columns) == keys.get((table.database, table.table))
+        for each in facts
+        if each.kind == "row" and not each.switches & {CLAIM_CHECK, HANDLE_KEY_ONLY}
+        for table in each.tables
+    )
+
+
+def _problems(
+    protocol: str | None, facts: Sequence[MessageFacts], tables: Sequence[TableFacts], claims: Sequence[str]
+) -> list[Problem]:
+    problems = []
+    switches = {switch for each in facts for switch in each.switches}
+    ticdc = [each for each in facts if each.dialect.startswith("TiCDC")]
+    if protocol == CANAL_JSON and ticdc and "enable-tidb-extension" not in switches:
+        problems.append(Problem("A changefeed of TiCDC without the extension.", _NO_WATERMARKS))
+    if claims:
+        problems.append(
+            Problem(
+                f"Values of large rows lie in files: {', '.join(claims)}.",
+                "Set `claim_check` to a folder or URI under which the pipeline can read these files.",
+            )
+        )
+    if HANDLE_KEY_ONLY in switches:
+        problems.append(
+            Problem(
+                "Large rows come with their key alone (handle-key-only): they are quarantined.",
+                "Use claim-check, or a larger max-message-bytes, in the changefeed's sink URI.",
+            )
+        )
+    keyless = [f"{t.database}.{t.table}" for t in tables if t.key == ()]
+    if keyless:
+        problems.append(
+            Problem(
+                f"No key is stated for {', '.join(keyless[:_SHOWN])}{' and others' if len(keyless) > _SHOWN else ''}.",
+                "Give these tables a primary key if you can: equal rows without a key are counted, not told apart.",
+            )
+        )
+    return problems
+
+
+def _row_images(facts: Iterable[MessageFacts]) -> list[Problem]:
+    """Tell of tables whose rows come with several sets of columns, where no statement changes a table."""
+    sets: dict[str, set[frozenset[str]]] = {}
+    for table in (table for one in facts if one.kind == "row" for table in one.tables if table.has_whole_row):
+        sets.setdefault(f"{table.database}.{table.table}", set()).add(frozenset(table.columns))
+    return [
+        Problem(
+            f"Rows of {name} come with {len(seen)} sets of columns: row images are not complete.",
+            "Set binlog_row_image=FULL at the source, then load the table anew.",
+        )
+        for name, seen in sets.items()
+        if len(seen) > 1
+    ]
+
+
+def _as_row(table: TableFacts) -> dict[str, Any]:
+    key = None if table.key is None else list(table.key)
+    return {"database": table.database, "table": table.table, "key": key, "columns": dict(table.columns)}
+
+
+def _with_connectors(reports: list[TopicReport]) -> list[TopicReport]:
+    """Tell where a Debezium connector's topic of schema changes is not among the topics."""
+    with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
+    found = []
+    for each in reports:
+        is_lacking = each.protocol == DEBEZIUM and "row" in each.kinds and each.source not in with_schemas
+        if is_lacking and not each.dialect.startswith("TiCDC"):
+            problem = Problem(
+                f"The schema-change topic of the connector {each.source} is not among the topics.",
+                f"Take the topic {each.source} into the feed: it alone tells which integers are unsigned, which texts hold "
+                "bytes, and all types where schemas.enable=false.",
+            )
+            each = replace(each, problems=[*each.problems, problem])  # noqa: PLW2901
+        found.append(each)
+    return found

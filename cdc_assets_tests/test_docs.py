@@ -31,9 +31,9 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for file, heading in links(page):
+@pytest.mark.parametrize("document", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for file, heading in links(document):
         assert file.is_file(), file
         assert not heading or heading in headings(file), heading
 
@@ -42,11 +42,11 @@ def test_every_page_is_found_from_the_readme() -> None:
     assert {file for file, _ in links(PAGES[0])} >= set(PAGES[1:])
 
 
-@pytest.mark.parametrize(("page", "at"), EXAMPLES, ids=lambda part: part.name if isinstance(part, Path) else str(part))
+@pytest.mark.parametrize(("document", "at"), EXAMPLES, ids=lambda part: part.name if isinstance(part, Path) else str(part))
 def test_feeds_files_in_examples_are_right(
-    page: Path, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Path, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)[at]
+    text = re.findall(r"```yaml\n(.*?)```", document.read_text("utf-8"), re.DOTALL)[at]
     for variable in re.findall(r"\$\{(\w+)\}", text):
         monkeypatch.setenv(variable, "https://example.com/x")
     if not text.startswith(" "):

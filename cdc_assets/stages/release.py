@@ -407,6 +407,8 @@ class _Run:
         if changes is None:
             return staged
         told = {"release": F.lit(release).cast("bigint"), "kind": F.lit(str(ReleasedKind.ROW))}
+        if "kind" in changes.columns:
+            told["kind"] = F.coalesce("kind", told["kind"])
         rows = conform(changes.withColumns(told), RELEASED_CHANGES.columns)
         return staged + table.stage(rows)
 
@@ -497,18 +499,22 @@ class _Run:
         return late_events(self._keyed(rows, known, unkeyed=True), self._released(min(g.first for g in groups)))
 
     def _released(self, lowest: int) -> DataFrame:
-        """The row changes released before, at or above a commit_ts."""
-        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
-        wanted = [f for f in files if f.high["commit_ts"] >= lowest]
+        """The row changes released before, and the repeats of some, at or above a commit_ts."""
+        wanted = [
+            f
+            for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT)
+            for f in self.lake.released_changes.files(kind=str(kind))
+            if f.high["commit_ts"] >= lowest
+        ]
         return self.lake.released_changes.read_files(self.spark, wanted).where(F.col("commit_ts") >= lowest)
 
     def _written(self, staged: Staged) -> tuple[int, int]:
-        """How many row events a release stands for, and how many copies it dropped, as its files have it."""
-        rows, table = staged.only(kind=str(ReleasedKind.ROW)), self.lake.released_changes
+        """How many row events a release stands for, and how many repeats it dropped, as its files have it."""
         events = repeats = 0
-        for part in table.parts(rows.files, "events", "repeats"):
-            events += pc.sum(part["events"]).as_py() or 0
-            repeats += pc.sum(part["repeats"]).as_py() or 0
+        for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT):
+            for part in self.lake.released_changes.parts(staged.only(kind=str(kind)).files, "events", "repeats"):
+                events += pc.sum(part["events"]).as_py() or 0
+                repeats += pc.sum(part["repeats"]).as_py() or 0
         return events, repeats
 
 

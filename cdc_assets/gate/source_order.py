@@ -25,6 +25,7 @@ class SourceOrderGate(Gate):
 
     by = ()
     axis = "batch"
+    moves_changes = True
 
     def __init__(self, news: News, retried: Sequence[Hold], seen: PartitionWatermarks) -> None:
         self.news, self.retried, self._seen = news, retried, seen

@@ -57,7 +57,9 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
   }
 
   private def judgeOne(key: Key, piece: Piece): Unit = key.find(piece) match {
-    case None => if (piece.time <= trimmed && !(key.isKnown && piece.continues(key.state))) key.lose(piece) else key.apply(piece)
+    case None =>
+      val continues = key.isKnown && piece.continues(key.state)
+      if (!continues && (piece.time <= trimmed || key.isBehind(piece))) key.lose(piece) else key.apply(piece)
     case Some(same) =>
       val again = if (byPlace) piece.keyless && piece.op == Read
         else same.message == piece.message || (!key.inReplay && piece.time == key.newest && piece.continues(key.state))
@@ -115,6 +117,9 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
         piece.twin.foreach(byTwin(_) = piece)
       } else applied.getOrElseUpdate((piece.time, piece.op), ArrayBuffer.empty) += piece
     }
+
+    /** Whether the last change is of another partition, and of a later time: what does not continue it has no place. */
+    def isBehind(piece: Piece): Boolean = last.exists(_.partition != piece.partition) && piece.time < newest
 
     def apply(piece: Piece): Unit = {
       position = position max piece.time

@@ -162,8 +162,16 @@ def test_history_tables_that_are_known_are_assets_of_their_own_under_their_own_n
     assert found.get_all_asset_keys() == stages("shop") | stages("crm") | tables.keys() | set(tables.values())
     for key, source in tables.items():
         assert found.get(key).parent_keys == {AssetKey(["shop", "history"]), source}
-    checks = {"conservation", "history_intervals", "ddl_applied", "reload_required", "type_mapping", "history_complete"}
-    checks |= {"column_schema_change"}
+    checks = {
+        "conservation",
+        "history_intervals",
+        "ddl_applied",
+        "reload_required",
+        "type_mapping",
+        "history_complete",
+        "changes_continue",
+    }
+    checks |= {"column_schema_change", "changes_continue"}
     for key in tables:
         assert {check.name for check in found.asset_check_keys if check.asset_key == key} == checks
 

@@ -61,6 +61,7 @@ from cdc_assets.assets.verdicts import last_evaluation
 from cdc_assets.checks.conservation import changes_reflected
 from cdc_assets.checks.database import of_database
 from cdc_assets.checks.history import (
+    changes_continue,
     column_changes,
     ddl_applied,
     history_complete,
@@ -103,7 +104,7 @@ class NotWrittenError(RuntimeError):
 _CONSERVATION, INTERVALS = "conservation", "history_intervals"
 _DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
 _TYPE_MAPPING, _COMPLETE = "type_mapping", "history_complete"
-_COLUMNS = "column_schema_change"
+_COLUMNS, _CONTINUE = "column_schema_change", "changes_continue"
 
 
 def key_of(name: str) -> AssetKey:
@@ -166,6 +167,8 @@ def table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) 
         "table anew, with a dump.",
         _COMPLETE: "From some position on the history has every row: a load, a CREATE TABLE or a TRUNCATE was seen. If "
         "not, rows of before are missing: begin it with a dump (initial_load: in the feeds file).",
+        _CONTINUE: "Each UPDATE and DELETE found the row as the history has it, as far as its message tells the row "
+        "before. If not, a change before it was lost: the rows are right again, the versions before may not be.",
         _TYPE_MAPPING: "The table waits at no event whose types are not as the protocol's mappings prescribe. If it "
         "does, give the column's type under columns: in the feeds file, or set type_mapping: warn for the table.",
         _COLUMNS: "The columns are those of the last run. If not, whoever reads the table may have to follow: what "
@@ -377,6 +380,7 @@ def _tell_table(
         _Found(asset, INTERVALS, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
         *_waits(lake.feed, asset, hold, ddl_applied(report)),
         _Found(asset, _RELOAD, reload_required(report)),
+        _Found(asset, _CONTINUE, changes_continue(report)),
         _Found(asset, _COMPLETE, history_complete(report), warn),
         _Found(asset, _COLUMNS, columns, warn),
     ]

@@ -76,7 +76,9 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     events = every.where(row & (F.col("batch") <= cursor.batch))
     counted = events.agg(F.count("*"), F.count_if(is_pending(feed, cursor))).head() or (0, 0)
     changes = changed.where(row)
-    found = changes.agg(F.sum("events"), F.sum("repeats")).head() or (0, 0)
+    found = changed.where(row | (F.col("kind") == str(ReleasedKind.REPEAT))).agg(
+        F.sum("events"), F.sum("repeats")
+    ).head() or (0, 0)
     # With what maintenance has deleted of both tables, and counted.
     rows = counted[0] + _events_cursor(lake).trimmed_rows
     released = (found[0] or 0) + cursor.trimmed.events, (found[1] or 0) + cursor.trimmed.repeats

@@ -124,7 +124,8 @@ def late_events_seen_before(report: ReleaseReport) -> Verdict:
     if report.late_unseen:
         told = (
             f"{report.late_unseen} events came after their time, and were never released: the source broke the promise of "
-            "its watermark, or, without watermarks, another partition was ahead of theirs. They are in change_events at the "
-            "coordinates below, not in the history."
+            "its watermark; or, without watermarks, another partition was ahead of theirs, an equal row of a table without "
+            "a key was there, or maintenance had deleted what would tell. They are in change_events at the coordinates "
+            "below, not in the history."
         )
     return Verdict(report.late_unseen == 0, told, report.late_sample, {"late_repeated": report.late_repeated})

@@ -109,6 +109,21 @@ def reload_required(report: TableReport) -> Verdict:
     return Verdict(not report.reload, told, report.reload)
 
 
+def changes_continue(report: TableReport) -> Verdict:
+    """Whether the row before each UPDATE and DELETE, as its message has it, is the row that the history has."""
+    breaks = report.breaks
+    told = "Each UPDATE and DELETE found the row as the history has it."
+    if breaks.count:
+        told = (
+            f"{breaks.count} changes of `{report.database}`.`{report.table}` found another row than the history has, so a "
+            "change before them was lost, or came in another order. They are applied, and the rows are right from them on; "
+            "the versions before them may not be. Look for lost records before the ones shown: a gap in the offsets, a "
+            "topic with compaction or too short a retention, quarantine. `cdc-assets verify` compares the open rows with "
+            "the source."
+        )
+    return Verdict(not breaks.count, told, breaks.sample)
+
+
 def not_loaded(refused: RefusedLoad) -> Verdict:
     """The failing `history_complete` of a table whose dump cannot be loaded."""
     told = f"The table's dump is not loaded: {refused.why} The next run after that loads it. All else goes on."

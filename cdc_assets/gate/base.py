@@ -79,10 +79,12 @@ class Gate(ABC):
     Attributes:
         by: what, beside its key, tells the changes of a key apart that must be looked at together.
         axis: the column that says where a hold begins.
+        moves_changes: whether a change may have a larger commit_ts than its event.
     """
 
-    by: tuple[str, ...]
+    by: ClassVar[tuple[str, ...]]
     axis: ClassVar[Axis]
+    moves_changes: ClassVar[bool] = False
 
     def held(self, holds: Iterable[Hold]) -> Held:
         """Where the tables of a hold list are held."""

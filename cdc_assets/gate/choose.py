@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.feeds import Feed
-from cdc_assets.gate import contents, places
 from cdc_assets.gate.base import Gate
 from cdc_assets.gate.news import News
 from cdc_assets.gate.source_order import SourceOrderGate, TransactionGate
@@ -14,7 +13,6 @@ from cdc_assets.gate.transactions import HeldBack, bounds_of, held_back
 from cdc_assets.gate.watermark import WatermarkGate
 from cdc_assets.gate.watermarks import advance, merge, topic_watermarks
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Order
 from cdc_assets.protocols.base import Watermarks as Promise
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -49,18 +47,17 @@ def gate_for(
     seen: PartitionWatermarks = {}
     if may_have_watermarks(feed):
         seen = merge(merge(cursor.partition_watermarks, _partitions_held(lake)), news.watermarks)
-    by = (places if protocol.order is Order.PLACE else contents).BY
     if has_watermarks(feed, seen):
         first = not has_watermarks(feed, cursor.partition_watermarks)
         if first and cursor.holds:
             # What was held by its batch goes its way first; later watermarks say the same as these.
-            return SourceOrderGate(news, retried, {}, by)
+            return SourceOrderGate(news, retried, {})
         marks = advance(cursor.watermarks, topic_watermarks(seen, feed.source.partitions, feed.gate_scope))
         ungated = cursor.batch if first else cursor.ungated
         return WatermarkGate(news, retried, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
     if protocol.marks_transactions and (news.marked or cursor.transactions.marked):
-        return TransactionGate(news, retried, seen, by, _whole_transactions(lake, news, session))
-    return SourceOrderGate(news, retried, seen, by)
+        return TransactionGate(news, retried, seen, _whole_transactions(lake, news, session))
+    return SourceOrderGate(news, retried, seen)
 
 
 def _partitions_held(lake: Lakehouse) -> PartitionWatermarks:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.gate.changes import pieces
 from cdc_assets.spark.session import settled
+from cdc_assets.tables.released_changes import ReleasedKind
 
 LATE_SAMPLE = 50
 
@@ -32,7 +33,8 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
     split = settled(pieces(late).where("weight = 1"))
     bounds = split.agg(F.min("commit_ts"), F.max("commit_ts"), F.count("*")).head() or (0, 0, 0)
     change = ["database", "table", "key", "commit_ts"]
-    before = released.where(F.col("commit_ts").between(bounds[0], bounds[1])).select(*change)
+    changed = (F.col("kind") == str(ReleasedKind.ROW)) & F.col("commit_ts").between(bounds[0], bounds[1])
+    before = released.where(changed).select(*change)
     same = [F.col(f"late.{c}").eqNullSafe(F.col(f"released.{c}")) for c in change]
     unseen = split.alias("late").join(before.alias("released"), on=same, how="left_anti")
     shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
@@ -43,16 +45,3 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
     count = distinct.count()
     sample = [r.asDict() for r in distinct.orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
     return Late(repeated=bounds[2] - count, unseen=count, sample=sample)
-
-
-def too_late(judged: DataFrame) -> Late:
-    """Of groups of which nothing counts the repeats, and of all those never seen. Only asked for when some may be."""
-    repeats = F.when(F.size("kept") == 0, F.col("copies") - F.col("unseen"))
-    found = judged.agg(F.sum(repeats), F.sum("unseen")).head()
-    repeated, unseen = (found[0] or 0, found[1] or 0) if found else (0, 0)
-    if not unseen:
-        return Late(repeated=repeated)
-    first = F.get("pieces", F.get("lost", F.lit(0)))
-    shown = [first[c].alias(c) for c in ("topic", "partition", "offset", "op")]
-    sample = judged.where("unseen > 0").select(*shown, "database", "table", "commit_ts", "key").limit(LATE_SAMPLE)
-    return Late(repeated, unseen, [r.asDict() for r in sample.collect()])

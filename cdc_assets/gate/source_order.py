@@ -1,37 +1,34 @@
 """The gates of feeds without watermarks: what a run took in is released, each change once, per key in Kafka's order.
 
-What the repeats are is for `contents` or `places` to say.
+`deduplication` says what the repeats are.
 """
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from types import ModuleType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.gate import contents, places
 from cdc_assets.gate.base import Facts, Gate, Held, Name, Part, Released, in_held_batch
-from cdc_assets.gate.changes import STATE, alone, pieces, with_copies
-from cdc_assets.gate.late import NO_LATE, Late, too_late
+from cdc_assets.gate.changes import alone, pieces
+from cdc_assets.gate.deduplication import deduplicate, with_passes
+from cdc_assets.gate.late import Late
 from cdc_assets.gate.news import News
 from cdc_assets.gate.transactions import Bounds, HeldBack, held_back
-from cdc_assets.spark.session import settled
-from cdc_assets.tables.change_events import Op
 from cdc_assets.tables.log import DataFile
 from cdc_assets.tables.released_changes import Hold, PartitionWatermarks, Transactions
-
-_DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
 
 
 class SourceOrderGate(Gate):
     """The window is what is new; of a table that is held, what came in batches before its hold begins."""
 
+    by = ()
     axis = "batch"
+    moves_changes = True
 
-    def __init__(self, news: News, retried: Sequence[Hold], seen: PartitionWatermarks, by: tuple[str, ...]) -> None:
-        self.news, self.retried, self._seen, self.by = news, retried, seen, by
+    def __init__(self, news: News, retried: Sequence[Hold], seen: PartitionWatermarks) -> None:
+        self.news, self.retried, self._seen = news, retried, seen
 
     def files(self) -> list[DataFile]:
         """The new ones, and those with what was held and may be so no longer."""
@@ -55,10 +52,10 @@ class SourceOrderGate(Gate):
         """Those that are no repeats, each a change of its own."""
         placed = self._placed(facts)
         # Where changes tell their place in the binlog, equal rows of a table without a key are told apart by it.
-        split = with_copies(pieces(events), unkeyed=facts.unkeyed and not placed)
+        split = with_passes(pieces(events), unkeyed=facts.unkeyed and not placed)
         lowest = self._lowest()
         prior = None if lowest is None or lowest > self.news.cursor.highest else released(lowest)
-        return in_order(split, prior, places if placed else contents)
+        return deduplicate(split, prior, by_place=placed, trimmed=self.news.cursor.trimmed.highest)
 
     def alone(self, events: DataFrame) -> DataFrame:
         """Each event as it is."""
@@ -89,10 +86,9 @@ class TransactionGate(SourceOrderGate):
         news: News,
         retried: Sequence[Hold],
         seen: PartitionWatermarks,
-        by: tuple[str, ...],
         back: HeldBack,
     ) -> None:
-        super().__init__(news, retried, seen, by)
+        super().__init__(news, retried, seen)
         self._before, self._back = news.cursor.transactions, back
 
     def _oldest(self) -> int:
@@ -130,43 +126,3 @@ def _held(statement: Mapping[str, Any], tables: AbstractSet[Name], held: Held) -
 def _behind(statement: Mapping[str, Any], bounds: Bounds) -> bool:
     bound = bounds.get(statement["topic"], {}).get(str(statement["partition"]))
     return bound is not None and statement["offset"] >= bound
-
-
-def in_order(split: DataFrame, prior: DataFrame | None, rules: ModuleType) -> tuple[DataFrame, Late]:
-    """The changes among pieces (with `copy`), and what came too late.
-
-    Without watermarks a run may end between any two records: a delete and an insert at one commit_ts stay two changes, as
-    they would be if a run ended between them (the chop law).
-    """
-    # Done once, for two uses; and a plan that went on from such expressions would take seconds to make.
-    judged = settled(rules.group(split, prior), eager=False)
-    return kept(judged), NO_LATE if prior is None else too_late(judged)
-
-
-def kept(judged: DataFrame) -> DataFrame:
-    """The pieces that count, each a change of its own.
-
-    In: database, table, key, copy; `pieces` ARRAY<STRUCT>; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT>>, the indices of
-    those that count; `copies` and `unseen` INT (row events among all, and among those that came too late).
-    Out: as `changes.net`, with `before`, and `ordinal` INT: the place among the changes of the key in this run.
-    """
-    counted = F.aggregate("kept", F.lit(0), lambda n, k: n + F.get("pieces", k["at"])["weight"])
-    flat = judged.withColumn("repeats", F.col("copies") - F.col("unseen") - counted).select(
-        "database", "table", "key", "repeats", "pieces", F.posexplode("kept").alias("ordinal", "k")
-    )
-    piece = flat.withColumn("p", F.get("pieces", F.col("k.at")))
-    op = F.col("p.op")
-    return piece.select(
-        "database",
-        "table",
-        "key",
-        F.col("k.commit_ts").alias("commit_ts"),
-        *[F.col(f"p.{c}").alias(c) for c in STATE if c != "after"],
-        op.alias("op"),
-        # Half of a change of the key has its event's other image, too.
-        F.when(op.isin(_DELETE, _UPDATE), F.col("p.before")).alias("before"),
-        F.when(op != _DELETE, F.col("p.after")).alias("after"),
-        "ordinal",
-        F.col("p.weight").alias("events"),
-        F.when(F.col("ordinal") == 0, F.col("repeats")).otherwise(F.lit(0)).cast("bigint").alias("repeats"),
-    )

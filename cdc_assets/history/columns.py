@@ -23,6 +23,8 @@ from cdc_assets.spark.session import settled
 from cdc_assets.tables.quarantine import Reason
 from cdc_assets.tables.schema import quoted
 
+_BEFORE = "wire_before"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -132,19 +134,25 @@ def target_type(readings: Iterable[Reading], scale: int | None, present: DataTyp
     return target or StringType()
 
 
-def parse_images(changes: DataFrame, spelled: Mapping[str, str]) -> DataFrame:
-    """Add `wire` STRUCT<column: STRING, ...>: the row after the change, every value as the text it came as.
+def parse_images(
+    changes: DataFrame, spelled: Mapping[str, str], image_of: str = "after", into: str = "wire"
+) -> DataFrame:
+    """Add `into` STRUCT<column: STRING, ...>: the row after the change, every value as the text it came as.
 
-    `spelled`: `wire_names` of the columns that are wanted.
+    Args:
+        changes: the changes.
+        spelled: `wire_names` of the columns that are wanted.
+        image_of: `after`, or `before` for the row before the change.
+        into: the name of the new column.
     """
-    image = F.col("after")
+    image = F.col(image_of)
     for other, name in spelled.items():
         if other == name:
             continue
         for before in "{,":  # within a text, a quote has a backslash before it
             found, meant = (before + json.dumps(each, ensure_ascii=False) + ":" for each in (other, name))
             image = F.replace(image, F.lit(found), F.lit(meant))
-    return changes.withColumn("wire", read_row(image, [*dict.fromkeys(spelled.values())]))
+    return changes.withColumn(into, read_row(image, [*dict.fromkeys(spelled.values())]))
 
 
 def scales_seen(parsed: DataFrame, names: Mapping[str, str]) -> dict[str, int]:
@@ -173,41 +181,59 @@ class Typing:
         self._fields = {c.column: min(each) if plain else c.column for c, each in zip(columns, names, strict=True)}
         self._plain = plain
 
-    def typed(self, changes: DataFrame) -> DataFrame:
+    def typed(self, changes: DataFrame, *, with_before: bool = False) -> DataFrame:
         """Add `wire`, `row` STRUCT (typed, under the history's names) and `lost` BOOLEAN: a value did not fit its type.
 
         Columns of one type share one expression over an array of their values, so Spark plans a wide table fast.
-        """
-        return self.typed_texts(parse_images(changes, self._spelled))
 
-    def typed_texts(self, parsed: DataFrame) -> DataFrame:
-        """As `typed`, of rows that have `wire` already."""
+        Args:
+            changes: the changes.
+            with_before: whether to add `before_row`, too: the row before the change, typed in the same way; NULL where the
+                message has none.
+        """
+        parsed = parse_images(changes, self._spelled)
+        if with_before:
+            parsed = parse_images(parsed, self._spelled, "before", _BEFORE)
+        return self.typed_texts(parsed, with_before=with_before)
+
+    def typed_texts(self, parsed: DataFrame, *, with_before: bool = False) -> DataFrame:
+        """As `typed`, of rows that have `wire` (and `wire_before`) already."""
+        wires = ["wire", _BEFORE] if with_before else ["wire"]
         if not self._plain or any(len(c.readings) > 1 for c in self.columns):
             parsed = parsed.withColumn("layout", self._number())
         if not self._plain:
-            parsed = parsed.withColumn("wire", F.struct(*[self._text(c).alias(c.column) for c in self.columns]))
+            named = {wire: [self._text(c, wire).alias(c.column) for c in self.columns] for wire in wires}
+            parsed = parsed.withColumns({wire: F.struct(*texts) for wire, texts in named.items()})
         groups: dict[object, list[SourceColumn]] = {}
         for c in self.columns:
             groups.setdefault(self._likeness(c), []).append(c)
         texts = [
-            f"array({', '.join(f'wire.{quoted(self._fields[c.column])}' for c in group)}) AS _t{n}"
+            f"array({', '.join(f'{wire}.{quoted(self._fields[c.column])}' for wire in wires for c in group)}) AS _t{n}"
             for n, group in enumerate(groups.values())
         ]
         arrays = parsed.selectExpr("*", *texts)
         decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
-        place = {c.column: f"_v{n}[{i}]" for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
-        row = ", ".join(f"{place[c.column]} AS {quoted(c.column)}" for c in self.columns)
-        # A value that is there on the wire and not in the row has been lost.
-        lost = " OR ".join(
-            f"array_size(array_compact(_t{n})) > array_size(array_compact(_v{n}))" for n in range(len(groups))
-        )
-        kept = [quoted(c) for c in parsed.columns]
-        return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row}) AS row", f"{lost} AS lost")
+        place = {c.column: (n, i) for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
+        sizes = [len(group) for group in groups.values()]
 
-    def _text(self, column: SourceColumn) -> Column:
+        def row(of: int) -> str:
+            """The typed values of one of `wires`."""
+            values = [(c.column, *place[c.column]) for c in self.columns]
+            return ", ".join(f"_v{n}[{of * sizes[n] + i}] AS {quoted(column)}" for column, n, i in values)
+
+        def count(array: str, size: int) -> str:
+            return f"array_size(array_compact({f'slice({array}, 1, {size})' if with_before else array}))"
+
+        # A value that is there on the wire and not in the row has been lost.
+        lost = " OR ".join(f"{count(f'_t{n}', size)} > {count(f'_v{n}', size)}" for n, size in enumerate(sizes))
+        kept = [quoted(c) for c in parsed.columns if c != _BEFORE]
+        before = [f"CASE WHEN before IS NOT NULL THEN struct({row(1)}) END AS before_row"] if with_before else []
+        return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row(0)}) AS row", *before, f"{lost} AS lost")
+
+    def _text(self, column: SourceColumn, wire: str) -> Column:
         """A column's value, under whichever name the row's layout has it."""
         told = [
-            (F.col("layout").isin(*r.layouts), F.col("wire").getField(self._spelled[r.column.name]))
+            (F.col("layout").isin(*r.layouts), F.col(wire).getField(self._spelled[r.column.name]))
             for r in column.readings
         ]
         if not told:

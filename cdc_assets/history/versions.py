@@ -130,11 +130,12 @@ def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | 
     partition, offset; open versions with key, copy, era, commit_ts (their from), op, row, topic, partition, offset, and
     `rest` STRUCT: what they have beside `row`; rows that came from another table, as changes.
     Out: key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: an
-    open version.
+    open version. Where the changes have `before_row` STRUCT and `before`: these, as `before_row` and `image`.
     """
-    line = changes.selectExpr(*_CHANGE, "false AS standing")
+    found = ["before_row", "before AS image"] if "before_row" in changes.columns else []
+    line = changes.selectExpr(*_CHANGE, "false AS standing", *found)
     if arrived is not None:
-        line = line.unionByName(arrived.selectExpr(*_CHANGE, "false AS standing"))
+        line = line.unionByName(arrived.selectExpr(*_CHANGE, "false AS standing"), allowMissingColumns=True)
         # A statement may be stamped later than the rows that come after it.
         later = Window.partitionBy("key", "copy").orderBy("era").rangeBetween(1, Window.unboundedFollowing)
         line = line.withColumn("next_ts", F.min("commit_ts").over(later))
@@ -155,22 +156,44 @@ def boundaries(
     Args:
         line: see above.
         effects: what statements do to rows.
-        watch: is told how many rows after `since` an UPDATE or a DELETE is the first to tell of (`met`).
+        watch: is told how many rows after `since` an UPDATE or a DELETE is the first to tell of (`met`), and how many seem
+            to have found another row than the chain has (`unlike`).
         since: a commit_ts.
     """
     era, before = F.col("era"), F.col("before")
-    exists = f"standing OR NOT {_ENDS}"
-    line = line.withColumn("before", F.expr(f"lag(struct({exists} AS exists, row, era)) OVER ({_CHAIN})"))
+    line = with_previous(line)
     existed = F.expr("coalesce(before.exists, false)")
     if effects.endings:
         existed &= effects.life(before["era"]) == effects.life(era)
     if watch is not None:
         late = f"NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND commit_ts > {since}"
-        line = line.observe(watch, F.count_if(~existed & F.expr(late)).alias("met"))
+        metrics = [F.count_if(~existed & F.expr(late)).alias("met")]
+        if "before_row" in line.columns:
+            metrics.append(F.count_if(found_another_row()).alias("unlike"))
+        line = line.observe(watch, *metrics)
     same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
     changes = F.when(F.expr(f"standing OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
     op = F.when(existed & F.expr(f"op = '{_INSERT}'"), str(Op.UPDATE)).otherwise(F.col("op"))
     return line.where(changes).select(*(c for c in _TIMELINE if c != "op"), op.alias("op"))
+
+
+def with_previous(line: DataFrame) -> DataFrame:
+    """Add `before` STRUCT<exists, row, era, op>: what the chain of the key has before a row of `timeline`."""
+    exists = f"standing OR NOT {_ENDS}"
+    return line.withColumn("before", F.expr(f"lag(struct({exists} AS exists, row, era, op)) OVER ({_CHAIN})"))
+
+
+def found_another_row() -> Column:
+    """Whether the row before an UPDATE or a DELETE, as its message has it, is not the one that the chain has. BOOLEAN.
+
+    Between rows of two eras lies a statement: those are not compared.
+
+    In: `with_previous` with `before_row`.
+    """
+    return F.expr(
+        f"coalesce(NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND before.exists AND before.era = era "
+        "AND before_row IS NOT NULL AND NOT before_row <=> before.row, false)"
+    )
 
 
 def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:

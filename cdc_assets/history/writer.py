@@ -15,7 +15,8 @@ from cdc_assets import tso
 from cdc_assets.feeds import Feed
 from cdc_assets.history import days
 from cdc_assets.history.arrivals import arrivals_of, gone_since, rows_that_arrive
-from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
+from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks
+from cdc_assets.history.changes import as_sent, changes_of, keeps_before, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
@@ -62,6 +63,7 @@ class TableReport:
     reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
     complete: int = NEVER  # as `HistoryCursor.complete`
     met: int = 0  # as `HistoryCursor.met`
+    breaks: ChainBreaks = NO_BREAKS  # changes that found another row than the history has
     days: dict[str, int] = field(default_factory=dict)  # as `HistoryCursor.days`
     loaded: int = -1  # the position of the last load anew that was applied; -1: there was none
     commits: int = 1  # that it made
@@ -84,6 +86,9 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
         statements=statements_together(each for part in parts for each in part.statements),
         unapplied=[each for part in parts for each in part.unapplied],
         loaded=max(part.loaded for part in parts),
+        breaks=ChainBreaks(
+            sum(part.breaks.count for part in parts), [row for part in parts for row in part.breaks.sample]
+        ),
         commits=len(parts),
     )
 
@@ -121,7 +126,7 @@ def apply(
     effects = effects_of(work, columns, feed.time_zone)
 
     # A plan that went on from expressions for every column would take seconds to make.
-    typed, watch = settled(typing.typed(changes), eager=False), Observation()
+    typed, watch = settled(typing.typed(changes, with_before=keeps_before(lake)), eager=False), Observation()
     if lost_key:
         typed = keyed_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
@@ -144,6 +149,7 @@ def apply(
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
     complete, met = completeness.after(first.get["met"])
+    breaks = chain_breaks(line, columns) if first.get.get("unlike") else NO_BREAKS
     report = replace(
         report,
         columns=shape.columns,
@@ -153,6 +159,7 @@ def apply(
         reload=_reload(work, open_ones),
         complete=complete,
         met=met,
+        breaks=breaks,
         loaded=max(work.anew, default=-1),
     )
     return _committed(session, work, shape, staged, report)

@@ -35,12 +35,14 @@ from cdc_assets.tables.table import LakeTable
 from cdc_assets.tso import time_text
 
 _PLACE = ("topic", "partition", "offset", "index")
+_IMAGES = ("before", "after")
 _EVENT = (
     *_PLACE, "batch", "record_timestamp", "op", "commit_ts", "key", "key_before", "key_columns", "key_changed_to",
-    "key_changed_from", "source", "source_details",
+    "key_changed_from", "source", "source_details", *_IMAGES,
 )  # fmt: skip
-_IMAGES = ("before", "after")
-_CHANGE = (*_PLACE, "release", "commit_ts", "op", "events", "layout_id")
+_CHANGE = (
+    *_PLACE, "release", "commit_ts", "event_ts", "op", "events", "layout_id", "source", *_IMAGES,
+)  # fmt: skip
 _GOES_ON = ("update", "ddl")  # what closes a version so that the next may be the same row
 _LAST = (1 << 63) - 1
 _ARROW = Arrow()
@@ -312,7 +314,7 @@ class _Life:
         texts = [_ARROW.text(f"%{_like(_inner(text))}%") for text in texts_of(self.key)]
         images = [" AND ".join(f"{image} LIKE {text}" for text in texts) or "true" for image in ("after", "before")]
         may_be = " OR ".join(f"({image})" for image in images)
-        found = self._selected([*_EVENT, *_IMAGES], f"{where} AND ({may_be})", self.lake.change_events)
+        found = self._selected(_EVENT, f"{where} AND ({may_be})", self.lake.change_events)
         return [e | self._keys(e, e["key_columns"] or self.key_columns or []) for e in found]
 
     def _keys(self, event: Row, columns: Sequence[str]) -> Row:

@@ -1,5 +1,6 @@
 """What became of the row events of one key: released, or not, and why. Without Spark."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ class Judge:
         if loaded is not None and ts <= loaded:
             at = f"{loaded} ({time_text(loaded)})"
             return Fate.COVERED, f"the dump that the table was loaded from, as of {at}, has its outcome"
-        same = [c for c in self.changes if c["commit_ts"] == ts]
+        same = [c for c in self.changes if c["commit_ts"] == ts] if gated else self._equal(event)
         if gated and same:
             return self._beside(event, same[0])
         if ts <= self._cursor.trimmed.highest:
@@ -176,11 +177,15 @@ class Judge:
             )
         if same:
             return Fate.REPEAT, f"the key has that change already, by {place_text(place_of(same[0]))}"
-        later = [c for c in self.changes if c["commit_ts"] > event["commit_ts"]]
-        if later:
-            at = later[0]["commit_ts"]
-            return Fate.LATE, f"a later change of the key, of commit_ts {at} ({time_text(at)}), was there before it"
-        return Fate.REPEAT, "the key has had that change, or one after it in the binlog"
+        why = (
+            "it was never seen before, and does not continue the row as it was then: a change out of another partition, of "
+            "this time or a later one, was applied already; or an equal row of a table without a key was"
+        )
+        return Fate.LATE, why
+
+    def _equal(self, event: Row) -> list[Row]:
+        """The released changes that an event repeats where there are no watermarks."""
+        return [c for c in self.changes if _what_happened(c) == _what_happened(event)]
 
     def release(self, number: int, topic: str) -> Release:
         """The run that released a change of a topic."""
@@ -224,6 +229,21 @@ class Judge:
 
 def _word(text: str) -> re.Pattern[bytes]:
     return re.compile(rb"(?<![A-Za-z0-9_])" + re.escape(text.encode()) + rb"(?![A-Za-z0-9_])")
+
+
+def _what_happened(change: Row) -> tuple[Any, ...]:
+    """By which a repeat is known: the source's own time, the operation, and the place in the binlog or the images.
+
+    A change of the key is two changes, with an image each.
+    """
+    time = change.get("event_ts") or change["commit_ts"]
+    if change.get("source"):
+        return time, change["op"], change["source"]
+    images = [
+        json.loads(change[image]) if change.get(image) and change["op"] not in without else None
+        for image, without in (("before", {str(Op.INSERT), str(Op.SNAPSHOT)}), ("after", {str(Op.DELETE)}))
+    ]
+    return time, change["op"], images
 
 
 def _gone(event: Row) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.history.progress import holds_of, read_progress
@@ -87,6 +88,7 @@ def _behind(lake: Lakehouse, released: ReleaseCursor, database: str, table: str)
     mine = pc.and_(pc.equal(rows["database"], database), pc.equal(rows["table"], table))
     # A statement may lead to other tables than the one that it is sent for.
     wanted = pc.or_(mine, pc.equal(rows["kind"], str(ReleasedKind.DDL)))
-    new = pc.and_(pc.greater(rows["release"], applied), pc.not_equal(rows["kind"], str(ReleasedKind.LAYOUT)))
+    beside = pc.is_in(rows["kind"], pa.array([str(ReleasedKind.LAYOUT), str(ReleasedKind.REPEAT)]))
+    new = pc.and_(pc.greater(rows["release"], applied), pc.invert(beside))
     lowest: int | None = pc.min(rows.filter(pc.and_(wanted, new))["commit_ts"]).as_py()
     return lowest

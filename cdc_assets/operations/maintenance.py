@@ -195,8 +195,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     Loaded rows stay.
 
     What comes again of a deleted change is not known to be a repeat. With watermarks it lies below what was released, and
-    is dropped as ever, but counted as never seen. Without them it would be applied once more: there the time must be
-    longer than the source ever goes back.
+    is dropped as ever, but counted as never seen. So it is without them, unless it continues what is known of its key.
 
     With the changes go the snapshots of the source's connector that lie among them: the gate has kept these for histories
     that go back before one, which none does any more, and for reads that come late, which are too old now to be told from
@@ -217,7 +216,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
         return 0
     session = lake.spark.newSession()
     changes = lake.released_changes.read(session).where(
-        F.col("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.DDL))
+        F.col("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.DDL), str(ReleasedKind.REPEAT))
     )
     needed_from = min([tso.at(before), *_applied_again(cursor, behind)])
     young = changes.where(F.col("commit_ts") >= needed_from).agg(F.min("release")).head()

@@ -56,13 +56,6 @@ class Watermarks(Enum):
     IF_SHOWN = auto()  # from the first watermark on
 
 
-class Order(Enum):
-    """What tells repeats where there are no watermarks."""
-
-    CONTENT = auto()  # the change itself, at its time: `gate.contents`
-    PLACE = auto()  # the change's place in the binlog: `gate.places`
-
-
 @dataclass(frozen=True)
 class WireColumn:
     """A column as messages of one layout have it: `said` is what they say of its type, in the protocol's own form."""
@@ -118,7 +111,6 @@ class Protocol(Reader):
         codes_called: what stands beside the MySQL types in its messages, in the type checks' words.
         events_a_record: about how many events a record holds.
         settings: of Spark, under which its records are decoded.
-        order: what tells repeats where there are no watermarks.
         joins_pairs: whether, with watermarks, a delete and an insert of a key at one commit_ts are one update.
         numbers_schemas: whether a row names its table's schema by number only, and waits until a message has brought it.
         carries_schemas: whether messages carry the schemas of tables, which rows are checked against.
@@ -130,7 +122,6 @@ class Protocol(Reader):
     codes_called: ClassVar[str]
     events_a_record: ClassVar[int] = 1
     settings: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    order: ClassVar[Order] = Order.CONTENT
     joins_pairs: ClassVar[bool] = True
     numbers_schemas: ClassVar[bool] = False
     carries_schemas: ClassVar[bool] = False

@@ -33,7 +33,7 @@ from cdc_assets.mysql_types.debezium import (
     plain_number,
 )
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
-from cdc_assets.protocols.base import Envelope, Order, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, has_fields, names_of, read
 from cdc_assets.protocols.numbers import exact_numbers
@@ -92,7 +92,6 @@ class Debezium(Protocol):
     name = "debezium"
     dialect = "debezium"
     codes_called = "semantic type"
-    order = Order.PLACE
     # Runs before the first watermark, which tells that TiCDC wrote the stream, have kept such pairs apart.
     joins_pairs = False
     carries_schemas = True

@@ -347,8 +347,11 @@ class _Run:
         counts = counted(window.groups, NO_LATE if too_late else late_inside, rows, self.cursor)
         named = {name for _, tables in inside for name in tables}
         cursor = self._advanced(window, named, counts, late)
-        others = [*statements, *layout_rows(self.protocol, window.known, window.taken)]
-        staged = self._staged(window.release, out, others)
+        staged = None if out is None else self._staged(window.release, out)
+        groups = window.taken if staged is None else self._released_groups(window.taken, staged)
+        others = [*statements, *layout_rows(self.protocol, window.known, groups)]
+        rest = self.lake.released_changes.stage_rows([row | {"release": window.release} for row in others])
+        staged = rest if staged is None else rest + staged
         self.lake.released_changes.commit(staged, cursor)
         released, duplicate = self._written(staged)
         return replace(
@@ -400,15 +403,28 @@ class _Run:
             **self.gate.state(window.facts),
         )
 
-    def _staged(self, release: int, changes: DataFrame | None, others: list[dict[str, Any]]) -> Staged:
-        """The rows of the release, written and not committed: its changes, and its statements and layouts."""
-        table = self.lake.released_changes
-        staged = table.stage_rows([row | {"release": release} for row in others])
-        if changes is None:
-            return staged
+    def _staged(self, release: int, changes: DataFrame) -> Staged:
+        """The changes of the release, written and not committed."""
         told = {"release": F.lit(release).cast("bigint"), "kind": F.lit(str(ReleasedKind.ROW))}
-        rows = conform(changes.withColumns(told), RELEASED_CHANGES.columns)
-        return staged + table.stage(rows)
+        if "kind" in changes.columns:
+            told["kind"] = F.coalesce("kind", told["kind"])
+        return self.lake.released_changes.stage(conform(changes.withColumns(told), RELEASED_CHANGES.columns))
+
+    def _released_groups(self, taken: list[Group], staged: Staged) -> list[Group]:
+        """The groups of which there are changes, from the first commit_ts of a change to the last.
+
+        A change whose clock went back has a larger commit_ts than its event; repeats have none.
+        """
+        if not self.gate.moves_changes:
+            return taken
+        rows = staged.only(kind=str(ReleasedKind.ROW)).files
+        place = ["database", "table", "layout_id"]
+        spans: dict[tuple[Any, ...], list[int]] = {}
+        for part in self.lake.released_changes.parts(rows, *place, "commit_ts"):
+            for r in part.group_by(place).aggregate([("commit_ts", "min"), ("commit_ts", "max")]).to_pylist():
+                spans.setdefault(tuple(r[c] for c in place), []).extend((r["commit_ts_min"], r["commit_ts_max"]))
+        found = [(g, spans.get((g.database, g.table, g.layout_id))) for g in taken]
+        return [replace(g, first=min(span), last=max(span)) for g, span in found if span]
 
     def _snapshots(self, window: _Window) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
         """The snapshots of a connector that count after the release, and the tables of which one has ended with it."""
@@ -497,18 +513,22 @@ class _Run:
         return late_events(self._keyed(rows, known, unkeyed=True), self._released(min(g.first for g in groups)))
 
     def _released(self, lowest: int) -> DataFrame:
-        """The row changes released before, at or above a commit_ts."""
-        files = self.lake.released_changes.files(kind=str(ReleasedKind.ROW))
-        wanted = [f for f in files if f.high["commit_ts"] >= lowest]
+        """The row changes released before, and the repeats of some, at or above a commit_ts."""
+        wanted = [
+            f
+            for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT)
+            for f in self.lake.released_changes.files(kind=str(kind))
+            if f.high["commit_ts"] >= lowest
+        ]
         return self.lake.released_changes.read_files(self.spark, wanted).where(F.col("commit_ts") >= lowest)
 
     def _written(self, staged: Staged) -> tuple[int, int]:
-        """How many row events a release stands for, and how many copies it dropped, as its files have it."""
-        rows, table = staged.only(kind=str(ReleasedKind.ROW)), self.lake.released_changes
+        """How many row events a release stands for, and how many repeats it dropped, as its files have it."""
         events = repeats = 0
-        for part in table.parts(rows.files, "events", "repeats"):
-            events += pc.sum(part["events"]).as_py() or 0
-            repeats += pc.sum(part["repeats"]).as_py() or 0
+        for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT):
+            for part in self.lake.released_changes.parts(staged.only(kind=str(kind)).files, "events", "repeats"):
+                events += pc.sum(part["events"]).as_py() or 0
+                repeats += pc.sum(part["repeats"]).as_py() or 0
         return events, repeats
 
 

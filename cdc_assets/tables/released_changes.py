@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.tables.cursor import Cursor
 from cdc_assets.tables.initial_load import RefusedLoad
-from cdc_assets.tables.schema import BIGINT, INT, STRING, array, column, struct
+from cdc_assets.tables.schema import BIGINT, BOOLEAN, INT, STRING, array, column, struct
 from cdc_assets.tables.table import Definition
 from cdc_assets.tso import time_text
 
@@ -286,6 +286,7 @@ class ReleasedKind(StrEnum):
     DDL = "ddl"
     LAYOUT = "layout"  # the text of a layout that rows of this release name by its hash
     LOADED = "loaded"  # a row of a dump
+    REPEAT = "repeat"  # of feeds without watermarks: a change of an earlier release that row events of this one repeat
 
 
 RELEASED_CHANGES = Definition(
@@ -294,10 +295,17 @@ RELEASED_CHANGES = Definition(
             column(
                 "kind",
                 STRING,
-                "row, ddl, layout (the text of a layout that rows of this release have), or loaded (a row of a dump).",
+                "row, ddl, layout (the text of a layout that rows of this release have), loaded (a row of a dump), or "
+                "repeat (a change of an earlier release that row events of this one repeat, by its coordinates).",
             ),
             column("release", BIGINT, "Number of the commit that released the change."),
-            column("commit_ts", BIGINT, "Position in the source: a TiDB TSO (milliseconds << 18 | logical)."),
+            column(
+                "commit_ts",
+                BIGINT,
+                "Position in the source: a TiDB TSO (milliseconds << 18 | logical). Without watermarks it never falls along "
+                "a key: it is the larger of the event's own and that of the key's change before.",
+            ),
+            column("event_ts", BIGINT, "The event's own commit_ts, where the change has a larger one."),
             column("op", STRING, "insert, update, delete or snapshot."),
             column("database", STRING, "The source's database."),
             column("table", STRING, "The source's table."),
@@ -315,7 +323,13 @@ RELEASED_CHANGES = Definition(
                 INT,
                 "How many row events the change stands for: 2 for a delete and an insert at one time, 0 for a loaded row.",
             ),
-            column("repeats", BIGINT, "How many copies of them were dropped."),
+            column("repeats", BIGINT, "How many row events of this release repeat the change, and were dropped."),
+            column(
+                "in_replay",
+                BOOLEAN,
+                "Whether the release ended within a replay of the key, which begins with a repeat and ends with a change "
+                "that was never seen, or the repeat of the last one.",
+            ),
             column(
                 "before", STRING, "The row before the change, a JSON object; only where later repeats are told by it."
             ),

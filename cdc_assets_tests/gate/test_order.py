@@ -3,29 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from cdc_assets.gate.contents import image_hash
-from cdc_assets_tests.support import Chain, Message, Rows, Stream, frame_of_rows, tso
+from cdc_assets_tests.support import Chain, Message, Rows, Stream, tso
 
 BEFORE, AT = tso(1_000), tso(2_000)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ('{"a": "1", "b": null}', '{"b":null,"a":"\\u0031"}', True),
-        ('{"a": "b", "b": null}', '{"a": null, "b": "b"}', False),
-        ('{"a": null}', '{"a": ""}', False),
-        ('{"a": "1"}', '{"a": "1", "b": null}', False),
-    ],
-)
-def test_which_images_are_the_same(spark: SparkSession, one: str, other: str, same: bool) -> None:
-    images = frame_of_rows(spark, [(one, other)], "one STRING, other STRING")
-    found = images.select((image_hash(F.col("one")) == image_hash(F.col("other"))).alias("same")).head()
-    assert found is not None
-    assert found["same"] == same
 
 
 def plain(message: Message) -> Message:

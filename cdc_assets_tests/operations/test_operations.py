@@ -464,7 +464,7 @@ def test_without_watermarks_repeats_are_told_within_the_retention(chain: Callabl
     send(rows.insert(days.ts(2), 2, "v"))
     send(rows.insert(days.ts(3), 3, "v"))
     report = days.run(4)
-    assert (report.release.released, report.release.late_repeated, report.release.late_unseen) == (0, 2, 0)
+    assert (report.release.released, report.release.duplicate, report.release.late_unseen) == (0, 2, 0)
     assert it.history() == before
     sound(it)
 

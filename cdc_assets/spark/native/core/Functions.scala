@@ -34,6 +34,10 @@ private object Functions {
       Invoke(Literal.fromObject(new Frames(number(version), number(most))), "cut", kind(returns), Seq(key, value), propagateNull = false)
     },
     "cdc_unpacked" -> (static(classOf[Unpacked], "unpacked", BinaryType, _)),
+    "cdc_key_order" -> { case Seq(byPlace, trimmed, pieceFields, appliedFields, returns, pieces, applied, replaying, tableNewest) =>
+      val order = new KeyOrder(byPlace.eval().asInstanceOf[Boolean], trimmed.eval().asInstanceOf[Long], number(pieceFields), number(appliedFields))
+      called(order, "judge", kind(returns), pieces, applied, replaying, tableNewest)
+    },
     "cdc_remarks" -> { case Seq(shape, image, branches, layouts, wired, returns) =>
       called(new Remarks(text(layouts), wired.eval().asInstanceOf[Boolean]), "of", kind(returns), shape, image, branches)
     },

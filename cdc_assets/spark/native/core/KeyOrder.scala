@@ -1,0 +1,272 @@
+package cdc_assets
+
+import java.util.TreeMap
+
+import scala.collection.mutable
+import scala.collection.mutable.ArrayBuffer
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.core.{JsonFactory, JsonParser, JsonToken}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
+import org.apache.spark.unsafe.types.UTF8String
+
+/** Decides which changes of one key a feed without watermarks applies, in which order, and which are repeats.
+  *
+  * `gate/deduplication.py` states the rule and the columns; its model is `cdc_assets_tests/gate/order_model.py`.
+  *
+  * @param byPlace whether a repeat is recognised by its place in the binlog, else by its content
+  * @param trimmed the highest commit_ts of a change that maintenance has deleted
+  */
+class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields: Int) extends Serializable {
+  import KeyOrder._
+
+  /** Judge the new pieces of a key.
+    *
+    * @param pieces       the new pieces, in any order
+    * @param applied      the changes applied before that may be repeated
+    * @param replaying    whether the last release ended within a replay of this key
+    * @param tableNewest  the largest time of a change of the table that was applied before
+    * @return STRUCT<kept ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats INT>>, repeated ARRAY<STRUCT<at INT, repeats INT>>,
+    *         lost ARRAY<INT>, unseen INT, in_replay BOOLEAN>
+    */
+  def judge(pieces: ArrayData, applied: ArrayData, replaying: Boolean, tableNewest: Long): InternalRow = {
+    val past = read(applied, appliedFields, PastOffset).sortBy(p => (p.release, p.ordinal))
+    val fresh = read(pieces, pieceFields, 0)
+    val key = new Key(past, replaying)
+    if (fresh.nonEmpty && fresh(0).keyless && !byPlace) countCopies(key, fresh, tableNewest) else follow(key, fresh)
+    key.result
+  }
+
+  private def read(found: ArrayData, fields: Int, offset: Int): IndexedSeq[Piece] =
+    (0 until found.numElements).map(n => new Piece(n, found.getStruct(n, fields), offset))
+
+  /** Apply changes of a row with a key: per partition by offset, between partitions by their images. */
+  private def follow(key: Key, fresh: IndexedSeq[Piece]): Unit = {
+    val queues = fresh.groupBy(_.partition).toIndexedSeq.sortBy(_._1).map(q => mutable.Queue.from(q._2.sortBy(_.place)))
+    for (queue <- queues if key.past.nonEmpty) {
+      val overtaken = key.overtaken(queue)
+      for (_ <- 0 until overtaken) key.dropLate(queue.dequeue())
+    }
+    var left = queues.filter(_.nonEmpty)
+    while (left.nonEmpty) {
+      judgeOne(key, (if (left.size == 1) left(0) else key.next(left)).dequeue())
+      left = left.filter(_.nonEmpty)
+    }
+  }
+
+  private def judgeOne(key: Key, piece: Piece): Unit = key.find(piece) match {
+    case None =>
+      val continues = key.isKnown && piece.continues(key.state)
+      if (!continues && (piece.time <= trimmed || key.isBehind(piece))) key.lose(piece) else key.apply(piece)
+    case Some(same) =>
+      val again = if (byPlace) piece.keyless && piece.op == Read
+        else same.message == piece.message || (!key.inReplay && piece.time == key.newest && piece.continues(key.state))
+      if (again) key.apply(piece) else key.drop(piece, same)
+  }
+
+  /** Count equal rows of a table without a key: within one pass over the stream each is a row of its own. */
+  private def countCopies(key: Key, fresh: IndexedSeq[Piece], tableNewest: Long): Unit = {
+    val seen = mutable.Map.empty[Any, Int].withDefaultValue(0)
+    val times = mutable.Map.empty[Partition, Long].withDefaultValue(Long.MinValue)
+    // Kafka has no order between partitions: there the clock decides, which never overtakes an offset here.
+    val ordered = fresh.sortBy(_.place).map { piece =>
+      times(piece.partition) = times(piece.partition) max piece.time
+      (times(piece.partition), piece)
+    }.sortBy { case (time, piece) => (time, piece.place) }.map(_._2)
+    for (piece <- ordered) {
+      val (content, pass) = ((piece.time, piece.op), (piece.partition, piece.pass, piece.time, piece.op))
+      seen(pass) += 1
+      val copies = key.copies(content)
+      if (seen(pass) > copies.size) key.apply(piece)
+      else {
+        val same = copies(seen(pass) - 1)
+        if (same.release >= 0 && piece.time >= tableNewest) key.lose(piece) else key.drop(piece, same)
+      }
+    }
+  }
+
+  /** What is known of a key, and what became of its new pieces. */
+  private final class Key(val past: IndexedSeq[Piece], replaying: Boolean) {
+    var inReplay: Boolean = replaying
+    var state: Option[Image] = past.lastOption.flatMap(_.after)
+    var newest: Long = past.map(_.time).maxOption.getOrElse(Long.MinValue)
+    var isKnown: Boolean = past.nonEmpty
+    private var position = past.map(_.position).maxOption.getOrElse(Long.MinValue)
+    private var last: Option[Piece] = past.lastOption
+    private val applied = mutable.HashMap.empty[(Long, UTF8String), ArrayBuffer[Piece]]
+    private val byIdentity, byTwin = mutable.HashMap.empty[Long, Piece]
+    past.foreach(remember)
+
+    private val kept = ArrayBuffer.empty[(Piece, Long)]
+    private val lost = ArrayBuffer.empty[Piece]
+    private val repeats = mutable.HashMap.empty[Piece, Int].withDefaultValue(0)
+    private val repeated = mutable.LinkedHashSet.empty[Piece]
+
+    def copies(content: (Long, UTF8String)): ArrayBuffer[Piece] = applied.getOrElse(content, ArrayBuffer.empty)
+
+    /** The change that a piece is equal to, the last of several. */
+    def find(piece: Piece): Option[Piece] =
+      if (byPlace) byIdentity.get(piece.identity).orElse(piece.twin.flatMap(byTwin.get).filter(_.file != piece.file))
+      else copies((piece.time, piece.op)).reverseIterator.find(_.isSame(piece))
+
+    private def remember(piece: Piece): Unit = {
+      if (byPlace) {
+        byIdentity(piece.identity) = piece
+        piece.twin.foreach(byTwin(_) = piece)
+      } else applied.getOrElseUpdate((piece.time, piece.op), ArrayBuffer.empty) += piece
+    }
+
+    /** Whether the last change is of another partition, and of a later time: what does not continue it has no place. */
+    def isBehind(piece: Piece): Boolean = last.exists(_.partition != piece.partition) && piece.time < newest
+
+    def apply(piece: Piece): Unit = {
+      position = position max piece.time
+      kept += ((piece, position))
+      state = piece.after
+      newest = newest max piece.time
+      isKnown = true
+      inReplay = false
+      last = Some(piece)
+      remember(piece)
+    }
+
+    def drop(piece: Piece, same: Piece): Unit = {
+      repeats(same) += piece.weight
+      if (same.release >= 0) repeated += same
+      inReplay = !last.exists(_.eq(same))
+    }
+
+    def lose(piece: Piece): Unit = lost += piece
+
+    def dropLate(piece: Piece): Unit = find(piece) match {
+      case Some(same) => drop(piece, same)
+      case None => lose(piece)
+    }
+
+    /** How many pieces of a partition, from its first on, lie before what was applied out of another partition.
+      *
+      * A row that leaves its key is sent in another partition than the rest of the key. Where a run had the one without the
+      * other, pieces come that do not continue the state; the last of them leaves what an applied change began with, and no
+      * change before that one had left.
+      */
+    def overtaken(queue: collection.Seq[Piece]): Int = {
+      if (queue.find(find(_).isEmpty).forall(_.continues(state))) return 0
+      val open = past.indices.filter(n => !past.take(n).exists(p => same(p.after, past(n).before))).map(past)
+      def leads(piece: Piece) =
+        open.exists(q => q.partition != piece.partition && piece.time <= q.time && same(piece.after, q.before))
+      queue.lastIndexWhere(leads) + 1
+    }
+
+    /** The partition whose first piece is next. */
+    def next(queues: IndexedSeq[mutable.Queue[Piece]]): mutable.Queue[Piece] = {
+      def begins(piece: Piece) = if (isKnown) piece.continues(state)
+        else !queues.exists(_.exists(other => !other.eq(piece) && same(other.after, piece.before)))
+      def leads(piece: Piece) = if (isKnown) queues.exists(_.exists(other => !other.eq(piece) && same(piece.after, other.before)))
+        else piece.op == Insert
+      queues.minBy { queue =>
+        val head = queue.head
+        // What was applied already changes nothing, and so comes first.
+        (find(head).isEmpty, !begins(head), !leads(head), head.time)
+      }
+    }
+
+    def result: InternalRow = {
+      val rows = kept.map { case (piece, at) => new GenericInternalRow(Array[Any](piece.number, at, repeats(piece))) }
+      val before = repeated.map(piece => new GenericInternalRow(Array[Any](piece.number, repeats(piece))))
+      InternalRow(new GenericArrayData(rows.toArray[Any]), new GenericArrayData(before.toArray[Any]),
+        new GenericArrayData(lost.map(_.number).toArray[Any]), lost.map(_.weight).sum, inReplay)
+    }
+  }
+
+  /** A new piece, or a change that was applied before. */
+  private final class Piece(val number: Int, row: InternalRow, offset: Int) {
+    private def image(n: Int) = if (row.isNullAt(offset + n)) None else Some(new Image(row.getUTF8String(offset + n)))
+
+    val release: Long = if (offset == 0) -1 else row.getLong(0)
+    val ordinal: Int = if (offset == 0) 0 else row.getInt(1)
+    val position: Long = if (offset == 0) 0 else row.getLong(2)
+    val partition: Partition = (row.getUTF8String(offset), row.getInt(offset + 1))
+    val place: (UTF8String, Int, Long, Int, Int) =
+      (partition._1, partition._2, row.getLong(offset + 2), row.getInt(offset + 3), row.getInt(offset + 4))
+    val message: (Partition, Long) = (partition, row.getLong(offset + 2))
+    val time: Long = row.getLong(offset + 5)
+    val op: UTF8String = row.getUTF8String(offset + 6)
+    val before: Option[Image] = image(7)
+    val after: Option[Image] = image(8)
+    val keyless: Boolean = row.getBoolean(offset + 9)
+    val weight: Int = row.getInt(offset + 10)
+    val pass: Long = row.getLong(offset + 11)
+    val identity: Long = row.getLong(offset + 12)
+    val twin: Option[Long] = if (row.isNullAt(offset + 13)) None else Some(row.getLong(offset + 13))
+    val file: Option[Long] = if (row.isNullAt(offset + 14)) None else Some(row.getLong(offset + 14))
+
+    /** Whether both did the same to the row; that they are of one time and operation is known. */
+    def isSame(other: Piece): Boolean = same(before, other.before) && same(after, other.after)
+
+    /** Whether the row was in this state before the change. */
+    def continues(state: Option[Image]): Boolean = (before, state) match {
+      case (None, None) => op == Insert
+      case (Some(one), Some(other)) => one.agrees(other)
+      case _ => false
+    }
+  }
+}
+
+private object KeyOrder {
+  private type Partition = (UTF8String, Int)
+  private implicit val texts: Ordering[UTF8String] = (a, b) => a.compareTo(b)
+
+  /** The fields of an applied change before those of a piece. */
+  private val PastOffset = 3
+
+  private val Insert = UTF8String.fromString("insert")
+  private val Read = UTF8String.fromString("snapshot")
+  private val Json = new JsonFactory
+
+  private def same(a: Option[Image], b: Option[Image]): Boolean = (a, b) match {
+    case (Some(one), Some(other)) => one.equals(other)
+    case _ => a.isEmpty && b.isEmpty
+  }
+
+  /** A row image, a JSON object: its columns, whatever their order, blanks and forms of escapes. */
+  private final class Image(private val text: UTF8String) {
+    private lazy val columns: TreeMap[String, String] = {
+      val found = new TreeMap[String, String]
+      try {
+        val parser = Json.createParser(text.getBytes)
+        if (parser.nextToken() == JsonToken.START_OBJECT)
+          while (parser.nextToken() == JsonToken.FIELD_NAME) {
+            val name = parser.currentName
+            found.put(name, valueAt(parser))
+          }
+      } catch { case NonFatal(_) => found.put("", text.toString) }
+      found
+    }
+
+    /** The text of a value, NULL for null; of an object or an array its tokens, one after the other. */
+    private def valueAt(parser: JsonParser): String = parser.nextToken() match {
+      case JsonToken.VALUE_NULL => null
+      case JsonToken.START_OBJECT | JsonToken.START_ARRAY =>
+        val (made, depth) = (new StringBuilder(parser.getText), parser.getParsingContext.getNestingDepth)
+        while (parser.nextToken() != null && parser.getParsingContext.getNestingDepth >= depth)
+          made.append(parser.currentToken.id).append(parser.getText).append('\u0000')
+        made.toString
+      case _ => parser.getText
+    }
+
+    override def equals(other: Any): Boolean = other match {
+      case image: Image => text == image.text || columns == image.columns
+      case _ => false
+    }
+
+    override def hashCode: Int = columns.hashCode
+
+    /** Whether the columns that both have are equal. */
+    def agrees(other: Image): Boolean = equals(other) || {
+      val shared = columns.keySet.stream.filter(other.columns.containsKey(_))
+      shared.allMatch(name => java.util.Objects.equals(columns.get(name), other.columns.get(name)))
+    }
+  }
+}

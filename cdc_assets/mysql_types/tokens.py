@@ -145,6 +145,11 @@ class Cursor:
         return token
 
     @property
+    def at_end(self) -> bool:
+        """Whether no token is left."""
+        return self.peek().kind is Kind.END
+
+    @property
     def done(self) -> bool:
         """Whether all is read, up to a closing semicolon."""
         return self.peek().kind is Kind.END or self.peek() == (Kind.OTHER, ";")
@@ -210,11 +215,3 @@ class Cursor:
             if token.kind is Kind.END:
                 raise SqlSyntaxError("a parenthesis is not closed")
             depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is Kind.OTHER else 0
-
-    def skip_item(self) -> None:
-        """Skip to the comma, closing parenthesis or end that ends the present item."""
-        while not self.done and self.peek() not in {(Kind.OTHER, ","), (Kind.OTHER, ")")}:
-            if self.peek() == (Kind.OTHER, "("):
-                self.skip_group()
-            else:
-                self.at += 1

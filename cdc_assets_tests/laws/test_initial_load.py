@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.history import history_complete, not_loaded, reload_required
+from cdc_assets.ddl.shapes import apply_ddl
 from cdc_assets.gate.loads import check_key, check_position
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.history.verify import broken_by_table
-from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.maintenance import remove_unnamed_loads, trim_changes, vacuum

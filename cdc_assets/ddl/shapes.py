@@ -1,12 +1,11 @@
-"""Table structure learnt from DDL statements: from the tables known and a statement to the tables after it."""
+"""The tables after a DDL statement: their columns and keys."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from cdc_assets.mysql_types.ddl_statements import (
+from cdc_assets.ddl.actions import (
     Action,
     AddColumn,
     AddKey,
@@ -22,21 +21,11 @@ from cdc_assets.mysql_types.ddl_statements import (
     SetDefault,
     Statement,
     TableName,
-    read_statement,
 )
+from cdc_assets.ddl.readers import read_statement
+from cdc_assets.ddl.resolve import KnownTables, UnresolvedNameError, resolve
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
-from cdc_assets.mysql_types.types import parse_type
-
-__all__ = [
-    "Column",
-    "DdlEffect",
-    "DdlKind",
-    "TableName",
-    "TableSchema",
-    "apply_ddl",
-    "named_tables",
-    "read_or_none",
-]
+from cdc_assets.mysql_types.types import parsed
 
 
 @dataclass(frozen=True)
@@ -78,89 +67,54 @@ class DdlEffect:
         kind: the statement's kind.
         affected: the tables it changes; for a rename the old and the new name; for DROP DATABASE those known in it.
         tables: all tables known after it.
+        statement: what it does, on the tables that it means; None: it is not understood.
         error: why the statement could not be read or applied; the tables are unchanged then.
     """
 
     kind: DdlKind
     affected: tuple[TableName, ...]
     tables: Mapping[tuple[str, str], TableSchema]
+    statement: Statement | None = None
     error: str | None = None
 
 
-def apply_ddl(
-    tables: Mapping[tuple[str, str], TableSchema],
-    statement: str,
-    default_database: str,
-) -> DdlEffect:
-    """Apply a DDL statement to the tables known.
+def apply_ddl(tables: Mapping[tuple[str, str], TableSchema], text: str, database: str) -> DdlEffect:
+    """Read a DDL statement, and apply it to the tables known.
 
     Args:
         tables: by database and table name.
-        statement: its SQL text, as TiCDC normalises it or as a user wrote it.
-        default_database: of names without one.
+        text: its SQL.
+        database: of names without one.
 
     Returns:
-        The effect. SQL that cannot be read gives an effect with an `error`; nothing is raised. A change of a table that
-        is not known is reported, and changes nothing in `tables`.
+        The effect. SQL that cannot be read gives an effect with an `error`; nothing is raised.
     """
     try:
-        read = read_statement(statement, default_database)
-    except SqlSyntaxError as error:
-        return DdlEffect("other", (), tables, error=f"{error}, in: {statement}")
-    named = tuple(_known_name(tables, name, read) for name, _ in read.changes)
-    changes = tuple((name, actions) for name, (_, actions) in zip(named, read.changes, strict=True))
-    renamed = [action.new_name for _, actions in changes for action in actions if isinstance(action, RenameTable)]
-    effect = DdlEffect(read.kind, tuple(dict.fromkeys((*named, *renamed))), tables)
+        statement = resolve(read_statement(text), database, KnownTables(tables.keys(), ignores_case=True))
+    except (SqlSyntaxError, UnresolvedNameError) as error:
+        return DdlEffect("other", (), tables, error=f"{error}, in: {text}")
+    effect = apply_statement(tables, statement)
+    return replace(effect, error=effect.error and f"{effect.error}, in: {text}")
+
+
+def apply_statement(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> DdlEffect:
+    """Apply a statement whose names are resolved to the tables known.
+
+    A change of a table that is not known is reported, and changes nothing in `tables`.
+    """
+    affected = tuple(dict.fromkeys((*statement.names, *statement.new_names)))
+    effect = DdlEffect(statement.kind, affected, tables, statement)
     try:
-        after = _CHANGES.get(read.kind, _unchanged)(tables, replace(read, changes=changes))
+        after = _CHANGES.get(statement.kind, _unchanged)(tables, statement)
     except _NotApplicable as error:
-        return replace(effect, error=f"{error}, in: {statement}")
-    if read.kind == "drop_database":
+        return replace(effect, statement=None, error=str(error))
+    if statement.kind == "drop_database":
         effect = replace(effect, affected=tuple(TableName(*name) for name in tables if name not in after))
     return replace(effect, tables=MappingProxyType(after))
 
 
-@lru_cache(maxsize=4096)
-def read_or_none(statement: str, default_database: str) -> Statement | None:
-    """What a statement does, apart from any tables; None when it cannot be read."""
-    try:
-        return read_statement(statement, default_database)
-    except SqlSyntaxError:
-        return None
-
-
-def named_tables(statement: str, default_database: str, told: str | None) -> tuple[set[tuple[str, str]], str | None]:
-    """The tables that a statement names, and the database that it drops.
-
-    Args:
-        statement: its SQL.
-        default_database: of names without one.
-        told: the table that its message names, for a statement that cannot be read.
-    """
-    read = read_or_none(statement, default_database)
-    if read is None:
-        return ({(default_database, told)} if told else set()), None
-    names = {(name.database, name.table) for name, _ in read.changes}
-    new = {action.new_name for _, actions in read.changes for action in actions if isinstance(action, RenameTable)}
-    return names | {
-        (name.database, name.table) for name in new
-    }, read.database if read.kind == "drop_database" else None
-
-
 class _NotApplicable(Exception):  # noqa: N818 -- becomes DdlEffect.error
     """The statement does not fit what is known of the table."""
-
-
-def _known_name(tables: Mapping[tuple[str, str], TableSchema], name: TableName, statement: Statement) -> TableName:
-    """The name under which a table is known: TiDB, and MySQL on some systems, take names in any case.
-
-    A new name stays as it is, and so does one with IF EXISTS: there may be no such table.
-    """
-    if name in tables or statement.kind == "create_table" or statement.tolerant:
-        return name
-    folded = tuple(part.lower() for part in name)
-    alike = [known for known in tables if tuple(part.lower() for part in known) == folded]
-    return TableName(*alike[0]) if len(alike) == 1 else name
 
 
 _Tables = dict[tuple[str, str], TableSchema]
@@ -173,11 +127,11 @@ def _unchanged(tables: Mapping[tuple[str, str], TableSchema], statement: Stateme
 def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
     ((name, actions),) = statement.changes
     after = dict(tables)
-    if statement.tolerant and name in after:
+    if statement.tolerant and not statement.replaces and name in after:
         return after
     table = TableSchema(name.database, name.table, ())
     if statement.like is not None:
-        pattern = after.get(_known_name(tables, statement.like, Statement("alter_table")))
+        pattern = after.get(statement.like)
         if pattern is None:
             raise _NotApplicable(f"{'.'.join(statement.like)} is not known")
         table = replace(pattern, database=name.database, table=name.table)
@@ -280,6 +234,8 @@ def _add_column(table: TableSchema, action: AddColumn) -> TableSchema:
 
 
 def _modify_column(table: TableSchema, action: ModifyColumn) -> TableSchema:
+    if action.if_exists and _place(table, action.old_name) is None:
+        return table
     at = _required_place(table, action.old_name)
     # MODIFY names the column in any case, and does not rename it; CHANGE does.
     same = action.old_name == action.column.name
@@ -309,6 +265,8 @@ def _drop_column(table: TableSchema, action: DropColumn) -> TableSchema:
 
 
 def _rename_column(table: TableSchema, action: RenameColumn) -> TableSchema:
+    if action.if_exists and _place(table, action.old_name) is None:
+        return table
     old = table.columns[_required_place(table, action.old_name)].name
     table = _with_names(table, old, action.new_name)
     columns = (
@@ -332,7 +290,8 @@ def _with_names(table: TableSchema, old: str, new: str) -> TableSchema:
 def _set_default(table: TableSchema, action: SetDefault) -> TableSchema:
     at = _required_place(table, action.name)
     column = table.columns[at]
-    text = action.default.text(parse_type(column.type))
+    mysql_type = parsed(column.type)
+    text = action.default.text(mysql_type) if mysql_type else None
     column = replace(column, default=text, computed_default=action.default.computed)
     return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1 :]))
 
@@ -340,6 +299,8 @@ def _set_default(table: TableSchema, action: SetDefault) -> TableSchema:
 def _add_key(table: TableSchema, action: AddKey) -> TableSchema:
     columns = tuple(_column_name(table, name) for name in action.columns)
     if action.kind == "primary":
+        if action.only_if_missing and table.primary_key:
+            return table
         return replace(table, primary_key=columns)
     taken = {name.lower() for name in (*_unique_names(table), *table.index_names)}
     if action.name.lower() in taken:

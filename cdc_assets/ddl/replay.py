@@ -24,7 +24,7 @@ from cdc_assets.ddl.renames import Rename, UnorderedError, in_order
 from cdc_assets.ddl.resolve import KnownTables, Name, UnresolvedNameError, mentioned, resolve
 from cdc_assets.ddl.shapes import TableSchema, apply_statement
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
-from cdc_assets.mysql_types.types import parsed
+from cdc_assets.mysql_types.types import INTEGERS, parsed
 
 
 @dataclass(frozen=True)
@@ -356,4 +356,15 @@ def _is_other_type(one: str, other: str | None) -> bool:
     first, second = parsed(one), parsed(other)
     if first is None or second is None:
         return False
-    return (first.base, first.unsigned) != (second.base, second.unsigned)
+    if _KIND.get(first.base, first.base) != _KIND.get(second.base, second.base):
+        return True
+    # TiCDC leaves `unsigned` of other numbers out.
+    return first.base in INTEGERS and first.unsigned != second.unsigned
+
+
+# A server makes one of the other as the length, or the character set, asks for it.
+_KIND = {
+    "double": "float",
+    **dict.fromkeys(("char", "varchar", "binary", "varbinary", "json"), "text"),
+    **{f"{size}{kind}": "text" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")},
+}

@@ -293,10 +293,11 @@ class _Walk:
         self._known_rows: set[Name] = set()  # tables that were empty with a statement: all of their rows are known
         self._overridden, self._loaded, self._taken = overridden, loaded, taken
 
-    def show(self, name: Name, columns: Iterable[tuple[str, MySQLType | None]]) -> None:
+    def show(self, name: Name, columns: _Columns) -> None:
         """The table has these columns, whatever statements say."""
         self._begin(name)
-        self._met.add(name)
+        if columns:
+            self._met.add(name)
         table, now = self.tables[name], self._now[name]
         for column, mysql_type in columns:
             lower = column.lower()

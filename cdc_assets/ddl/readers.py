@@ -11,6 +11,7 @@ error, loses `unsigned` of floats, `zerofill` and positions of columns, and has 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -32,17 +33,25 @@ from cdc_assets.ddl.actions import (
     Statement,
     TableName,
 )
-from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, Token, tokenize
+from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, Token, executed_texts, tokens_of
 from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
 
 
+@lru_cache(maxsize=4096)
 def read_statement(sql: str) -> Statement:
     """Read one DDL statement; `other` for a statement that changes no table's structure or contents.
 
     Raises:
         SqlSyntaxError: a part of the text is not understood.
     """
-    cursor = Cursor(tokenize(sql))
+    first, *others = (_read(text) for text in executed_texts(sql))
+    if any(other != first for other in others):
+        raise SqlSyntaxError("whether the server executes a comment for some versions alone is not told")
+    return first
+
+
+def _read(sql: str) -> Statement:
+    cursor = Cursor(tokens_of(sql))
     if cursor.take("SET", "STATEMENT"):  # MariaDB: variables that hold for the statement alone
         while not cursor.take("FOR"):
             _skip_token(cursor)

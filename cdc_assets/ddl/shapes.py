@@ -110,7 +110,7 @@ def apply_statement(tables: Mapping[tuple[str, str], TableSchema], statement: St
         return replace(effect, statement=None, error=str(error))
     if statement.kind == "drop_database":
         effect = replace(effect, affected=tuple(TableName(*name) for name in tables if name not in after))
-    return replace(effect, tables=MappingProxyType(after))
+    return replace(effect, tables=after)
 
 
 class _NotApplicable(Exception):  # noqa: N818 -- becomes DdlEffect.error

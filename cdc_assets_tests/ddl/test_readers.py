@@ -46,6 +46,8 @@ def altered(*actions: object) -> Statement:
         ("CREATE OR REPLACE UNIQUE INDEX i ON t (c) LOCK = NONE",
          Statement("create_index", ((T, (DropKey("i", if_exists=True), AddKey("unique", ("c",), "i"))),))),
         ("ALTER TABLE t ADD SYSTEM VERSIONING", altered()),
+        ("ALTER TABLE t /*!50000 ADD c INT */", altered(AddColumn(INT))),
+        ("ALTER TABLE t ADD c INT /*!80023 INVISIBLE */ /*M!100600 COMMENT 'x' */ /*T![x] y */", altered(AddColumn(INT))),
         ("ALTER TABLE t DROP SYSTEM VERSIONING", altered()),
         ("ALTER TABLE t MODIFY COLUMN IF EXISTS c INT", altered(ModifyColumn("c", INT, if_exists=True))),
         ("ALTER TABLE t ADD c VECTOR(3)", altered(AddColumn(Column("c", "vector(3)")))),
@@ -129,6 +131,8 @@ def test_all_is_read(text: str) -> None:
         "alter table t add primary key (a, p without overlaps)",
         "set statement x=1 alter table t add c int",
         "frob table t",
+        "alter table t /*!80000 add c int */",
+        "drop /*M!100100 temporary */ table t",
         "flashback cluster to timestamp '2020-01-01'",
     ],
 )

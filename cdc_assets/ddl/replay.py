@@ -1,6 +1,6 @@
 """The statements of a feed, one after the other: what each does to which tables, and the tables after it.
 
-Which tables names mean, whether IF [NOT] EXISTS did anything, and in which order renames of one moment happened, is told by
+Which tables names mean, whether IF [NOT] EXISTS did anything, and in which order renames of one moment happened, is sent by
 what statements before and rows have shown of the tables.
 """
 
@@ -28,7 +28,7 @@ from cdc_assets.mysql_types.types import INTEGERS, parsed
 
 
 @dataclass(frozen=True)
-class Came:
+class TableRows:
     """What rows show of a table.
 
     Attributes:
@@ -49,7 +49,7 @@ def in_effect_order(statements: Iterable[Mapping[str, Any]], *, exact: bool) -> 
     one before it. Between partitions the place in the binlog tells it, where there is one.
 
     Args:
-        statements: with commit_ts, topic, partition, offset and source (`file`, `position`; None: not told).
+        statements: with commit_ts, topic, partition, offset and source (`file`, `position`; None: not sent).
         exact: whether the commit_ts is the source's own order: then it tells all.
     """
     placed = sorted(statements, key=lambda s: (s["topic"], s["partition"], s["offset"]))
@@ -84,7 +84,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Told:
+class SentStatement:
     """A statement as it is to be read.
 
     Attributes:
@@ -109,23 +109,23 @@ class Tables:
 
     Attributes:
         schemas: the columns and keys of those whose CREATE TABLE was seen, or that a message has carried.
-        asks_rows: whether rows would have told which table a statement means, or what it did.
+        asks_rows: whether rows would have sent which table a statement means, or what it did.
     """
 
-    def __init__(self, rows: Mapping[Name, Came], *, ignores_case: bool) -> None:
+    def __init__(self, rows: Mapping[Name, TableRows], *, ignores_case: bool) -> None:
         self.schemas: dict[Name, TableSchema] = {}
         self.asks_rows = False
         self._rows = rows
         self._unmet = sorted(rows, key=lambda name: rows[name].first, reverse=True)
         self._known = KnownTables(rows=rows, ignores_case=ignores_case)
 
-    def apply(self, told: Told, following: Sequence[Told]) -> Outcome:
+    def apply(self, sent: SentStatement, following: Sequence[SentStatement]) -> Outcome:
         """Apply a statement; `following`: those after it, in order."""
-        while self._unmet and self._rows[self._unmet[-1]].first < told.position:
+        while self._unmet and self._rows[self._unmet[-1]].first < sent.position:
             self._known.add(self._unmet.pop())
-        outcome = self._applied(told, following)
+        outcome = self._applied(sent, following)
         before = {name: self.schemas.get(name) for name in outcome.affected}
-        carried = told.carried(self.schemas) if told.text is not None else {}
+        carried = sent.carried(self.schemas) if sent.text is not None else {}
         for name, schema in carried.items():
             self.schemas[name] = schema
             self._known.add(name)
@@ -134,19 +134,19 @@ class Tables:
             # Where the message says what came of it, it does not matter that the statement cannot be read.
             differences = [_difference(before.get(name), schema) for name, schema in carried.items()]
             error = "; ".join(filter(None, differences)) if outcome.statement else None
-        affected = dict.fromkeys([*outcome.affected, *carried, *self._named_otherwise(told)])
+        affected = dict.fromkeys([*outcome.affected, *carried, *self._named_otherwise(sent)])
         shapes = {name: self.schemas[name] for name in affected if name in self.schemas}
         return Outcome(outcome.statement, tuple(affected), shapes, error or None)
 
-    def renamed_in_order(self, group: Sequence[Told], *, exact: bool) -> list[Told]:
+    def renamed_in_order(self, group: Sequence[SentStatement], *, exact: bool) -> list[SentStatement]:
         """Return statements of one position, those that rename one table each in the order in which they happened.
 
         Raises:
-            UnorderedError: that order is not told.
+            UnorderedError: that order is not sent.
         """
         renames: dict[int, Rename] = {}
-        for n, told in enumerate(group):
-            statement = self._read_rename(told)
+        for n, sent in enumerate(group):
+            statement = self._read_rename(sent)
             if statement is not None:
                 renames[n] = statement.names[0], statement.new_names[0]
         if len(renames) < 2:
@@ -154,23 +154,23 @@ class Tables:
         places = list(renames)
         order = in_order(list(renames.values()), self._known.present.__contains__, together=exact)
         moved = dict(zip(places, (group[places[n]] for n in order), strict=True))
-        return [moved.get(n, told) for n, told in enumerate(group)]
+        return [moved.get(n, sent) for n, sent in enumerate(group)]
 
-    def unordered(self, told: Told, error: str) -> Outcome:
-        """Return the outcome of a statement whose place in the order is not told."""
-        affected = self._maybe(told)
+    def unordered(self, sent: SentStatement, error: str) -> Outcome:
+        """Return the outcome of a statement whose place in the order is not known."""
+        affected = self._maybe(sent)
         return Outcome(None, affected, {n: self.schemas[n] for n in affected if n in self.schemas}, error)
 
-    def _applied(self, told: Told, following: Sequence[Told]) -> Outcome:
-        if told.text is None:
+    def _applied(self, sent: SentStatement, following: Sequence[SentStatement]) -> Outcome:
+        if sent.text is None:
             return Outcome(None, (), {})
         try:
-            statement = self._happened(self._read(told.text, told.database), following)
+            statement = self._happened(self._read(sent.text, sent.database), following)
         except (SqlSyntaxError, UnresolvedNameError) as error:
-            return Outcome(None, self._maybe(told), {}, f"{error}, in: {told.text}")
+            return Outcome(None, self._maybe(sent), {}, f"{error}, in: {sent.text}")
         effect = apply_statement(self.schemas, statement)
         if effect.error is not None:
-            return Outcome(None, effect.affected, {}, f"{effect.error}, in: {told.text}")
+            return Outcome(None, effect.affected, {}, f"{effect.error}, in: {sent.text}")
         self._go_on(statement, dict(effect.tables))
         return Outcome(statement, effect.affected, {})
 
@@ -181,35 +181,35 @@ class Tables:
             self.asks_rows |= any(name not in self.schemas for name in named)
         return statement
 
-    def _read_rename(self, told: Told) -> Statement | None:
+    def _read_rename(self, sent: SentStatement) -> Statement | None:
         """Read a statement that renames one table; None for all others."""
         try:
-            statement = resolve(read_statement(told.text or ""), told.database, self._known)
+            statement = resolve(read_statement(sent.text or ""), sent.database, self._known)
         except (SqlSyntaxError, UnresolvedNameError):
             return None
         return statement if statement.kind == "rename_table" and len(statement.new_names) == 1 else None
 
-    def _maybe(self, told: Told) -> tuple[Name, ...]:
+    def _maybe(self, sent: SentStatement) -> tuple[Name, ...]:
         """The tables that a statement may change that is not understood."""
         self.asks_rows = True
-        texts = filter(None, (told.text, told.original))
-        found = {name for text in texts for name in mentioned(text, told.database, self._all())}
-        if told.table:
-            own = told.database, told.table
+        texts = filter(None, (sent.text, sent.original))
+        found = {name for text in texts for name in mentioned(text, sent.database, self._all())}
+        if sent.table:
+            own = sent.database, sent.table
             found.add(self._known.alike(own) or own)
         return tuple(sorted(found))
 
     def _all(self) -> set[Name]:
         return {*self._known.present, *self._known.rows}
 
-    def _named_otherwise(self, told: Told) -> tuple[Name, ...]:
+    def _named_otherwise(self, sent: SentStatement) -> tuple[Name, ...]:
         """The tables of a statement that is taken for another, or ignored."""
-        if told.original is None:
+        if sent.original is None:
             return ()
         try:
-            statement = resolve(read_statement(told.original), told.database, self._known)
+            statement = resolve(read_statement(sent.original), sent.database, self._known)
         except (SqlSyntaxError, UnresolvedNameError):
-            return self._maybe(told)
+            return self._maybe(sent)
         if statement.kind == "drop_database":
             return tuple(name for name in self._all() if name[0] == statement.database)
         return statement.names + statement.new_names
@@ -230,7 +230,7 @@ class Tables:
                     self._known.add(action.new_name)
         self.schemas = schemas
 
-    def _happened(self, statement: Statement, following: Sequence[Told]) -> Statement:
+    def _happened(self, statement: Statement, following: Sequence[SentStatement]) -> Statement:
         """Return the statement without what IF [NOT] EXISTS has left undone."""
         if statement.kind == "create_table":
             if not statement.tolerant or statement.replaces:
@@ -252,7 +252,7 @@ class Tables:
         )
         return replace(statement, changes=changes)
 
-    def _contradicts(self, statement: Statement, came: Came, following: Sequence[Told]) -> bool:
+    def _contradicts(self, statement: Statement, came: TableRows, following: Sequence[SentStatement]) -> bool:
         """Whether the first row of a table shows that CREATE TABLE IF NOT EXISTS has not made it."""
         ((name, _),) = statement.changes
         for each in following:
@@ -271,7 +271,7 @@ class Tables:
 
 
 def replay(
-    statements: Sequence[Told], rows: Mapping[Name, Came], *, exact: bool, ignores_case: bool
+    statements: Sequence[SentStatement], rows: Mapping[Name, TableRows], *, exact: bool, ignores_case: bool
 ) -> tuple[list[tuple[int, Outcome]], bool]:
     """Apply statements in the order in which they took effect.
 
@@ -285,19 +285,19 @@ def replay(
         The place of each in `statements`, with what came of it, in that order; and whether more rows might tell more.
     """
     tables = Tables(rows, ignores_case=ignores_case)
-    places = {id(told): n for n, told in enumerate(statements)}
+    places = {id(sent): n for n, sent in enumerate(statements)}
     found: list[tuple[int, Outcome]] = []
-    for _, each in groupby(statements, key=lambda told: told.position):
+    for _, each in groupby(statements, key=lambda sent: sent.position):
         group = list(each)
         begin = len(found)
         try:
             group = tables.renamed_in_order(group, exact=exact) if len(group) > 1 else group
         except UnorderedError as error:
-            found += [(places[id(told)], tables.unordered(told, str(error))) for told in group]
+            found += [(places[id(sent)], tables.unordered(sent, str(error))) for sent in group]
             continue
-        for n, told in enumerate(group):
+        for n, sent in enumerate(group):
             following = [*group[n + 1 :], *statements[begin + len(group) :]]
-            found.append((places[id(told)], tables.apply(told, following)))
+            found.append((places[id(sent)], tables.apply(sent, following)))
     return found, tables.asks_rows
 
 
@@ -311,7 +311,7 @@ def _effective(table: TableSchema, actions: Sequence[Action]) -> tuple[Action, .
     dropped = {a.name.lower() for a in actions if isinstance(a, DropColumn)}
     both = [a.column.name for a in actions if isinstance(a, AddColumn) and a.only_if_missing]
     if again := [name for name in both if name.lower() in dropped]:
-        raise SqlSyntaxError(f"whether {again[0]} is added IF NOT EXISTS is not told, as it is dropped, too")
+        raise SqlSyntaxError(f"whether {again[0]} is added IF NOT EXISTS is not known, as it is dropped, too")
     done: list[Action] = []
     for action in actions:
         match action:
@@ -332,11 +332,11 @@ def _has_key(table: TableSchema, key: AddKey) -> bool:
     return key.name.lower() in {name.lower() for name in (*table.unique_names, *table.index_names)}
 
 
-def _difference(told: TableSchema | None, carried: TableSchema) -> str | None:
+def _difference(stated: TableSchema | None, carried: TableSchema) -> str | None:
     """Return what a table is by its statement and by its message, where the two differ; None where they agree."""
-    if told is None:
+    if stated is None:
         return None
-    by_statement = {c.name.lower(): c.type for c in told.columns}
+    by_statement = {c.name.lower(): c.type for c in stated.columns}
     by_message = {c.name.lower(): c.type for c in carried.columns}
     other = [c for c in by_message if c in by_statement and _is_other_type(by_statement[c], by_message[c])]
     if by_statement.keys() == by_message.keys() and not other:
@@ -346,7 +346,7 @@ def _difference(told: TableSchema | None, carried: TableSchema) -> str | None:
         for types, elsewhere in ((by_statement, by_message), (by_message, by_statement))
     )
     return (
-        f"{told.database}.{told.table}: by the statement it has {left or 'no other column'}, "
+        f"{stated.database}.{stated.table}: by the statement it has {left or 'no other column'}, "
         f"by its message {right or 'no other column'}"
     )
 

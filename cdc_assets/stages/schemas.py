@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cdc_assets.ddl.actions import text_of
-from cdc_assets.ddl.replay import Came, Told, in_effect_order, replay
+from cdc_assets.ddl.replay import SentStatement, TableRows, in_effect_order, replay
 from cdc_assets.ddl.resolve import Name
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.feeds import Feed
@@ -189,7 +189,7 @@ def _outcome(lake: Lakehouse, feed: Feed, statements: list[dict[str, Any]]) -> l
     )
     rows, asks_rows = of_feed()
     if asks_rows or _rows_tell_more(lake, rows):
-        rows, _ = of_feed(rows=_came(lake, protocol))
+        rows, _ = of_feed(rows=_shown_by_rows(lake, protocol))
     return rows
 
 
@@ -198,7 +198,7 @@ def outcome(
     statements: Iterable[Mapping[str, Any]],
     decided: Mapping[str, Decision],
     *,
-    rows: Mapping[Name, Came] = MappingProxyType({}),
+    rows: Mapping[Name, TableRows] = MappingProxyType({}),
     exact: bool = False,
     ignores_case: bool = False,
 ) -> tuple[list[dict[str, Any]], bool]:
@@ -222,34 +222,34 @@ def outcome(
         if _identity(statement) not in seen:
             seen.add(_identity(statement))
             ordered.append(statement)
-    told = [_told(protocol, statement, decided) for statement in ordered]
-    found, asks_rows = replay(told, rows, exact=exact, ignores_case=ignores_case)
+    sent = [_sent_statement(protocol, statement, decided) for statement in ordered]
+    found, asks_rows = replay(sent, rows, exact=exact, ignores_case=ignores_case)
     made = []
-    for sequence, (place, came_of_it) in enumerate(found):
+    for sequence, (place, result) in enumerate(found):
         statement = ordered[place]
-        told_of = {
+        learnt = {
             "sequence": sequence,
             "position": statement["position"],
-            "error": came_of_it.error,
-            "actions": None if came_of_it.statement is None else text_of(came_of_it.statement),
+            "error": result.error,
+            "actions": None if result.statement is None else text_of(result.statement),
         }
-        affected: Iterable[tuple[str | None, str | None]] = came_of_it.affected or [(None, None)]
+        affected: Iterable[tuple[str | None, str | None]] = result.affected or [(None, None)]
         made += [
             dict.fromkeys(TABLE_SCHEMAS.columns.names)
             | {c: statement.get(c) for c in _STATEMENT}
-            | told_of
+            | learnt
             | {"database": database, "table": name}
-            | _shape(came_of_it.shapes.get((database or "", name or "")))
+            | _shape(result.shapes.get((database or "", name or "")))
             for database, name in affected
         ]
     return made, asks_rows
 
 
-def _told(protocol: Protocol, statement: Mapping[str, Any], decided: Mapping[str, Decision]) -> Told:
+def _sent_statement(protocol: Protocol, statement: Mapping[str, Any], decided: Mapping[str, Decision]) -> SentStatement:
     """A statement as it is to be read."""
     database, text = statement["default_database"] or "", statement["ddl_statement"]
     decision = decided.get(statement_id(statement["commit_ts"], statement["default_database"], text))
-    return Told(
+    return SentStatement(
         statement["position"],
         database,
         statement.get("message_table"),
@@ -279,7 +279,7 @@ def _rows_tell_more(lake: Lakehouse, rows: Iterable[Mapping[str, Any]] | None = 
     return any(named.get(name, (name[0].lower(), name[1].lower()) in alike) for name in came)
 
 
-def _came(lake: Lakehouse, protocol: Protocol) -> dict[Name, Came]:
+def _shown_by_rows(lake: Lakehouse, protocol: Protocol) -> dict[Name, TableRows]:
     """What the rows that have come show of each table: those that were released, and those that are new."""
     layouts = lake.released_changes.fetch(
         lake.released_changes.files(kind=str(ReleasedKind.LAYOUT)),
@@ -294,7 +294,7 @@ def _came(lake: Lakehouse, protocol: Protocol) -> dict[Name, Came]:
         if name not in first or r["commit_ts"] < first[name]["commit_ts"]:
             first[name] = r
     return {
-        name: Came(
+        name: TableRows(
             r["commit_ts"],
             {c.name.lower(): c.said if isinstance(c.said, str) else None for c in columns_in(protocol, r["layout"])}
             if r["layout"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.ddl.renames import UnorderedError, in_order
-from cdc_assets.ddl.replay import Came, Outcome, Told, in_effect_order, replay
+from cdc_assets.ddl.replay import Outcome, SentStatement, TableRows, in_effect_order, replay
 from cdc_assets.ddl.resolve import Name
 
 pytestmark = pytest.mark.fast
@@ -14,15 +14,15 @@ pytestmark = pytest.mark.fast
 
 def outcomes(
     *statements: tuple[str, str],
-    rows: Mapping[Name, Came] | None = None,
+    rows: Mapping[Name, TableRows] | None = None,
     ignores_case: bool = False,
     shown: Any = None,
 ) -> list[Outcome]:
     """What becomes of statements, (database of the message, text), each at ten times its number, the first at 10."""
-    told = [Told(10 * n, database, None, text) for n, (database, text) in enumerate(statements, start=1)]
+    sent = [SentStatement(10 * n, database, None, text) for n, (database, text) in enumerate(statements, start=1)]
     if shown is not None:
-        told[-1] = Told(told[-1].position, told[-1].database, None, told[-1].text, carried=shown)
-    found, _ = replay(told, rows or {}, exact=True, ignores_case=ignores_case)
+        sent[-1] = SentStatement(sent[-1].position, sent[-1].database, None, sent[-1].text, carried=shown)
+    found, _ = replay(sent, rows or {}, exact=True, ignores_case=ignores_case)
     return [outcome for _, outcome in sorted(found, key=lambda each: each[0])]
 
 
@@ -68,7 +68,7 @@ def test_names(kind: str) -> None:
 
 
 def test_rows_tell_how_the_server_spells_names() -> None:
-    rows = {("shop", "ord1"): Came(15), ("shop", "old"): Came(35)}
+    rows = {("shop", "ord1"): TableRows(15), ("shop", "old"): TableRows(35)}
     texts = (
         "CREATE TABLE Ord1 (id INT)",
         "ALTER TABLE ORD1 ADD v INT",
@@ -82,7 +82,7 @@ def test_rows_tell_how_the_server_spells_names() -> None:
 
 
 def test_a_table_alike_that_is_there_is_another_one() -> None:
-    (made,) = outcomes(("shop", "CREATE TABLE Orders (id INT)"), rows={("shop", "orders"): Came(5)})
+    (made,) = outcomes(("shop", "CREATE TABLE Orders (id INT)"), rows={("shop", "orders"): TableRows(5)})
     assert tables(made) == ["shop.Orders"]
 
 
@@ -120,12 +120,12 @@ def test_dropped_and_added_if_not_exists_at_once_is_not_understood() -> None:
 
 COLUMNS = {"id": "bigint(20)", "note": "varchar(20)"}
 CAME = {
-    "before": (Came(5), False),
-    "as stated": (Came(15, COLUMNS, frozenset({"id"})), True),
-    "without what the message tells": (Came(15), True),
-    "another column": (Came(15, COLUMNS | {"extra": "int(11)"}, frozenset({"id"})), False),
-    "another key": (Came(15, COLUMNS, frozenset({"note"})), False),
-    "another type": (Came(15, COLUMNS | {"note": "int(11)"}, frozenset({"id"})), False),
+    "before": (TableRows(5), False),
+    "as stated": (TableRows(15, COLUMNS, frozenset({"id"})), True),
+    "without what the message tells": (TableRows(15), True),
+    "another column": (TableRows(15, COLUMNS | {"extra": "int(11)"}, frozenset({"id"})), False),
+    "another key": (TableRows(15, COLUMNS, frozenset({"note"})), False),
+    "another type": (TableRows(15, COLUMNS | {"note": "int(11)"}, frozenset({"id"})), False),
 }
 
 

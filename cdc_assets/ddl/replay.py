@@ -104,7 +104,7 @@ class SentStatement:
     carried: Callable[[Mapping[Name, TableSchema]], Mapping[Name, TableSchema]] = lambda _: {}
 
 
-class Tables:
+class SourceTables:
     """The tables of a feed as its statements are applied to them, in order.
 
     Attributes:
@@ -284,7 +284,7 @@ def replay(
     Returns:
         The place of each in `statements`, with what came of it, in that order; and whether more rows might tell more.
     """
-    tables = Tables(rows, ignores_case=ignores_case)
+    tables = SourceTables(rows, ignores_case=ignores_case)
     places = {id(sent): n for n, sent in enumerate(statements)}
     found: list[tuple[int, Outcome]] = []
     for _, each in groupby(statements, key=lambda sent: sent.position):

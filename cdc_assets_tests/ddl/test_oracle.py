@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc_assets.ddl.replay import SentStatement, Tables
+from cdc_assets.ddl.replay import SentStatement, SourceTables
 from cdc_assets.ddl.shapes import TableSchema, apply_ddl
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets_tests.mariadb import MariaDB
@@ -92,7 +92,7 @@ def comparable(table: TableSchema) -> tuple[object, ...]:
 def test_a_table_after_a_statement(statement: str, server: MariaDB) -> None:
     server.run("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "USE d", BEGIN, statement)
     sent = [SentStatement(at, "d", None, text) for at, text in enumerate((BEGIN, statement))]
-    tables = Tables({}, ignores_case=False)
+    tables = SourceTables({}, ignores_case=False)
     assert [tables.apply(each, ()).error for each in sent] == [None, None]
     found = {name: comparable(table) for (_, name), table in tables.schemas.items()}
     assert found == {name: comparable(table) for name, table in in_server(server).items()}

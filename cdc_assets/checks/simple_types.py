@@ -30,7 +30,8 @@ from cdc_assets.checks.observations import (
 )
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import LOWER, UPPER, Class, Form, Limits, limits_of
-from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
+from cdc_assets.ddl.actions import statement_of
+from cdc_assets.ddl.shapes import TableSchema, apply_statement
 from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.tables.change_events import CORRUPTED, Op
@@ -97,9 +98,9 @@ def _plain(known: Known, names: set[tuple[str, str]]) -> dict[tuple[str, str], s
     plain: dict[tuple[str, str], set[str]] = defaultdict(set)
     generated: dict[tuple[str, str], set[str]] = defaultdict(set)
     tables: Mapping[tuple[str, str], TableSchema] = {}
-    told = [s for s in known if s["ddl_statement"] is not None and (s["database"], s["table"]) in names]
-    for s in sorted(told, key=lambda s: s["commit_ts"]):
-        tables = apply_ddl(tables, s["ddl_statement"], s["default_database"] or "").tables
+    told = {s["sequence"]: s["actions"] for s in known if s["actions"] and (s["database"], s["table"]) in names}
+    for _, actions in sorted(told.items()):
+        tables = apply_statement(tables, statement_of(actions)).tables
         for name in names & tables.keys():
             for column in tables[name].columns:
                 (generated if column.generated else plain)[name].add(column.name)

@@ -10,10 +10,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.ddl.shapes import TableSchema, apply_ddl
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.base import Part
 from cdc_assets.gate.dumped import Dump, Typed, layout, layout_id
-from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol

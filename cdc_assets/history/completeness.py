@@ -69,23 +69,37 @@ class Completeness:
     def since(self) -> int:
         """The commit_ts from which on the history is complete, after the part; `NEVER`: nothing tells."""
         work, known = self.work, self.work.cursor.complete
+        lost = any(self._loses(step) for step in work.steps)
         # A load after a statement that has left the history wrong is where it is right again.
-        if known != NEVER and not work.cursor.met and not (work.anew and work.cursor.reload):
+        if known != NEVER and not work.cursor.met and not (work.anew and work.cursor.reload) and not lost:
             return known
-        told = [step.spot.commit_ts for step in work.evolution.steps[: work.eras[1]] if self._tells(step)]
-        if work.loaded is not None:
-            told.append(work.loaded)
-        told += [*work.dumps, *(s.until for s in work.snapshots)]
+        told, lost_at = list[int](), NEVER
+        for step in work.evolution.steps[: work.eras[1]]:
+            if self._loses(step):
+                told, lost_at = [], step.spot.commit_ts
+            elif self._tells(step):
+                told.append(step.spot.commit_ts)
+        known = NEVER if lost else known
+        loads = [*work.dumps, *(s.until for s in work.snapshots), *([] if work.loaded is None else [work.loaded])]
         if known == NEVER:  # else they may be sent again
-            told += work.read
+            loads += work.read
+        told += [at for at in loads if at > lost_at]
         # Rows that were met too late were there at the first of them; at the last they may have gone.
         return (max if known != NEVER else min)(told, default=known)
 
     def _tells(self, step: Step) -> bool:
-        if step.ddl.kind in _EMPTYING and not any(isinstance(op, Arrive) for op in step.ops):
-            return True
-        origins = [self.lake.history(*op.origin).cursor() for op in step.ops if isinstance(op, Arrive)]
-        return any(origin is not None and origin.complete != NEVER for origin in origins)
+        arrivals = [op for op in step.ops if isinstance(op, Arrive)]
+        return bool(arrivals) or step.ddl.kind in _EMPTYING
+
+    def _loses(self, step: Step) -> bool:
+        """Whether rows come in, with a statement, of which not all are known."""
+        return any(isinstance(op, Arrive) and not self._are_known(op, step) for op in step.ops)
+
+    def _are_known(self, arrive: Arrive, step: Step) -> bool:
+        if not arrive.is_taken or arrive.is_known:
+            return arrive.is_taken
+        origin = self.lake.history(*arrive.origin).cursor()
+        return origin is not None and NEVER != origin.complete <= step.spot.commit_ts
 
     def after(self, met: int) -> tuple[int, int]:
         """From where on the history is complete, and how many rows were met first by an UPDATE or a DELETE since.

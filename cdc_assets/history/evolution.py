@@ -9,27 +9,27 @@ The rules are those of the design, "Schema evolution"; everything in here is a p
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.types import BinaryType, StringType
 
-from cdc_assets.history.progress import Name
-from cdc_assets.history.statements import Ddl, Spot
-from cdc_assets.mysql_types.casting import spark_type, widen
-from cdc_assets.mysql_types.ddl import Column
-from cdc_assets.mysql_types.ddl_statements import (
+from cdc_assets.ddl.actions import (
     Action,
     AddColumn,
     AddKey,
+    Column,
     DropColumn,
     DropKey,
     ModifyColumn,
     MoveRows,
     RenameColumn,
 )
+from cdc_assets.history.progress import Name
+from cdc_assets.history.statements import Ddl, Spot
+from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets.tables.history import history_name
@@ -113,11 +113,15 @@ class Arrive:
         origin: that table.
         columns: for each of this table's columns that one's.
         since: the commit_ts of the statement before with which that one's rows went elsewhere; -1: there was none.
+        is_taken: whether the feed takes that table.
+        is_known: whether a statement before, with which that table was empty, tells that all of its rows are known.
     """
 
     origin: Name
     columns: Mapping[Slot, Slot]
     since: int
+    is_taken: bool = True
+    is_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,10 +219,10 @@ class Evolution:
         """Whether statements tell their place in the binlog: their clock may be that of the connector."""
         return any(step.spot.place is not None for step in self.steps)
 
-    def span(self, era: int) -> tuple[int, int]:
-        """The commit_ts between which an era's rows lie."""
-        begin = self.steps[era - 1].spot.commit_ts if era else -1
-        return begin, self.steps[era].spot.commit_ts if era < len(self.steps) else (1 << 63) - 1
+    def span(self, era: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The places (`Spot.order`) between which an era's rows lie."""
+        begin = self.steps[era - 1].spot.order if era else (-1, -1)
+        return begin, self.steps[era].spot.order if era < len(self.steps) else ((1 << 63) - 1, 0)
 
 
 @dataclass(frozen=True)
@@ -234,11 +238,15 @@ class Seen:
     columns: Sequence[tuple[str, MySQLType | None]]
 
 
+_Columns = Sequence[tuple[str, MySQLType | None]]
+
+
 def evolve(
     ddls: Sequence[Ddl],
     seen: Mapping[Name, Sequence[Seen]],
     overridden: Callable[[Name, str], bool] = lambda *_: False,
     loaded: Mapping[Name, int] = MappingProxyType({}),
+    taken: Callable[[Name], bool] = lambda _: True,
 ) -> dict[Name, Evolution]:
     """The evolution of each table that statements or rows name.
 
@@ -248,8 +256,9 @@ def evolve(
         overridden: whether the feeds file says what type a column has.
         loaded: the tables that were loaded, and the positions at which they were: what was renamed into one before is in
             its dump.
+        taken: whether the feed takes a table.
     """
-    walk = _Walk(overridden, loaded)
+    walk = _Walk(overridden, loaded, taken)
     end = (1 << 63) - 1
     waiting = {name: sorted(each, key=lambda s: end if s.since is None else s.since) for name, each in seen.items()}
 
@@ -259,8 +268,9 @@ def evolve(
                 walk.show(name, each.pop(0).columns)
 
     for ddl in ddls:
-        show(ddl.spot.commit_ts)
-        walk.apply(ddl)
+        at = ddl.spot.commit_ts
+        show(at)
+        walk.apply(ddl, {name: [s.columns for s in each if s.since == at] for name, each in waiting.items() if each})
     show(None)
     return walk.tables
 
@@ -268,7 +278,9 @@ def evolve(
 class _Walk:
     """The tables as they are after some of the statements."""
 
-    def __init__(self, overridden: Callable[[Name, str], bool], loaded: Mapping[Name, int]) -> None:
+    def __init__(
+        self, overridden: Callable[[Name, str], bool], loaded: Mapping[Name, int], taken: Callable[[Name], bool]
+    ) -> None:
         self.tables: dict[Name, Evolution] = {}
         self._now: dict[Name, dict[str, Slot]] = {}
         self._kept: dict[Name, list[Slot]] = {}  # what the table of this name had, and only its history still has
@@ -276,11 +288,16 @@ class _Walk:
         self._keys: dict[Name, tuple[Slot, ...]] = {}
         self._by_row: set[Name] = set()  # tables that have lost their key
         self._left: set[Name] = set()  # tables of which rows stay under a key of before
-        self._overridden, self._loaded = overridden, loaded
+        self._met: set[Name] = set()  # tables of which rows, or the history, have shown columns
+        self._beside: Mapping[Name, Sequence[_Columns]] = {}
+        self._known_rows: set[Name] = set()  # tables that were empty with a statement: all of their rows are known
+        self._overridden, self._loaded, self._taken = overridden, loaded, taken
 
-    def show(self, name: Name, columns: Iterable[tuple[str, MySQLType | None]]) -> None:
+    def show(self, name: Name, columns: _Columns) -> None:
         """The table has these columns, whatever statements say."""
         self._begin(name)
+        if columns:
+            self._met.add(name)
         table, now = self.tables[name], self._now[name]
         for column, mysql_type in columns:
             lower = column.lower()
@@ -293,13 +310,16 @@ class _Walk:
                 last = table.steps[-1]
                 table.steps[-1] = replace(last, live=MappingProxyType(dict(now)))
 
-    def apply(self, ddl: Ddl) -> None:
-        """Go on by one statement."""
+    def apply(self, ddl: Ddl, beside: Mapping[Name, Sequence[_Columns]]) -> None:
+        """Go on by one statement; `beside`: the columns that rows of its commit_ts show, before or after it."""
+        self._beside = beside
         before = {name: dict(live) for name, live in self._now.items()}
         kept = {name: list(slots) for name, slots in self._kept.items()}
-        by_row = set(self._by_row)
+        by_row, known_rows, met = set(self._by_row), set(self._known_rows), set(self._met)
         for name in sorted(self._touched(ddl)):
             self._begin(name)
+            if ddl.kind in _EMPTYING or name in ddl.moved.values():
+                self._known_rows.add(name)
             ops = self._leave(name, ddl)
             if ops is not None:
                 self._step(name, ddl, ops)
@@ -308,9 +328,17 @@ class _Walk:
                 taken = self._arrive(name, before.get(origin, {}), kept.get(origin, []), ddl)
                 if origin in by_row:
                     self._by_row.add(name)
-                self._step(name, ddl, [Arrive(origin, taken, self._left_before(origin, ddl))])
-        if ddl.kind is None and not ddl.shapes and ddl.told is not None:
-            self._step(ddl.told, ddl, [Flag("the statement could not be read")])
+                is_taken, is_known = self._taken(origin), origin in known_rows
+                (self._known_rows.add if is_taken and is_known else self._known_rows.discard)(name)
+                arrive = Arrive(origin, taken, self._left_before(origin, ddl), is_taken, is_known)
+                # What the table had is gone, and of what it has now nothing is known.
+                unseen = not is_taken or not (is_known or origin in met or before.get(origin))
+                why = f"the rows of {'.'.join(origin)} came in, and {_NO_ROWS[is_taken]}: load the table anew"
+                lost = [Flag(why, reload=True)] if unseen and (name in met or before.get(name)) else []
+                self._step(name, ddl, [arrive, *lost])
+        if ddl.kind is None and not ddl.shapes:
+            for name in sorted(ddl.maybe):
+                self._step(name, ddl, [Flag("the statement could not be read")])
         for name, actions in self._altered(ddl):
             ops = [op for action in _at_once(actions) for op in self._alter(name, action, ddl)]
             ops = [*self._rekeyed(name, ddl), *ops]
@@ -381,7 +409,7 @@ class _Walk:
         """What ends all rows of the table; None when the statement does not."""
         if name in ddl.moved.values():
             return self._empty(name, ddl, "rename")
-        if ddl.kind in ("drop_table", "drop_database"):
+        if ddl.kind in ("drop_table", "drop_database") or ddl.replaces:
             self._dropped[name] = ddl.spot.commit_ts, dict(self._now[name])
             return self._empty(name, ddl, "drop")
         if ddl.kind == "truncate_table":
@@ -448,7 +476,24 @@ class _Walk:
             for name, _ in ddl.changes:
                 self._recover(name, ddl)
             return []
-        return [(renamed.get(name, name), actions) for name, actions in ddl.changes if actions]
+        altered = [(renamed.get(name, name), actions) for name, actions in ddl.changes if actions]
+        return [(name, tuple(a for a in actions if self._happens(name, a))) for name, actions in altered]
+
+    def _happens(self, name: Name, action: Action) -> bool:
+        """Whether an action changes anything, where IF [NOT] EXISTS leaves it to what the table has."""
+        now = self._now[name]
+        if isinstance(action, DropColumn) and action.if_exists:
+            return action.name.lower() in now
+        if isinstance(action, ModifyColumn | RenameColumn) and action.if_exists:
+            return action.old_name.lower() in now
+        if isinstance(action, AddColumn) and action.only_if_missing:
+            lower = action.column.name.lower()
+            # Rows that lack the column show that the statement has added it.
+            beside = [{c.lower() for c, _ in columns} for columns in self._beside.get(name, ())]
+            if name in self._met or not beside or not all(lower in columns for columns in beside):
+                return lower not in now
+            return False
+        return True
 
     def _create(self, name: Name, actions: Sequence[Action], ddl: Ddl) -> None:
         """A table comes to be; one that is there already is described again, or the statement has IF NOT EXISTS."""
@@ -516,7 +561,11 @@ class _Walk:
             slot = self._now[name][lower] = self._new(name, ddl.id, column.name, mysql_type)
         # Else rows of after the statement are stamped before it.
         slot.type, slot.virtual, slot.added = mysql_type or slot.type, column.virtual, True
-        if mysql_type is None or not (column.fill is not None or column.computed_default or column.generated):
+        if mysql_type is None:
+            filled = (column.computed_default or not column.nullable) and not column.generated
+            why = f"{slot.column} is NULL in rows of before: what they got as {column.type} is not known"
+            return [Flag(why)] if filled else []
+        if not (column.fill is not None or column.computed_default or column.generated):
             return []
         return [Fill(slot, mysql_type, column.fill)]
 
@@ -555,6 +604,12 @@ class _Walk:
         self._kept[name].append(old)
         slot = self._now[name][column.name.lower()] = self._new(name, ddl.id, column.name, new)
         return [Convert(slot, old, was, new), Forget(old)]
+
+
+# With these a table of the source is empty.
+_EMPTYING = ("create_table", "drop_table", "drop_database", "truncate_table")
+# By whether the feed takes the table.
+_NO_ROWS = {True: "none of them has come through the feed", False: "the feed does not take that table (`tables:`)"}
 
 
 @dataclass(frozen=True)

@@ -15,24 +15,36 @@ from cdc_assets.tables.decisions import statement_id
 
 @dataclass(frozen=True)
 class TableShape:
-    """The types of a table's columns, by name in lower case, from a commit_ts on, and the statement that made it so."""
+    """The types of a table's columns, by name in lower case, from a place on, and the statement that made it so.
 
-    since: int
+    Attributes:
+        order: position and number of the statement, as `Spot.order`.
+        types: column -> type.
+        id: of the statement; None: a message has told the shape.
+    """
+
+    order: tuple[int, int]
     types: dict[str, str]
     id: str | None
+
+    @property
+    def since(self) -> int:
+        """The commit_ts from which on it counts."""
+        return self.order[0]
 
 
 def shapes_of(known: Iterable[Mapping[str, Any]]) -> list[TableShape]:
     """The shapes that statements gave to a table, in order; `known`: its rows of table_schemas."""
-    return [
+    found = [
         TableShape(
-            r["commit_ts"],
+            (r["commit_ts"], -1) if r["sequence"] is None else (r["position"], r["sequence"]),
             {c["name"].lower(): c["type"] for c in r["columns"]},
             statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]) if r["ddl_statement"] else None,
         )
-        for r in sorted(known, key=lambda r: r["commit_ts"])
+        for r in known
         if r["columns"] is not None
     ]
+    return sorted(found, key=lambda shape: shape.order)
 
 
 def layouts_of(
@@ -66,7 +78,7 @@ def _of_era(
     """The types of an era's rows, in order, each from a commit_ts on."""
     steps = {step.ddl.id for step in evolution.steps}
     begin, end = evolution.span(era)
-    mine = [s for s in shapes if s.id not in steps and begin <= s.since < end]
+    mine = [s for s in shapes if s.id not in steps and begin < s.order < end]
     # One that leaves the table as it is may be told without its shape.
     made = [s.types for step in evolution.steps[:era] for s in shapes if s.id == step.ddl.id]
     # Statements may be stamped a little later than the rows before which they ran: the first shape known counts.

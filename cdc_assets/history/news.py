@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cdc_assets.ddl.actions import Column
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.feeds import Feed
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, ddls
-from cdc_assets.mysql_types.ddl import Column, TableSchema
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.tables.decisions import Decision, statement_id
@@ -132,7 +133,7 @@ def _sent_key(protocol: Protocol, row: Mapping[str, Any]) -> list[str]:
 def _with_linked(lake: Lakehouse, names: set[Name], decided: Mapping[str, Decision]) -> list[dict[str, Any]]:
     """What is known of tables, and of those that a RENAME has ever linked to them."""
     known = lake.schema_rows(names)
-    said = ddls([r for r in known if r["ddl_statement"] is not None], [], decided)
+    said = ddls([r for r in known if r["ddl_statement"] is not None], known, decided)
     linked = {name for ddl in said for name in _ends(ddl)}
     return known if linked <= names else _with_linked(lake, names | linked, decided)
 

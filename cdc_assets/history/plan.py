@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -13,9 +13,9 @@ from pyspark.sql.types import StructField
 from cdc_assets.feeds import Feed
 from cdc_assets.history.evolution import SEEN, Arrive, Evolution, Op, Recover, Rekey, Seen, evolve
 from cdc_assets.history.layouts import layouts_of, shapes_of
-from cdc_assets.history.news import LAYOUT, STATEMENT, News, all_of, news_of
+from cdc_assets.history.news import LAYOUT, News, all_of, news_of
 from cdc_assets.history.progress import Name
-from cdc_assets.history.statements import Ddl, ddls
+from cdc_assets.history.statements import Ddl
 from cdc_assets.history.work import TypedRows, Work
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
@@ -114,17 +114,18 @@ def _unit(
     tables = [_Table(lake, feed, name, cursors.get(name), news, through) for name in taken]
     applied = {d.id: d for t in tables for d in t.applied}
     new = {d.id: d for t in tables for d in t.new if d.id not in applied}
-    # Of what one clock tick has, what is applied came first.
-    ordered = sorted([*applied.values(), *new.values()], key=lambda d: (d.spot.commit_ts, d.id in new, d.spot.order))
-    overridden = _overrides(feed)
-    before = evolve([d for d in ordered if d.id in applied], {}, overridden, news.loaded)
+    ordered = sorted([*applied.values(), *new.values()], key=lambda d: d.spot.order)
+    overridden, takes = _overrides(feed), partial(_takes, feed)
+    before = evolve([d for d in ordered if d.id in applied], {}, overridden, news.loaded, takes)
     for table in tables:
         table.before = before.get(table.name, Evolution(table.name))
-    after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded)
+    after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded, takes)
     if _replay(tables, after):
-        placed = {d.id: d for d in ddls(all_of(lake, ReleasedKind.DDL, STATEMENT), news.known, news.decided)}
-        ordered = sorted((placed.get(d.id, d) for d in ordered), key=lambda d: d.spot.order)
-        after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded)
+        after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded, takes)
+    else:
+        # What came late, and can be applied no more where it belongs, acts on what is open.
+        ordered.sort(key=lambda d: (d.spot.commit_ts, d.id in new, d.spot.order))
+        after = evolve(ordered, {t.name: t.seen() for t in tables}, overridden, news.loaded, takes)
     parts = [part for t in tables for part in t.parts(after.get(t.name, Evolution(t.name)), ordered)]
     return sorted(parts, key=_turn)
 
@@ -154,6 +155,10 @@ def _replay(tables: list["_Table"], evolutions: Mapping[Name, Evolution]) -> boo
 def _turn(part: Work) -> tuple[Any, ...]:
     """Rows come in from a table whose part with their end has begun before."""
     return part.steps[0].spot.order if part.arrivals else ()
+
+
+def _takes(feed: Feed, name: Name) -> bool:
+    return feed.takes(*name)
 
 
 def _overrides(feed: Feed) -> Callable[[Name, str], bool]:
@@ -272,8 +277,9 @@ class _Table:
         elif self.present is not None:
             told = [s for s in evolution.steps if s.ddl.id in self.done and s.ops]
             begin = self.begin
-            late = [s.spot.commit_ts for s in evolution.steps if s.ddl.id not in self.done]
-            late = [ts for ts in late if ts < self.cursor.newest]
+            last = max((d.spot.order for d in self.applied), default=(-1, -1))
+            new = [s.spot for s in evolution.steps if s.ddl.id not in self.done]
+            late = [spot.commit_ts for spot in new if spot.commit_ts < self.cursor.newest or spot.order < last]
             late += [at for at in self._told_anew if at <= self.cursor.newest]
             if begin is not None:
                 # What changed while the connector took a snapshot may be stamped earlier than what that made end.

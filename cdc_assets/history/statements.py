@@ -1,12 +1,11 @@
-"""The DDL statements that have been released, read into what each does to the tables of a feed."""
+"""The DDL statements that have been released, and what each does to the tables of a feed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, statement_of
 from cdc_assets.history.progress import Name
-from cdc_assets.mysql_types.ddl import Column, DdlKind, read_or_none
-from cdc_assets.mysql_types.ddl_statements import Action, RenameTable
 from cdc_assets.tables.decisions import Decision, statement_id
 
 
@@ -15,11 +14,12 @@ class Spot:
     """Where in the stream a statement stands.
 
     Attributes:
-        commit_ts: its position in the source.
+        commit_ts: the position at which it takes effect.
         topic: of its record.
         partition: of its record.
         offset: of its record.
         place: file and position in the binlog, where the source tells them.
+        sequence: its number in the order in which the feed's statements take effect.
     """
 
     commit_ts: int
@@ -27,11 +27,12 @@ class Spot:
     partition: int = 0
     offset: int = 0
     place: tuple[str, int] | None = None
+    sequence: int = 0
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def order(self) -> tuple[int, int]:
         """What statements are ordered by."""
-        return self.commit_ts, self.place or ("", 0), self.topic, self.partition, self.offset
+        return self.commit_ts, self.sequence
 
 
 @dataclass(frozen=True)
@@ -43,24 +44,26 @@ class Ddl:
         spot: where it stands, by its first record.
         text: its SQL.
         kind: what it is; None: it could not be read.
+        replaces: whether it drops a table first that is there already.
         changes: the tables it names, each with what happens to it.
         moved: of tables that it renames: the new name -> the name before the statement.
         database: that it drops.
         shapes: the columns of tables after it, where they are known.
         keys: the columns that tell the rows of these tables apart; none: the table has no key.
-        told: the table that the message of a statement that cannot be read names.
+        maybe: the tables that a statement which cannot be read may change.
     """
 
     id: str
     spot: Spot
     text: str
     kind: DdlKind | None
+    replaces: bool = False
     changes: tuple[tuple[Name, tuple[Action, ...]], ...] = ()
     moved: Mapping[Name, Name] = field(default_factory=dict)
     database: str | None = None
     shapes: Mapping[Name, tuple[Column, ...]] = field(default_factory=dict)
     keys: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)
-    told: Name | None = None
+    maybe: frozenset[Name] = frozenset()
 
     @property
     def tables(self) -> set[Name]:
@@ -70,7 +73,7 @@ class Ddl:
             *self.moved,
             *self.moved.values(),
             *self.shapes,
-            *filter(None, [self.told]),
+            *self.maybe,
         }
 
     def touches(self, name: Name) -> bool:
@@ -85,52 +88,48 @@ def ddls(
 
     Args:
         rows: of released_changes of kind ddl, or of table_schemas.
-        known: rows of table_schemas, for what messages carry of the tables after a statement.
+        known: rows of table_schemas: what each statement does, and what the tables are after it.
         decided: what people have decided about statements, by id.
     """
-    shapes: dict[str, dict[Name, Mapping[str, Any]]] = {}
+    learnt: dict[str, list[Mapping[str, Any]]] = {}
     for r in known:
-        if r["ddl_statement"] is not None and r["columns"] is not None:
-            of = shapes.setdefault(statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]), {})
-            of[r["database"], r["table"]] = r
-    found: dict[str, Ddl] = {}
-    for r in rows:
-        database = r.get("default_database", r["database"]) or ""
-        text, source = r["ddl_statement"], r.get("source") or {}
-        key = statement_id(r["commit_ts"], database, text)
-        if key in decided:
-            text = decided[key].text(text)
-        if text is None:
-            continue
-        place = (source["file"], source["position"]) if source.get("file") and source.get("position") else None
-        spot = Spot(r["commit_ts"], r["topic"], r["partition"], r["offset"], place)
-        if key in found and found[key].spot.order <= spot.order:
-            continue
-        told = (database, r["table"]) if r["table"] else None
-        found[key] = _ddl(key, spot, text, database, shapes.get(key, {}), told)
-    return sorted(found.values(), key=lambda d: d.spot.order)
-
-
-def _ddl(
-    key: str, spot: Spot, text: str, database: str, known: Mapping[Name, Mapping[str, Any]], told: Name | None
-) -> Ddl:
-    shapes = {
-        name: tuple(Column(c["name"], c["type"], c["nullable"], c["default"], c["generated"]) for c in r["columns"])
-        for name, r in known.items()
+        if r["ddl_statement"] is not None:
+            learnt.setdefault(statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]), []).append(r)
+    wanted = {
+        statement_id(r["commit_ts"], r.get("default_database", r["database"]), r["ddl_statement"]): r["ddl_statement"]
+        for r in rows
     }
-    keys = {name: tuple(r["key_columns"] or ()) for name, r in known.items()}
-    read = read_or_none(text, database)
-    if read is None:
-        return Ddl(key, spot, text, None, shapes=shapes, keys=keys, told=told)
-    changes = tuple((_cased((name[0], name[1]), shapes), actions) for name, actions in read.changes)
-    dropped = read.database if read.kind == "drop_database" else None
-    return Ddl(key, spot, text, read.kind, changes, _moved(changes), dropped, shapes, keys)
+    texts = {key: decided[key].text(text) if key in decided else text for key, text in wanted.items()}
+    found = [_ddl(key, text, learnt[key]) for key, text in texts.items() if text is not None]
+    return sorted(found, key=lambda d: d.spot.order)
 
 
-def _cased(name: Name, shapes: Mapping[Name, object]) -> Name:
-    """The name as what is known of the tables spells it: a statement may name a table in any case."""
-    alike = [known for known in shapes if (known[0].lower(), known[1].lower()) == (name[0].lower(), name[1].lower())]
-    return alike[0] if len(alike) == 1 else name
+def _ddl(key: str, text: str, known: Sequence[Mapping[str, Any]]) -> Ddl:
+    first = known[0]
+    place = first["source"]
+    spot = Spot(
+        first["position"],
+        first["topic"],
+        first["partition"],
+        first["offset"],
+        (place["file"], place["position"]) if place else None,
+        first["sequence"],
+    )
+    shapes: dict[Name, tuple[Column, ...]] = {
+        (r["database"], r["table"]): tuple(
+            Column(c["name"], c["type"], c["nullable"], c["default"], c["generated"]) for c in r["columns"]
+        )
+        for r in known
+        if r["columns"] is not None
+    }
+    keys = {(r["database"], r["table"]): tuple(r["key_columns"] or ()) for r in known if r["columns"] is not None}
+    if first["actions"] is None:
+        maybe = frozenset((r["database"], r["table"]) for r in known if r["table"] is not None)
+        return Ddl(key, spot, text, None, shapes=shapes, keys=keys, maybe=maybe)
+    does = statement_of(first["actions"])
+    changes = tuple(((name.database, name.table), actions) for name, actions in does.changes)
+    dropped = does.database if does.kind == "drop_database" else None
+    return Ddl(key, spot, text, does.kind, does.replaces, changes, _moved(changes), dropped, shapes, keys)
 
 
 def _moved(changes: Sequence[tuple[Name, tuple[Action, ...]]]) -> dict[Name, Name]:

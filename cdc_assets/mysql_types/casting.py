@@ -484,7 +484,7 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
             Family.SET: _set_labels,
             Family.TIMESTAMP: _timestamp_in_utc,
         },
-        # The text of defaults, as cdc_assets.mysql_types.ddl writes it.
+        # The text of defaults, as cdc_assets.ddl.actions has it.
         "ddl": _CANAL_JSON
         | {
             Family.ENUM: _enum_label,

@@ -6,6 +6,7 @@ RENAME TABLE, spatial columns, partition clauses or `ADD COLUMN (...)`. Its toke
 introducers, comments and literals, and that is the part that must not be written twice.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -65,8 +66,17 @@ def tokenize(sql: str) -> tuple[Token, ...]:
     Raises:
         SqlSyntaxError: a quote or a comment is not closed.
     """
+    return tokens_of(executed_texts(sql)[0])
+
+
+def tokens_of(text: str) -> tuple[Token, ...]:
+    """Split one of the `executed_texts` into tokens; all comments are left out.
+
+    Raises:
+        SqlSyntaxError: a quote or a comment is not closed.
+    """
     try:
-        found = _Tokenizer(dialect=_MYSQL).tokenize(_open_executable_comments(sql))
+        found = _Tokenizer(dialect=_MYSQL).tokenize(text)
     except TokenError as error:
         raise SqlSyntaxError(str(error)) from error
     tokens: list[Token] = []
@@ -82,24 +92,30 @@ def tokenize(sql: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def _open_executable_comments(sql: str) -> str:
-    """Put the contents of `/*!NNNNN ... */` in the place of the comment, as a MySQL server does.
+# Comments for versions from here on are executed by some servers that are in use, and not by others.
+_DOUBTFUL_VERSION = 50700
 
-    The binlog writes `DROP /*!40005 TEMPORARY */ TABLE ...`: without the word another table would be dropped. TiDB's
-    `/*T! ... */` stay comments: what they hold (CLUSTERED, AUTO_RANDOM) is neither a column nor a type.
+
+def executed_texts(sql: str) -> list[str]:
+    """Return what a server may execute: the text with the contents of `/*!NNNNN ... */` in the place of the comment.
+
+    The binlog writes `DROP /*!40005 TEMPORARY */ TABLE ...`: without the word another table would be dropped. Where servers
+    differ, by their version or as MariaDB alone executes `/*M! ... */`, there are two texts: with all, and with the sure
+    ones. TiDB's `/*T! ... */` stay comments: what they hold (CLUSTERED, AUTO_RANDOM) is neither a column nor a type.
     """
-    if "/*!" not in sql:
-        return sql
-    return "".join(_without_executable_marks(sql))
+    if "/*!" not in sql and "/*M!" not in sql:
+        return [sql]
+    texts = ["".join(_without_executable_marks(sql, doubtful=doubtful)) for doubtful in (True, False)]
+    return texts[:1] if texts[0] == texts[1] else texts
 
 
-def _without_executable_marks(sql: str) -> Iterator[str]:
+def _without_executable_marks(sql: str, *, doubtful: bool) -> Iterator[str]:
+    """The pieces of a text without the marks of executable comments; `doubtful`: of those, too, that some do not execute."""
     at, executable = 0, False
     while at < len(sql):
-        if sql.startswith("/*!", at):
-            at, executable = at + 3, True
-            while at < len(sql) and sql[at].isdigit():
-                at += 1
+        mark = _EXECUTABLE.match(sql, at)
+        if mark and (doubtful or not (mark["maria"] or int(mark["version"] or 0) >= _DOUBTFUL_VERSION)):
+            at, executable = mark.end(), True
             yield " "
         elif executable and sql.startswith("*/", at):
             at, executable = at + 2, False
@@ -108,6 +124,9 @@ def _without_executable_marks(sql: str) -> Iterator[str]:
             end = _end_of_piece(sql, at)
             yield sql[at:end]
             at = end
+
+
+_EXECUTABLE = re.compile(r"/\*(?P<maria>M)?!(?P<version>[0-9]{5,6})?")
 
 
 def _end_of_piece(sql: str, at: int) -> int:
@@ -143,6 +162,11 @@ class Cursor:
         token = self.peek()
         self.at += 1
         return token
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no token is left."""
+        return self.peek().kind is Kind.END
 
     @property
     def done(self) -> bool:
@@ -210,11 +234,3 @@ class Cursor:
             if token.kind is Kind.END:
                 raise SqlSyntaxError("a parenthesis is not closed")
             depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is Kind.OTHER else 0
-
-    def skip_item(self) -> None:
-        """Skip to the comma, closing parenthesis or end that ends the present item."""
-        while not self.done and self.peek() not in {(Kind.OTHER, ","), (Kind.OTHER, ")")}:
-            if self.peek() == (Kind.OTHER, "("):
-                self.skip_group()
-            else:
-                self.at += 1

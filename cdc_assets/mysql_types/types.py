@@ -14,6 +14,10 @@ class UnknownType(ValueError):  # noqa: N818 -- part of the package's interface 
     """The text is not a MySQL column type."""
 
 
+class NoSuchTypeError(SqlSyntaxError):
+    """MySQL has no type of this name."""
+
+
 @dataclass(frozen=True)
 class MySQLType:
     """A MySQL column type.
@@ -165,6 +169,7 @@ def read_type(cursor: Cursor) -> MySQLType:
     """Read a type with its attributes (unsigned, zerofill, character set, collation) from SQL tokens.
 
     Raises:
+        NoSuchTypeError: MySQL has no type of the name that stands here.
         SqlSyntaxError: no type stands here.
     """
     words = _name(cursor)
@@ -198,7 +203,7 @@ def _name(cursor: Cursor) -> tuple[str, ...]:
         if words in _NAMES:
             cursor.at += count
             return words
-    raise SqlSyntaxError(f"no type is called {cursor.peek().text!r}")
+    raise NoSuchTypeError(f"no type is called {cursor.peek().text!r}")
 
 
 def _parameters(cursor: Cursor, largest: int) -> tuple[int | None, int | None]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cdc_assets.mysql_types.ddl import read_or_none
+from cdc_assets.ddl.readers import read_statement
+from cdc_assets.mysql_types.tokens import SqlSyntaxError
 from cdc_assets.tables.decisions import Decision, DecisionsCursor, Verdict
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.released_changes import Hold, HoldReason
@@ -61,9 +62,12 @@ def acknowledge(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldS
             f"{statement_id}: no such statement waits in the feed {lake.feed}; those that do: {known}"
         )
     held = waiting[statement_id]
-    taken_for, database = decision.text(held.statement), held.tables[0][0]
-    if taken_for is not None and read_or_none(taken_for, database) is None:
-        raise AcknowledgeError(f"it cannot be read: {taken_for}; allowed: ignore, or as, with a statement that can")
+    if (taken_for := decision.text(held.statement)) is not None:
+        try:
+            read_statement(taken_for)
+        except SqlSyntaxError as error:
+            told = "allowed: ignore, or as, with a statement that can"
+            raise AcknowledgeError(f"it cannot be read ({error}): {taken_for}; {told}") from error
     cursor = lake.decisions.cursor() or DecisionsCursor(sequence=0)
     rows = [_row(held, decision)]
     lake.decisions.commit(lake.decisions.stage_rows(rows), DecisionsCursor(sequence=cursor.sequence + 1))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 
 if TYPE_CHECKING:

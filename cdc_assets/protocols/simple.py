@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.ddl.actions import Column as TableColumn
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.ddl import Column as TableColumn
-from cdc_assets.mysql_types.ddl import TableSchema
 from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols import simple_avro

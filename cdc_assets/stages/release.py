@@ -22,7 +22,7 @@ from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_know
 from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
 from cdc_assets.gate.news import News, news_of
 from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, ended_with, not_ended, of_reads, read_of
-from cdc_assets.gate.statements import Statement, statement_of, why_held
+from cdc_assets.gate.statements import Statement, statements_of, why_held
 from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.protocols import protocol_of
@@ -193,11 +193,8 @@ class _Run:
         self.spark: SparkSession = session_for(lake.spark, rows)
         self.events = self._normal(lake.change_events.read_files(self.spark, self.files))
         self.schemas = _learnt(lake)
-        decided = lake.decided() if news.ddl else {}
-        self.statements = [
-            (each, frozenset(each.tables(self._known_tables)))
-            for each in (statement_of(row, decided) for row in news.ddl)
-        ]
+        learnt = statements_of(news.ddl, self._shapes, lake.decided()) if news.ddl else []
+        self.statements = [(each, frozenset(each.tables)) for each in learnt]
 
     @cached_property
     def _shapes(self) -> list[dict[str, Any]]:
@@ -207,11 +204,6 @@ class _Run:
     @cached_property
     def _released_tables(self) -> set[Name]:
         return self.lake.released_tables()
-
-    def _known_tables(self) -> set[Name]:
-        """The tables that statements or rows have named."""
-        named = {(r["database"], r["table"]) for r in self._shapes if r["table"] is not None}
-        return named | self._released_tables
 
     def report(self) -> ReleaseReport:
         """Release, and tell."""
@@ -250,7 +242,7 @@ class _Run:
             come = any((g.database, g.table) == name and g.first < at for g in groups)
             return said or come or name in self._released_tables
 
-        if statement.readable and not any(self.feed.stops_at_ddl(*name) for name in tables):
+        if statement.why_doubted is None and not any(self.feed.stops_at_ddl(*name) for name in tables):
             return None
         return why_held(statement, tables, self.feed, self._shapes, seen)
 

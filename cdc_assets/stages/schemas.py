@@ -1,29 +1,40 @@
 """The stage table_schemas: what is known of each source table, from DDL statements and from schemas that messages carry.
 
-The table is small, and a pure function of the set of statements and schemas: whenever a new one arrives, all statements
-are applied again in commit order, so that it does not matter in which order or how often they came.
+A DDL statement is read here, once, into actions on tables; release and history use the actions. The table is small, and a
+pure function of the set of statements and schemas, and of the tables that rows show: whenever a new one arrives, all
+statements are applied again in order, so that it does not matter in which order or how often they came.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow.compute as pc
 
+from cdc_assets.ddl.actions import text_of
+from cdc_assets.ddl.replay import SentStatement, TableRows, in_effect_order, replay
+from cdc_assets.ddl.resolve import Name
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.feeds import Feed
-from cdc_assets.mysql_types.ddl import TableSchema, apply_ddl
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Protocol
+from cdc_assets.protocols.base import Protocol, Watermarks
+from cdc_assets.protocols.loaded import columns_in
 from cdc_assets.tables.change_events import Kind
 from cdc_assets.tables.decisions import Decision, statement_id
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tables.log import DataFile
+from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
 
 _STATEMENT = [
-    "commit_ts", "topic", "partition", "offset", "ddl_type", "ddl_statement", "default_database", "table_schemas"
+    "commit_ts", "topic", "partition", "offset", "ddl_type", "ddl_statement", "default_database", "table_schemas",
+    "message_table", "source",
 ]  # fmt: skip
+# Names in change_events, where they are others.
+_IN_EVENTS = {"default_database": "database", "message_table": "table"}
 _PLACE = ["topic", "partition", "offset"]
 _NUMBERED = ["database", "table", "table_id", "schema_version"]
 
@@ -46,10 +57,13 @@ class Schemas:
     name = "table_schemas"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are such events, tables of dumps, or decisions about statements that are learnt already."""
+        """Whether there are such events, tables of dumps, decisions about statements that are learnt already, or rows.
+
+        Rows count that tell which table a statement means, or what IF NOT EXISTS did.
+        """
         cursor = _cursor(lake)
         new = bool(_new_events(lake, feed, cursor.batch)) or _decisions(lake) > cursor.decisions
-        return new or _loads(lake) > cursor.loads
+        return new or _loads(lake) > cursor.loads or _rows_tell_more(lake)
 
     def run(self, lake: Lakehouse, feed: Feed) -> SchemasReport:
         """Learn from them: one commit.
@@ -60,7 +74,9 @@ class Schemas:
         cursor, decisions = _cursor(lake), _decisions(lake)
         files = _new_events(lake, feed, cursor.batch)
         loads = _loads(lake)
-        if not files and decisions == cursor.decisions and loads == cursor.loads:
+        by_statements = bool(files) or decisions > cursor.decisions or loads > cursor.loads
+        by_rows = not by_statements and _rows_tell_more(lake)
+        if not by_statements and not by_rows:
             return SchemasReport(tables=_known(lake.schema_rows()))
         new, bootstraps = _statements(lake, files, cursor.batch), _bootstraps(lake, files, cursor.batch)
         present = lake.schema_rows()
@@ -74,8 +90,8 @@ class Schemas:
         arrived = {_number(r): r for message in [*bootstraps, *new] for r in _numbered(protocol, message)}
         added = {number: row for number, row in arrived.items() if number not in numbered}
         rows: list[dict[str, Any]] = []
-        if new or added or decisions > cursor.decisions:
-            rows = [*numbered.values(), *added.values(), *outcome(protocol, [*known, *new], lake.decided())]
+        if new or added or decisions > cursor.decisions or by_rows:
+            rows = [*numbered.values(), *added.values(), *_outcome(lake, feed, [*known, *new])]
         batch = max([cursor.batch, *(f.high["batch"] for f in files)])
         advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=batch, decisions=decisions, loads=loads)
         # Bootstraps that tell nothing new come again and again: read them once.
@@ -107,7 +123,7 @@ def _created(row: Mapping[str, Any]) -> dict[str, Any]:
     """The CREATE TABLE of a dump, as a statement at the dump's position; `row`: of initial_load. Out: `_STATEMENT`."""
     place = {"topic": LOAD_TOPIC, "partition": 0, "offset": row["number"], "table_schemas": None}
     told = {"ddl_type": "CREATE", "ddl_statement": row["statement"], "default_database": row["database"]}
-    return place | told | {"commit_ts": row["position"]}
+    return place | told | {"commit_ts": row["position"], "message_table": row["table"], "source": None}
 
 
 def _new_events(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:
@@ -121,9 +137,17 @@ def _new_events(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:
 def _statements(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
     """The new statements. Out: `_STATEMENT`."""
     files = [f for f in files if f.partition["kind"] == Kind.DDL]
-    columns = [c for c in _STATEMENT if c != "default_database"]
-    found = lake.change_events.fetch(files, *columns, "database", "batch").to_pylist()
-    return [{c: r.get(c) for c in columns} | {"default_database": r["database"]} for r in found if r["batch"] > after]
+    columns = {c: _IN_EVENTS.get(c, c) for c in _STATEMENT}
+    found = lake.change_events.fetch(files, *columns.values(), "batch").to_pylist()
+    rows = [{c: r[of] for c, of in columns.items()} for r in found if r["batch"] > after]
+    return [r | {"source": _place(r["source"])} for r in rows]
+
+
+def _place(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The place in the binlog out of an event's `source`."""
+    if not source or not source["file"] or not source["position"]:
+        return None
+    return {"file": source["file"], "position": source["position"]}
 
 
 def _bootstraps(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
@@ -156,44 +180,158 @@ def _number(row: Mapping[str, Any]) -> Numbered:
     return row["database"], row["table"], row["table_id"], row["schema_version"]
 
 
-def outcome(
-    protocol: Protocol, statements: Iterable[dict[str, Any]], decided: Mapping[str, Decision]
-) -> list[dict[str, Any]]:
-    """Apply statements (`_STATEMENT`) in commit order; return rows of table_schemas.
+def _outcome(lake: Lakehouse, feed: Feed, statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`outcome` of all statements of a feed; what rows show is looked up only where it may tell something."""
+    protocol, decided = protocol_of(feed), lake.decided()
+    exact = protocol.watermarks(feed) is Watermarks.ALWAYS
+    of_feed = partial(
+        outcome, protocol, statements, decided, exact=exact, ignores_case=protocol.source_kind(feed) == "tidb"
+    )
+    rows, asks_rows = of_feed()
+    if asks_rows or _rows_tell_more(lake, rows):
+        rows, _ = of_feed(rows=_shown_by_rows(lake, protocol))
+    return rows
 
-    A statement that came more than once counts once, under its first record. `decided`: what people have decided about
-    statements, by id; one that is ignored is in a row without a table.
+
+def outcome(
+    protocol: Protocol,
+    statements: Iterable[Mapping[str, Any]],
+    decided: Mapping[str, Decision],
+    *,
+    rows: Mapping[Name, TableRows] = MappingProxyType({}),
+    exact: bool = False,
+    ignores_case: bool = False,
+) -> tuple[list[dict[str, Any]], bool]:
+    """Apply statements (`_STATEMENT`) in the order in which they took effect.
+
+    A statement that came more than once counts once, under its first record.
+
+    Args:
+        protocol: of the feed.
+        statements: in any order.
+        decided: what people have decided about statements, by id.
+        rows: what rows show of tables.
+        exact: whether the commit_ts is the source's own order.
+        ignores_case: whether the server takes names of tables in any case.
+
+    Returns:
+        Rows of table_schemas, and whether more rows might tell more. One of an ignored statement has no actions.
     """
-    ordered = sorted(statements, key=lambda s: (s["commit_ts"], s["topic"], s["partition"], s["offset"]))
-    tables: Mapping[tuple[str, str], TableSchema] = {}
-    rows: list[dict[str, Any]] = []
-    seen = set()
-    for statement in ordered:
-        if _identity(statement) in seen:
-            continue
-        seen.add(_identity(statement))
-        database, text = statement["default_database"] or "", statement["ddl_statement"]
-        if (decision := decided.get(statement_id(statement["commit_ts"], database, text))) is not None:
-            text = decision.text(text)
-        # Nothing, as a statement, does nothing.
-        effect = apply_ddl(tables, text or "", database)
-        shown = protocol.schemas_after(statement, effect.tables) if text is not None else {}
-        tables = {**effect.tables, **shown} if shown else effect.tables
-        touched: Iterable[tuple[str | None, str | None]] = dict.fromkeys([*effect.affected, *shown]) or [(None, None)]
-        rows += [
+    ordered, seen = list[dict[str, Any]](), set[tuple[Any, ...]]()
+    for statement in in_effect_order(statements, exact=exact):
+        if _identity(statement) not in seen:
+            seen.add(_identity(statement))
+            ordered.append(statement)
+    sent = [_sent_statement(protocol, statement, decided) for statement in ordered]
+    found, asks_rows = replay(sent, rows, exact=exact, ignores_case=ignores_case)
+    made = []
+    for sequence, (place, result) in enumerate(found):
+        statement = ordered[place]
+        learnt = {
+            "sequence": sequence,
+            "position": statement["position"],
+            "error": result.error,
+            "actions": None if result.statement is None else text_of(result.statement),
+        }
+        affected: Iterable[tuple[str | None, str | None]] = result.affected or [(None, None)]
+        made += [
             dict.fromkeys(TABLE_SCHEMAS.columns.names)
             | {c: statement.get(c) for c in _STATEMENT}
-            # Where the message says what came of it, it does not matter that the statement cannot be read.
-            | {"database": database, "table": name, "error": None if (database, name) in shown else effect.error}
-            | _shape(tables.get((database or "", name or "")))
-            for database, name in touched
+            | learnt
+            | {"database": database, "table": name}
+            | _shape(result.shapes.get((database or "", name or "")))
+            for database, name in affected
         ]
-    return rows
+    return made, asks_rows
+
+
+def _sent_statement(protocol: Protocol, statement: Mapping[str, Any], decided: Mapping[str, Decision]) -> SentStatement:
+    """A statement as it is to be read."""
+    database, text = statement["default_database"] or "", statement["ddl_statement"]
+    decision = decided.get(statement_id(statement["commit_ts"], statement["default_database"], text))
+    return SentStatement(
+        statement["position"],
+        database,
+        statement.get("message_table"),
+        text if decision is None else decision.text(text),
+        None if decision is None else text,
+        partial(protocol.schemas_after, statement),
+    )
+
+
+def _rows_tell_more(lake: Lakehouse, rows: Iterable[Mapping[str, Any]] | None = None) -> bool:
+    """Whether new rows are of a table that statements name in another case, or have made IF NOT EXISTS, as far as is known.
+
+    `rows`: of table_schemas; None: as it is.
+    """
+    files = _row_files(lake)
+    if not files:
+        return False
+    named = {
+        (r["database"], r["table"]): '"tolerant":true' in (r["actions"] or "") and "create_table" in r["actions"]
+        for r in (lake.schema_rows() if rows is None else rows)
+        if r["ddl_statement"] is not None and r["table"] is not None
+    }
+    if not named:
+        return False
+    alike = {(database.lower(), table.lower()) for database, table in named}
+    came = {(r["database"], r["table"]) for r in _distinct(lake, files, "database", "table")}
+    return any(named.get(name, (name[0].lower(), name[1].lower()) in alike) for name in came)
+
+
+def _shown_by_rows(lake: Lakehouse, protocol: Protocol) -> dict[Name, TableRows]:
+    """What the rows that have come show of each table: those that were released, and those that are new."""
+    layouts = lake.released_changes.fetch(
+        lake.released_changes.files(kind=str(ReleasedKind.LAYOUT)),
+        "database", "table", "layout", "key_columns", "commit_ts",
+    ).to_pylist()  # fmt: skip
+    for r in _distinct(lake, _row_files(lake), "database", "table", "layout", "key_columns"):
+        text = r["layout"] and protocol.layout_of({"layout": r["layout"], "jdbc_types": None})
+        layouts.append({**r, "layout": text, "key_columns": r["key_columns"].split("\0") if r["key_columns"] else []})
+    first: dict[Name, dict[str, Any]] = {}
+    for r in layouts:
+        name = r["database"], r["table"]
+        if name not in first or r["commit_ts"] < first[name]["commit_ts"]:
+            first[name] = r
+    return {
+        name: TableRows(
+            r["commit_ts"],
+            {c.name.lower(): c.said if isinstance(c.said, str) else None for c in columns_in(protocol, r["layout"])}
+            if r["layout"]
+            else {},
+            frozenset(column.lower() for column in r["key_columns"] or ()),
+        )
+        for name, r in first.items()
+    }
+
+
+def _row_files(lake: Lakehouse) -> list[DataFile]:
+    """The files of change_events with rows that no release has looked at, or that wait."""
+    released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+    oldest = released.oldest_pending if released.pending and released.oldest_pending else released.batch + 1
+    return [f for f in lake.change_events.files(kind=str(Kind.ROW)) if f.high["batch"] >= oldest]
+
+
+def _distinct(lake: Lakehouse, files: Iterable[DataFile], *columns: str) -> list[dict[str, Any]]:
+    """The distinct values of columns in row events, with the lowest commit_ts of each; `key_columns` as one text."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for part in lake.change_events.parts(files, *columns, "commit_ts"):
+        if "key_columns" in columns:
+            at = part.column_names.index("key_columns")
+            part = part.set_column(at, "key_columns", pc.binary_join(part["key_columns"], "\0"))  # noqa: PLW2901
+        for r in part.group_by(list(columns), use_threads=False).aggregate([("commit_ts", "min")]).to_pylist():
+            key = tuple(r[c] for c in columns)
+            if key not in found or r["commit_ts_min"] < found[key]["commit_ts"]:
+                found[key] = {**{c: r[c] for c in columns}, "commit_ts": r["commit_ts_min"]}
+    return list(found.values())
 
 
 def _known(rows: Iterable[Mapping[str, Any]]) -> int:
     """How many tables there are, by the last row of each."""
-    current = {(r["database"], r["table"]): r for r in rows if r["table"] is not None}
+    last = sorted(
+        (r for r in rows if r["table"] is not None), key=lambda r: -1 if r["sequence"] is None else r["sequence"]
+    )
+    current = {(r["database"], r["table"]): r for r in last}
     return sum(r["columns"] is not None for r in current.values())
 
 

@@ -51,7 +51,22 @@ TABLE_SCHEMAS = Definition(
             ),
             column("primary_key", array(STRING), "The primary key's columns."),
             column("key_columns", array(STRING), "The columns that tell rows apart."),
-            column("error", STRING, "Why the statement could not be read."),
+            column("error", STRING, "Why the statement could not be read, or what contradicts it."),
+            column("sequence", INT, "Of a statement: its number in the order in which statements take effect."),
+            column(
+                "position",
+                BIGINT,
+                "Of a statement: the commit_ts at which it takes effect; later than its own where its partition's statement "
+                "before it is later.",
+            ),
+            column(
+                "actions",
+                STRING,
+                "Of a statement: what it does, a JSON text (`ddl.actions`), on the tables that it means; null: it could not "
+                "be read, or is ignored.",
+            ),
+            column("message_table", STRING, "Of a statement: the table that its message names."),
+            column("source", struct(file=STRING, position=BIGINT), "Of a statement: its place in the binlog."),
             column("table_id", BIGINT, "Of a numbered schema: the table's number."),
             column("schema_version", BIGINT, "Of a numbered schema: its number."),
             column("table_schemas", STRING, "Of a statement: the schemas that its message carries, as they came."),

@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 
 from cdc_assets.feeds import Feed, FeedsFile
-from cdc_assets.gate.statements import Statement, mentioned, statement_of, why_held
-from cdc_assets.mysql_types.ddl import apply_ddl
+from cdc_assets.gate.statements import Statement, statements_of, why_held
+from cdc_assets.protocols import protocol_of
+from cdc_assets.stages.schemas import outcome
 from cdc_assets.tables.decisions import Decision, Verdict, statement_id
 
 pytestmark = pytest.mark.fast
 
-KNOWN = {("shop", "orders"), ("shop", "Items"), ("crm", "orders")}
-CREATED = "CREATE TABLE orders (id BIGINT PRIMARY KEY, v VARCHAR(20), KEY i (v))"
+CREATED = (
+    "CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, v VARCHAR(20), KEY i (v))",
+    "CREATE TABLE shop.Items (id INT)",
+    "CREATE TABLE crm.orders (id INT)",
+)
 
 
 def feed(**settings: Any) -> Feed:
@@ -20,41 +24,24 @@ def feed(**settings: Any) -> Feed:
     return FeedsFile.model_validate({"feeds": {"f": entry}}).feeds["f"]
 
 
-def statement(text: str, table: str | None = "orders", decision: Decision | None = None) -> Statement:
-    row = {"commit_ts": 20, "database": "shop", "table": table, "ddl_statement": text}
-    key = statement_id(20, "shop", text)
-    return statement_of(row, {key: decision} if decision else {})
+def said(offset: int, text: str) -> dict[str, Any]:
+    row = {"commit_ts": 10 * (offset + 1), "topic": "t", "partition": 0, "offset": offset, "ddl_statement": text}
+    return row | {"default_database": "shop", "message_table": None, "table_schemas": None, "ddl_type": None}
 
 
-def shapes(text: str) -> list[dict[str, Any]]:
-    """As the stage before the gate tells: the table as it was created, and as the statement leaves it."""
-    before = apply_ddl({}, CREATED, "shop")
-    rows = []
-    for commit_ts, said, effect in ((10, CREATED, before), (20, text, apply_ddl(before.tables, text, "shop"))):
-        for name in effect.affected:
-            table = effect.tables.get(name)
-            rows.append(
-                {"commit_ts": commit_ts, "default_database": "shop", "ddl_statement": said}
-                | {"database": name.database, "table": name.table}
-                | {"columns": table and list(table.columns), "primary_key": table and table.primary_key}
-                | {"key_columns": table and table.key_columns}
-            )
-    return rows
+def learnt(text: str, decision: Decision | None = None) -> tuple[Statement, list[dict[str, Any]]]:
+    """A statement after those that made the tables, and all rows of table_schemas, as the stage before tells."""
+    statements = [said(n, each) for n, each in enumerate((*CREATED, text))]
+    at = statements[-1]["commit_ts"]
+    decided = {statement_id(at, "shop", text): decision} if decision else {}
+    shapes, _ = outcome(protocol_of(feed()), statements, decided)
+    row = {"commit_ts": at, "database": "shop", "table": "orders", "ddl_statement": text}
+    (found,) = statements_of([row], shapes, decided)
+    return found, shapes
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("ALTER TABLE orders FROBNICATE", {("shop", "orders")}),
-        ("ALTER TABLE `ORDERS` FROBNICATE", {("shop", "orders")}),
-        ("ALTER TABLE crm.orders FROBNICATE", {("crm", "orders")}),
-        ("FROBNICATE items, crm . orders", {("shop", "Items"), ("crm", "orders")}),
-        ("ALTER TABLE others COMMENT 'orders'", set()),
-        ("ALTER TABLE orders COMMENT 'not closed", set()),
-    ],
-)
-def test_the_tables_that_a_statement_mentions(text: str, found: set[tuple[str, str]]) -> None:
-    assert mentioned(text, "shop", KNOWN) == found
+def statement(text: str, decision: Decision | None = None) -> Statement:
+    return learnt(text, decision)[0]
 
 
 @pytest.mark.parametrize(
@@ -63,17 +50,22 @@ def test_the_tables_that_a_statement_mentions(text: str, found: set[tuple[str, s
         ("ALTER TABLE orders ADD COLUMN w INT", {("shop", "orders")}),
         ("RENAME TABLE orders TO crm.a, crm.b TO orders", {("shop", "orders"), ("crm", "a"), ("crm", "b")}),
         ("DROP DATABASE shop", {("shop", "orders"), ("shop", "Items")}),
-        ("ALTER TABLE crm.orders ADD COLUMN w FANCYTYPE", {("shop", "orders"), ("crm", "orders")}),
+        ("ALTER TABLE orders FROBNICATE", {("shop", "orders")}),
+        ("ALTER TABLE `ORDERS` FROBNICATE", {("shop", "orders")}),
+        ("ALTER TABLE crm.orders FROBNICATE", {("crm", "orders")}),
+        ("FROBNICATE items, crm . orders", {("shop", "Items"), ("crm", "orders")}),
+        ("ALTER TABLE others FROBNICATE COMMENT 'orders'", set()),
+        ("ALTER TABLE orders COMMENT 'not closed", set()),
         ("CREATE VIEW v AS SELECT 1", set()),
     ],
 )
 def test_the_tables_that_a_statement_may_change(text: str, tables: set[tuple[str, str]]) -> None:
-    assert statement(text).tables(lambda: KNOWN) == tables
+    assert statement(text).tables == tables
 
 
 def test_in_whose_place_another_stands_may_change_the_tables_of_both() -> None:
-    decided = statement("ALTER TABLE orders ADD COLUMN", decision=Decision(Verdict.AS, "TRUNCATE TABLE crm.x"))
-    assert decided.tables(lambda: KNOWN) == {("shop", "orders"), ("crm", "x")}
+    decided = statement("ALTER TABLE orders ADD COLUMN", Decision(Verdict.AS, "TRUNCATE TABLE crm.x"))
+    assert decided.tables == {("shop", "orders"), ("crm", "x")}
 
 
 @pytest.mark.parametrize(
@@ -96,20 +88,19 @@ def test_in_whose_place_another_stands_may_change_the_tables_of_both() -> None:
 def test_stop_holds_what_changes_columns_key_or_rows(text: str, waits: bool) -> None:
     tables = {("shop", "orders")}
     stop, seen = feed(schema_changes="stop"), lambda _: True
-    said = why_held(statement(text), tables, stop, shapes(text), seen)
-    assert said == ("schema_changes is stop for shop.orders" if waits else None)
-    assert why_held(statement(text), tables, feed(), shapes(text), seen) is None, "it evolves"
-    assert why_held(statement(text), tables, stop, shapes(text), lambda _: False) is None, "there was no such table"
-    decided = statement(text, decision=Decision(Verdict.APPLY))
-    assert why_held(decided, tables, stop, shapes(text), seen) is None
+    each, shapes = learnt(text)
+    why = why_held(each, tables, stop, shapes, seen)
+    assert why == ("schema_changes is stop for shop.orders" if waits else None)
+    assert why_held(each, tables, feed(), shapes, seen) is None, "it evolves"
+    assert why_held(each, tables, stop, shapes, lambda _: False) is None, "there was no such table"
+    decided, shapes = learnt(text, Decision(Verdict.APPLY))
+    assert why_held(decided, tables, stop, shapes, seen) is None
 
 
-def test_what_cannot_be_read_waits_unless_its_message_tells_the_table() -> None:
-    tables, text = {("shop", "orders")}, "ALTER TABLE orders ADD COLUMN w FANCYTYPE"
-    unread = statement(text)
-    assert why_held(unread, tables, feed(), [], lambda _: True) == (
-        "the statement could not be read, and may change the table"
-    )
-    assert why_held(unread, set(), feed(), [], lambda _: True) is None
-    told = [r | {"commit_ts": 20, "ddl_statement": text} for r in shapes("")]
-    assert why_held(unread, tables, feed(), told, lambda _: True) is None
+def test_what_cannot_be_read_waits() -> None:
+    tables = {("shop", "orders")}
+    unread, shapes = learnt("ALTER TABLE orders FROBNICATE")
+    why = why_held(unread, tables, feed(), shapes, lambda _: True)
+    assert why is not None
+    assert why.startswith("the statement could not be read, and may change the table: ALTER TABLE ... FROBNICATE")
+    assert why_held(unread, set(), feed(), shapes, lambda _: True) is None

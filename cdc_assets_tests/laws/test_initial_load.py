@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 from cdc_assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.checks.conservation import events_placed
 from cdc_assets.checks.history import history_complete, not_loaded, reload_required
+from cdc_assets.ddl.shapes import apply_ddl
 from cdc_assets.gate.loads import check_key, check_position
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.history.verify import broken_by_table
-from cdc_assets.mysql_types.ddl import apply_ddl
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.maintenance import remove_unnamed_loads, trim_changes, vacuum
@@ -37,6 +37,7 @@ from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
 from cdc_assets.sources.dumps import DumpError, dumped_at
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, STAGES
+from cdc_assets.stages.schemas import outcome
 from cdc_assets.storage import LOCAL
 from cdc_assets.tables.initial_load import LOAD_TOPIC
 from cdc_assets.tables.released_changes import HoldReason, Trimmed
@@ -862,8 +863,17 @@ def test_a_key_has_its_columns_in_the_order_of_the_messages() -> None:
 
 
 def test_what_was_renamed_into_a_table_before_its_dump_was_taken_does_not_come_in() -> None:
-    told = {"commit_ts": 10, "database": "shop", "table": "a", "topic": "t", "partition": 0, "offset": 0}
-    renamed = ddls([told | {"ddl_statement": "RENAME TABLE a TO b"}], [], {})
+    sent = {
+        "commit_ts": 10,
+        "default_database": "shop",
+        "message_table": "a",
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+    }
+    sent |= {"ddl_statement": "RENAME TABLE a TO b", "ddl_type": None, "table_schemas": None}
+    known, _ = outcome(CanalJson(), [sent], {})
+    renamed = ddls(known, known, {})
 
     def done(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:
         tables = evolve(renamed, {}, loaded=loaded)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.checks.audit import all_events_placed
 from cdc_assets.checks.history import history_complete
-from cdc_assets.mysql_types.ddl import apply_ddl
+from cdc_assets.ddl.shapes import apply_ddl
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.sources.dump_rows import read_rows
 from cdc_assets.sources.dumps import DumpedTable, DumpError, dumped_at, dumped_tables

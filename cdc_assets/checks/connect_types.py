@@ -178,6 +178,8 @@ def _limits(field: Field, mysql_type: MySQLType | None) -> Limits:
 
 def _form(field: Field, mysql_type: MySQLType | None) -> Limits:
     semantic = field.semantic
+    if semantic == "io.debezium.data.Json" or (mysql_type and mysql_type.base == "json"):
+        return Limits(Form.JSON)
     if semantic in _BITS_OF:
         return _integer(_BITS_OF[semantic], mysql_type)
     if semantic in {"float", "double"}:

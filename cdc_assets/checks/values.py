@@ -38,6 +38,7 @@ class Form(StrEnum):
     YEAR = auto()
     LABEL = auto()  # of an enum, or its number
     LABELS = auto()  # of a set, and none
+    JSON = auto()  # a JSON document
     UNSCALED = auto()  # the bytes of a decimal in base64, or the number itself
 
 
@@ -104,6 +105,7 @@ _FORMS: Mapping[Family, Form] = MappingProxyType(
         Family.TIMESTAMP: Form.TIMESTAMP,
         Family.TIME: Form.TIME,
         Family.YEAR: Form.YEAR,
+        Family.JSON: Form.JSON,
     }
 )
 

@@ -516,7 +516,7 @@ class _Walk:
             slot = self._now[name][lower] = self._new(name, ddl.id, column.name, mysql_type)
         # Else rows of after the statement are stamped before it.
         slot.type, slot.virtual, slot.added = mysql_type or slot.type, column.virtual, True
-        if mysql_type is None or not (column.fill is not None or column.computed_default or column.generated):
+        if mysql_type is None or not column.is_filled:
             return []
         return [Fill(slot, mysql_type, column.fill)]
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.ddl.defaults import default_text, read_literal
+from cdc_assets.mysql_types.reference import TYPES
 from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, Token, tokenize
 from cdc_assets.mysql_types.types import MySQLType, declared, parse_type, read_type
 
@@ -47,7 +48,8 @@ class Column:
             digits of a bit, bytes as ISO-8859-1 characters. None: no default, NULL, or an expression.
         generated: whether an expression computes it.
         virtual: whether it is generated and not stored: TiCDC sends no values of such a column.
-        computed_default: whether the server computes the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT.
+        computed_default: whether only the server knows the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT, a
+            literal of which `defaults` does not know the value.
         charset: its character set, where a message states it. Statements are not read for it, so it is not compared.
         collation: its collation, likewise.
     """
@@ -64,15 +66,23 @@ class Column:
 
     @property
     def fill(self) -> str | None:
-        """What existing rows get when this column is added, like `default`; None: NULL, or no literal value.
+        """What existing rows get when this column is added, like `default`; None: NULL, or no value that is known.
 
-        A NOT NULL column without a default gets MySQL's implicit one ("Data Type Default Values").
+        A NOT NULL column without a default gets MySQL's implicit one ("Data Type Default Values"). That of dates, the zero
+        date, no history holds.
         """
         if self.default is not None or self.nullable or self.generated or self.computed_default:
             return self.default
         mysql_type = parse_type(self.type)
         implicit = TYPES[mysql_type.base].implicit
+        if implicit is not None and implicit.startswith("0000-"):
+            return None
         return mysql_type.labels[0] if implicit is None and mysql_type.labels else implicit
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether existing rows get something else than NULL when this column is added."""
+        return self.default is not None or self.computed_default or self.generated or not self.nullable
 
 
 @dataclass(frozen=True)
@@ -188,18 +198,14 @@ class Default(NamedTuple):
     computed: bool = False
 
     def text(self, mysql_type: MySQLType) -> str | None:
-        """The literal's value as text, as `Column.default` wants it."""
-        if self.literal is None:
-            return None
-        kind, text = self.literal
-        is_bytes = TYPES[mysql_type.base].family in {Family.BINARY, Family.SPATIAL}
-        if kind not in {Kind.BITS, Kind.HEX}:
-            return text.encode().decode("latin-1") if is_bytes and kind is Kind.STRING else text
-        number = int(text or "0", 2 if kind is Kind.BITS else 16)
-        if TYPES[mysql_type.base].family in {Family.BIT, Family.INTEGER, Family.DECIMAL, Family.FLOAT}:
-            return str(number)
-        size = -(-len(text) // (8 if kind is Kind.BITS else 2))
-        return number.to_bytes(size, "big").decode("latin-1" if is_bytes else "utf-8", errors="replace")
+        """The literal's value as text, as `Column.default` wants it; None: there is none, or it is not known."""
+        return None if self.literal is None else default_text(self.literal, mysql_type)
+
+    def given_to(self, column: Column, mysql_type: MySQLType) -> Column:
+        """The column with this default. One whose literal's value is not known has a default that only the server knows."""
+        text = self.text(mysql_type)
+        unknown = self.computed or (self.literal is not None and text is None)
+        return replace(column, default=text, computed_default=unknown)
 
 
 def read_statement(sql: str, default_database: str) -> Statement:
@@ -600,8 +606,7 @@ def _with_attribute(cursor: Cursor, column: Column, mysql_type: MySQLType) -> Co
         if cursor.take(*words):
             return change(column)
     if cursor.take("DEFAULT"):
-        default = _default(cursor)
-        return replace(column, default=default.text(mysql_type), computed_default=default.computed)
+        return _default(cursor).given_to(column, mysql_type)
     _skip_attribute(cursor)
     return column
 
@@ -623,27 +628,26 @@ def _skip_attribute(cursor: Cursor) -> None:
 def _default(cursor: Cursor) -> Default:
     """Read the default's value, from after DEFAULT."""
     if cursor.peek() == (Kind.OTHER, "("):
-        cursor.skip_group()
-        return Default(computed=True)
-    while cursor.peek().kind is Kind.INTRODUCER:
-        cursor.next()
-    minus = cursor.symbol("-")
-    if not minus:
-        cursor.symbol("+")
+        return _default_expression(cursor)
+    literal = read_literal(cursor)
+    if literal is not None:
+        return Default(literal)
     token = cursor.next()
-    if token.kind is Kind.WORD:
-        return _default_word(cursor, token.text.upper())
-    if token.kind not in {Kind.STRING, Kind.NUMBER, Kind.BITS, Kind.HEX}:
+    if token.kind is not Kind.WORD:
         raise SqlSyntaxError(f"{token.text!r} is not a default")
-    return Default(token._replace(text="-" + token.text) if minus else token)
-
-
-def _default_word(cursor: Cursor, word: str) -> Default:
-    if word == "NULL":
+    if token.text.upper() == "NULL":
         return Default()
-    if word in {"TRUE", "FALSE"}:
-        return Default(Token(Kind.NUMBER, "1" if word == "TRUE" else "0"))
-    if word in {"DATE", "TIME", "TIMESTAMP"} and cursor.peek().kind is Kind.STRING:
-        return Default(cursor.next())
+    cursor.skip_group()
+    return Default(computed=True)
+
+
+def _default_expression(cursor: Cursor) -> Default:
+    """Read a default in parentheses: a literal, or what only the server computes."""
+    start = cursor.at
+    cursor.expect_symbol("(")
+    literal = read_literal(cursor)
+    if literal is not None and cursor.symbol(")"):
+        return Default(literal)
+    cursor.at = start
     cursor.skip_group()
     return Default(computed=True)

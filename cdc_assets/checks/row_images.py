@@ -16,20 +16,21 @@ from cdc_assets.tables.initial_load import LOAD_TOPIC
 
 Name = tuple[str, str]  # database, table
 Observation = dict[str, Any]  # a row of type_observations
-# The columns that rows of a table had in earlier runs, in lower case.
-Earlier = Callable[[Name], Collection[str]]
+# Names of tables -> the columns that rows of each had in earlier runs, in lower case, with the lowest commit_ts of one.
+Earlier = Callable[[Collection[Name]], Mapping[Name, Mapping[str, int]]]
 
 
-def nothing_earlier(name: Name) -> Collection[str]:  # noqa: ARG001
+def nothing_earlier(names: Collection[Name]) -> Mapping[Name, Mapping[str, int]]:  # noqa: ARG001
     """Return no columns: no earlier run has seen rows."""
-    return ()
+    return {}
 
 
 class Sending(NamedTuple):
     """What a protocol promises of the order and the content of its row events.
 
     Attributes:
-        by_commit_ts: whether commit_ts orders rows and statements; else only offsets in one partition do.
+        by_commit_ts: whether commit_ts orders rows and statements. Else it is a clock that may go back, and of offsets later
+            ones may be repeats of earlier events: what came first is sure where both say so.
         statements: whether the feed gets every schema change as a statement.
         keys_in_rows: whether keys are read from the row images, not from keys of records.
     """
@@ -140,12 +141,14 @@ def missing_columns(
     by_table: dict[Name, list[Image]] = {}
     for image in images:
         by_table.setdefault(image.name, []).append(image)
+    unknown = by_table.keys() - statements.keys() if sending.statements else set()
+    before = earlier(unknown) if unknown else {}
     return [
         missing
         for name, of_table in by_table.items()
         for image in of_table
         for stretch in image.stretches
-        for missing in _missing(image, stretch, of_table, statements.get(name, []), sending, earlier)
+        for missing in _missing(image, stretch, of_table, statements.get(name, []), sending, before.get(name, {}))
     ]
 
 
@@ -155,7 +158,7 @@ def _missing(
     images: Sequence[Image],
     statements: Sequence[_Statement],
     sending: Sending,
-    earlier: Earlier,
+    earlier: Mapping[str, int],
 ) -> Iterator[Missing]:
     if sending.keys_in_rows:
         lost = [name for name in image.key if name.lower() not in image.present]
@@ -165,9 +168,10 @@ def _missing(
     placed = [(_place(row, stretch, sending), row) for row in statements]
     before = [row for place, row in placed if place == "before"]
     inside = [row for place, row in placed if place == "inside"]
-    # The first row of the stretch comes before all statements inside it, the last row after all of them. Rows before a dump
-    # do not count.
-    first = [] if any(row["topic"] == LOAD_TOPIC for row in inside) else before[-1:]
+    # The last row of the stretch comes after all statements inside it, the first row before them, but for a row that is
+    # older than a statement before it, as it waited for a lock or is a repeat. Rows before a dump do not count.
+    unsure = [row for row in inside if not sending.by_commit_ts and row["offset"] < stretch.low]
+    first = [] if unsure or any(row["topic"] == LOAD_TOPIC for row in inside) else before[-1:]
     tables = [(row, False) for row in first if row["columns"]] + [(row, True) for row in inside[-1:] if row["columns"]]
     doubtful = [_shape(row) for place, row in placed if place == "unsure" and row["columns"]]
     if tables:
@@ -213,7 +217,7 @@ def _vanished(
     images: Sequence[Image],
     statements: Sequence[_Statement],
     sending: Sending,
-    earlier: Earlier,
+    earlier: Mapping[str, int],
 ) -> Iterator[Missing]:
     """Yield the columns that rows before these had, with no statement between that could have dropped them.
 
@@ -222,20 +226,25 @@ def _vanished(
     others: dict[str, list[tuple[str, Stretch]]] = {}
     for other in images:
         for each in other.stretches:
-            if (each.topic, each.partition) == (stretch.topic, stretch.partition):
+            if sending.by_commit_ts or (each.topic, each.partition) == (stretch.topic, stretch.partition):
                 for name in other.columns:
                     others.setdefault(name.lower(), []).append((name, each))
     for folded, seen in others.items():
-        before = [(name, each) for name, each in seen if each.low < stretch.high]
-        is_back = any(each.high > stretch.low for _, each in seen)
+        before = [(name, each) for name, each in seen if _begins_before(each, stretch, sending)]
+        is_back = any(_begins_before(stretch, each, sending) for _, each in seen)
         if folded in image.present or not before or not (sending.statements or is_back):
             continue
-        name, nearest = max(before, key=lambda each: each[1].high)
+        name, nearest = max(before, key=lambda each: each[1].last)
         if not any(_may_be_between(row, nearest, stretch) for row in statements):
             yield Missing.of(image, stretch, name)
-    if sending.statements and not statements:
-        for name in sorted(set(earlier(image.name)) - image.present - others.keys()):
-            yield Missing.of(image, stretch, name)
+    had = {name for name, first in earlier.items() if first < stretch.last}
+    for name in sorted(had - image.present - others.keys()):
+        yield Missing.of(image, stretch, name)
+
+
+def _begins_before(one: Stretch, other: Stretch, sending: Sending) -> bool:
+    """Tell whether a row of one stretch comes before a row of another, which may be in the same partition only."""
+    return one.first < other.last and (sending.by_commit_ts or one.low < other.high)
 
 
 def _may_be_between(row: _Statement, before: Stretch, after: Stretch) -> bool:
@@ -249,15 +258,17 @@ def _same_partition(row: _Statement, stretch: Stretch) -> bool:
 
 
 def _place(row: _Statement, stretch: Stretch, sending: Sending) -> str:
-    """Return where a statement stands to the events: before, inside, after, or unsure, where only clocks could tell."""
-    at, low, high = row["commit_ts"], stretch.first, stretch.last
-    if not sending.by_commit_ts and _same_partition(row, stretch):
-        at, low, high = row["offset"], stretch.low, stretch.high
-    elif not sending.by_commit_ts and row["topic"] != LOAD_TOPIC and at >= low:
-        return "unsure"
-    if at < low:
+    """Return where a statement stands to the rows: before all, before the last, after all, or unsure."""
+    at, offset = row["commit_ts"], row["offset"]
+    if sending.by_commit_ts or row["topic"] == LOAD_TOPIC:
+        return "before" if at < stretch.first else "inside" if at < stretch.last else "after"
+    if not _same_partition(row, stretch):
+        return "before" if at < stretch.first else "unsure"
+    if offset > stretch.high:
+        return "after"
+    if at < stretch.first and offset < stretch.low:
         return "before"
-    return "inside" if at < high else "after"
+    return "inside" if at < stretch.last else "unsure"
 
 
 def _shape(row: _Statement) -> _Shape:
@@ -280,9 +291,18 @@ ADVICE = (
 )
 
 
-def columns_in_rows(observations: Iterable[Observation]) -> set[str]:
-    """Return the columns that rows had by what was observed of one table, in lower case."""
-    return {o["column"].lower() for o in observations if _class(o) not in _NO_VALUE}
+def columns_in_rows(observations: Iterable[Observation]) -> dict[Name, dict[str, int]]:
+    """Return the columns that rows had by what was observed, by table, as `Earlier` has them."""
+    found: dict[Name, dict[str, int]] = {}
+    for o in observations:
+        if _class(o) not in _NO_VALUE:
+            of_table, name, at = (
+                found.setdefault((o["database"], o["table"]), {}),
+                o["column"].lower(),
+                o["first"]["commit_ts"],
+            )
+            of_table[name] = min(at, of_table.get(name, at))
+    return found
 
 
 def lacks_column(observation: Observation) -> bool:

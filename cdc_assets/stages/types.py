@@ -153,7 +153,7 @@ def judged(
     from cdc_assets.checks.values import Class  # noqa: PLC0415
 
     rules, columns = protocol_of(feed).type_rules(feed), feed.columns
-    observed = rules.observe(events, known, columns, lambda name: columns_in_rows(before([name])))
+    observed = rules.observe(events, known, columns, lambda names: columns_in_rows(before(names)))
     found = [row for row in observed if row["value_class"] not in LACKING]
     verdicts = [broken_rules(found, model) for model in (MySQLTypes, rules.model)]
     own = [name for name in rules.what if name not in _IDENTITY]

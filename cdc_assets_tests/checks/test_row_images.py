@@ -49,8 +49,8 @@ def rows(*columns: str, at: tuple[int, int], offsets: tuple[int, int] | None = N
 def lacking(images: list[Image], known: list[dict[str, Any]], sending: Sending = CANAL, *before: str) -> list[Any]:
     """Return the columns that rows lack, each with the commit_ts from which on."""
 
-    def earlier(_: Name) -> Collection[str]:
-        return before
+    def earlier(names: Collection[Name]) -> dict[Name, dict[str, int]]:
+        return {name: dict.fromkeys(before, 1) for name in names}
 
     return [(m.column, m.since) for m in missing_columns(images, known, sending, earlier)]
 
@@ -84,11 +84,30 @@ def test_offsets_and_not_clocks_order_rows_and_statements() -> None:
     """A row carries the time of its statement's begin: one that waited for a lock is older than the ALTER before it."""
     dropped = statement(50, "id title", 5)
     assert lacking([rows("id", "title", at=(40, 41), offsets=(6, 7))], [CREATED, dropped]) == []
+    assert lacking([rows("id", "title", at=(40, 61), offsets=(6, 7))], [CREATED, dropped]) == []
     assert lacking([rows("id", "title", at=(60, 61), offsets=(3, 4))], [CREATED, dropped]) == [("body", 60)]
     # Of another partition only the clock tells.
     elsewhere = statement(50, "id title", 5, topic="other")
     assert lacking([rows("id", "title", at=(40, 41))], [CREATED, elsewhere]) == []
     assert lacking([rows("id", "title", at=(60, 61))], [CREATED, elsewhere]) == []
+
+
+def test_rows_that_come_again_are_those_of_before_the_statement() -> None:
+    added = statement(50, "id title body tag", 5)
+    assert lacking([rows(*WHOLE, at=(20, 40), offsets=(8, 9))], [CREATED, added]) == []
+    assert lacking([rows(*WHOLE, at=(20, 40), offsets=(2, 9))], [CREATED, added]) == []
+    assert lacking([rows(*WHOLE, at=(20, 60), offsets=(2, 9))], [CREATED, added]) == [("tag", 51)]
+    grown = rows(*WHOLE, "tag", at=(60, 70), offsets=(4, 5))
+    for sending in (CANAL, TICDC):
+        assert lacking([rows(*WHOLE, at=(20, 40), offsets=(2, 9)), grown], [], sending) == []
+    assert incomplete_later("tag", first=60) == []
+    assert incomplete_later("tag", first=10) == [("tag", 20)]
+
+
+def incomplete_later(column: str, first: int) -> list[Any]:
+    """Return what rows at commit_ts 20 to 40 lack of the columns of earlier runs: this one, first seen there."""
+    found = missing_columns([rows(*WHOLE, at=(20, 40))], [], CANAL, lambda names: {n: {column: first} for n in names})
+    return [(m.column, m.since) for m in found]
 
 
 def test_debezium_may_stamp_a_statement_later_than_the_rows_after_it() -> None:
@@ -170,4 +189,4 @@ def test_a_column_that_other_rows_have_is_refused_in_whichever_run_they_come() -
     # The events of the earlier run are counted there.
     assert refused([present], [left_out]) == [("body", 0)]
     assert refused([present], [left_out], [{**CREATED, "topic": LOAD_TOPIC, "commit_ts": 9}]) == []
-    assert columns_in_rows([left_out, present, observation("x", Class.MISSING)]) == {"body"}
+    assert columns_in_rows([left_out, present, observation("x", Class.MISSING)]) == {TABLE: {"body": 5}}

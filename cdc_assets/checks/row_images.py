@@ -5,9 +5,11 @@ NOBLOB some rows lack a column that others have: its value is not known then.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -119,12 +121,41 @@ class Missing:
         return Missing(image.name, column, None, needed, stretch.first, stretch.low, stretch)
 
 
-_Shape = Mapping[str, Mapping[str, Any]]  # the columns of a table by their lower-case names
-_Statement = Mapping[str, Any]  # a row of table_schemas
+@dataclass(frozen=True)
+class _Statement:
+    """A table from a statement on.
+
+    Attributes:
+        at: the statement's commit_ts.
+        topic: of its first record.
+        partition: of the topic.
+        offset: the record's.
+        columns: by their lower-case names; empty where the table is gone or the statement was not read.
+        key: the lower-case names of the key's columns.
+    """
+
+    at: int
+    topic: str
+    partition: int
+    offset: int
+    columns: Mapping[str, Mapping[str, Any]]
+    key: frozenset[str]
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it is the table as a dump has it, at the dump's position."""
+        return self.topic == LOAD_TOPIC
+
+    def is_in_partition(self, stretch: Stretch) -> bool:
+        """Tell whether it came in the partition of these events."""
+        return (self.topic, self.partition) == (stretch.topic, stretch.partition)
+
+
+_Rows = tuple[Image, Stretch]
 
 
 def missing_columns(
-    images: Sequence[Image], known: Iterable[_Statement], sending: Sending, earlier: Earlier
+    images: Sequence[Image], known: Iterable[Mapping[str, Any]], sending: Sending, earlier: Earlier
 ) -> list[Missing]:
     """Return the columns that images lack, and that their table has by its schema or had in rows before them.
 
@@ -133,87 +164,98 @@ def missing_columns(
         known: rows of table_schemas.
         sending: what the protocol promises.
         earlier: the columns that earlier runs have seen in rows.
+
+    Returns:
+        Each column of a table once, from the first rows on that lack it, and where it is needed, once more.
     """
-    statements: dict[Name, list[_Statement]] = {}
-    for row in sorted(known, key=lambda r: (r["commit_ts"], r["topic"], r["partition"], r["offset"])):
-        if row["schema_version"] is None and row["table"] is not None:
-            statements.setdefault((row["database"], row["table"]), []).append(row)
     by_table: dict[Name, list[Image]] = {}
     for image in images:
         by_table.setdefault(image.name, []).append(image)
+    statements = _statements(known, by_table)
     unknown = by_table.keys() - statements.keys() if sending.statements else set()
     before = earlier(unknown) if unknown else {}
-    return [
-        missing
-        for name, of_table in by_table.items()
-        for image in of_table
-        for stretch in image.stretches
-        for missing in _missing(image, stretch, of_table, statements.get(name, []), sending, before.get(name, {}))
-    ]
+    found: dict[tuple[Name, str, bool], Missing] = {}
+    for name, of_table in by_table.items():
+        for missing in _of_table(of_table, statements.get(name, []), sending, before.get(name, {})):
+            key = name, missing.column.lower(), missing.needed
+            found[key] = min(found.get(key, missing), missing, key=lambda m: (m.since, m.offset))
+    return list(found.values())
 
 
-def _missing(
-    image: Image,
-    stretch: Stretch,
-    images: Sequence[Image],
-    statements: Sequence[_Statement],
-    sending: Sending,
-    earlier: Mapping[str, int],
+def _statements(known: Iterable[Mapping[str, Any]], names: Collection[Name]) -> dict[Name, list[_Statement]]:
+    found: dict[Name, list[_Statement]] = {}
+    for row in sorted(known, key=lambda r: (r["commit_ts"], r["topic"], r["partition"], r["offset"])):
+        name = row["database"], row["table"]
+        if row["schema_version"] is None and name in names:
+            columns = {column["name"].lower(): column for column in row["columns"] or ()}
+            key = frozenset(column.lower() for column in row["key_columns"] or ())
+            place = row["commit_ts"], row["topic"], row["partition"], row["offset"]
+            found.setdefault(name, []).append(_Statement(*place, columns, key))
+    return found
+
+
+def _of_table(
+    images: Sequence[Image], statements: Sequence[_Statement], sending: Sending, earlier: Mapping[str, int]
 ) -> Iterator[Missing]:
-    if sending.keys_in_rows:
-        lost = [name for name in image.key if name.lower() not in image.present]
-        yield from (Missing.of(image, stretch, name, needed=True) for name in lost)
-    if any(row["topic"] == LOAD_TOPIC and row["commit_ts"] >= stretch.last for row in statements):
-        return  # a dump has the outcome of all these events
-    placed = [(_place(row, stretch, sending), row) for row in statements]
-    before = [row for place, row in placed if place == "before"]
-    inside = [row for place, row in placed if place == "inside"]
-    # The last row of the stretch comes after all statements inside it, the first row before them, but for a row that is
-    # older than a statement before it, as it waited for a lock or is a repeat. Rows before a dump do not count.
-    unsure = [row for row in inside if not sending.by_commit_ts and row["offset"] < stretch.low]
-    first = [] if unsure or any(row["topic"] == LOAD_TOPIC for row in inside) else before[-1:]
-    tables = [(row, False) for row in first if row["columns"]] + [(row, True) for row in inside[-1:] if row["columns"]]
-    doubtful = [_shape(row) for place, row in placed if place == "unsure" and row["columns"]]
-    if tables:
-        yield from _lacking(image, stretch, tables, doubtful, sending)
-    elif image.changed and not inside:
-        yield from _vanished(image, stretch, images, statements, sending, earlier)
+    loaded = max((each.at for each in statements if each.is_load), default=-1)
+    without_schema: list[_Rows] = []
+    for image in images:
+        for stretch in image.stretches:
+            if sending.keys_in_rows:
+                lost = [name for name in image.key if name.lower() not in image.present]
+                yield from (Missing.of(image, stretch, name, needed=True) for name in lost)
+            # A dump has the outcome of all events until its position.
+            if stretch.last > loaded:
+                schemas = _schemas(stretch, statements, sending)
+                if schemas.known:
+                    yield from _lacking(image, stretch, schemas, sending)
+                elif image.changed and not schemas.changes:
+                    without_schema.append((image, stretch))
+    yield from _vanished(without_schema, images, statements, sending, earlier)
 
 
-def _lacking(
-    image: Image,
-    stretch: Stretch,
-    tables: Sequence[tuple[_Statement, bool]],
-    doubtful: Sequence[_Shape],
-    sending: Sending,
-) -> Iterator[Missing]:
-    """Yield the columns that a table has by its schemas, and rows of one partition lack.
+class _Schemas(NamedTuple):
+    """The schemas of rows.
 
-    Args:
-        image: the layout of the rows.
-        stretch: the rows.
-        tables: the schemas, and whether each begins with a statement between the rows.
-        doubtful: schemas of which only clocks tell whether they hold for the rows.
-        sending: what the protocol promises.
+    Attributes:
+        known: those that some of the rows certainly have, and whether each begins with a statement between the rows.
+        doubtful: those that they may have, as far as clocks tell.
+        changes: whether a statement is between the rows.
     """
-    found: set[str] = set()
-    for row, is_inside in tables:
-        shape, key = _shape(row), {name.lower() for name in row["key_columns"] or ()}
-        required = key if key and not image.changed else set(shape)
-        since = max(stretch.first, row["commit_ts"] + 1) if is_inside else stretch.first
-        offset = max(stretch.low, row["offset"] + 1) if is_inside and _same_partition(row, stretch) else stretch.low
-        for name in sorted(required - image.present - found):
-            column = shape.get(name)
-            if column and not column.get("generated") and all(name in other for other in doubtful):
-                found.add(name)
-                needed = name in key and not stretch.keyed and sending.keys_in_rows
+
+    known: Sequence[tuple[_Statement, bool]]
+    doubtful: Sequence[_Statement]
+    changes: bool
+
+
+def _schemas(stretch: Stretch, statements: Sequence[_Statement], sending: Sending) -> _Schemas:
+    placed = [(_place(each, stretch, sending), each) for each in statements]
+    before = [each for place, each in placed if place == "before"]
+    inside = [each for place, each in placed if place == "inside"]
+    # The last row comes after all statements inside, the first row before them, but for a row that is older than a
+    # statement before it, as it waited for a lock or is a repeat. Rows before a dump do not count.
+    unsure = any(each.is_load or (not sending.by_commit_ts and each.offset < stretch.low) for each in inside)
+    known = [(each, False) for each in ([] if unsure else before[-1:])] + [(each, True) for each in inside[-1:]]
+    doubtful = [each for place, each in placed if place == "unsure" and each.columns]
+    return _Schemas([(each, within) for each, within in known if each.columns], doubtful, bool(inside))
+
+
+def _lacking(image: Image, stretch: Stretch, schemas: _Schemas, sending: Sending) -> Iterator[Missing]:
+    """Yield the columns that a table has by its schemas, and rows lack."""
+    for each, within in schemas.known:
+        required = each.key if each.key and not image.changed else each.columns.keys()
+        since = max(stretch.first, each.at + 1) if within else stretch.first
+        offset = max(stretch.low, each.offset + 1) if within and each.is_in_partition(stretch) else stretch.low
+        for name in sorted(required - image.present):
+            column = each.columns.get(name)
+            if column and not column.get("generated") and all(name in other.columns for other in schemas.doubtful):
+                needed = name in each.key and not stretch.keyed and sending.keys_in_rows
                 missing = Missing.of(image, stretch, column["name"], needed=needed)
                 yield replace(missing, mysql_type=column["type"], since=since, offset=offset)
 
 
 def _vanished(
-    image: Image,
-    stretch: Stretch,
+    rows: Sequence[_Rows],
     images: Sequence[Image],
     statements: Sequence[_Statement],
     sending: Sending,
@@ -223,57 +265,82 @@ def _vanished(
 
     Where the feed need not get statements, rows after these have to have the column, too.
     """
-    others: dict[str, list[tuple[str, Stretch]]] = {}
-    for other in images:
-        for each in other.stretches:
-            if sending.by_commit_ts or (each.topic, each.partition) == (stretch.topic, stretch.partition):
-                for name in other.columns:
-                    others.setdefault(name.lower(), []).append((name, each))
-    for folded, seen in others.items():
-        before = [(name, each) for name, each in seen if _begins_before(each, stretch, sending)]
-        is_back = any(_begins_before(stretch, each, sending) for _, each in seen)
-        if folded in image.present or not before or not (sending.statements or is_back):
-            continue
-        name, nearest = max(before, key=lambda each: each[1].last)
-        if not any(_may_be_between(row, nearest, stretch) for row in statements):
+    ordered = sorted(rows, key=lambda each: each[1].first)
+    begins = [stretch.first for _, stretch in ordered]
+    straddling = [each for each in ordered if each[1].first < each[1].last]
+
+    def without(column: str, at: int) -> Iterator[_Rows]:
+        """Yield the rows that lack a column, and of which some may come after a commit_ts, the first first."""
+        later = chain(
+            (each for each in straddling if each[1].first < at < each[1].last), ordered[bisect_left(begins, at) :]
+        )
+        return (each for each in later if column not in each[0].present)
+
+    seen = _seen(images, sending) if rows else {}
+    for (_, folded), (name, earliest, latest) in seen.items():
+        for image, stretch in without(folded, earliest.first):
+            if not sending.statements and stretch.first >= latest.last:
+                break
+            is_between = _begins_before(earliest, stretch, sending)
+            is_between &= sending.statements or _begins_before(stretch, latest, sending)
+            if is_between and not any(_may_be_between(each, earliest, stretch) for each in statements):
+                yield Missing.of(image, stretch, name)
+                break
+    for name in earlier.keys() - {folded for _, folded in seen}:
+        for image, stretch in without(name, earlier[name]):
             yield Missing.of(image, stretch, name)
-    had = {name for name, first in earlier.items() if first < stretch.last}
-    for name in sorted(had - image.present - others.keys()):
-        yield Missing.of(image, stretch, name)
+            break
+
+
+def _seen(
+    images: Sequence[Image], sending: Sending
+) -> dict[tuple[tuple[str, int] | None, str], tuple[str, Stretch, Stretch]]:
+    """Return where rows have each column: by partition, and by its lower-case name, its name and the outer stretches.
+
+    Where commit_ts orders rows, all partitions are one.
+    """
+    found: dict[tuple[tuple[str, int] | None, str], tuple[str, Stretch, Stretch]] = {}
+    for image in images:
+        for stretch in image.stretches:
+            scope = None if sending.by_commit_ts else (stretch.topic, stretch.partition)
+            for name in image.columns:
+                spelled, first, last = found.get((scope, name.lower()), (name, stretch, stretch))
+                first = stretch if _order(stretch, sending)[0] < _order(first, sending)[0] else first
+                last = stretch if _order(stretch, sending)[1] > _order(last, sending)[1] else last
+                found[scope, name.lower()] = spelled, first, last
+    return found
+
+
+def _order(stretch: Stretch, sending: Sending) -> tuple[int, int]:
+    return (stretch.first, stretch.last) if sending.by_commit_ts else (stretch.low, stretch.high)
 
 
 def _begins_before(one: Stretch, other: Stretch, sending: Sending) -> bool:
-    """Tell whether a row of one stretch comes before a row of another, which may be in the same partition only."""
-    return one.first < other.last and (sending.by_commit_ts or one.low < other.high)
+    """Tell whether a row of one stretch comes before a row of another."""
+    if sending.by_commit_ts:
+        return one.first < other.last
+    is_alike = (one.topic, one.partition) == (other.topic, other.partition)
+    return is_alike and one.first < other.last and one.low < other.high
 
 
-def _may_be_between(row: _Statement, before: Stretch, after: Stretch) -> bool:
-    if _same_partition(row, after):
-        return bool(before.low <= row["offset"] <= after.high)
-    return bool(row["commit_ts"] >= before.first)
+def _may_be_between(statement: _Statement, before: Stretch, after: Stretch) -> bool:
+    if statement.is_in_partition(after):
+        return before.low <= statement.offset <= after.high
+    return statement.at >= before.first
 
 
-def _same_partition(row: _Statement, stretch: Stretch) -> bool:
-    return (row["topic"], row["partition"]) == (stretch.topic, stretch.partition)
-
-
-def _place(row: _Statement, stretch: Stretch, sending: Sending) -> str:
+def _place(statement: _Statement, stretch: Stretch, sending: Sending) -> str:
     """Return where a statement stands to the rows: before all, before the last, after all, or unsure."""
-    at, offset = row["commit_ts"], row["offset"]
-    if sending.by_commit_ts or row["topic"] == LOAD_TOPIC:
+    at = statement.at
+    if sending.by_commit_ts or statement.is_load:
         return "before" if at < stretch.first else "inside" if at < stretch.last else "after"
-    if not _same_partition(row, stretch):
+    if not statement.is_in_partition(stretch):
         return "before" if at < stretch.first else "unsure"
-    if offset > stretch.high:
+    if statement.offset > stretch.high:
         return "after"
-    if at < stretch.first and offset < stretch.low:
+    if at < stretch.first and statement.offset < stretch.low:
         return "before"
     return "inside" if at < stretch.last else "unsure"
-
-
-def _shape(row: _Statement) -> _Shape:
-    """Return the columns of a table after a statement; none where the table is gone or the statement was not read."""
-    return {column["name"].lower(): column for column in row["columns"] or ()}
 
 
 # --- what is observed of such columns
@@ -311,7 +378,7 @@ def lacks_column(observation: Observation) -> bool:
 
 
 def incomplete(
-    found: list[Observation], known: Iterable[_Statement], before: Callable[[Iterable[Name]], list[Observation]]
+    found: list[Observation], known: Iterable[Mapping[str, Any]], before: Callable[[Iterable[Name]], list[Observation]]
 ) -> list[Observation]:
     """Refuse the columns that some rows of a table lack and others have.
 

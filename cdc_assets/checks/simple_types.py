@@ -86,7 +86,7 @@ def observe(
             in_order = sorted(found.columns, key=lambda c: str(c["name"]))
             each = [_told(c, told["encoding"], columns.get(f"{table_name}.{c['name']}")) for c in in_order]
             # A schema has virtual generated columns, which no row has, and those that a filter leaves out.
-            layouts.append(Layout(group, each, frozenset(c.name for c in each).difference(found.key_columns)))
+            layouts.append(Layout(group, each, frozenset(c.name for c in each).difference(found.key_columns or ())))
     return observed(rows, layouts, wired=True) + [_corrupted(g) for g in found_groups if g.told["corrupted"]]
 
 

@@ -190,3 +190,10 @@ def test_a_column_that_other_rows_have_is_refused_in_whichever_run_they_come() -
     assert refused([present], [left_out]) == [("body", 0)]
     assert refused([present], [left_out], [{**CREATED, "topic": LOAD_TOPIC, "commit_ts": 9}]) == []
     assert columns_in_rows([left_out, present, observation("x", Class.MISSING)]) == {TABLE: {"body": 5}}
+
+
+def test_as_many_layouts_as_messages_cost_no_more_than_the_messages() -> None:
+    images = [rows("id", f"c{n}", at=(n, n)) for n in range(5000)]
+    for sending in ALL:
+        found = missing_columns(images, [], sending, nothing_earlier)
+        assert len(found) == (4999 if sending.statements else 0)

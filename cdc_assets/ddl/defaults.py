@@ -62,7 +62,7 @@ def _read_number(cursor: Cursor) -> Token | None:
     return Token(Kind.NUMBER, "-" * minus + "0." * point + text)
 
 
-# Character sets of introducers, as Python calls them; in all of them but the last ASCII is ASCII.
+# Character sets of introducers, as Python calls them. In those of `_WIDE` the bytes of ASCII are other characters.
 _CHARACTER_SETS = {"utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "ascii": "ascii", "latin1": "cp1252"}
 _WIDE = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf32": "utf-32-be"}
 
@@ -71,18 +71,18 @@ def _read_text(cursor: Cursor) -> Token:
     """Read a string with its introducer; strings beside each other are one ("String Literals")."""
     charset = cursor.next().text.lower().removeprefix("_") if cursor.peek().kind is Kind.INTRODUCER else None
     if cursor.peek().kind in {Kind.HEX, Kind.BITS}:
-        token = cursor.next()
-        encoding = (_CHARACTER_SETS | _WIDE).get(charset or "")
-        if charset == "binary" or encoding is None:
-            return token if charset == "binary" else _UNKNOWN
-        text = _decoded(_bytes_of(token), encoding)
-        return _UNKNOWN if text is None else Token(Kind.STRING, text)
-    text = ""
+        token, encoding = cursor.next(), (_CHARACTER_SETS | _WIDE).get(charset or "")
+        if charset == "binary":
+            return token
+        decoded = None if encoding is None else _decoded(_bytes_of(token), encoding)
+        return _UNKNOWN if decoded is None else Token(Kind.STRING, decoded)
+    text, is_text = "", cursor.peek().kind is Kind.STRING
     while cursor.peek().kind is Kind.STRING:
         text += cursor.next().text
     # The server takes the bytes of the text, which are in the session's character set, for bytes of the introducer's.
     same_bytes = charset in {None, "binary", "utf8", "utf8mb3", "utf8mb4"}
-    return Token(Kind.STRING, text) if same_bytes or (text.isascii() and charset not in _WIDE) else _UNKNOWN
+    is_known = is_text and (same_bytes or (text.isascii() and charset not in _WIDE))
+    return Token(Kind.STRING, text) if is_known else _UNKNOWN
 
 
 def _bytes_of(token: Token) -> bytes:

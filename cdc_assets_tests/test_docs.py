@@ -42,7 +42,9 @@ def test_every_page_is_found_from_the_readme() -> None:
     assert {file for file, _ in links(PAGES[0])} >= set(PAGES[1:])
 
 
-@pytest.mark.parametrize(("document", "at"), EXAMPLES, ids=lambda part: part.name if isinstance(part, Path) else str(part))
+@pytest.mark.parametrize(
+    ("document", "at"), EXAMPLES, ids=lambda part: part.name if isinstance(part, Path) else str(part)
+)
 def test_feeds_files_in_examples_are_right(
     document: Path, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,12 +26,14 @@ from cdc_assets.checks.observations import (
     ValuesFit,
     declared,
     groups,
+    left_out,
     observed,
     row_events,
     shaped,
 )
+from cdc_assets.checks.row_images import Earlier, Sending, nothing_earlier
 from cdc_assets.checks.validation import among, pa, table
-from cdc_assets.checks.values import ANY, ANYTHING, Class, Form, Limits, limits_of, whole
+from cdc_assets.checks.values import ANYTHING, DESCRIBED, Class, Form, Limits, limits_of, whole
 from cdc_assets.mysql_types.debezium import (
     BITS,
     DECIMAL,
@@ -57,7 +59,9 @@ def rules() -> Rules:
     return Rules(observe=observe, model=ConnectTypes, what=_WHAT, expected=_expected)
 
 
-def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list[Observed]:
+def observe(
+    events: DataFrame, known: Known, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
+) -> list[Observed]:
     """Boil events down to their observations.
 
     In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`: one a
@@ -71,6 +75,8 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
     found = groups(every, "told", "of_ticdc")
     described = [_described(g) for g in found if g.kind == Kind.DDL]
     stated = declared([*known, *(row for rows, _ in described for row in rows)])
+    # The messages of schema changes come in a topic of their own, which a feed need not read.
+    sending = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
     layouts = []
     for group in (g for g in found if g.kind == Kind.ROW):
         shapes = stated(group.database, group.table, group.span)
@@ -89,7 +95,8 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
         may_lack = (c.name for c in each if group.told["of_ticdc"] and c.limits.null is None)
         layouts.append(Layout(group, each, frozenset(may_lack)))
     of_statements = [o for _, observations in described for o in observations]
-    return of_statements + observed(row_events(every), layouts, wired=True)
+    of_rows = [*observed(row_events(every), layouts, wired=True), *left_out(layouts, known, sending, earlier)]
+    return of_statements + of_rows
 
 
 def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:
@@ -101,7 +108,12 @@ def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:
         rows.append(place | {"commit_ts": group.span[0], "columns": shape})
         found += [
             place
-            | {"column": c.name, "mysql_type": str(c.type or c.type_name), "jdbc_type": c.jdbc_type, "value_class": ANY}
+            | {
+                "column": c.name,
+                "mysql_type": str(c.type or c.type_name),
+                "jdbc_type": c.jdbc_type,
+                "value_class": DESCRIBED,
+            }
             | {"base": c.type.base if c.type else None, "described": True}
             | group.seen
             for c in columns
@@ -178,6 +190,8 @@ def _limits(field: Field, mysql_type: MySQLType | None) -> Limits:
 
 def _form(field: Field, mysql_type: MySQLType | None) -> Limits:
     semantic = field.semantic
+    if semantic == "io.debezium.data.Json" or (mysql_type and mysql_type.base == "json"):
+        return Limits(Form.JSON)
     if semantic in _BITS_OF:
         return _integer(_BITS_OF[semantic], mysql_type)
     if semantic in {"float", "double"}:

@@ -77,10 +77,12 @@ def type_mapping(hold: Hold | None) -> Verdict:
     """Whether the table waits at an event whose types are not as the mappings prescribe; `hold`: where it waits."""
     if hold is None:
         return Verdict(passed=True, description="The table waits at no broken type mapping.")
+    advice = hold.first.get(
+        "advice", "Give the column's type under columns: in the feeds file, or set type_mapping: warn for the table"
+    )
     told = (
         f"The table waits at an event that breaks a type mapping, with {hold.events} row events: {hold.first['column']}: "
-        f"{hold.first['told']}. Give the column's type under columns: in the feeds file, or set type_mapping: warn for the "
-        "table. All else goes on."
+        f"{hold.first['told']}. {advice}. All else goes on."
     )
     return Verdict(passed=False, description=told, violations=[hold.row()])
 

@@ -24,11 +24,13 @@ from cdc_assets.checks.observations import (
     declared,
     exact,
     groups,
+    left_out,
     observed,
     range_name,
     row_events,
     shaped,
 )
+from cdc_assets.checks.row_images import Earlier, Sending, nothing_earlier
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import Class, Form, Limits, limits_of
 from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows, jdbc_text
@@ -42,7 +44,7 @@ _NEVER_BARE = frozenset({"varchar", "varbinary", "enum", "set"})
 def rules(sources: frozenset[Source]) -> Rules:
     """What holds for the messages of these sources."""
     return Rules(
-        observe=lambda events, known, columns: observe(events, sources, known, columns),
+        observe=lambda events, known, columns, earlier: observe(events, sources, known, columns, earlier),
         model=JdbcCodes,
         what=_WHAT,
         expected=_expected,
@@ -50,12 +52,16 @@ def rules(sources: frozenset[Source]) -> Rules:
 
 
 def observe(
-    events: DataFrame, sources: frozenset[Source], known: Known = (), columns: Mapping[str, str] | None = None
+    events: DataFrame,
+    sources: frozenset[Source],
+    known: Known = (),
+    columns: Mapping[str, str] | None = None,
+    earlier: Earlier = nothing_earlier,
 ) -> list[Observed]:
     """Boil row events down to their observations: one a (table, column, type, code, class of value).
 
-    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`. In an
-    UPDATE the code, and what else is looked at, goes by the new value.
+    In: rows of change_events, and of table_schemas, the types that the feeds file gives, and the columns that rows of
+    earlier runs have had. Out: `_WHAT` and `SEEN`. In an UPDATE the code, and what else is looked at, goes by the new value.
     """
     rows = shaped(row_events(events), layout=F.col("layout"), codes=F.col("jdbc_types"))
     stated = declared(known)
@@ -80,7 +86,9 @@ def observe(
             for name in [*codes, *(n for n in types if n not in codes)]
         ]
         layouts.append(Layout(group, told))
-    return observed(rows, layouts, wired=False)
+    # The TiDB extension has true positions; Canal's own messages have clocks.
+    sending = Sending(by_commit_ts="canal" not in sources, statements=True)
+    return [*observed(rows, layouts, wired=False), *left_out(layouts, known, sending, earlier)]
 
 
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.checks.row_images import Earlier, Image, Sending, Stretch, missing_columns
 from cdc_assets.checks.validation import CASE, pa
 from cdc_assets.checks.values import (
     ABSENT,
     ANY,
     ANYTHING,
+    LEFT_OUT,
     Class,
     Form,
     Limits,
@@ -39,13 +41,14 @@ class Rules(NamedTuple):
     """What a protocol prescribes.
 
     Attributes:
-        observe: change events, rows of table_schemas, and the types that the feeds file gives -> observations.
+        observe: change events, rows of table_schemas, the types that the feeds file gives, and what columns rows of earlier
+            runs have had -> observations.
         model: what they keep to, beside the MySQL types.
         what: the columns that make up an observation.
         expected: an observation -> what is shown beside it: what the reference has.
     """
 
-    observe: Callable[[DataFrame, Known, Mapping[str, str]], list[Observed]]
+    observe: Callable[[DataFrame, Known, Mapping[str, str], Earlier], list[Observed]]
     model: type[pa.DataFrameModel]
     what: tuple[str, ...]
     expected: Callable[[Mapping[str, Any]], str]
@@ -139,6 +142,12 @@ def _counted() -> list[Column]:
     return [events, batch, F.min(F.expr(_AT)).alias("lowest"), F.max(F.expr(_AT)).alias("highest")]
 
 
+def _whole_rows() -> list[Column]:
+    """What tells more of the events of a layout in one partition, as aggregates."""
+    offsets = [F.min("offset").alias("low"), F.max("offset").alias("high")]
+    return [*offsets, F.any_value("key_columns").alias("key_columns"), F.count("key").alias("keyed")]
+
+
 def _place(at: Decimal, row: Mapping[str, Any]) -> dict[str, Any]:
     commit_ts, offset = divmod(int(at), _OFFSETS)
     return {"commit_ts": commit_ts, "topic": row["topic"], "partition": row["partition"], "offset": offset}
@@ -164,6 +173,9 @@ class Group:
         table: its name.
         told: what the messages say of the columns, in the protocol's form.
         seen: `SEEN`.
+        changed: whether the events have a row after the change, else only the deleted one.
+        key: the columns of the key, as far as the messages name them.
+        stretches: the events by partition.
     """
 
     shape: int
@@ -172,6 +184,9 @@ class Group:
     table: str
     told: Mapping[str, Any]
     seen: Observed
+    changed: bool = True
+    key: Sequence[str] = ()
+    stretches: Sequence[Stretch] = ()
 
     @property
     def span(self) -> tuple[int, int]:
@@ -180,22 +195,40 @@ class Group:
 
 
 def shaped(events: DataFrame, **told: Column) -> DataFrame:
-    """Events with the columns `told`, of what their messages say of the columns, and `shape`, a hash of that."""
-    with_told = events.withColumns(told)
-    return with_told.withColumn("shape", F.xxhash64("kind", "database", "table", *told))
+    """Events with the columns `told`, of what their messages say of the columns, and `shape`, a hash of that.
+
+    Deleted rows have shapes of their own, by the column `changed`.
+    """
+    with_told = events.withColumns({"changed": F.col("after").isNotNull(), **told})
+    return with_told.withColumn("shape", F.xxhash64("kind", "database", "table", "changed", *told))
 
 
 def groups(events: DataFrame, *told: str) -> list[Group]:
     """The different layouts among events, which `shaped` has been given."""
     found: dict[int, Group] = {}
-    counted = events.groupBy("shape", "kind", "database", "table", *told, "topic", "partition").agg(*_counted())
+    by = ["shape", "kind", "database", "table", "changed", *told, "topic", "partition"]
+    counted = events.groupBy(*by).agg(*_counted(), *_whole_rows())
     for r in counted.toArrow().to_pylist():
-        before = found.get(r["shape"])
-        seen = _seen(r) if before is None else joined(before.seen, _seen(r))
+        before, seen = found.get(r["shape"]), _seen(r)
+        stretches = [*(before.stretches if before else ()), _stretch(r, seen)]
         found[r["shape"]] = Group(
-            r["shape"], r["kind"], r["database"], r["table"], {name: r[name] for name in told}, seen
+            r["shape"],
+            r["kind"],
+            r["database"],
+            r["table"],
+            {name: r[name] for name in told},
+            joined(before.seen, seen) if before else seen,
+            r["changed"],
+            r["key_columns"] or (),
+            stretches,
         )
     return list(found.values())
+
+
+def _stretch(row: Mapping[str, Any], seen: Observed) -> Stretch:
+    first, last = seen["first"]["commit_ts"], seen["last"]["commit_ts"]
+    place = row["topic"], row["partition"], row["low"], row["high"]
+    return Stretch(*place, first, last, row["events"], row["first_batch"], row["keyed"] == row["events"])
 
 
 @dataclass(frozen=True)
@@ -211,6 +244,33 @@ class Layout:
     group: Group
     columns: Sequence[Told]
     may_lack: frozenset[str] = frozenset()
+
+
+def left_out(layouts: Sequence[Layout], known: Known, sending: Sending, earlier: Earlier) -> list[Observed]:
+    """Observe the columns that rows of these layouts lack, and that their table has: `row_images` says which."""
+    images = [
+        Image(
+            (layout.group.database, layout.group.table),
+            [column.name for column in layout.columns],
+            layout.group.changed,
+            layout.group.key,
+            layout.group.stretches,
+        )
+        for layout in layouts
+    ]
+    found = []
+    for missing in missing_columns(images, known, sending, earlier):
+        (database, table), stretch = missing.name, missing.stretch
+        what = {"database": database, "table": table, "column": missing.column, "mysql_type": missing.mysql_type}
+        place = {"commit_ts": missing.since, "topic": stretch.topic, "partition": stretch.partition}
+        found.append(
+            what
+            | {"type_optional": True, "value_class": Class.NO_KEY if missing.needed else LEFT_OUT}
+            | {"events": stretch.events, "first_batch": stretch.batch, "sample_value": None}
+            | {"first": place | {"offset": missing.offset}}
+            | {"last": place | {"commit_ts": stretch.last, "offset": stretch.high}}
+        )
+    return found
 
 
 def observed(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list[Observed]:
@@ -241,7 +301,9 @@ def observed(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list
         odd[r["shape"], r["name"]] += r["events"]
         value_class = class_of(r["class"])
         if value_class == ABSENT:
-            continue
+            if not layout.group.changed:
+                continue
+            value_class = LEFT_OUT
         wire = r["wire"] or (told.limits.wires or (None,))[0]
         add(layout, told, value_class or told.usual, wire, _seen(r, r["sample"]))
     for layout in layouts:

@@ -22,11 +22,13 @@ from cdc_assets.checks.observations import (
     declared,
     exact,
     groups,
+    left_out,
     observed,
     range_name,
     row_events,
     shaped,
 )
+from cdc_assets.checks.row_images import Earlier, Sending, nothing_earlier
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import Class, Form, limits_of
 from cdc_assets.mysql_types.open_protocol import CODES, Flag, JsonType, type_text, wrong_flags
@@ -41,11 +43,13 @@ def rules() -> Rules:
     return Rules(observe=observe, model=TypeCodes, what=_WHAT, expected=_expected)
 
 
-def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list[Observed]:
+def observe(
+    events: DataFrame, known: Known, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
+) -> list[Observed]:
     """Boil row events down to their observations: one a (table, column, code, flags, JSON type, class of value).
 
-    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`. In an
-    UPDATE the types and values are those of the new row.
+    In: rows of change_events, and of table_schemas, the types that the feeds file gives, and the columns that rows of
+    earlier runs have had. Out: `_WHAT` and `SEEN`. In an UPDATE the types and values are those of the new row.
     """
     rows = shaped(row_events(events), layout=F.col("layout"))
     stated = declared(known)
@@ -58,7 +62,8 @@ def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list
             others = [t for shape in shapes if name in shape and (t := parsed(shape[name]["type"]))]
             told.append(_told(name, each["t"], each["f"], given, others))
         layouts.append(Layout(group, told))
-    return observed(rows, layouts, wired=True)
+    sending = Sending(by_commit_ts=True, statements=True)
+    return [*observed(rows, layouts, wired=True), *left_out(layouts, known, sending, earlier)]
 
 
 def _told(name: str, code: int, flags: int, given: str | None, others: list[Any]) -> Told:

@@ -6,7 +6,7 @@ The reference is `ticdc-simple-protocol`, sections "TableSchema definition" and 
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pyspark.sql import DataFrame
@@ -28,17 +28,22 @@ from cdc_assets.checks.observations import (
     row_events,
     shaped,
 )
+from cdc_assets.checks.row_images import Earlier, nothing_earlier
 from cdc_assets.checks.validation import among, pa, table
 from cdc_assets.checks.values import LOWER, UPPER, Class, Form, Limits, limits_of
-from cdc_assets.ddl.actions import statement_of
-from cdc_assets.ddl.shapes import TableSchema, apply_statement
 from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.tables.change_events import CORRUPTED, Op
+from cdc_assets.tables.change_events import CORRUPTED
 
 _WHAT = (*WHERE, "mysql_type", "nullable", "encoding", "wire_type", "value_class")
 _ALL_COLUMNS = "*"
-_Columns = list[Mapping[str, Any]]
+
+
+class _Schema(NamedTuple):
+    """A numbered schema: its columns, as table_schemas has them, and the names of those of the key."""
+
+    columns: list[Mapping[str, Any]]
+    key_columns: list[str]
 
 
 def rules() -> Rules:
@@ -46,39 +51,42 @@ def rules() -> Rules:
     return Rules(observe=observe, model=WireTypes, what=_WHAT, expected=_expected)
 
 
-def observe(events: DataFrame, known: Known, columns: Mapping[str, str]) -> list[Observed]:
+def observe(
+    events: DataFrame,
+    known: Known,
+    columns: Mapping[str, str],
+    earlier: Earlier = nothing_earlier,  # noqa: ARG001 -- the schema that a row names tells its columns
+) -> list[Observed]:
     """Boil row events down to their observations: a (table, column, type, NULL or not, wire type, class of value).
 
     In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`. Rows
     whose schema is not known are left out: they wait, and are looked at when it has come. In an UPDATE the new row counts.
     """
     encoding = F.when(F.col("wire_types").isNull(), "json").otherwise("avro")
-    # A delete may have its key alone.
     rows = shaped(
         row_events(events),
         table_id=F.col("table_id"),
         schema_version=F.col("schema_version"),
         encoding=encoding,
-        deleted=F.col("op") == str(Op.DELETE),
         corrupted=F.coalesce(F.col("detail") == CORRUPTED, F.lit(False)),
     )
-    schemas: dict[tuple[str, str, int], dict[int, _Columns]] = defaultdict(dict)
+    schemas: dict[tuple[str, str, int], dict[int, _Schema]] = defaultdict(dict)
     for s in known:
         if s["schema_version"] is not None:
-            schemas[s["database"], s["table"], s["schema_version"]][s["table_id"]] = s["columns"]
+            schema = _Schema(s["columns"], s["key_columns"])
+            schemas[s["database"], s["table"], s["schema_version"]][s["table_id"]] = schema
     layouts = []
-    found_groups = groups(rows, "table_id", "schema_version", "encoding", "deleted", "corrupted")
-    plain = _plain(known, {(g.database, g.table) for g in found_groups})
+    found_groups = groups(rows, "table_id", "schema_version", "encoding", "corrupted")
     for group in found_groups:
         told = group.told
         found = _schema_of(schemas[group.database, group.table, told["schema_version"]], told["table_id"])
         if found is not None:
             table_name = f"{group.database}.{group.table}"
             # In the order in which Go writes the keys of an object.
-            in_order = sorted(found, key=lambda c: str(c["name"]))
+            in_order = sorted(found.columns, key=lambda c: str(c["name"]))
             each = [_told(c, told["encoding"], columns.get(f"{table_name}.{c['name']}")) for c in in_order]
-            required = set() if told["deleted"] else plain.get((group.database, group.table), set())
-            layouts.append(Layout(group, each, frozenset(c.name for c in each) - required))
+            # A schema has virtual generated columns, which no row has, and those that a filter leaves out.
+            layouts.append(Layout(group, each, frozenset(c.name for c in each).difference(found.key_columns or ())))
     return observed(rows, layouts, wired=True) + [_corrupted(g) for g in found_groups if g.told["corrupted"]]
 
 
@@ -90,24 +98,7 @@ def _corrupted(group: Group) -> Observed:
     return place | own | group.seen
 
 
-def _plain(known: Known, names: set[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
-    """The columns of these tables of which statements tell that they are not generated.
-
-    Those that are generated and virtual stand in a schema like others, and in no row.
-    """
-    plain: dict[tuple[str, str], set[str]] = defaultdict(set)
-    generated: dict[tuple[str, str], set[str]] = defaultdict(set)
-    tables: Mapping[tuple[str, str], TableSchema] = {}
-    told = {s["sequence"]: s["actions"] for s in known if s["actions"] and (s["database"], s["table"]) in names}
-    for _, actions in sorted(told.items()):
-        tables = apply_statement(tables, statement_of(actions)).tables
-        for name in names & tables.keys():
-            for column in tables[name].columns:
-                (generated if column.generated else plain)[name].add(column.name)
-    return {name: columns - generated[name] for name, columns in plain.items()}
-
-
-def _schema_of(schemas: Mapping[int, _Columns], table_id: int) -> _Columns | None:
+def _schema_of(schemas: Mapping[int, _Schema], table_id: int) -> _Schema | None:
     """The schema of a row out of those of its table's name and version; None when it is not known.
 
     As `gate.layouts` does it.

@@ -35,10 +35,9 @@ def _verdict(report: TypesReport, what: str, column: str) -> Verdict:
             f"{counts['events_with_violations']} events."
         )
     if refused:
-        told += (
-            f" {len(refused)} tables wait from the first of them on: give the columns' types under columns: in the feeds "
-            "file, or set type_mapping: warn."
-        )
+        told += f" {len(refused)} tables wait from the first of them on."
+        give = "Give the columns' types under columns: in the feeds file, or set type_mapping: warn"
+        told += "".join(f" {advice}." for advice in sorted({r.first.get("advice", give) for r in refused}))
 
     def rows(observations: list[Observation], most: int) -> list[dict[str, Any]]:
         # What is wrong first: the list is cut.

@@ -38,6 +38,7 @@ class Form(StrEnum):
     YEAR = auto()
     LABEL = auto()  # of an enum, or its number
     LABELS = auto()  # of a set, and none
+    JSON = auto()  # a JSON document
     UNSCALED = auto()  # the bytes of a decimal in base64, or the number itself
 
 
@@ -50,13 +51,18 @@ class Class(StrEnum):
     TOO_LONG = "too long for the type"
     UNREADABLE = "no value of the type"
     MISSING = "not in the row"
+    NO_KEY = "a column of the key is not in the row"
     CORRUPTED = "corrupted, as TiCDC's checksum of the row says"
     UNTYPED = "in the row, and not among the columns that have a type"
 
 
 ANY = "any"
-# Of a column that the row lacks, and may: nothing is observed.
+# Of a column that the row lacks, and may.
 ABSENT = "absent"
+# The class of what is observed of such a column: no value.
+LEFT_OUT = "left out of the row"
+# The class of what a schema change says of a column: no value either.
+DESCRIBED = "described by a schema change"
 
 
 class Limits(NamedTuple):
@@ -104,6 +110,7 @@ _FORMS: Mapping[Family, Form] = MappingProxyType(
         Family.TIMESTAMP: Form.TIMESTAMP,
         Family.TIME: Form.TIME,
         Family.YEAR: Form.YEAR,
+        Family.JSON: Form.JSON,
     }
 )
 

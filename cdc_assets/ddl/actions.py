@@ -5,10 +5,11 @@ The stage `table_schemas` reads each statement once, and keeps its actions as te
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.ddl.defaults import default_text
+from cdc_assets.mysql_types.reference import TYPES
 from cdc_assets.mysql_types.tokens import Kind, Token
 from cdc_assets.mysql_types.types import MySQLType, parsed
 
@@ -46,7 +47,8 @@ class Column:
             digits of a bit, bytes as ISO-8859-1 characters. None: no default, NULL, or an expression.
         generated: whether an expression computes it.
         virtual: whether it is generated and not stored: TiCDC sends no values of such a column.
-        computed_default: whether the server computes the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT.
+        computed_default: whether only the server knows the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT, a
+            literal of which `defaults` does not know the value.
         charset: its character set, where a message states it. Statements are not read for it, so it is not compared.
         collation: its collation, likewise.
     """
@@ -63,9 +65,10 @@ class Column:
 
     @property
     def fill(self) -> str | None:
-        """What existing rows get when this column is added, like `default`; None: NULL, or no literal value.
+        """What existing rows get when this column is added, like `default`; None: NULL, or no value that is known.
 
-        A NOT NULL column without a default gets MySQL's implicit one ("Data Type Default Values").
+        A NOT NULL column without a default gets MySQL's implicit one ("Data Type Default Values"). That of dates, the zero
+        date, no history holds.
         """
         if self.default is not None or self.nullable or self.generated or self.computed_default:
             return self.default
@@ -73,7 +76,14 @@ class Column:
         if mysql_type is None:
             return None  # of a type that MySQL does not have the implicit default is not known
         implicit = TYPES[mysql_type.base].implicit
+        if implicit is not None and implicit.startswith("0000-"):
+            return None
         return mysql_type.labels[0] if implicit is None and mysql_type.labels else implicit
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether existing rows get something else than NULL when this column is added."""
+        return self.default is not None or self.computed_default or self.generated or not self.nullable
 
 
 @dataclass(frozen=True)
@@ -205,19 +215,11 @@ class Default(NamedTuple):
     literal: Token | None = None
     computed: bool = False
 
-    def text(self, mysql_type: MySQLType) -> str | None:
-        """The literal's value as text, as `Column.default` wants it."""
-        if self.literal is None:
-            return None
-        kind, text = self.literal
-        is_bytes = TYPES[mysql_type.base].family in {Family.BINARY, Family.SPATIAL}
-        if kind not in {Kind.BITS, Kind.HEX}:
-            return text.encode().decode("latin-1") if is_bytes and kind is Kind.STRING else text
-        number = int(text or "0", 2 if kind is Kind.BITS else 16)
-        if TYPES[mysql_type.base].family in {Family.BIT, Family.INTEGER, Family.DECIMAL, Family.FLOAT}:
-            return str(number)
-        size = -(-len(text) // (8 if kind is Kind.BITS else 2))
-        return number.to_bytes(size, "big").decode("latin-1" if is_bytes else "utf-8", errors="replace")
+    def given_to(self, column: Column, mysql_type: MySQLType | None) -> Column:
+        """Return the column with this default. Of a literal whose value is not known, only the server knows the default."""
+        text = None if self.literal is None or mysql_type is None else default_text(self.literal, mysql_type)
+        unknown = self.computed or (self.literal is not None and text is None)
+        return replace(column, default=text, computed_default=unknown)
 
 
 def text_of(statement: Statement) -> str:

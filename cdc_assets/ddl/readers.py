@@ -33,7 +33,8 @@ from cdc_assets.ddl.actions import (
     Statement,
     TableName,
 )
-from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, Token, executed_texts, tokens_of
+from cdc_assets.ddl.defaults import read_literal
+from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, executed_texts, tokens_of
 from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
 
 
@@ -871,12 +872,7 @@ def _with_attribute(cursor: Cursor, column: Column, mysql_type: MySQLType | None
         if cursor.take(*words):
             return change(column)
     if cursor.take("DEFAULT"):
-        default = _default(cursor)
-        return replace(
-            column,
-            default=default.text(mysql_type) if mysql_type else None,
-            computed_default=default.computed or (mysql_type is None and default.literal is not None),
-        )
+        return _default(cursor).given_to(column, mysql_type)
     if cursor.take("GENERATED"):
         if not cursor.take("BY", "DEFAULT"):
             _expect_word(cursor, "ALWAYS")
@@ -933,29 +929,28 @@ _COLUMN_OPTIONS = frozenset(
 def _default(cursor: Cursor) -> Default:
     """Read the default's value, from after DEFAULT."""
     if cursor.peek() == (Kind.OTHER, "("):
-        cursor.skip_group()
-        return Default(computed=True)
-    while cursor.peek().kind is Kind.INTRODUCER:
-        cursor.next()
-    minus = cursor.symbol("-")
-    if not minus:
-        cursor.symbol("+")
+        return _default_expression(cursor)
+    literal = read_literal(cursor)
+    if literal is not None:
+        return Default(literal)
     token = cursor.next()
-    if token.kind is Kind.WORD:
-        return _default_word(cursor, token.text.upper())
-    if token.kind not in {Kind.STRING, Kind.NUMBER, Kind.BITS, Kind.HEX}:
+    if token.kind is not Kind.WORD:
         raise SqlSyntaxError(f"{token.text!r} is not a default")
-    return Default(token._replace(text="-" + token.text) if minus else token)
-
-
-def _default_word(cursor: Cursor, word: str) -> Default:
-    if word == "NULL":
+    if token.text.upper() == "NULL":
         return Default()
-    if word in {"TRUE", "FALSE"}:
-        return Default(Token(Kind.NUMBER, "1" if word == "TRUE" else "0"))
-    if word in {"DATE", "TIME", "TIMESTAMP"} and cursor.peek().kind is Kind.STRING:
-        return Default(cursor.next())
-    if word in {"NEXT", "PREVIOUS"} and cursor.take("VALUE", "FOR"):  # of a sequence of MariaDB's
+    if token.text.upper() in {"NEXT", "PREVIOUS"} and cursor.take("VALUE", "FOR"):  # of a sequence of MariaDB's
         _table_name(cursor)
+    cursor.skip_group()
+    return Default(computed=True)
+
+
+def _default_expression(cursor: Cursor) -> Default:
+    """Read a default in parentheses: a literal, or what only the server computes."""
+    start = cursor.at
+    cursor.expect_symbol("(")
+    literal = read_literal(cursor)
+    if literal is not None and cursor.symbol(")"):
+        return Default(literal)
+    cursor.at = start
     cursor.skip_group()
     return Default(computed=True)

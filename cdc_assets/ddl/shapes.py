@@ -289,10 +289,7 @@ def _with_names(table: TableSchema, old: str, new: str) -> TableSchema:
 
 def _set_default(table: TableSchema, action: SetDefault) -> TableSchema:
     at = _required_place(table, action.name)
-    column = table.columns[at]
-    mysql_type = parsed(column.type)
-    text = action.default.text(mysql_type) if mysql_type else None
-    column = replace(column, default=text, computed_default=action.default.computed)
+    column = action.default.given_to(table.columns[at], parsed(table.columns[at].type))
     return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1 :]))
 
 

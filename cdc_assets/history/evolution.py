@@ -565,7 +565,7 @@ class _Walk:
             filled = (column.computed_default or not column.nullable) and not column.generated
             why = f"{slot.column} is NULL in rows of before: what they got as {column.type} is not known"
             return [Flag(why)] if filled else []
-        if not (column.fill is not None or column.computed_default or column.generated):
+        if not column.is_filled:
             return []
         return [Fill(slot, mysql_type, column.fill)]
 

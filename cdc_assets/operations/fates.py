@@ -259,7 +259,8 @@ def held_by(hold: Hold, feed: str) -> str:
             why = f"the schema {first.get('schema_version')} of its rows has not come; {brings}"
         case HoldReason.TYPE:
             give = "give its type under columns: in the feeds file, or set type_mapping: warn for the table"
-            why = f"a type mapping is broken in column {first.get('column')}: {first.get('told')}; {give}"
+            advice = first.get("advice", give)
+            why = f"a type mapping is broken in column {first.get('column')}: {first.get('told')}; {advice}"
         case HoldReason.LOAD:
             why = f"its dump cannot be loaded: {first.get('why')}"
         case HoldReason.LINKED:

@@ -5,9 +5,9 @@ It refuses no feed: it tells from where on the events of a table break a mapping
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,14 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.checks.row_images import (
+    ADVICE,
+    LACKING,
+    LEFT_OUT_OF_ALL,
+    columns_in_rows,
+    incomplete,
+    lacks_column,
+)
 from cdc_assets.feeds import Feed
 from cdc_assets.gate.tables import taken_tables
 from cdc_assets.mysql_types.reference import jdbc_text
@@ -34,7 +42,7 @@ _RULES_VERSION = 1
 _IDENTITY = ("database", "table", "column", "mysql_type", "told")
 _VERDICTS = ("mysql_type_verdict", "code_verdict")
 _OK, _ACCEPTED = "ok", "accepted: the feeds file gives the column's type"
-_FINE = {_OK, _ACCEPTED}
+_FINE = {_OK, _ACCEPTED, LEFT_OUT_OF_ALL}
 # A table of so many files is written anew, as one, as soon as it has doubled since, and at the latest with `_MOST_FILES`.
 _FILES, _MOST_FILES = 16, 64
 # People are shown so many observations at most: what a run costs does not follow what was ever observed.
@@ -92,7 +100,9 @@ class Types:
             return _report(feed, cursor.batch, cursor, standing, [])
         files, known = _files(lake, feed, span), lake.schema_rows()
         # A batch may hold watermarks alone.
-        found = judged(_events(lake, feed, files, span, decoded.batch), known, feed) if files else []
+        events = _events(lake, feed, files, span, decoded.batch) if files else None
+        before = partial(_before, standing, span)
+        found = [] if events is None else judged(events, known, feed, before)
         new = [o | {"batch": decoded.batch} for o in found if feed.tables.takes(*_name(o))]
         refused = _timed(lake, files, _refused(cursor, span, [o for o in new if _blocks(feed, o)]))
         learnt = lake.table_schemas.cursor()
@@ -120,13 +130,19 @@ class Types:
         return _report(feed, cursor.batch, advanced, standing, new)
 
 
-def judged(events: DataFrame, known: Sequence[Mapping[str, Any]], feed: Feed) -> list[Observation]:
+def judged(
+    events: DataFrame,
+    known: Sequence[Mapping[str, Any]],
+    feed: Feed,
+    before: Callable[[Iterable[Name]], list[Observation]] = lambda _: [],
+) -> list[Observation]:
     """Hold events against the rules of their protocol.
 
     Args:
         events: rows of change_events.
         known: rows of table_schemas.
         feed: whose events they are.
+        before: the names of tables -> what earlier runs have observed of them.
 
     Returns:
         The columns of type_observations but `batch`.
@@ -137,7 +153,8 @@ def judged(events: DataFrame, known: Sequence[Mapping[str, Any]], feed: Feed) ->
     from cdc_assets.checks.values import Class  # noqa: PLC0415
 
     rules, columns = protocol_of(feed).type_rules(feed), feed.columns
-    found = rules.observe(events, known, columns)
+    observed = rules.observe(events, known, columns, lambda names: columns_in_rows(before(names)))
+    found = [row for row in observed if row["value_class"] not in LACKING]
     verdicts = [broken_rules(found, model) for model in (MySQLTypes, rules.model)]
     own = [name for name in rules.what if name not in _IDENTITY]
 
@@ -146,12 +163,22 @@ def judged(events: DataFrame, known: Sequence[Mapping[str, Any]], feed: Feed) ->
         given = ".".join(row[name] for name in ("database", "table", "column")) in columns
         return _ACCEPTED if given and verdict != _OK and row["value_class"] not in set(Class) else verdict
 
-    return [
-        {name: row[name] for name in ("database", "table", "column", "mysql_type", *SEEN)}
-        | {"told": json.dumps({name: row.get(name) for name in own}), "expected": rules.expected(row)}
+    def stated(row: Observation) -> Observation:
+        told = json.dumps({name: row.get(name) for name in own})
+        return {name: row[name] for name in ("database", "table", "column", "mysql_type", *SEEN)} | {"told": told}
+
+    of_values = [
+        stated(row)
+        | {"expected": rules.expected(row)}
         | {name: accepted(row, verdict) for name, verdict in zip(_VERDICTS, told, strict=True)}
         for row, *told in zip(found, *verdicts, strict=True)
     ]
+    lacking = [
+        stated(row) | {"expected": "whole rows"} | dict(zip(_VERDICTS, (_OK, LACKING[row["value_class"]]), strict=True))
+        for row in observed
+        if row["value_class"] in LACKING
+    ]
+    return incomplete([*of_values, *lacking], known, before)
 
 
 def shown(observation: Observation, verdict: str, here: int = 0) -> dict[str, Any]:
@@ -180,6 +207,11 @@ def shown(observation: Observation, verdict: str, here: int = 0) -> dict[str, An
 def identity(observation: Observation) -> tuple[Any, ...]:
     """What tells an observation from others."""
     return tuple(observation[name] for name in _IDENTITY)
+
+
+def _before(standing: pa.Table, span: "_Span", names: Iterable[Name]) -> list[Observation]:
+    """What earlier runs have observed of these tables, but for what is judged once more."""
+    return [o for o in _of_tables(standing, names) if o["batch"] <= span.after(_name(o))]
 
 
 def _distinct(observations: Iterable[Observation]) -> int:
@@ -322,7 +354,8 @@ def _refused(cursor: TypesCursor, span: _Span, wrong: Iterable[Observation]) -> 
         name, place = _name(o), dict(o["first"])
         commit_ts = place.pop("commit_ts")
         told = "; ".join(o[verdict] for verdict in _VERDICTS if breaks(o, verdict))
-        here = Refused(*name, commit_ts, o["first_batch"], place | {"column": o["column"], "told": told})
+        first = place | {"column": o["column"], "told": told} | ({"advice": ADVICE} if lacks_column(o) else {})
+        here = Refused(*name, commit_ts, o["first_batch"], first)
         before = found.get(name, here)
         lowest = min(before, here, key=_position)
         found[name] = Refused(*name, lowest.commit_ts, min(before.batch, here.batch), lowest.first)

@@ -20,7 +20,7 @@ class Refused:
         commit_ts: the lowest of an event that breaks a mapping.
         batch: the lowest raw batch of one.
         first: of the event with the lowest commit_ts: topic, partition, offset, record_ms (Kafka's time), and `column` and
-            `told`, what is wrong with it in words.
+            `told`, what is wrong with it in words; `advice`: what to do, where it is something of its own.
     """
 
     database: str

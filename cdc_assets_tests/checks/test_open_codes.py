@@ -24,8 +24,11 @@ from cdc_assets_tests.support import frame_of_rows, make_feed
 
 
 def checked(spark: SparkSession, folder: Path, *columns: dict[str, Any]) -> tuple[Verdict, Verdict]:
-    """The verdicts over one insert for each of these columns, called c0, c1, ..., with a fine one before each."""
-    events = [(row_key(n), {"u": {"id": key_column(1), f"c{n}": c}}) for n, c in enumerate(columns)]
+    """The verdicts over one insert for each of these columns, called c0, c1, ..., with a fine one before each.
+
+    All have one commit_ts: no row lacks what a row before it had.
+    """
+    events = [(row_key(1), {"u": {"id": key_column(1), f"c{n}": c}}) for n, c in enumerate(columns)]
     rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, *message(event), []) for n, event in enumerate(events)]
     feed = make_feed(folder, protocol="open-protocol")
     raw = frame_of_rows(spark, [(*row, None) for row in rows], RAW_RECORDS.columns)

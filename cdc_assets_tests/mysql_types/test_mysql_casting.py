@@ -163,12 +163,39 @@ CASES: list[tuple[str, str | None, str | None, str | None]] = [
     ("double", "Infinity", None, BAD),
     ("double", "1d", None, BAD),
     ("double", " 1", None, BAD),
-    # text and JSON as they are
+    # text as it is
     *(
         (base, text, text, None)
-        for base in ["char(20)", "varchar(40)", "tinytext", "text", "mediumtext", "longtext", "json"]
+        for base in ["char(20)", "varchar(40)", "tinytext", "text", "mediumtext", "longtext"]
         for text in ["", "😀 \0\n'\"\\", "NULL", '{"a": [1.10, "é"]}', "  blanks  "]
     ),
+    # a JSON document as it is written, and nothing else
+    *(
+        ("json", text, text, None)
+        for text in ['{"a": [1.10, "é😀"]}', "[]", "{}", '"a\\u0000"', "-1.5e-7", "true", "null", ' {"a": null} ']
+    ),
+    *(
+        ("json", text, None, BAD)
+        for text in [
+            "JSON_REPLACE(doc, '$.level', 2)",
+            "JSON_SET(`doc`, '$.a', 1)",
+            "JSON_REMOVE(doc, '$[0]')",
+            "NULL",
+            "{'a': 1}",
+            "NaN",
+            "1 2",
+            "1,",
+            '{"a": 1} x',
+            '{"a": 1',
+            '{"a": 1,}',
+            "[1,]",
+            "01",
+            "  ",
+            '"a',
+        ]
+    ),
+    # Canal's text of MySQL's empty bytes
+    ("json", "", "null", None),
     # bytes as ISO-8859-1 characters
     *(
         (base, ALL_BYTES, bytes(range(256)).hex(), None)

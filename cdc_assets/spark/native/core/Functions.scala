@@ -27,6 +27,7 @@ private object Functions {
     "cdc_json_row" -> { case Seq(image, names, returns) => called(new JsonRow(text(names)), "read", kind(returns), image) },
     "cdc_json_overlay" -> (static(classOf[JsonTexts], "overlay", StringType, _)),
     "cdc_json_long_number" -> (static(classOf[JsonTexts], "longNumber", BooleanType, _)),
+    "cdc_json_document" -> (static(classOf[JsonTexts], "isDocument", BooleanType, _)),
     "cdc_json_names" -> (static(classOf[JsonTexts], "names", ArrayType(StringType), _)),
     "cdc_json_key" -> (static(classOf[JsonTexts], "key", StringType, _)),
     "cdc_frames" -> { case Seq(key, value, version, most, returns) =>

@@ -83,6 +83,17 @@ object JsonTexts {
     false
   }
 
+  /** Whether a text is one JSON document and nothing else. */
+  def isDocument(text: UTF8String): Boolean = {
+    val parser = Factory.createParser(text.getBytes)
+    try {
+      val begins = parser.nextToken() != null
+      parser.skipChildren()
+      // A text that begins as a document may go on after it.
+      begins && parser.nextToken() == null
+    } catch { case NonFatal(_) => false } finally parser.close()
+  }
+
   /** The names of an object's fields, in order; null: it is no JSON object. */
   def names(text: UTF8String): ArrayData = try new Reader(text.getBytes, strict = false).names() catch { case NonFatal(_) => null }
 
@@ -104,7 +115,7 @@ object JsonTexts {
 private object Json {
   val Mapper = new ObjectMapper
   // A row may have a value of 120 MB: TiDB's own limit.
-  private val Factory = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
+  val Factory: JsonFactory = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
     StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
   val Quoting: JsonStringEncoder = JsonStringEncoder.getInstance
   val LongNumber = 17

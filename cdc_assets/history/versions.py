@@ -114,12 +114,12 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
         .withColumn("sum", start + F.sum("step").over(by_row))
         # Below zero there is nothing to delete: the sum counts from its lowest point then.
         .withColumn("count", F.col("sum") - F.least(F.lit(0), F.min("sum").over(by_row)))
-        .withColumn("before", F.coalesce(F.lag("count").over(by_row), start))
-        .withColumn("copy", F.when(F.col("step") > 0, F.col("count")).when(F.col("step") < 0, F.col("before")))
+        .withColumn("count_before", F.coalesce(F.lag("count").over(by_row), start))
+        .withColumn("copy", F.when(F.col("step") > 0, F.col("count")).when(F.col("step") < 0, F.col("count_before")))
         .withColumn("copy", F.when(~of_row, 0).otherwise(F.col("copy")).cast("int"))
         .where(F.col("copy") >= F.when(of_row, 1).otherwise(0))
         .withColumn("ordinal", F.when(of_row, F.row_number().over(by_row)).otherwise(F.col("ordinal")))
-        .drop("held", "held_life", "life", "step", "sum", "count", "before")
+        .drop("held", "held_life", "life", "step", "sum", "count", "count_before")
     )
 
 

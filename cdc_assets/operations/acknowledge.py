@@ -66,8 +66,8 @@ def acknowledge(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldS
         try:
             read_statement(taken_for)
         except SqlSyntaxError as error:
-            told = "allowed: ignore, or as, with a statement that can"
-            raise AcknowledgeError(f"it cannot be read ({error}): {taken_for}; {told}") from error
+            allowed = "allowed: ignore, or as, with a statement that can"
+            raise AcknowledgeError(f"it cannot be read: {taken_for}; {allowed} ({error})") from error
     cursor = lake.decisions.cursor() or DecisionsCursor(sequence=0)
     rows = [_row(held, decision)]
     lake.decisions.commit(lake.decisions.stage_rows(rows), DecisionsCursor(sequence=cursor.sequence + 1))

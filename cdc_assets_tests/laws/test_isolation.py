@@ -211,7 +211,7 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     stream = Stream()
     for table in (ORDERS, ITEMS):
         stream.send(table.insert(tso(1), 1, "first"))
-    stream.send(ddl("ALTER TABLE items ADD COLUMN w FANCYTYPE", tso(2), table="items", ddl_type="ALTER"))
+    stream.send(ddl("ALTER TABLE items ADD COLUMN w INT FANCY", tso(2), table="items", ddl_type="ALTER"))
     for table in (ORDERS, ITEMS):
         stream.send(table.update(tso(3), 1, "second", "first"))
     stream.watermark(tso(4))
@@ -234,7 +234,7 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     assert cli.main(["holds", "shop"]) == 0
     assert f"reason=ddl  events=1  topic={TOPIC}  partition=0  offset=2" in capsys.readouterr().out
     assert cli.main(["acknowledge", "shop", statement.id, "--apply"]) == 1
-    assert "cannot be read: ALTER TABLE items ADD COLUMN w FANCYTYPE; allowed" in capsys.readouterr().err
+    assert "cannot be read: ALTER TABLE items ADD COLUMN w INT FANCY; allowed" in capsys.readouterr().err
     assert cli.main(["acknowledge", "shops", statement.id, "--ignore"]) == 1
     assert capsys.readouterr().err == "shops: no such feed in the feeds file; its feeds: shop, crm\n"
     wrong = acknowledge(job, statement.id, verdict="AS")

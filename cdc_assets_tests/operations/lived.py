@@ -105,7 +105,7 @@ def _second(it: Stream, known: dict[str, Record]) -> None:
     it.send(dml("UPDATE", tso(12), after, wide, old={"id": "1", "n": "1"}, table="wide"))
     ledger = Rows(table="ledger")
     it.send(ledger.insert(tso(11), 1, "one"))
-    it.send(ddl("ALTER TABLE `ledger` ADD COLUMN `w` FANCYTYPE", tso(11, 1), table="ledger", ddl_type="ALTER"))
+    it.send(ddl("ALTER TABLE `ledger` ADD COLUMN `w` INT FANCY", tso(11, 1), table="ledger", ddl_type="ALTER"))
     known["held"] = it.send(ledger.update(tso(12), 1, "two", "one"))
     known["excluded"] = it.send(Rows(table="secrets").insert(tso(12), 1, "hidden"))
     known["insert 40"] = it.send(order("INSERT", 12, _row(40, "forty", DAY, "1")))

@@ -295,7 +295,7 @@ def test_what_was_not_taken_and_why(lived: Lived) -> None:
     held = life(lived, "1", of="ledger")
     assert [t[1] for t in told(held)] == ["held", "version"]
     (hold,) = lived.it.lake.released_changes.cursor().holds
-    assert "ADD COLUMN `w` FANCYTYPE" in str(held.steps[0].why)
+    assert "ADD COLUMN `w` INT FANCY" in str(held.steps[0].why)
     assert f"cdc-assets acknowledge shop {hold.first['statement_id']}" in str(held.steps[0].why)
     assert [t[1:] for t in told(life(lived, "1", of="secrets"))] == [("excluded", "insert", at(lived, "excluded"))]
     repeat = life(lived, "1").steps[1]

@@ -50,6 +50,7 @@ ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with 
 lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 
 test: java $(VENV)/.ready  ## lint, the laws on recorded streams, all protocols, cases, Kafka, S3, the job (ten minutes)

@@ -6,7 +6,7 @@ what statements before and rows have shown of the tables.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 from cdc_assets.ddl.actions import (
@@ -119,7 +119,7 @@ class SourceTables:
         self._unmet = sorted(rows, key=lambda name: rows[name].first, reverse=True)
         self._known = KnownTables(rows=rows, ignores_case=ignores_case)
 
-    def apply(self, sent: SentStatement, following: Sequence[SentStatement]) -> Outcome:
+    def apply(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
         """Apply a statement; `following`: those after it, in order."""
         while self._unmet and self._rows[self._unmet[-1]].first < sent.position:
             self._known.add(self._unmet.pop())
@@ -161,7 +161,7 @@ class SourceTables:
         affected = self._maybe(sent)
         return Outcome(None, affected, {n: self.schemas[n] for n in affected if n in self.schemas}, error)
 
-    def _applied(self, sent: SentStatement, following: Sequence[SentStatement]) -> Outcome:
+    def _applied(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
         if sent.text is None:
             return Outcome(None, (), {})
         try:
@@ -230,7 +230,7 @@ class SourceTables:
                     self._known.add(action.new_name)
         self.schemas = schemas
 
-    def _happened(self, statement: Statement, following: Sequence[SentStatement]) -> Statement:
+    def _happened(self, statement: Statement, following: Iterable[SentStatement]) -> Statement:
         """Return the statement without what IF [NOT] EXISTS has left undone."""
         if statement.kind == "create_table":
             if not statement.tolerant or statement.replaces:
@@ -252,7 +252,7 @@ class SourceTables:
         )
         return replace(statement, changes=changes)
 
-    def _contradicts(self, statement: Statement, came: TableRows, following: Sequence[SentStatement]) -> bool:
+    def _contradicts(self, statement: Statement, came: TableRows, following: Iterable[SentStatement]) -> bool:
         """Whether the first row of a table shows that CREATE TABLE IF NOT EXISTS has not made it."""
         ((name, _),) = statement.changes
         for each in following:
@@ -296,7 +296,7 @@ def replay(
             found += [(places[id(sent)], tables.unordered(sent, str(error))) for sent in group]
             continue
         for n, sent in enumerate(group):
-            following = [*group[n + 1 :], *statements[begin + len(group) :]]
+            following = chain(group[n + 1 :], islice(statements, begin + len(group), None))
             found.append((places[id(sent)], tables.apply(sent, following)))
     return found, tables.asks_rows
 

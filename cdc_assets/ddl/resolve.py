@@ -35,22 +35,28 @@ class KnownTables:
         self.rows = frozenset(rows)
         self.ignores_case = ignores_case
         self._alike: dict[Name, set[Name]] = {}
+        self._by_table: dict[str, set[Name]] = {}
         self._rows_are_lower = bool(self.rows) and all(name == _folded(name) for name in self.rows)
         for name in self.rows:
-            self._alike.setdefault(_folded(name), set()).add(name)
+            self._list(name)
         for name in present:
             self.add(name)
 
     def add(self, name: Name) -> None:
         """A table comes to be."""
         self.present.add(name)
+        self._list(name)
+
+    def _list(self, name: Name) -> None:
         self._alike.setdefault(_folded(name), set()).add(name)
+        self._by_table.setdefault(name[1].lower(), set()).add(name)
 
     def remove(self, name: Name) -> None:
         """A table is gone."""
         self.present.discard(name)
         if name not in self.rows:
             self._alike.get(_folded(name), set()).discard(name)
+            self._by_table.get(name[1].lower(), set()).discard(name)
 
     @property
     def keeps_lower_case(self) -> bool:
@@ -66,8 +72,7 @@ class KnownTables:
 
     def databases(self, table: str) -> set[str]:
         """The databases that have a table of that name, in any case."""
-        lower = table.lower()
-        return {database for (_, each), names in self._alike.items() if each == lower for database, _ in names}
+        return {database for database, _ in self._by_table.get(table.lower(), ())}
 
 
 def _folded(name: Name) -> Name:

@@ -25,7 +25,7 @@ from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
 from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, SHORT_LIVED_OPTIONS, Chain, read_lines
-from cdc_assets_tests.tiers import is_extended, is_fast
+from cdc_assets_tests.tiers import is_extended, is_fast, is_soak
 
 # Files whose tests share nothing that takes long to make; those with the longest tests first.
 SPREAD = [
@@ -102,7 +102,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Mark tests for `make test-fast` and `make test-all` by their parameters."""
+    """Mark tests for `make test-fast`, `make test-all` and `make soak` by their parameters."""
     for item in items:
         callspec = getattr(item, "callspec", None)
         parameters = callspec.params if callspec else {}
@@ -110,6 +110,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.fast)
         if is_extended(tuple(item.fixturenames), parameters):
             item.add_marker(pytest.mark.extended)
+        if is_soak(parameters):
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="module")

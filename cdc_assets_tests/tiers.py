@@ -26,6 +26,24 @@ CONFIGURATIONS = frozenset(
         "simple-json",
     }
 )
+# Further configurations that `make test-all` has: each option of a changefeed or connector that changes messages, once.
+# `make soak` has all others, which repeat an option in another protocol.
+EXTENDED_CONFIGURATIONS = frozenset(
+    {
+        "canal-json_ext_claim-check",
+        "canal-json_ext_content-compatible",
+        "canal-json_ext_lz4",
+        "canal117-flat-dyn3-shanghai",
+        "canal117-flat-gtid",
+        "dbz195-double-connect",
+        "dbz350m-schemas-keepnull",
+        "dbz350m-string-hex",
+        "open-protocol_delete-handle-only",
+        "open-protocol_only-updated",
+        "simple-avro_checksum",
+        "simple-json_handle-key-only",
+    }
+)
 # Recorded streams that `make test-fast` has: one of each protocol, all types and gates among them.
 FAST_STREAMS = frozenset(
     {
@@ -42,6 +60,12 @@ FAST_STREAMS = frozenset(
 def is_fast(parameters: dict[str, Any]) -> bool:
     """Return whether `make test-fast` runs a test with these parameters."""
     return (parameters.get("config"), parameters.get("scenario")) in FAST_STREAMS
+
+
+def is_soak(parameters: dict[str, Any]) -> bool:
+    """Return whether a test with these parameters is left to `make soak`."""
+    configuration = parameters.get("config")
+    return configuration is not None and configuration not in CONFIGURATIONS | EXTENDED_CONFIGURATIONS
 
 
 def is_extended(fixtures: tuple[str, ...], parameters: dict[str, Any]) -> bool:

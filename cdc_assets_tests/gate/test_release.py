@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.stages import RELEASE
+from cdc_assets.stages import RELEASE, SCHEMAS
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tables.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.tables.lakehouse import Lakehouse
@@ -65,7 +65,7 @@ class Gate:
         return self.event(commit_ts, kind="ddl", ddl_type="ALTER", ddl_statement=sql, **(of_table | more))
 
     def run(self, *events: Event) -> ReleaseReport:
-        """One batch, and one run of the gate."""
+        """One batch, read by the stage `table_schemas`, and one run of the gate."""
         if events:
             self.batch += 1
             rows = [tuple((e | {"batch": self.batch})[c] for c in SCHEMA.names) for e in events]
@@ -77,6 +77,8 @@ class Gate:
             self.lake.change_events.commit(
                 self.lake.change_events.stage(frame), EventsCursor(sequence=self.batch, batch=self.batch)
             )
+        if SCHEMAS.due(self.lake, self.feed):
+            SCHEMAS.run(self.lake, self.feed)
         return RELEASE.run(self.lake, self.feed)
 
     def released(self) -> list[tuple[int, str | None]]:

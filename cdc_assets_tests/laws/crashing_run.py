@@ -109,6 +109,15 @@ def install(
 
         return shaping
 
+    def looking(transact: Callable[..., Any]) -> Callable[..., Any]:
+        """Spark's commit looks at the newest version by itself: the moment is that before it."""
+
+        def begun(self: LakeTable[Any], *args: Any) -> object:
+            reached(f"looked {self.name}")
+            return transact(self, *args)
+
+        return begun
+
     def looked(self: LakeTable[Any], cursor: Any) -> object:
         log = before(self, cursor)
         reached(f"looked {self.name}")
@@ -116,7 +125,7 @@ def install(
 
     put(LakeTable, "_before", looked)
     put(LakeTable, "commit", counted(LakeTable.commit))
-    put(LakeTable, "transact", counted(LakeTable.transact))
+    put(LakeTable, "transact", counted(looking(LakeTable.transact)))
     put(LakeTable, "create", created)
     put(LakeTable, "alter", shaped(LakeTable.alter))
     put(os, "cpu_count", lambda: 1)

@@ -110,7 +110,7 @@ def test_character_sets_of_simple(chain: Made, kind: str) -> None:
     schema = (
         table.bootstrap()
         if kind == "BOOTSTRAP"
-        else table.ddl("CREATE", "CREATE TABLE `user` (`id` INT PRIMARY KEY)", ts)
+        else table.ddl("CREATE", "CREATE TABLE `user` (`id` INT PRIMARY KEY, `v` VARCHAR(20))", ts)
     )
     messages = [schema, table.insert(tso(3), 1, "a") | {"buildTs": 1708923662983}, watermark(tso(4))]
     it.add(record(json.dumps(m).encode(), 0, n) for n, m in enumerate(messages))

@@ -283,7 +283,7 @@ def _with_connectors(reports: list[TopicReport]) -> list[TopicReport]:
     with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
     found = []
     for each in reports:
-        is_lacking = each.protocol == DEBEZIUM and "row" in each.kinds and each.source not in with_schemas
+        is_lacking = each.source and "row" in each.kinds and each.source not in with_schemas
         if is_lacking and not each.dialect.startswith("TiCDC"):
             problem = Problem(
                 f"The schema-change topic of the connector {each.source} is not among the topics.",

@@ -416,7 +416,7 @@ def test_chop(
 
 @pytest.mark.xfail(
     strict=False,
-    reason="a cut within a second of which several partitions tell parts gives other open rows; the cause is not known yet",
+    reason="where a cut leaves out a piece from another partition, changes_continue fails at the next change of its row",
 )
 def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_of: Callable[[str, str], Chain]) -> None:
     """Cut inside a second of which partitions tell parts: the same rows are open, though a version may be missing."""

@@ -35,10 +35,10 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 setup: java $(VENV)/.ready jars  ## virtual environment and jars, nothing else
 
 jars: java $(VENV)/.ready
-	@$(BIN)/python -m cdc_assets.spark.class_archive
+	@$(BIN)/python -m cdc_assets.operations.class_archive
 
 store-jars: jars
-	@$(BIN)/python -m cdc_assets.spark.jars s3 gs abfss
+	@$(BIN)/python -m cdc_assets.stores.jars s3 gs abfss
 
 demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
 	@$(BIN)/python -m cdc_assets.demo

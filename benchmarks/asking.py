@@ -13,10 +13,10 @@ from benchmarks import generate
 from benchmarks.form import Bench
 from benchmarks.measuring import Ratio, Section, Timing, median, timed
 from benchmarks.stages import Place, prepare, run_stages
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.diff import Side, diff
 from cdc_assets.operations.explain import explain
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.table import LakeTable
 
 _ALLOWED = 5.0  # seconds
 _TABLE = ("bench", "orders")

@@ -14,7 +14,7 @@ from benchmarks.form import Bench
 from benchmarks.measuring import Ratio, Section, Timing, total
 from benchmarks.stages import Place, prepare, run_stages
 from cdc_assets.spark.session import spark_session
-from cdc_assets.storage import Store
+from cdc_assets.stores.storage import Store
 from cdc_assets_tests.cluster import Standalone
 
 _GB = 1_000

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.form import Bench
 from benchmarks.measuring import Ratio, Section, Timing, median, timed
-from cdc_assets.feeds import load_feeds
+from cdc_assets.config import load_feeds
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import STAGES
-from cdc_assets.tables.lakehouse import Lakehouse
 
 _REPOSITORY = Path(__file__).parents[1]
 

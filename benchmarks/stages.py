@@ -10,10 +10,10 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from benchmarks.measuring import Timing, timed
+from cdc_assets.config import Feed, load_feeds
 from cdc_assets.definitions import build_definitions
-from cdc_assets.feeds import Feed, load_feeds
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import STAGES, Stage
-from cdc_assets.tables.lakehouse import Lakehouse
 
 FEED = "bench"
 # Of the job in this process no log is shown.

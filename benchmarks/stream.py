@@ -9,7 +9,7 @@ from benchmarks.measuring import Ratio, Section, Timing, medians, timed, total
 from benchmarks.peers import handwritten
 from benchmarks.stages import Place, prepare, run_stages
 from benchmarks.topics import Topic, Topics
-from cdc_assets.tables.lakehouse import history_tables
+from cdc_assets.lakehouse.lakehouse import history_tables
 
 _GB = 1_000
 _WARM_UP_EVENTS = 2_000

@@ -12,8 +12,8 @@ from benchmarks.changes import Changes
 from benchmarks.form import Bench
 from benchmarks.measuring import Ratio, Section, Timing, median, timed
 from benchmarks.stages import CANAL_JSON, FEED, QUIET, Place, prepare, run_stages
+from cdc_assets.config import load_feeds
 from cdc_assets.definitions import build_definitions
-from cdc_assets.feeds import load_feeds
 
 _TABLES, _TOUCHED = 1_000, 5
 _FEEDS, _FEEDS_SECONDS = 50, 3  # the definitions of so many feeds load in so many seconds of the processor

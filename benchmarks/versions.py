@@ -8,8 +8,8 @@ from benchmarks import generate
 from benchmarks.form import Bench
 from benchmarks.measuring import Ratio, Section, Timing, medians, total
 from benchmarks.stages import Place, prepare, run_stages
+from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.stages import HISTORY
-from cdc_assets.tables.history import HistoryCursor
 
 _ALLOWED = 2.5
 _TABLE = ("bench", "orders")

@@ -8,8 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from cdc_assets import read
-from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validated
+from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validated
+from cdc_assets.config.places import PlaceError, canonical
 from cdc_assets.history.progress import blocked_tables, holds_of, retry
+from cdc_assets.lakehouse.decisions import Verdict
+from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
+from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import diff, explained, verify
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
 from cdc_assets.operations.explain import ExplainError, explain
@@ -20,16 +24,12 @@ from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
 from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
 from cdc_assets.operations.plain import as_json
 from cdc_assets.operations.views import register
-from cdc_assets.places import PlaceError, canonical
 from cdc_assets.sources.broker import Broker, BrokerError
 from cdc_assets.sources.mysql import PASSWORD, USER, Address, SourceError
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
 from cdc_assets.spark.session import spark_session
-from cdc_assets.storage import Store
-from cdc_assets.tables.decisions import Verdict
-from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
-from cdc_assets.tables.table import ConcurrentRunError
+from cdc_assets.stores.storage import Store
 from cdc_assets.tso import position_of
 
 _ANY_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml)"

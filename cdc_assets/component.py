@@ -16,11 +16,11 @@ from dagster.components.utils.translation import TranslationFn, TranslationFnRes
 from pydantic import BaseModel, Field
 
 from cdc_assets.assets import feed_definitions, known_tables, new_records
-from cdc_assets.feeds import Feed, FeedsError, FeedsFile, feeds_path, load_feeds
-from cdc_assets.resources import build_resources
+from cdc_assets.assets.resources import build_resources
+from cdc_assets.config import Feed, FeedsError, FeedsFile, feeds_path, load_feeds
+from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.spark.session import spark_session
-from cdc_assets.storage import Store
-from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
+from cdc_assets.stores.storage import Store
 
 
 def _state() -> DefsStateConfigArgs:

@@ -15,11 +15,11 @@ from dagster import (
 from cdc_assets.assets import alerts, feed_definitions, new_records, operations
 from cdc_assets.assets.feed_definitions import PIPELINE, AssetJob
 from cdc_assets.assets.known_tables import known_tables
-from cdc_assets.feeds import FeedsError, FeedsFile, load_feeds
-from cdc_assets.places import PlaceError
-from cdc_assets.resources import build_resources
-from cdc_assets.storage import Store
-from cdc_assets.tables.lakehouse import lakehouse_root
+from cdc_assets.assets.resources import build_resources
+from cdc_assets.config import FeedsError, FeedsFile, load_feeds
+from cdc_assets.config.places import PlaceError
+from cdc_assets.lakehouse.lakehouse import lakehouse_root
+from cdc_assets.stores.storage import Store
 
 
 def build_definitions(feeds_file: FeedsFile) -> Definitions:

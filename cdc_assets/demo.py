@@ -19,12 +19,12 @@ from dagster import (
 from pyarrow.fs import FileSelector
 
 from cdc_assets.assets.verdicts import failed_checks, reasons
-from cdc_assets.feeds import Feed, FeedsError, load_feeds
-from cdc_assets.places import PlaceError, scheme_of
+from cdc_assets.config import Feed, FeedsError, load_feeds
+from cdc_assets.config.places import PlaceError, scheme_of
+from cdc_assets.lakehouse.lakehouse import history_tables, lakehouse_root
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
-from cdc_assets.storage import Store
-from cdc_assets.tables.lakehouse import history_tables, lakehouse_root
+from cdc_assets.stores.storage import Store
 
 _LOG = Path(".dagster/demo.log")
 _NO_WATERMARK = {True: "none yet", False: "none: a run releases what it takes in"}

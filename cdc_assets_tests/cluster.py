@@ -26,12 +26,12 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
-from cdc_assets.places import PlaceError
+from cdc_assets.config.places import PlaceError
 from cdc_assets.spark.executors import prove_seen
-from cdc_assets.spark.jars import java
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stages import STAGES
-from cdc_assets.storage import Store
+from cdc_assets.stores.jars import java
+from cdc_assets.stores.storage import Store
 from cdc_assets_tests.ports import free_port
 from cdc_assets_tests.support import SHORT_LIVED, SHORT_LIVED_OPTIONS, Chain
 

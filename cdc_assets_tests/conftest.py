@@ -13,9 +13,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from cdc_assets.resources import LakehouseResource
+from cdc_assets.assets.resources import LakehouseResource
 from cdc_assets.spark.session import spark_session
-from cdc_assets.storage import Store
+from cdc_assets.stores.storage import Store
 from cdc_assets_tests.azure import AzureServer
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.chromium import opened

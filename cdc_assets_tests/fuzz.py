@@ -22,9 +22,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.conservation import events_placed, records_decoded, records_taken
+from cdc_assets.assets.checks.conservation import events_placed, records_decoded, records_taken
+from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.spark.session import spark_session
-from cdc_assets.tables.quarantine import Reason
 from cdc_assets_tests.mutants import Mutants
 from cdc_assets_tests.support import RECORDED, Chain, Record, histories, read_lines, rows_in, tables_of
 

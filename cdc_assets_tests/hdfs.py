@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 from hdfs_native import Client, WriteOptions
 
-from cdc_assets.spark.jars import Jar, ensure_jars, java
+from cdc_assets.stores.jars import Jar, ensure_jars, java
 from cdc_assets_tests.cluster import SMALL
 from cdc_assets_tests.ports import free_port
 

@@ -19,7 +19,7 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets_tests.support import Record
 
 FEEDS = """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pymysql
 
-from cdc_assets.spark.jars import Jar, cache_dir, ensure_jars
+from cdc_assets.stores.jars import Jar, cache_dir, ensure_jars
 from cdc_assets_tests.ports import free_port
 
 _VERSION = "11.4.5"

@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.spark.session import spark_session
-from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.support import Record, Rows, Stream, ddl, histories, make_feed, tso
 

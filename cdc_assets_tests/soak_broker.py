@@ -18,9 +18,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
+from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.spark.session import spark_session
-from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.soak import PARTITIONS, Instance, chunks, finish, kill

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import requests
 
-from cdc_assets.feeds import Storage
+from cdc_assets.config import Storage
 from cdc_assets_tests.ports import free_port
 
 BUCKET = "lakehouse"

@@ -22,8 +22,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructType, TimestampNTZType, TimestampType
 
-from cdc_assets.feeds import Feed, FeedsFile
+from cdc_assets.config import Feed, FeedsFile
 from cdc_assets.history.writer import TableReport
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations import maintenance
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, RELEASE, SCHEMAS, TYPES
 from cdc_assets.stages.decode import DecodeReport
@@ -31,9 +33,7 @@ from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.stages.schemas import SchemasReport
 from cdc_assets.stages.types import TypesReport
-from cdc_assets.storage import LOCAL, Store
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.stores.storage import LOCAL, Store
 
 RECORDED = Path(__file__).parent / "recorded"
 TOPIC = "shop_changes"

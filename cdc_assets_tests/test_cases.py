@@ -14,7 +14,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from cdc_assets.resources import LakehouseResource
+from cdc_assets.assets.resources import LakehouseResource
 from cdc_assets_tests.case_results import Results, differences, is_same_value
 from cdc_assets_tests.jobs import Job, evaluated, failures
 from cdc_assets_tests.support import rows_in

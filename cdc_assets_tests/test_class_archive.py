@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc_assets.spark import jars, session
+from cdc_assets.spark import session
+from cdc_assets.stores import jars
 
 pytestmark = pytest.mark.extended
 

@@ -14,7 +14,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 from cdc_assets import definitions
 from cdc_assets.component import CdcFeedComponent
-from cdc_assets.feeds import load_feeds
+from cdc_assets.config import load_feeds
 from cdc_assets_tests.test_definitions import TWO_FEEDS, keep
 
 # Dagster's, of parts of its own.

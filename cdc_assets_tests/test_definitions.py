@@ -23,7 +23,7 @@ from dagster import (
 )
 from pyspark import SparkContext
 
-from cdc_assets.feeds import FeedsError
+from cdc_assets.config import FeedsError
 from cdc_assets_tests.support import no_java, users_environment
 
 TWO_FEEDS = """

@@ -18,7 +18,7 @@ from dagster import (
 from cdc_assets import demo
 from cdc_assets.assets.common import evaluation
 from cdc_assets.assets.verdicts import BlockingCheckFailed
-from cdc_assets.storage import LOCAL
+from cdc_assets.stores.storage import LOCAL
 from cdc_assets_tests.support import make_feed
 
 BAD = ("blocking", "mild", "remark")

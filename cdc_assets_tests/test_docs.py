@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_assets.feeds import load_feeds
+from cdc_assets.config import load_feeds
 
 pytestmark = pytest.mark.fast
 

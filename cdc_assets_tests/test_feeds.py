@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdc_assets.feeds import Feed, FeedsError, FeedsFile, Tables, load_feeds, split_pattern
+from cdc_assets.config import Feed, FeedsError, FeedsFile, Tables, load_feeds, split_pattern
 
 pytestmark = pytest.mark.fast
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from cdc_assets.spark import jars
+from cdc_assets.stores import jars
 
 REPOSITORY = """<ivysettings>
   <settings defaultResolver="local"/>

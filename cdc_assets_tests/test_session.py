@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.spark.session import SMALL, compiled, session_for, spark_session
-from cdc_assets.storage import LOCAL, Store
+from cdc_assets.stores.storage import LOCAL, Store
 
 STORE = Store(places=("s3a://bucket/lake",))
 

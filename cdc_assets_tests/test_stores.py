@@ -16,10 +16,10 @@ from urllib.parse import parse_qs
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.feeds import Storage
-from cdc_assets.places import PlaceError, canonical
-from cdc_assets.storage import LOCAL, Store
+from cdc_assets.config import Storage
+from cdc_assets.config.places import PlaceError, canonical
 from cdc_assets.stores import base
+from cdc_assets.stores.storage import LOCAL, Store
 
 AZURE = "abfss://lake@account.dfs.core.windows.net/cdc"
 SECRET = "s3cr3t-0f-th3-t3sts"
@@ -52,12 +52,12 @@ def test_jars_are_fetched_where_a_place_asks_for_them(
 
 @pytest.mark.parametrize("name", ["s3", "gs", "abfss"])
 def test_the_jars_of_a_store_are_fetched_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For an image: `python -m cdc_assets.spark.jars s3`."""
+    """For an image: `python -m cdc_assets.stores.jars s3`."""
     fetched: list[str] = []
     monkeypatch.setattr(base, "store_jars", lambda jars: fetched.append(jars[0].module))
     monkeypatch.setattr(sys, "argv", ["jars", name])
     with pytest.raises(SystemExit, match=r"^0$"), warnings.catch_warnings(action="ignore"):
-        runpy.run_module("cdc_assets.spark.jars", run_name="__main__")
+        runpy.run_module("cdc_assets.stores.jars", run_name="__main__")
     assert fetched == [{"s3": "hadoop-aws", "gs": "gcs-connector", "abfss": "hadoop-azure"}[name]]
 
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from cdc_assets.spark.jars import Jar, ensure_jars
+from cdc_assets.stores.jars import Jar, ensure_jars
 from cdc_assets_tests.cluster import HOST, SMALL, Cluster, java_path, wait_for
 from cdc_assets_tests.hdfs import JAR
 from cdc_assets_tests.ports import free_port

@@ -25,16 +25,16 @@ from dagster import (
 )
 
 from cdc_assets.assets import change_events, history, raw_records, released_changes, type_observations
+from cdc_assets.assets.checks import audit
+from cdc_assets.assets.checks.database import of_database
+from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import check_result
 from cdc_assets.assets.names import output_name
+from cdc_assets.assets.resources import LakehouseResource
 from cdc_assets.assets.table_assets import TableAsset, table_assets
 from cdc_assets.assets.verdicts import last_evaluation
-from cdc_assets.checks import audit
-from cdc_assets.checks.database import of_database
-from cdc_assets.checks.verdict import Verdict
-from cdc_assets.feeds import Feed
-from cdc_assets.resources import LakehouseResource
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 _OF_STAGES = (
     (raw_records, "conservation"),

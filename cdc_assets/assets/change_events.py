@@ -5,14 +5,14 @@ from typing import Any
 from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets import raw_records as upstream
+from cdc_assets.assets.checks.conservation import records_decoded, settings_fit_records
 from cdc_assets.assets.common import Stopwatch, Told, check_result, described, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.checks.conservation import records_decoded, settings_fit_records
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import DECODE
 from cdc_assets.stages.decode import DecodeReport
-from cdc_assets.tables.lakehouse import Lakehouse
 
 _SETTINGS = "settings_fit_records"
 

@@ -22,11 +22,11 @@ from dagster import (
 from pyspark.sql.types import StructType
 
 from cdc_assets.assets import page
-from cdc_assets.checks.verdict import Verdict
-from cdc_assets.feeds import Feed
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.raw_records import Offsets
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.assets.checks.verdict import Verdict
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.raw_records import Offsets
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.version import code_version
 
 CODE_VERSION = code_version()

@@ -35,11 +35,11 @@ from cdc_assets.assets import (
 )
 from cdc_assets.assets.common import CODE_VERSION, StageAsset, Told, evaluation, table_metadata
 from cdc_assets.assets.known_tables import known_tables
+from cdc_assets.assets.resources import LakehouseResource
 from cdc_assets.assets.verdicts import BlockingCheckFailed
-from cdc_assets.feeds import Feed
-from cdc_assets.resources import LakehouseResource
-from cdc_assets.tables.cursor import running
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.cursor import running
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 # In the order in which they run.
 _STAGES: tuple[StageAsset, ...] = (

@@ -8,7 +8,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from cdc_assets.assets import audit, history
 from cdc_assets.assets import feed as feed_assets
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 
 PIPELINE = "cdc_pipeline"
 

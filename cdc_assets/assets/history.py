@@ -34,6 +34,24 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.assets import released_changes as upstream
 from cdc_assets.assets import table_schemas
+from cdc_assets.assets.checks.conservation import changes_reflected
+from cdc_assets.assets.checks.database import of_database
+from cdc_assets.assets.checks.history import (
+    changes_continue,
+    column_changes,
+    ddl_applied,
+    history_complete,
+    intervals,
+    not_loaded,
+    not_written,
+    nothing_waits,
+    reload_required,
+    type_mapping,
+    waits_after_errors,
+    waits_for_decision,
+    written_again,
+)
+from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import (
     CODE_VERSION,
     Stopwatch,
@@ -58,38 +76,20 @@ from cdc_assets.assets.table_assets import (
     table_assets,
 )
 from cdc_assets.assets.verdicts import last_evaluation
-from cdc_assets.checks.conservation import changes_reflected
-from cdc_assets.checks.database import of_database
-from cdc_assets.checks.history import (
-    changes_continue,
-    column_changes,
-    ddl_applied,
-    history_complete,
-    intervals,
-    not_loaded,
-    not_written,
-    nothing_waits,
-    reload_required,
-    type_mapping,
-    waits_after_errors,
-    waits_for_decision,
-    written_again,
-)
-from cdc_assets.checks.verdict import Verdict
+from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.feeds import Feed
 from cdc_assets.history.progress import blocked_tables
 from cdc_assets.history.verify import UNREFLECTED
 from cdc_assets.history.writer import TableReport
+from cdc_assets.lakehouse.history import source_columns, source_name
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.operations.fates import held_by
 from cdc_assets.operations.views import register
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
-from cdc_assets.tables.history import source_columns, source_name
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.tso import time_text
 
 

@@ -17,13 +17,13 @@ from dagster import (
 )
 
 from cdc_assets.assets.feed_definitions import AssetJob
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history.progress import read_progress
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.sources.offsets import DataLossError
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stages import INGEST, STAGES
-from cdc_assets.storage import Store
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.stores.storage import Store
 
 _UNDER_WAY = [
     DagsterRunStatus.QUEUED,

@@ -18,8 +18,11 @@ from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
 from cdc_assets.assets.known_tables import known_tables, refresh
+from cdc_assets.assets.resources import LakehouseResource
 from cdc_assets.assets.table_assets import each_alone, table_asset
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.decisions import Verdict
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
 from cdc_assets.operations.diff import Difference
@@ -28,9 +31,6 @@ from cdc_assets.operations.explain import ExplainError, explain
 from cdc_assets.operations.explained import as_markdown, as_text
 from cdc_assets.operations.rebuild import check, rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
-from cdc_assets.resources import LakehouseResource
-from cdc_assets.tables.decisions import Verdict
-from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tso import position_of
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from dagster import AssetExecutionContext, MetadataValue
 
 from cdc_assets.assets.known_tables import state_file, write_whole
-from cdc_assets.feeds import Feed
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 # The page looks into the log of each table: of a feed with more of them no run makes it, but the command alone.
 MOST_TABLES = 100

@@ -4,12 +4,12 @@ from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, A
 
 from cdc_assets.assets import history, raw_records
 from cdc_assets.assets import released_changes as gate
+from cdc_assets.assets.checks.quarantine import nothing_quarantined
 from cdc_assets.assets.common import Told, check_result, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.checks.quarantine import nothing_quarantined
-from cdc_assets.feeds import Feed
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.quarantine import Reason
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.quarantine import Reason
 
 
 def key_of(name: str) -> AssetKey:

@@ -4,13 +4,13 @@ from typing import Any
 
 from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
+from cdc_assets.assets.checks.conservation import records_taken
 from cdc_assets.assets.common import Stopwatch, Told, check_result, described, offsets_metadata, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.checks.conservation import records_taken
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import INGEST
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.tables.lakehouse import Lakehouse
 
 
 def key_of(name: str) -> AssetKey:

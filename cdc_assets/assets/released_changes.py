@@ -8,25 +8,25 @@ from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, A
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas, type_observations
-from cdc_assets.assets.common import Stopwatch, Told, check_result, described, rows_metadata, told_of
-from cdc_assets.assets.names import asset_key
-from cdc_assets.assets.page import picture
-from cdc_assets.checks.conservation import events_placed
-from cdc_assets.checks.gate import (
+from cdc_assets.assets.checks.conservation import events_placed
+from cdc_assets.assets.checks.gate import (
     late_events_seen_before,
     partition_table,
     schema_known,
     watermark_freshness,
     watermark_progress,
 )
-from cdc_assets.feeds import Feed
-from cdc_assets.gate.choose import may_have_watermarks
+from cdc_assets.assets.common import Stopwatch, Told, check_result, described, rows_metadata, told_of
+from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.page import picture
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.operations.fates import held_by
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
+from cdc_assets.release.choose import may_have_watermarks
 from cdc_assets.stages import RELEASE
 from cdc_assets.stages.release import ReleaseReport
-from cdc_assets.tables.lakehouse import Lakehouse
 from cdc_assets.tso import time_of, time_text
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition
 
 from cdc_assets.assets.names import asset_key
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.stages import HISTORY
 
 # What Dagster takes in no partition's key, and the % that stands for it.

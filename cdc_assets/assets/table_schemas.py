@@ -5,9 +5,9 @@ from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets.common import Stopwatch, Told, described, rows_metadata, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import SCHEMAS
-from cdc_assets.tables.lakehouse import Lakehouse
 
 
 def key_of(name: str) -> AssetKey:

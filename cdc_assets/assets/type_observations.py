@@ -6,13 +6,13 @@ from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, A
 
 from cdc_assets.assets import change_events as upstream
 from cdc_assets.assets import table_schemas
+from cdc_assets.assets.checks import types
 from cdc_assets.assets.common import Stopwatch, Told, check_result, described, told_of
 from cdc_assets.assets.names import asset_key
-from cdc_assets.checks import types
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import TYPES
 from cdc_assets.stages.types import TypesReport
-from cdc_assets.tables.lakehouse import Lakehouse
 
 
 def key_of(name: str) -> AssetKey:

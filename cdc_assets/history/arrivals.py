@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets import binlog
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history.changes import era_of
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Arrive, Recover, Rekey
@@ -18,13 +18,13 @@ from cdc_assets.history.standing import copy_in
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import DDL, GONE, Effects, is_row
 from cdc_assets.history.work import Work
-from cdc_assets.tables.change_events import Op
-from cdc_assets.tables.history import HistoryCursor
-from cdc_assets.tables.initial_load import LAST_ORDINAL, LOAD_TOPIC
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Snapshot, SourceSnapshot, TableScan
-from cdc_assets.tables.schema import literal, quoted
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.lakehouse.change_events import Op
+from cdc_assets.lakehouse.history import HistoryCursor
+from cdc_assets.lakehouse.initial_load import LAST_ORDINAL, LOAD_TOPIC
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import Snapshot, SourceSnapshot, TableScan
+from cdc_assets.lakehouse.schema import literal, quoted
+from cdc_assets.lakehouse.table import LakeTable
 
 
 @dataclass(frozen=True)

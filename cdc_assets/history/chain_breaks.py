@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.versions import found_another_row, with_previous
-from cdc_assets.tables.change_events import Op
+from cdc_assets.lakehouse.change_events import Op
 
 SHOWN = 50
 # A connector's snapshot and a dump may print these in another form than the binlog.

@@ -11,11 +11,11 @@ from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
 from cdc_assets.history.work import TypedRows, Work
-from cdc_assets.tables.files import written_columns
-from cdc_assets.tables.history import source_columns, source_name
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import RELEASED_CHANGES, ReleasedKind
-from cdc_assets.tables.schema import conform, quoted
+from cdc_assets.lakehouse.files import written_columns
+from cdc_assets.lakehouse.history import source_columns, source_name
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleasedKind
+from cdc_assets.lakehouse.schema import conform, quoted
 
 
 def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:

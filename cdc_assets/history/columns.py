@@ -12,16 +12,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
+from cdc_assets.expressions import first_true, once
 from cdc_assets.history.evolution import Slot
+from cdc_assets.lakehouse.quarantine import Reason
+from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.mysql_types.casting import decode, problem, spark_type, widen
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
 from cdc_assets.protocols.messages import read_row
-from cdc_assets.spark.expressions import first_true, once
 from cdc_assets.spark.session import settled
-from cdc_assets.tables.quarantine import Reason
-from cdc_assets.tables.schema import quoted
 
 _BEFORE = "wire_before"
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from cdc_assets.history.evolution import Arrive, Step
 from cdc_assets.history.work import Work
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.tso import time_text
 
 NEVER = -1

@@ -8,14 +8,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from cdc_assets.expressions import once
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, Op
 from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending
 from cdc_assets.history.work import Work
+from cdc_assets.lakehouse.table import Staged
 from cdc_assets.mysql_types.casting import decode, spark_type
 from cdc_assets.mysql_types.conversion import converted
-from cdc_assets.spark.expressions import once
-from cdc_assets.tables.table import Staged
 
 _DEFAULTS = "ddl"  # the dialect of a default's text
 

@@ -29,10 +29,10 @@ from cdc_assets.ddl.actions import (
 )
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, Spot
+from cdc_assets.lakehouse.history import history_name
 from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
-from cdc_assets.tables.history import history_name
 
 # Where a column begins that no statement made: the first part of its slot's id.
 SEEN = "seen"

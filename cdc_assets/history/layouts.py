@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history.columns import Layout
 from cdc_assets.history.evolution import Evolution, Slot
+from cdc_assets.lakehouse.decisions import statement_id
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.loaded import columns_in
-from cdc_assets.tables.decisions import statement_id
 
 
 @dataclass(frozen=True)

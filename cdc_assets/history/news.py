@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.feeds import Feed
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, ddls
+from cdc_assets.lakehouse.decisions import Decision, statement_id
+from cdc_assets.lakehouse.history import HistoryCursor
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.released_changes import Loaded, ReleaseCursor, ReleasedKind, Snapshot
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
-from cdc_assets.tables.decisions import Decision, statement_id
-from cdc_assets.tables.history import HistoryCursor
-from cdc_assets.tables.initial_load import LOAD_TOPIC
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import Loaded, ReleaseCursor, ReleasedKind, Snapshot
 
 STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
 _POSITION = ["release", "database", "table", "commit_ts"]

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.history.evolution import Arrive, Close, Convert, Fill, Flag, Forget, Op, Recover, Rekey, Step
 from cdc_assets.history.work import Work
-from cdc_assets.tables.table import Staged
+from cdc_assets.lakehouse.table import Staged
 
 _BY_DDL = ("truncate", "drop", "rename", "ddl")  # in _cdc_closed_by
 

@@ -10,19 +10,19 @@ from typing import Any
 
 from pyspark.sql.types import StructField
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history.evolution import SEEN, Arrive, Evolution, Op, Recover, Rekey, Seen, evolve
 from cdc_assets.history.layouts import layouts_of, shapes_of
 from cdc_assets.history.news import LAYOUT, News, all_of, news_of
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
 from cdc_assets.history.work import TypedRows, Work
+from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import ReleasedKind, Snapshot
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
-from cdc_assets.tables.history import COPY, RESERVED, HistoryCursor
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import ReleasedKind, Snapshot
 
 
 class LoadTooOldError(Exception):

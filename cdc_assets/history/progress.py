@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from cdc_assets.feeds import Feed
-from cdc_assets.storage import make_folder
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Hold, HoldReason
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import Hold, HoldReason
+from cdc_assets.stores.storage import make_folder
 from cdc_assets.version import code_version
 
 Name = tuple[str, str]  # database, table

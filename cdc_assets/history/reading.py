@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, StringType
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history.columns import Reading, SourceColumn, needs_scale, readings_of, target_type, wire_names
 from cdc_assets.history.evolution import Convert, Fill, Slot
 from cdc_assets.history.progress import Name

@@ -9,12 +9,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
+from cdc_assets.expressions import first_true
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Slot
 from cdc_assets.history.versions import is_row
 from cdc_assets.history.work import Work
-from cdc_assets.spark.expressions import first_true
-from cdc_assets.tables.change_events import Op
+from cdc_assets.lakehouse.change_events import Op
 
 
 def row_key(row: Column, live: Mapping[str, Slot], columns: Sequence[SourceColumn]) -> Column:

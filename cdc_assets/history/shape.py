@@ -7,8 +7,8 @@ from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.work import Work
-from cdc_assets.tables.history import CDC_COLUMNS, COPY
-from cdc_assets.tables.schema import literal, quoted, set_properties
+from cdc_assets.lakehouse.history import CDC_COLUMNS, COPY
+from cdc_assets.lakehouse.schema import literal, quoted, set_properties
 
 # What Delta takes in a column's name only when its columns are mapped.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")

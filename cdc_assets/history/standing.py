@@ -10,9 +10,9 @@ from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Convert, Fill
 from cdc_assets.history.shape import Shape
 from cdc_assets.history.work import Work
+from cdc_assets.lakehouse.history import COPY
+from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.spark.session import SMALL, compiled, settled
-from cdc_assets.tables.history import COPY
-from cdc_assets.tables.schema import frame_of, quoted
 
 
 def rows_of(work: Work) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, statement_of
 from cdc_assets.history.progress import Name
-from cdc_assets.tables.decisions import Decision, statement_id
+from cdc_assets.lakehouse.decisions import Decision, statement_id
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from cdc_assets.errors import first_line
 from cdc_assets.history.progress import Name
 from cdc_assets.history.writer import TableReport
-from cdc_assets.tables.change_events import Op
-from cdc_assets.tables.history import COPY
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import ReleasedKind
+from cdc_assets.lakehouse.change_events import Op
+from cdc_assets.lakehouse.history import COPY
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import ReleasedKind
 
 Broken = dict[str, Any]  # `rule`, and what tells the version
 

@@ -14,8 +14,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
-from cdc_assets.spark.expressions import first_true
-from cdc_assets.tables.change_events import Op
+from cdc_assets.expressions import first_true
+from cdc_assets.lakehouse.change_events import Op
 
 _DELETE = str(Op.DELETE)
 _INSERT = str(Op.INSERT)

@@ -9,10 +9,10 @@ from pyspark.sql.types import StructType
 from cdc_assets.history.columns import Layout
 from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Step
 from cdc_assets.history.progress import Name
-from cdc_assets.tables.history import HistoryCursor
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import Loaded, Snapshot
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.lakehouse.history import HistoryCursor
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.released_changes import Loaded, Snapshot
+from cdc_assets.lakehouse.table import LakeTable
 
 # Of a table with fewer open versions than this, or than so many for each change, all of them are written anew, in one pass
 # over them; of others only those that close, which have to be found first. (Measured with a MERGE: 40,000 changes to 300,000

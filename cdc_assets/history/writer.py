@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets import tso
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history import days
 from cdc_assets.history.arrivals import arrivals_of, gone_since, rows_that_arrive
 from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks
@@ -28,13 +28,13 @@ from cdc_assets.history.shape import Shape, shape_of
 from cdc_assets.history.standing import open_versions, unmade
 from cdc_assets.history.versions import boundaries, timeline, versions
 from cdc_assets.history.work import Work
+from cdc_assets.lakehouse.history import COPY, HistoryCursor
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.schema import literal, quoted
+from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.spark.session import compiled, settled
-from cdc_assets.tables.history import COPY, HistoryCursor
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.schema import literal, quoted
-from cdc_assets.tables.table import Staged
 
 # What becomes of a version in this run, and so which files it is written into.
 _PART, _OPENED, _CLOSED, _UNTOUCHED = "_part", "opened", "closed", "untouched"

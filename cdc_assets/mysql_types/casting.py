@@ -31,10 +31,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from cdc_assets.expressions import once
 from cdc_assets.mysql_types.debezium import HEX
 from cdc_assets.mysql_types.reference import TIMESTAMP_RANGE, TYPES, Family, Range, value_range
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.spark.expressions import once
 
 _SPARK_TYPES: Mapping[str, DataType] = MappingProxyType(
     {

@@ -29,11 +29,11 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
+from cdc_assets.expressions import first_true, once
 from cdc_assets.mysql_types.casting import decode
 from cdc_assets.mysql_types.debezium import HEX
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.spark.expressions import first_true, once
 
 
 class _Change(NamedTuple):

@@ -21,9 +21,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, TimestampNTZType
 
+from cdc_assets.expressions import once
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import SPATIAL, MySQLType, parsed
-from cdc_assets.spark.expressions import once
 
 _CONNECT = "org.apache.kafka.connect.data."
 DECIMAL = f"{_CONNECT}Decimal"

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
+from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, Verdict
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
-from cdc_assets.tables.decisions import Decision, DecisionsCursor, Verdict
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Hold, HoldReason
 
 
 class AcknowledgeError(ValueError):

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from cdc_assets.lakehouse.history import COPY, RESERVED, covers, source_columns
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.query import Engine, engine_for
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.plain import row_text, value_text
-from cdc_assets.tables.history import COPY, RESERVED, covers, source_columns
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.query import Engine, engine_for
 from cdc_assets.tso import time_text
 
 Row = dict[str, Any]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.mysql_types.canonical import Form
-from cdc_assets.tables.schema import quoted
 
 Numbers = npt.NDArray[np.uint64]
 

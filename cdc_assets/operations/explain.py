@@ -15,23 +15,23 @@ from typing import Any
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.history.progress import blocked_tables
+from cdc_assets.lakehouse.change_events import Kind, Op
+from cdc_assets.lakehouse.history import COPY, source_columns
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.quarantine import Reason
+from cdc_assets.lakehouse.query import Arrow, engine_for
+from cdc_assets.lakehouse.released_changes import ReleasedKind
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, held_by, place_of
 from cdc_assets.operations.finality import Final, applied_release, final
 from cdc_assets.operations.keys import Near, columns_of, key_of_image, keys_of, nearest, same_values, sought, texts_of
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
-from cdc_assets.tables.change_events import Kind, Op
-from cdc_assets.tables.history import COPY, source_columns
-from cdc_assets.tables.initial_load import LOAD_TOPIC
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.quarantine import Reason
-from cdc_assets.tables.query import Arrow, engine_for
-from cdc_assets.tables.released_changes import ReleasedKind
-from cdc_assets.tables.table import LakeTable
 from cdc_assets.tso import time_text
 
 _PLACE = ("topic", "partition", "offset", "index")

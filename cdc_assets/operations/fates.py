@@ -9,12 +9,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.change_events import Op
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
+from cdc_assets.lakehouse.table import Carried
 from cdc_assets.operations.finality import has_shown, hold_of
-from cdc_assets.tables.change_events import Op
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Hold, HoldReason, ReleaseCursor
-from cdc_assets.tables.table import Carried
 from cdc_assets.tso import time_text
 
 Row = dict[str, Any]

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.history.progress import holds_of, read_progress
-from cdc_assets.tables.initial_load import LOAD_TOPIC
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.query import engine_for
-from cdc_assets.tables.released_changes import Hold, ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.query import engine_for
+from cdc_assets.lakehouse.released_changes import Hold, ReleaseCursor, ReleasedKind
 from cdc_assets.tso import time_text
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql.types import BinaryType, DataType, NumericType
 
-from cdc_assets.tables.history import RESERVED, history_name
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.query import Engine, engine_for
-from cdc_assets.tables.released_changes import ReleasedKind
+from cdc_assets.lakehouse.history import RESERVED, history_name
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.query import Engine, engine_for
+from cdc_assets.lakehouse.released_changes import ReleasedKind
 
 # As the JSON writer escapes that made the keys of the tables.
 _ESCAPES = {n: f"\\u{n:04X}" for n in range(32)} | {

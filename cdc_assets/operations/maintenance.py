@@ -11,18 +11,18 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
-from cdc_assets.feeds import Feed
-from cdc_assets.gate.choose import has_watermarks
-from cdc_assets.gate.pending import is_pending
+from cdc_assets.config import Feed
 from cdc_assets.history.progress import Name
+from cdc_assets.lakehouse.change_events import Kind
+from cdc_assets.lakehouse.cursor import Cursor
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind, Snapshot, SourceSnapshot, Trimmed
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.protocols.loaded import is_loaded
+from cdc_assets.release.choose import has_watermarks
+from cdc_assets.release.pending import is_pending
 from cdc_assets.stages import HISTORY, SCHEMAS
-from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.cursor import Cursor
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.raw_records import standing
-from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind, Snapshot, SourceSnapshot, Trimmed
-from cdc_assets.tables.table import LakeTable
 
 
 @dataclass(frozen=True)

@@ -15,22 +15,22 @@ from typing import TypeVar
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.lakehouse.cursor import Cursor
+from cdc_assets.lakehouse.decisions import DecisionsCursor
+from cdc_assets.lakehouse.history import HistoryCursor
+from cdc_assets.lakehouse.initial_load import LoadsCursor
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.quarantine import QuarantineCursor
+from cdc_assets.lakehouse.raw_records import RawCursor, standing
+from cdc_assets.lakehouse.released_changes import ReleaseCursor
+from cdc_assets.lakehouse.schema import frame_of, quoted
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.diff import Difference, Side, diff
 from cdc_assets.operations.finality import final
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
-from cdc_assets.tables.cursor import Cursor
-from cdc_assets.tables.decisions import DecisionsCursor
-from cdc_assets.tables.history import HistoryCursor
-from cdc_assets.tables.initial_load import LoadsCursor
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.quarantine import QuarantineCursor
-from cdc_assets.tables.raw_records import RawCursor, standing
-from cdc_assets.tables.released_changes import ReleaseCursor
-from cdc_assets.tables.schema import frame_of, quoted
-from cdc_assets.tables.table import LakeTable
 
 C = TypeVar("C", bound=Cursor)
 

@@ -14,20 +14,20 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Feed
-from cdc_assets.gate.base import positions
-from cdc_assets.gate.choose import has_watermarks
-from cdc_assets.gate.watermark import bound
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.change_events import Kind
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.released_changes import ReleasedKind
+from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
+from cdc_assets.release.base import positions
+from cdc_assets.release.choose import has_watermarks
+from cdc_assets.release.watermark import bound
 from cdc_assets.spark.session import settled
 from cdc_assets.stages import decode
-from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.raw_records import standing
-from cdc_assets.tables.released_changes import ReleasedKind
-from cdc_assets.tables.schema import BIGINT, INT, STRING, frame_of, struct
 
 _PLACE = ["batch", "topic", "partition", "offset"]
 

@@ -13,16 +13,16 @@ import pygal
 from jinja2 import Environment, PackageLoader
 from pygal.style import Style
 
+from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.feeds import Feed
 from cdc_assets.history.days import DAYS
 from cdc_assets.history.progress import holds_of
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
+from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.operations.fates import held_by
 from cdc_assets.operations.finality import Final, final
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.quarantine import MESSAGES, Reason
-from cdc_assets.tables.raw_records import standing
-from cdc_assets.tables.released_changes import ReleaseCursor
 from cdc_assets.tso import TSO_LOGICAL_BITS, time_of
 
 Row = dict[str, Any]

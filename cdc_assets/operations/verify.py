@@ -13,7 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.history import covers, history_name, source_columns
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.query import Tables, engine_for
 from cdc_assets.mysql_types.canonical import form_of
 from cdc_assets.operations.diff import SAMPLES
 from cdc_assets.operations.digests import ID, Column, Digests, chunk_of
@@ -23,9 +26,6 @@ from cdc_assets.operations.finality import final
 from cdc_assets.operations.keys import key_columns, key_of, row_key
 from cdc_assets.operations.plain import row_text, value_text
 from cdc_assets.sources.mysql import Address, Snapshot, SourceError, snapshot, table_name, text_of
-from cdc_assets.tables.history import covers, history_name, source_columns
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.query import Tables, engine_for
 from cdc_assets.tso import time_text
 
 Texts = dict[str, str | None]

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
 
-from cdc_assets.tables.history import covers, source_columns
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.schema import literal, quoted
+from cdc_assets.lakehouse.history import covers, source_columns
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.schema import literal, quoted
 
 _PLAIN = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 

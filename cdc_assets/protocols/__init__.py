@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.debezium import Debezium

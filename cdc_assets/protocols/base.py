@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 
+from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.feeds import Feed
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 
 if TYPE_CHECKING:
-    from cdc_assets.checks.observations import Rules
+    from cdc_assets.type_checks.observations import Rules
 
 
 class Envelope(NamedTuple):

@@ -16,8 +16,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse.change_events import CONTRADICTS_SETTINGS, Kind, Op
+from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import DeniedSetting, Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
@@ -36,11 +38,9 @@ from cdc_assets.protocols.messages import (
     read,
 )
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
-from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, Kind, Op
-from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
-    from cdc_assets.checks.observations import Rules
+    from cdc_assets.type_checks.observations import Rules
 
 _MESSAGE: Mapping[str, Wanted] = MappingProxyType(
     {
@@ -118,7 +118,7 @@ class CanalJson(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":
         """Types and codes as the document's tables pair them; without the extension also as Canal itself does."""
-        from cdc_assets.checks import jdbc_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+        from cdc_assets.type_checks import jdbc_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return jdbc_codes.rules(frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"}))
 

@@ -18,9 +18,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column as TableColumn
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse.change_events import PARTIAL_WANTED, Kind, Op
+from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.mysql_types.debezium import (
     DECIMAL,
     UNTOLD,
@@ -37,11 +39,9 @@ from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, has_fields, names_of, read
 from cdc_assets.protocols.numbers import exact_numbers
-from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind, Op
-from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
-    from cdc_assets.checks.observations import Rules
+    from cdc_assets.type_checks.observations import Rules
 
 _PAYLOAD: Mapping[str, Wanted] = MappingProxyType(
     {
@@ -159,7 +159,7 @@ class Debezium(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Semantic types that may stand for the column's type."""
-        from cdc_assets.checks import connect_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+        from cdc_assets.type_checks import connect_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return connect_types.rules()
 

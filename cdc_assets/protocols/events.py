@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.lakehouse.change_events import CHANGE_EVENTS, SOURCE_DETAILS, Kind, Op
+from cdc_assets.lakehouse.quarantine import Reason
+from cdc_assets.lakehouse.schema import conform
 from cdc_assets.protocols.keys import key_values
-from cdc_assets.tables.change_events import CHANGE_EVENTS, SOURCE_DETAILS, Kind, Op
-from cdc_assets.tables.quarantine import Reason
-from cdc_assets.tables.schema import conform
 
 _LONGEST_NAME = 64
 # What readers other than Spark have a calendar for; Kafka takes any number of milliseconds from a producer.

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from cdc_assets.tables import schema
+from cdc_assets.lakehouse import schema
 
 # What the fields of a message are to be, or NULL: these; of an array its elements, as [TEXT]; of an object its fields.
 TEXT = "text"

@@ -15,8 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse import schema
+from cdc_assets.lakehouse.change_events import Kind, Op
+from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, flags_text, type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
@@ -24,12 +27,9 @@ from cdc_assets.protocols.events import completed, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, Wanted, columns_of, overlay, read
 from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
-from cdc_assets.tables import schema
-from cdc_assets.tables.change_events import Kind, Op
-from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
-    from cdc_assets.checks.observations import Rules
+    from cdc_assets.type_checks.observations import Rules
 
 VERSION = 1
 # A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
@@ -106,7 +106,7 @@ class OpenProtocol(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Codes, flags and values as the document's tables have them."""
-        from cdc_assets.checks import open_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+        from cdc_assets.type_checks import open_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return open_codes.rules()
 

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from cdc_assets.lakehouse.schema import frame_of
 from cdc_assets.protocols.base import Envelope
 from cdc_assets.spark.executors import prove_seen
-from cdc_assets.tables.schema import frame_of
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LENGTH_BYTES = 8  # of the numbers in Open Protocol's frames

@@ -15,9 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
+from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column as TableColumn
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.feeds import Feed
+from cdc_assets.expressions import once
+from cdc_assets.lakehouse.change_events import CORRUPTED, Kind, Op
+from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols import simple_avro
@@ -26,12 +29,9 @@ from cdc_assets.protocols.events import completed, name_too_long, record_bytes, 
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, has_fields, kind_of, read
 from cdc_assets.protocols.payload import LZ4_MAGIC, claim
-from cdc_assets.spark.expressions import once
-from cdc_assets.tables.change_events import CORRUPTED, Kind, Op
-from cdc_assets.tables.quarantine import Reason
 
 if TYPE_CHECKING:
-    from cdc_assets.checks.observations import Rules
+    from cdc_assets.type_checks.observations import Rules
 
 VERSION = 1
 _ALL_BITS = 64
@@ -145,7 +145,7 @@ class Simple(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Values as the schema that the row names prescribes."""
-        from cdc_assets.checks import simple_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
+        from cdc_assets.type_checks import simple_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return simple_types.rules()
 

@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from cdc_assets.spark.expressions import once
+from cdc_assets.expressions import once
 
 # The branch of `Message` in the union at the top, as every value begins; a row's goes on with the symbol and the branch DML.
 _MESSAGE_BRANCH = b"\x16"

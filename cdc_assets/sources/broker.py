@@ -15,8 +15,8 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec
 
-from cdc_assets.feeds import Kafka
-from cdc_assets.feeds.kafka_options import PREFIX, QUOTED, TIMEOUT, is_public, librdkafka_options, unescaped
+from cdc_assets.config import Kafka
+from cdc_assets.config.kafka_options import PREFIX, QUOTED, TIMEOUT, is_public, librdkafka_options, unescaped
 from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Kafka
+from cdc_assets.config import Kafka
 from cdc_assets.sources.broker import Broker, BrokerError, options
 from cdc_assets.sources.offsets import GONE, DataLossError, Held, Loss, Place, Range, Snapshot, fair, losses
 

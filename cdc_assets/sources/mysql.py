@@ -12,7 +12,7 @@ import pymysql
 from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
-from cdc_assets.tables.schema import quoted
+from cdc_assets.lakehouse.schema import quoted
 
 USER, PASSWORD = "CDC_VERIFY_USER", "CDC_VERIFY_PASSWORD"
 _SECONDS = 20  # to connect

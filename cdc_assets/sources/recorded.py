@@ -12,7 +12,7 @@ from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.spark.executors import prove_seen
-from cdc_assets.storage import LOCAL, Store
+from cdc_assets.stores.storage import LOCAL, Store
 
 _LINE = (
     "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key STRING, value STRING, "

@@ -9,12 +9,12 @@ from pathlib import Path
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Kafka
+from cdc_assets.config import Kafka
 from cdc_assets.sources.broker import Broker, options
 from cdc_assets.sources.kafka import read
 from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.recorded import read_lines, snapshot_files
-from cdc_assets.storage import Store
+from cdc_assets.stores.storage import Store
 
 
 class SnapshotError(ValueError):

@@ -5,9 +5,9 @@ from functools import cache
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.places import PlaceError, scheme_of
+from cdc_assets.config.places import PlaceError, scheme_of
 from cdc_assets.spark.session import hadoop_path, on_cluster
-from cdc_assets.storage import Store
+from cdc_assets.stores.storage import Store
 
 _FOLDER = "_seen"
 

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.spark.jars import class_archive, spark_jars
-from cdc_assets.storage import LOCAL, Store
+from cdc_assets.stores.jars import class_archive, spark_jars
+from cdc_assets.stores.storage import LOCAL, Store
 
 _ENV_PREFIX = "CDC_SPARK_"
 # By which Spark is told what comes after its own jars; no setting does that.

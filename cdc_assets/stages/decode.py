@@ -7,16 +7,16 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.change_events import CONTRADICTS_SETTINGS, EventsCursor, Kind
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import fitting_settings, protocol_of
 from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
-from cdc_assets.tables.change_events import CONTRADICTS_SETTINGS, EventsCursor, Kind
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.table import Staged
 
 STAGE = "decode"
 _SET_AND_REPLAY = "set that in the feeds file, and run the job replay_quarantine"

@@ -11,9 +11,8 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
+from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.feeds import Feed
-from cdc_assets.history.loads import adopt
 from cdc_assets.history.news import lacking
 from cdc_assets.history.plan import LinkedTableError, works
 from cdc_assets.history.progress import (
@@ -29,10 +28,11 @@ from cdc_assets.history.standing import rows_of
 from cdc_assets.history.verify import Broken, broken_by_table
 from cdc_assets.history.work import Work
 from cdc_assets.history.writer import TableReport, apply, together
+from cdc_assets.initial_load.apply import adopt
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.table import ConcurrentRunError
 from cdc_assets.version import code_version
 
 STAGE = "history"

@@ -8,7 +8,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Feed, Kafka
+from cdc_assets.config import Feed, Kafka
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.quarantine import Reason
+from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, standing
+from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
+from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import packed
 from cdc_assets.sources import kafka as topics
@@ -17,11 +22,6 @@ from cdc_assets.sources.offsets import Different, Held, Loss, Place
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.quarantine import Reason
-from cdc_assets.tables.raw_records import Offsets, RawCursor, standing
-from cdc_assets.tables.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
-from cdc_assets.tables.table import ConcurrentRunError, LakeTable, Staged
 
 STAGE = "ingest"
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdc_assets.feeds import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
-from cdc_assets.gate.loads import check_key, check_position
-from cdc_assets.sources.dumps import DumpedTable, DumpError, Name, dumped_at, dumped_tables
-from cdc_assets.storage import Store
-from cdc_assets.tables.initial_load import LoadsCursor, RefusedLoad, told_apart
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.config import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
+from cdc_assets.initial_load.dumps import DumpedTable, DumpError, Name, dumped_at, dumped_tables
+from cdc_assets.initial_load.release import check_key, check_position
+from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, told_apart
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.stores.storage import Store
 
 _Dumps = dict[tuple[str, DumpFormat], Mapping[Name, DumpedTable]]  # by folder and format
 

@@ -6,12 +6,12 @@ from collections import Counter
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
+from cdc_assets.lakehouse.schema import conform
+from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.spark.session import settled
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
-from cdc_assets.tables.schema import conform
-from cdc_assets.tables.table import LakeTable, Staged
 
 _IDENTITY = ["batch", "reason", "topic", "partition", "offset", "index", "file", "line", "database", "table", "column"]
 # The history's tables are written by several threads, and each commit of the quarantine goes on from the one before.

@@ -11,24 +11,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.feeds import Feed
-from cdc_assets.gate.base import Facts, Gate, Group, Held, Name, Part, held_since
-from cdc_assets.gate.changes import group_hash, several, with_keys
-from cdc_assets.gate.choose import gate_for, has_watermarks
-from cdc_assets.gate.counts import Counts, counted
-from cdc_assets.gate.holds import by_loads, by_types, earliest, retried, with_statements
-from cdc_assets.gate.late import NO_LATE, Late, late_events
-from cdc_assets.gate.layouts import Known, known_layouts, layout_rows, with_known_keys
-from cdc_assets.gate.loads import covered, loads_due, reached, release_anew, release_loads
-from cdc_assets.gate.news import News, news_of
-from cdc_assets.gate.source_snapshots import advanced_snapshots, damaged, ended_with, not_ended, of_reads, read_of
-from cdc_assets.gate.statements import Statement, statements_of, why_held
-from cdc_assets.gate.table_scans import Seen, advanced_scans, looked, scans_told
-from cdc_assets.gate.tables import taken_tables
-from cdc_assets.protocols import protocol_of
-from cdc_assets.spark.session import SMALL, session_for, settled
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import (
+from cdc_assets.config import Feed
+from cdc_assets.initial_load.release import covered, loads_due, reached, release_anew, release_loads
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import (
     RELEASED_CHANGES,
     Hold,
     HoldReason,
@@ -40,9 +26,23 @@ from cdc_assets.tables.released_changes import (
     TableScan,
     Watermarks,
 )
-from cdc_assets.tables.schema import conform
-from cdc_assets.tables.table import Staged
-from cdc_assets.tables.type_observations import Refused
+from cdc_assets.lakehouse.schema import conform
+from cdc_assets.lakehouse.table import Staged
+from cdc_assets.lakehouse.type_observations import Refused
+from cdc_assets.protocols import protocol_of
+from cdc_assets.release.base import Facts, Gate, Group, Held, Name, Part, held_since
+from cdc_assets.release.changes import group_hash, several, with_keys
+from cdc_assets.release.choose import gate_for, has_watermarks
+from cdc_assets.release.counts import Counts, counted
+from cdc_assets.release.holds import by_loads, by_types, earliest, retried, with_statements
+from cdc_assets.release.late import NO_LATE, Late, late_events
+from cdc_assets.release.layouts import Known, known_layouts, layout_rows, with_known_keys
+from cdc_assets.release.news import News, news_of
+from cdc_assets.release.source_snapshots import advanced_snapshots, damaged, ended_with, not_ended, of_reads, read_of
+from cdc_assets.release.statements import Statement, statements_of, why_held
+from cdc_assets.release.table_scans import Seen, advanced_scans, looked, scans_told
+from cdc_assets.release.tables import taken_tables
+from cdc_assets.spark.session import SMALL, session_for, settled
 
 
 @dataclass(frozen=True)

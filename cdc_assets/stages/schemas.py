@@ -13,21 +13,21 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import text_of
 from cdc_assets.ddl.replay import SentStatement, TableRows, in_effect_order, replay
 from cdc_assets.ddl.resolve import Name
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.feeds import Feed
+from cdc_assets.lakehouse.change_events import Kind
+from cdc_assets.lakehouse.decisions import Decision, statement_id
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol, Watermarks
 from cdc_assets.protocols.loaded import columns_in
-from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.decisions import Decision, statement_id
-from cdc_assets.tables.initial_load import LOAD_TOPIC
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.released_changes import ReleaseCursor, ReleasedKind
-from cdc_assets.tables.table_schemas import TABLE_SCHEMAS, SchemasCursor
 
 _STATEMENT = [
     "commit_ts", "topic", "partition", "offset", "ddl_type", "ddl_statement", "default_database", "table_schemas",

@@ -15,7 +15,18 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.row_images import (
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.change_events import Kind
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.table import LakeTable
+from cdc_assets.lakehouse.type_observations import TYPE_OBSERVATIONS, Doubted, Refused, TypesCursor
+from cdc_assets.mysql_types.reference import jdbc_text
+from cdc_assets.protocols import protocol_of
+from cdc_assets.release.tables import taken_tables
+from cdc_assets.spark.session import session_for
+from cdc_assets.type_checks.occurrences import merged_occurrences
+from cdc_assets.type_checks.row_images import (
     ADVICE,
     LACKING,
     LEFT_OUT_OF_ALL,
@@ -23,16 +34,6 @@ from cdc_assets.checks.row_images import (
     incomplete,
     lacks_column,
 )
-from cdc_assets.feeds import Feed
-from cdc_assets.gate.tables import taken_tables
-from cdc_assets.mysql_types.reference import jdbc_text
-from cdc_assets.protocols import protocol_of
-from cdc_assets.spark.session import session_for
-from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import DataFile
-from cdc_assets.tables.table import LakeTable
-from cdc_assets.tables.type_observations import TYPE_OBSERVATIONS, Doubted, Refused, TypesCursor
 
 Observation = dict[str, Any]  # the columns of the table
 Name = tuple[str, str]  # database, table
@@ -148,9 +149,9 @@ def judged(
         The columns of type_observations but `batch`.
     """
     # pandera, which a run without events does not need, is slow to import.
-    from cdc_assets.checks.observations import SEEN, MySQLTypes  # noqa: PLC0415
-    from cdc_assets.checks.validation import broken_rules  # noqa: PLC0415
-    from cdc_assets.checks.values import Class  # noqa: PLC0415
+    from cdc_assets.type_checks.observations import SEEN, MySQLTypes  # noqa: PLC0415
+    from cdc_assets.type_checks.validation import broken_rules  # noqa: PLC0415
+    from cdc_assets.type_checks.values import Class  # noqa: PLC0415
 
     rules, columns = protocol_of(feed).type_rules(feed), feed.columns
     observed = rules.observe(events, known, columns, lambda names: columns_in_rows(before(names)))
@@ -402,25 +403,12 @@ def _together(rows: Iterable[Observation], cursor: TypesCursor) -> list[Observat
     found: dict[tuple[Any, ...], Observation] = {}
     for row in rows:
         key = (*identity(row), row["batch"] > after.get(_name(row), cursor.batch))
-        # As the newer has it.
-        found[key] = max(found[key], row, key=lambda o: o["batch"]) | joined(found[key], row) if key in found else row
+        found[key] = (
+            max(found[key], row, key=lambda o: o["batch"]) | merged_occurrences(found[key], row)
+            if key in found
+            else row
+        )
     return list(found.values())
-
-
-def joined(one: Observation, other: Observation) -> Observation:
-    """Where and how often the events of both were seen: `events`, `first_batch`, `first`, `last`, `sample_value`."""
-    first = min(one, other, key=lambda o: _order(o["first"]))
-    return {
-        "events": one["events"] + other["events"],
-        "first_batch": min(one["first_batch"], other["first_batch"]),
-        "first": first["first"],
-        "last": max(one["last"], other["last"], key=_order),
-        "sample_value": first["sample_value"],
-    }
-
-
-def _order(place: Mapping[str, Any]) -> tuple[Any, ...]:
-    return place["commit_ts"] or 0, place["topic"], place["partition"], place["offset"]
 
 
 def _report(feed: Feed, after: int, cursor: TypesCursor, standing: pa.Table, new: list[Observation]) -> TypesReport:

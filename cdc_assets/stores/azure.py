@@ -14,9 +14,9 @@ from functools import cache
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import AzureFileSystem, FileInfo, FileSelector, FileSystem, FileType
 
-from cdc_assets.feeds import Storage
-from cdc_assets.spark.jars import AZURE_JARS
+from cdc_assets.config import Storage
 from cdc_assets.stores.base import ObjectStore, listed, plain
+from cdc_assets.stores.jars import AZURE_JARS
 
 _PLACE = re.compile(r"abfss?://(?P<container>[^@/]+)@(?P<account>[^./]+)[^/]*/*(?P<path>.*)")
 _OAUTH = "fs.azure.account.oauth2"

@@ -7,8 +7,8 @@ from pathlib import Path
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, PyFileSystem
 
-from cdc_assets.feeds import Storage
-from cdc_assets.spark.jars import Jar, store_jars
+from cdc_assets.config import Storage
+from cdc_assets.stores.jars import Jar, store_jars
 
 
 class ObjectStore(ABC):

@@ -9,9 +9,9 @@ from functools import cache
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, GcsFileSystem
 
-from cdc_assets.feeds import Storage
-from cdc_assets.spark.jars import GCS_JARS
+from cdc_assets.config import Storage
 from cdc_assets.stores.base import ObjectStore, listed, plain
+from cdc_assets.stores.jars import GCS_JARS
 
 
 class _Gcs(ObjectStore):

@@ -5,9 +5,9 @@ from functools import cache
 
 from pyarrow.fs import FileSystem, S3FileSystem
 
-from cdc_assets.feeds import Storage
-from cdc_assets.spark.jars import S3_JARS
+from cdc_assets.config import Storage
 from cdc_assets.stores.base import ObjectStore
+from cdc_assets.stores.jars import S3_JARS
 
 # With credentials that the driver found in its environment, Spark configures the executors, too; else each process asks.
 _CREDENTIALS = (

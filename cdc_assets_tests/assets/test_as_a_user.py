@@ -23,7 +23,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets_tests.support import Message, Record, Rows, Stream, no_java, tso, users_environment
 
 PROJECT = Path(__file__).parents[2]
@@ -486,5 +486,5 @@ def test_a_wrong_feeds_file_is_one_line_with_file_path_and_allowed_values(tmp_pa
         "database.table to these"
     )
     lines = told.outputs["wrong"].splitlines()
-    assert lines[-1].removeprefix("cdc_assets.feeds.FeedsError: ") == line
+    assert lines[-1].removeprefix("cdc_assets.config.FeedsError: ") == line
     assert len(lines) < 6  # a notice of the dagster command's own, or two, and no traceback

@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from cdc_assets.assets.common import column_schema, table_metadata
-from cdc_assets.tables.history import CDC_COLUMNS, COPY, RESERVED, history_name
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.lakehouse.history import CDC_COLUMNS, COPY, RESERVED, history_name
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.table import LakeTable
 
 
 def never() -> SparkSession:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.support import Rows, Stream, no_java, tso, users_environment
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.assets.known_tables import known_tables, refresh
 from cdc_assets.history.progress import Progress, write_progress
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 
 def never() -> SparkSession:

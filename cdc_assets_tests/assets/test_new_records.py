@@ -16,9 +16,9 @@ from dagster import (
 )
 
 from cdc_assets.assets import new_records
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
 from cdc_assets.stages import DECODE, INGEST
-from cdc_assets.storage import LOCAL
+from cdc_assets.stores.storage import LOCAL
 from cdc_assets_tests.broker import Client
 from cdc_assets_tests.jobs import Job
 from cdc_assets_tests.support import Chain, Rows, Stream, make_feed, record, tso

@@ -4,8 +4,8 @@ import pytest
 from dagster import AssetCheckKey, AssetKey, ExecuteInProcessResult
 
 from cdc_assets.assets import raw_records
-from cdc_assets.checks.conservation import records_taken
-from cdc_assets.checks.verdict import Verdict
+from cdc_assets.assets.checks.conservation import records_taken
+from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets_tests.jobs import Job, evaluated, failures, materialised

@@ -14,13 +14,13 @@ import pytest
 from cdc_assets.assets import change_events, history, page, raw_records, type_observations
 from cdc_assets.assets.released_changes import on_call
 from cdc_assets.history.writer import TableReport
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.operations import report as reports
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.stages.types import TypesReport
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets_tests.support import make_feed
 
 # 2024-05-01 00:00:00 UTC, as TiDB writes it: milliseconds, and 18 bits of a logical part.

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.history.columns import Layout, readings_of
 from cdc_assets.history.evolution import Slot
+from cdc_assets.lakehouse.history import history_name
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.canal_json import CanalJson
-from cdc_assets.tables.history import history_name
 from cdc_assets_tests.protocols.debezium_encoder import MS, envelope, source, text
 from cdc_assets_tests.support import Chain, Record, record, rows_in
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cdc_assets import read
-from cdc_assets.checks.history import history_complete
+from cdc_assets.assets.checks.history import history_complete
 from cdc_assets.history.completeness import NEVER
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.explained import as_text

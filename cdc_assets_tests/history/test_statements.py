@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from cdc_assets.checks.history import ddl_applied, reload_required
+from cdc_assets.assets.checks.history import ddl_applied, reload_required
 from cdc_assets.history.writer import TableReport
 from cdc_assets.stages import HISTORY
 from cdc_assets_tests.support import Chain, Message, Stream, ddl, delta_versions, dml, tso

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from cdc_assets.history import verify as module
 from cdc_assets.history.verify import Broken, verify, violations
 from cdc_assets.history.writer import TableReport
-from cdc_assets.tables.history import COPY, HistoryCursor
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.lakehouse.history import COPY, HistoryCursor
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets_tests.support import Chain, Rows, Stream, change, dml, double, remove, tso
 
 SCHEMA = pa.schema(

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
 from cdc_assets.history.versions import boundaries, timeline, versions
-from cdc_assets.tables.schema import BIGINT, INT, STRING, struct
+from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, struct
 from cdc_assets_tests.support import frame_of_rows
 
 ROW: DataType = struct(id=BIGINT, v=STRING)

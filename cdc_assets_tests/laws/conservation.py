@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.stages.release import ReleaseReport
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import ReleaseCursor
 from cdc_assets_tests.support import rows_in
 
 

@@ -27,10 +27,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from cdc_assets.feeds import Storage
+from cdc_assets.config import Storage
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.spark.session import spark_session
-from cdc_assets.storage import Store
-from cdc_assets.tables.table import LakeTable
+from cdc_assets.stores.storage import Store
 from cdc_assets_tests.laws.streams import PARTITIONS
 from cdc_assets_tests.support import SHORT_LIVED, Chain
 

@@ -18,15 +18,15 @@ from cdc_assets import cli
 from cdc_assets.history import progress as progress_file
 from cdc_assets.history.progress import Progress, holds_of, read_progress, retry, write_progress
 from cdc_assets.history.writer import apply as write
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import HoldReason
+from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.report import gather
 from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, STAGES, TYPES
 from cdc_assets.stages import history as stage
 from cdc_assets.stages.history import HistoryReport
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.released_changes import HoldReason
-from cdc_assets.tables.table import ConcurrentRunError
 from cdc_assets_tests.jobs import Job, evaluations, failures, materialised
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, histories, tso
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.spark.session import spark_settings
-from cdc_assets.storage import Store
+from cdc_assets.stores.storage import Store
 from cdc_assets_tests.cluster import CHECKPOINT, Cluster, OneWorker
 from cdc_assets_tests.kubernetes import Kubernetes
 from cdc_assets_tests.laws.conservation import conserved

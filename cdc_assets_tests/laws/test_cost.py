@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.changes import Changes
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.log import TableLog
 from cdc_assets.stages import STAGES
-from cdc_assets.storage import Store
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.log import TableLog
+from cdc_assets.stores.storage import Store
 from cdc_assets_tests.support import Chain, delta_versions, run_core
 
 SETTINGS = {

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
+from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.history import standing, work
+from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.mysql_types.types import SPATIAL
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.spark import session
 from cdc_assets.stages import release
-from cdc_assets.tables.lakehouse import history_tables
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.text_of_mysql import same
 from cdc_assets_tests.support import RECORDED, Chain, Record, Reports, bytes_of, histories, read_lines

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from cdc_assets import read
-from cdc_assets.checks.history import reload_required
+from cdc_assets.assets.checks.history import reload_required
+from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.operations.diff import Side, diff
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate
-from cdc_assets.tables.lakehouse import history_tables
 from cdc_assets_tests.laws.test_dialects import MYSQL, TICDC, Row, settings_of, settled, take, ticdc_types, truth
 from cdc_assets_tests.support import Chain, Reports, read_lines
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.checks.audit import all_events_placed
+from cdc_assets.assets.checks.audit import all_events_placed
+from cdc_assets.lakehouse.decisions import Decision, Verdict
+from cdc_assets.lakehouse.released_changes import HoldReason
 from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, held_statements
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.stages import RELEASE
 from cdc_assets.stages.release import ReleaseReport
-from cdc_assets.tables.decisions import Decision, Verdict
-from cdc_assets.tables.released_changes import HoldReason
 from cdc_assets_tests.laws.binlog_encoders import BINLOG
 from cdc_assets_tests.laws.conservation import balanced, conserved
 from cdc_assets_tests.laws.encoders import TICDC

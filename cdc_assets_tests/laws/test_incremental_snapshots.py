@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.audit import all_events_placed, all_intervals
-from cdc_assets.gate.base import Group, Part
-from cdc_assets.gate.table_scans import Seen, advanced_scans, scans_told
+from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
+from cdc_assets.lakehouse.change_events import PARTIAL_WANTED, Kind
+from cdc_assets.lakehouse.released_changes import ReleaseCursor, TableScan
 from cdc_assets.operations.maintenance import trim_events
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.release.base import Group, Part
+from cdc_assets.release.table_scans import Seen, advanced_scans, scans_told
 from cdc_assets.stages import STAGES
-from cdc_assets.tables.change_events import PARTIAL_WANTED, Kind
-from cdc_assets.tables.released_changes import ReleaseCursor, TableScan
 from cdc_assets_tests.laws.test_source_snapshots import run
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, source, text
 from cdc_assets_tests.record_incremental_snapshots import SCENARIOS, SET, payload

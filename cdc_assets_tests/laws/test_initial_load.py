@@ -20,14 +20,18 @@ from dagster import AssetCheckSeverity
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.audit import all_events_placed, all_intervals
-from cdc_assets.checks.conservation import events_placed
-from cdc_assets.checks.history import history_complete, not_loaded, reload_required
+from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
+from cdc_assets.assets.checks.conservation import events_placed
+from cdc_assets.assets.checks.history import history_complete, not_loaded, reload_required
 from cdc_assets.ddl.shapes import apply_ddl
-from cdc_assets.gate.loads import check_key, check_position
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.history.verify import broken_by_table
+from cdc_assets.initial_load.dumps import DumpError, dumped_at
+from cdc_assets.initial_load.release import check_key, check_position
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
+from cdc_assets.lakehouse.released_changes import HoldReason, Trimmed
+from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate, held_by
 from cdc_assets.operations.maintenance import remove_unnamed_loads, trim_changes, vacuum
@@ -35,13 +39,9 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
-from cdc_assets.sources.dumps import DumpError, dumped_at
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, STAGES
 from cdc_assets.stages.schemas import outcome
-from cdc_assets.storage import LOCAL
-from cdc_assets.tables.initial_load import LOAD_TOPIC
-from cdc_assets.tables.released_changes import HoldReason, Trimmed
-from cdc_assets.tables.table import LakeTable, Staged
+from cdc_assets.stores.storage import LOCAL
 from cdc_assets.tso import time_of
 from cdc_assets_tests.jobs import FEEDS, Job, evaluations
 from cdc_assets_tests.support import (
@@ -704,7 +704,7 @@ def test_a_dump_of_a_thousand_files_of_which_one_is_there_twice_is_loaded_once(
 def test_a_key_that_a_dump_has_twice_is_seen_however_many_rows_there_are(
     at_once: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdc_assets.gate.dumped._HASHES_AT_ONCE", at_once)
+    monkeypatch.setattr("cdc_assets.initial_load.released_rows._HASHES_AT_ONCE", at_once)
     for name, third, typed in (("different", '3,"three"\n', 3), ("twice", '1,"one"\n', 0)):
         files = {"shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"two"\n' + third}
         where = write(tmp_path / name, {"metadata": METADATA, **files})

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets import cli
 from cdc_assets.history.progress import retry
+from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.operations.acknowledge import held_statements
 from cdc_assets.stages import HISTORY, STAGES
 from cdc_assets.stages.history import HistoryReport
-from cdc_assets.tables.table import LakeTable, Staged
 from cdc_assets_tests.jobs import Job, evaluations, failures, materialised
 from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, record, rows_in, tso, watermark
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from cdc_assets import read
+from cdc_assets.lakehouse.history import DATABASE, TABLE
+from cdc_assets.lakehouse.lakehouse import path_segment
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.tables.history import DATABASE, TABLE
-from cdc_assets.tables.lakehouse import path_segment
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, dml, tso
 
 LONG_DATABASE, LONG_TABLE = "庫" * 64, "表" * 64

@@ -21,24 +21,24 @@ from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import SparkSession
 
 from cdc_assets import cli
-from cdc_assets.feeds import Storage
+from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.config import Storage
+from cdc_assets.config.places import PlaceError
+from cdc_assets.lakehouse.log import Logs
+from cdc_assets.lakehouse.schema import frame_of
+from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.places import PlaceError
-from cdc_assets.resources import LakehouseResource
 from cdc_assets.sources.recorded import snapshot_files
-from cdc_assets.storage import Store, make_folder
-from cdc_assets.tables.exclusive import prove_exclusive
-from cdc_assets.tables.log import Logs
-from cdc_assets.tables.schema import frame_of
-from cdc_assets.tables.table import ConcurrentRunError, LakeTable
+from cdc_assets.spark.exclusive import prove_exclusive
+from cdc_assets.stores.storage import Store, make_folder
 from cdc_assets_tests.jobs import Job, evaluated
+from cdc_assets_tests.lakehouse.numbers import NUMBERS, NumbersCursor
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.crashing_run import begin, run_and_stop, start
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.store_server import BUCKET, HANGING, WAYS, StoreServer
 from cdc_assets_tests.support import Chain, Record, Rows, Stream, ddl, histories, record, rows_in, tso
-from cdc_assets_tests.tables.numbers import NUMBERS, NumbersCursor
 
 # A name that needs encoding, so that each of the readers has to find its folder.
 ODD = Rows(table="注文 a.b%")

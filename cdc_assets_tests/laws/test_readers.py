@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.history import work
 from cdc_assets.history.writer import TableReport
-from cdc_assets.tables.lakehouse import Lakehouse
+from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets_tests.laws.encoders import TICDC
 from cdc_assets_tests.laws.mysql_model import (
     BIGINT,

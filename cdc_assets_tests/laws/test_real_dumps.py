@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.audit import all_events_placed
-from cdc_assets.checks.history import history_complete
+from cdc_assets.assets.checks.audit import all_events_placed
+from cdc_assets.assets.checks.history import history_complete
 from cdc_assets.ddl.shapes import apply_ddl
+from cdc_assets.initial_load.dumps import DumpedTable, DumpError, dumped_at, dumped_tables
+from cdc_assets.initial_load.rows import read_rows
 from cdc_assets.mysql_types.types import parse_type
-from cdc_assets.sources.dump_rows import read_rows
-from cdc_assets.sources.dumps import DumpedTable, DumpError, dumped_at, dumped_tables
-from cdc_assets.storage import LOCAL
+from cdc_assets.stores.storage import LOCAL
 from cdc_assets_tests.laws.test_dialects import TICDC, check_states, records_of, settings_of, take, ticdc_types, truth
 from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, there, types_of
 from cdc_assets_tests.support import Chain, Record, bytes_of

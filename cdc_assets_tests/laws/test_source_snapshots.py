@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.checks.audit import all_events_placed, all_intervals
-from cdc_assets.gate.base import Group, Part
-from cdc_assets.gate.source_snapshots import advanced_snapshots, ended_with, not_ended
+from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.history.plan import LoadTooOldError
 from cdc_assets.history.verify import broken_by_table
+from cdc_assets.lakehouse.released_changes import SourceSnapshot
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.fates import Fate
 from cdc_assets.operations.maintenance import trim_changes
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.release.base import Group, Part
+from cdc_assets.release.source_snapshots import advanced_snapshots, ended_with, not_ended
 from cdc_assets.stages import STAGES
-from cdc_assets.tables.released_changes import SourceSnapshot
 from cdc_assets_tests.laws.conservation import settled
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, source
 from cdc_assets_tests.support import Chain, Record, histories, record, rows_in

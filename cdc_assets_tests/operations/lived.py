@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.tables.cursor import running
+from cdc_assets.lakehouse.cursor import running
 from cdc_assets_tests.support import Chain, Record, Rows, Stream, ddl, dml, tso, watermark
 
 TYPES = {"id": "bigint", "v": "varchar", "d": "date", "w": "int"}

@@ -21,9 +21,14 @@ from dagster import AssetKey
 from pyspark.sql import SparkSession
 
 from cdc_assets import cli, read
+from cdc_assets.config import load_feeds
 from cdc_assets.definitions import build_definitions
-from cdc_assets.feeds import load_feeds
 from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.lakehouse.cursor import RUN as RUN_NOTED
+from cdc_assets.lakehouse.cursor import notes
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.query import WidenedError
+from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.operations.diff import Sample, Side, diff
 from cdc_assets.operations.explain import Change, ExplainError, Explanation, Statement, explain
 from cdc_assets.operations.explained import as_markdown, as_text
@@ -33,11 +38,6 @@ from cdc_assets.operations.keys import Near, row_key
 from cdc_assets.operations.maintenance import trim_changes
 from cdc_assets.operations.report import as_html, gather
 from cdc_assets.operations.views import catalog_name
-from cdc_assets.tables.cursor import RUN as RUN_NOTED
-from cdc_assets.tables.cursor import notes
-from cdc_assets.tables.lakehouse import Lakehouse
-from cdc_assets.tables.query import WidenedError
-from cdc_assets.tables.released_changes import Hold, HoldReason
 from cdc_assets.tso import position_of, time_of
 from cdc_assets_tests.operations.lived import (
     BYTES,

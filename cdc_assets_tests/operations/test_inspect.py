@@ -11,7 +11,7 @@ import yaml
 from confluent_kafka import Producer
 
 from cdc_assets import cli
-from cdc_assets.feeds import Kafka, load_feeds
+from cdc_assets.config import Kafka, load_feeds
 from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample, sample_folder
 from cdc_assets.operations.inspect.topics import inspect_topics
 from cdc_assets.sources.broker import Broker

@@ -15,9 +15,12 @@ from dagster import Failure, build_op_context
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.assets.operations import _fail_if_changed
-from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.cursor import notes
+from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import rebuild as rebuilding
 from cdc_assets.operations.diff import Difference, Sample
 from cdc_assets.operations.maintenance import compact, tables, trim_changes, trim_events, trim_records, vacuum
@@ -25,15 +28,12 @@ from cdc_assets.operations.rebuild import RebuildError, rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.stages import DECODE, INGEST, RELEASE, SCHEMAS, TYPES
-from cdc_assets.tables.cursor import notes
-from cdc_assets.tables.raw_records import standing
-from cdc_assets.tables.table import ConcurrentRunError
 from cdc_assets_tests.broker import Client
-from cdc_assets_tests.gate.test_transactions import stream as transactions
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.protocols.simple_encoder import Table
 from cdc_assets_tests.protocols.simple_encoder import watermark as simple_watermark
+from cdc_assets_tests.release.test_transactions import stream as transactions
 from cdc_assets_tests.support import (
     Chain,
     Reports,

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets import cli
+from cdc_assets.lakehouse import query
 from cdc_assets.mysql_types.canonical import Form, form_of
 from cdc_assets.operations import verify as verifying
 from cdc_assets.operations.fates import Fate
 from cdc_assets.operations.verify import Verified, verify
 from cdc_assets.sources.mysql import PASSWORD, USER, Address, Snapshot, SourceError, snapshot
-from cdc_assets.tables import query
 from cdc_assets_tests import mariadb
 from cdc_assets_tests.mariadb import MariaDB
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, dml, tso

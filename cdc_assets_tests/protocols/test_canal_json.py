@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from cdc_assets.lakehouse.change_events import SOURCE_DETAILS
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.protocols.canal_json import CanalJson
-from cdc_assets.tables.change_events import SOURCE_DETAILS
-from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.support import Chain, Stream, dml, frame_of_rows, make_feed, rows_of, tso
 
 # From the specification "TiCDC Canal-JSON Protocol".

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.tables.quarantine import MESSAGES, Reason
+from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets_tests.laws.conservation import Counts, conserved
 from cdc_assets_tests.support import Chain, Reports, Rows, Stream, bytes_of, dml, rows_in, tso, watermark
 

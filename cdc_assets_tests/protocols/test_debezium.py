@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.lakehouse.change_events import SOURCE_DETAILS
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.protocols.debezium import Debezium
-from cdc_assets.tables.change_events import SOURCE_DETAILS
-from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.protocols.debezium_encoder import (
     FIELDS,
     MS,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.protocols.keys import key_values
 from cdc_assets.protocols.messages import (
     ANY,
@@ -24,7 +25,6 @@ from cdc_assets.protocols.messages import (
     overlay,
     read,
 )
-from cdc_assets.tables.quarantine import Reason
 from cdc_assets_tests.support import frame_of_rows
 
 WANTED: Mapping[str, Wanted] = {

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag, flags_text
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.payload import packed, unpack
-from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.protocols.open_encoder import (
     BINARY,
     HANDLE_KEY,

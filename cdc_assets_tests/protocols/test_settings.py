@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.conservation import settings_fit_records
-from cdc_assets.checks.quarantine import nothing_quarantined
+from cdc_assets.assets.checks.conservation import settings_fit_records
+from cdc_assets.assets.checks.quarantine import nothing_quarantined
+from cdc_assets.lakehouse.change_events import Kind
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.protocols import fitting_settings, protocol_of
 from cdc_assets.stages import DECODE, INGEST
-from cdc_assets.tables.change_events import Kind
-from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.protocols import open_encoder as open_protocol
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, with_schema
 from cdc_assets_tests.protocols.simple_encoder import Table, watermark

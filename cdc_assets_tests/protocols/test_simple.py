@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.feeds import Feed
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.protocols.payload import packed
 from cdc_assets.protocols.simple import Simple
-from cdc_assets.tables.quarantine import MESSAGES, Reason
-from cdc_assets.tables.raw_records import RAW_RECORDS
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.protocols.avro_encoder import message_bytes, read_message
 from cdc_assets_tests.protocols.simple_encoder import Table, column, watermark

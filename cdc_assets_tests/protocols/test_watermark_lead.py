@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.operations.replay_quarantine import replay_quarantine
-from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets_tests.protocols import simple_encoder
 from cdc_assets_tests.protocols.avro_encoder import message_bytes
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, text

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata
 from pydantic import SecretStr
 
-from cdc_assets.feeds import Kafka
+from cdc_assets.config import Kafka
 from cdc_assets.sources.broker import Broker, BrokerError, censored, client_settings, options
 from cdc_assets.sources.offsets import Bounds, Place
 from cdc_assets_tests.broker import Client, TestBroker, jaas

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.initial_load.dumps import DumpFile
+from cdc_assets.initial_load.rows import read_plain_rows, read_rows
 from cdc_assets.mysql_types.types import parse_type
-from cdc_assets.sources.dump_rows import read_plain_rows, read_rows
-from cdc_assets.sources.dumps import DumpFile
-from cdc_assets.storage import LOCAL
+from cdc_assets.stores.storage import LOCAL
 
 TYPES = {"id": "int", "v": "varchar(40)", "b": "varbinary(40)", "w": "text"}
 # What may mislead a parser, and what stands for an escaped backslash or quote that is put aside.

@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
-from cdc_assets.checks.conservation import records_taken
-from cdc_assets.checks.gate import watermark_progress
+from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
+from cdc_assets.assets.checks.conservation import records_taken
+from cdc_assets.assets.checks.gate import watermark_progress
+from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.sources import kafka as source
 from cdc_assets.sources.broker import Broker, BrokerError
 from cdc_assets.sources.offsets import DataLossError
 from cdc_assets.stages import INGEST
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.tables.table import ConcurrentRunError
 from cdc_assets_tests.broker import Client, TestBroker
 from cdc_assets_tests.laws.crashing_run import run_and_die
 from cdc_assets_tests.laws.streams import short_stream

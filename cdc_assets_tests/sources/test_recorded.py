@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.sources.recorded import locate_lines, snapshot_files
 from cdc_assets.stages import INGEST
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.tables.quarantine import MESSAGES, Reason
 from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, delta_versions, record, rows_in, tso
 
 GOOD = record(b"value", 0, 1)

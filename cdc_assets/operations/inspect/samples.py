@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from cdc_assets.feeds import Kafka
+from cdc_assets.config import Kafka
 from cdc_assets.sources.broker import Broker, BrokerError, censored, client_settings
 from cdc_assets.sources.offsets import Place
 from cdc_assets.sources.snapshots import SnapshotError

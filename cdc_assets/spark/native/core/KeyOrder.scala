@@ -14,7 +14,7 @@ import org.apache.spark.unsafe.types.UTF8String
 
 /** Decides which changes of one key a feed without watermarks applies, in which order, and which are repeats.
   *
-  * `gate/deduplication.py` states the rule and the columns; its model is `cdc_assets_tests/gate/order_model.py`.
+  * `release/deduplication.py` states the rule and the columns; its model is `cdc_assets_tests/release/order_model.py`.
   *
   * @param byPlace whether a repeat is recognised by its place in the binlog, else by its content
   * @param trimmed the highest commit_ts of a change that maintenance has deleted

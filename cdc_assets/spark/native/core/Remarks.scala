@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.UnBase64
 import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** What is not as usual among the values of a row, held against the limits of its layout: `checks/values.py` says what these
+/** What is not as usual among the values of a row, held against the limits of its layout: `type_checks/values.py` says what these
   * are, and what comes back; classes come back by their names there. NULL where all is as usual.
   *
   * A function of this package's own, as an expression of Spark's for it is a tree of lambdas, which Spark interprets: with it
@@ -111,7 +111,7 @@ private object Remarks {
 
   private def isLong(text: String): Boolean = try { text.toLong; true } catch { case _: NumberFormatException => false }
 
-  /** The limits of a column, `Limits` of `checks/values.py`. */
+  /** The limits of a column, `Limits` of `type_checks/values.py`. */
   private final class Limits(told: JsonNode) {
     private def text(name: String): String = Option(told.get(name)).filterNot(_.isNull).map(_.asText).orNull
     private def texts(name: String): Array[String] =

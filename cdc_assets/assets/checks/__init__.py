@@ -1,0 +1,1 @@
+"""Asset checks: what a stage's report and the tables say, as verdicts."""

@@ -1,0 +1,279 @@
+"""The feeds file, read and validated as a whole before anything runs.
+
+Values may take text from the environment (`${NAME}`; `$${` is a literal `${`). It is put in after the YAML is parsed,
+so no variable can add structure, and no message shows it, since it may be a secret: messages quote the file as written.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn, cast
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from cdc_assets.config.models import Alerts, Feed, FeedsFile, InitialLoad, Kafka, Source, Storage, TableLoad, Tables
+from cdc_assets.config.values import Setting, did_you_mean
+
+_Loc = tuple[str | int, ...]
+_Yaml = dict[str, Any] | list[Any] | Setting | None  # as _Loader reads it
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
+
+
+class FeedsError(ValueError):
+    """The feeds file can not be used. The message has one line per wrong field: file, path in it, found, allowed."""
+
+    __module__ = "cdc_assets.config"  # by which it is imported, and told to people
+
+
+def feeds_path() -> Path:
+    """The feeds file: `CDC_FEEDS`, else `data/feeds.yaml`."""
+    return Path(os.environ.get("CDC_FEEDS") or "data/feeds.yaml")
+
+
+def load_feeds(path: Path | None = None) -> FeedsFile:
+    """Read and validate the feeds file.
+
+    Args:
+        path: the file; default is `feeds_path`.
+
+    Returns:
+        The file with `${NAME}` expanded from the environment and its local folders made absolute.
+
+    Raises:
+        FeedsError: the file is missing, is no YAML, or has wrong fields: one line for each of them.
+    """
+    file = path or feeds_path()
+    try:
+        return validated(_read(file), file)
+    except RecursionError:
+        raise FeedsError(f"{file}: nested too deeply, or an alias that refers to itself") from None
+
+
+def validated(raw: dict[str, Any], file: Path) -> FeedsFile:
+    """Validate the content of a feeds file.
+
+    Args:
+        raw: the content, as YAML has it, `${NAME}` included.
+        file: the file; messages name it, and relative folders are below its own.
+
+    Raises:
+        FeedsError: there are wrong fields: one line for each of them.
+    """
+    problems: dict[_Loc, str] = {}
+    expanded = _expand(raw, (), problems)
+    try:
+        feeds = FeedsFile.model_validate(expanded, context={"folder": file.parent})
+    except ValidationError as error:
+        for details in error.errors(include_url=False, include_input=False):
+            if details["type"] == "too_short" and _lookup(raw, details["loc"]):
+                continue  # pydantic counts the right items only, and the wrong ones have lines of their own
+            where, what = _explain(details, raw)
+            problems.setdefault(where, what)
+    if problems:
+        # Outside the except block: pydantic's error has the values from the environment, and must not be chained.
+        raise FeedsError("\n".join(_line(file, where, what) for where, what in problems.items()))
+    return feeds
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML data (text, numbers, booleans, null, lists, mappings); keys are text, and none comes twice."""
+
+    def compose_mapping_node(self, anchor: dict[str, yaml.Node]) -> yaml.MappingNode:
+        """Check the keys here: construction merges `<<` into nodes first, and there a key may well come twice."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key must be plain text", problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value}", problem_mark=key.start_mark)
+            seen.add(key.value)
+            if key.tag != "tag:yaml.org,2002:merge":
+                key.tag = "tag:yaml.org,2002:str"  # a feed may be called 2024 or on
+        return node
+
+    def scalar(self, node: yaml.ScalarNode) -> Setting:
+        """Read a number or boolean; YAML 1.1 takes +10:00 for a sixty-based number, but here it is a time zone."""
+        if ":" in node.value:
+            return str(node.value)
+        kind = node.tag.rpartition(":")[2]
+        try:
+            value: Setting = getattr(self, f"construct_yaml_{kind}")(node)
+        except (ValueError, LookupError):  # an explicit tag (!!int x), or a number without digits (0x_)
+            raise yaml.MarkedYAMLError(problem=f"not a value of type {kind}", problem_mark=node.start_mark) from None
+        return value
+
+    def text(self, node: yaml.ScalarNode) -> str:
+        """Take a bare date, or a bare =, as written."""
+        return str(node.value)
+
+    def refuse(self, node: yaml.Node) -> NoReturn:
+        """Refuse what is no plain data."""
+        raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} has no use here", problem_mark=node.start_mark)
+
+
+for _tag in ("int", "float", "bool"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.scalar)
+for _tag in ("timestamp", "value"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.text)
+for _tag in ("binary", "set", "omap", "pairs"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.refuse)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise FeedsError(f"{file}: no such file; name the feeds file in CDC_FEEDS") from None
+    except OSError as error:
+        raise FeedsError(f"{file}: can not be read: {error.strerror}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise FeedsError(f"{file}: line {line}: not UTF-8 text") from None
+    try:
+        root = _Loader(text).get_single_data()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise FeedsError(_one_line(f"{file}: line {line}: not usable as YAML: {error.problem}")) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise FeedsError(f"{file}: line {line}: not usable as YAML: control character in the text") from None
+    allowed = _keys_of(FeedsFile)
+    if root is None:
+        raise FeedsError(f"{file}: is empty; allowed: {allowed}")
+    if not isinstance(root, dict):
+        raise FeedsError(f"{file}: found {_shown(root, ())}; allowed: {allowed}")
+    return root
+
+
+def _expand(value: _Yaml, where: _Loc, problems: dict[_Loc, str]) -> _Yaml:
+    """Copy a YAML value with its variables expanded; what can not be expanded stays, and is noted in `problems`."""
+    match value:
+        case dict():
+            return {key: _expand(item, (*where, key), problems) for key, item in value.items()}
+        case list():
+            return [_expand(item, (*where, index), problems) for index, item in enumerate(value)]
+        case str():
+            return _VARIABLE.sub(lambda match: _variable(match, where, problems), value)
+        case _:
+            return value
+
+
+def _variable(match: re.Match[str], where: _Loc, problems: dict[_Loc, str]) -> str:
+    name = match["name"]
+    if match[0] == "$${":
+        return "${"
+    if name is None:
+        problems[where] = "${ does not begin a ${NAME}; write $${ for a plain ${"
+    elif name not in os.environ:
+        problems[where] = f"found ${{{name}}}; the environment variable {name} is not set"
+    return os.environ.get(name, match[0]) if name else match[0]
+
+
+def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
+    """Where in the file an error is, and what is found and allowed there, in the file's words."""
+    where, kind, context = error["loc"], error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return where, _unknown_key(where)
+    if kind == "missing":
+        return where, f"missing; allowed: {_allowed(where)}"
+    if kind == "exactly_one":
+        return where[:-1], f"found {context['found']}; allowed: {context['allowed']}"
+    where = (*where, *context.get("at", ()))  # of a rule about an item, where a whole mapping was looked at
+    key_is_wrong = where[-1] == "[key]"  # pydantic's mark
+    where = where[:-1] if key_is_wrong else where
+    value = where[-1] if key_is_wrong else _lookup(raw, where)
+    what = f"found {_shown(value, where)}; allowed: {context.get('allowed') or _allowed(where)}"
+    if kind == "string_type" and isinstance(value, int | float):
+        what += "; put it in quotes"
+    detail = context.get("detail")
+    return where, f"{what}; {detail}" if detail and "${" not in str(value) else what
+
+
+def _unknown_key(where: _Loc) -> str:
+    model = _model_at(where[:-1])
+    known = list(model.model_fields) if model else []
+    return "; ".join(filter(None, ["unknown key", did_you_mean(str(where[-1]), known), f"known: {', '.join(known)}"]))
+
+
+# The mappings whose keys are fields, by where they stand; `*` is the name of a feed, or of a table.
+_MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
+    {
+        (): FeedsFile,
+        ("alerts",): Alerts,
+        ("storage",): Storage,
+        ("feeds", "*"): Feed,
+        ("feeds", "*", "source"): Source,
+        ("feeds", "*", "source", "kafka"): Kafka,
+        ("feeds", "*", "tables"): Tables,
+        ("feeds", "*", "initial_load"): InitialLoad,
+        ("feeds", "*", "initial_load", "tables", "*"): TableLoad,
+    }
+)
+
+
+def _model_at(where: _Loc) -> type[BaseModel] | None:
+    if len(where) > 1 and where[0] == "feeds":
+        where = ("feeds", "*", *where[2:])
+    if where[2:4] == ("initial_load", "tables") and len(where) > 4:
+        where = (*where[:4], "*", *where[5:])
+    return _MODELS.get(where)
+
+
+def _keys_of(model: type[BaseModel]) -> str:
+    return f"a mapping with the keys {', '.join(model.model_fields)}"
+
+
+def _allowed(where: _Loc) -> str:
+    if model := _model_at(where):
+        return _keys_of(model)
+    for end in range(len(where) - 1, -1, -1):  # an item of a list or mapping: the field that has it
+        model = _model_at(where[:end])
+        if model and (field := model.model_fields.get(str(where[end]))):
+            return field.description or ""
+    return ""
+
+
+def _lookup(raw: _Yaml, where: _Loc) -> _Yaml:
+    value: Any = raw
+    for step in where:
+        value = value[step]
+    return cast("_Yaml", value)
+
+
+def _shown(value: _Yaml, where: _Loc) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    # Whoever writes settings as one text may well write a password there.
+    if where[-1:] in (("options",), ("client_options",)):
+        return "text"
+    text = json.dumps(value, ensure_ascii=False)
+    return f"{text[:80]}..." if len(text) > 80 else text
+
+
+def _line(file: Path, where: _Loc, what: str) -> str:
+    path = ""
+    for step in where:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif re.fullmatch(r"[\w-]+", step):
+            path += f".{step}" if path else step
+        else:  # dots of its own: spark["spark.master"]
+            path += f"[{json.dumps(step, ensure_ascii=False)}]"
+    return _one_line(f"{file}: {path}: {what}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,279 @@
+"""What single values of the feeds file may be: types that pydantic checks, and what is said of values that are wrong."""
+
+import difflib
+import re
+import zoneinfo
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn, cast
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr, StringConstraints, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from cdc_assets.config.patterns import split_pattern
+from cdc_assets.config.places import AZURE, AZURE_FORM, SCHEMES, PlaceError, canonical, scheme_of
+from cdc_assets.mysql_types.types import UnknownType, parse_type
+
+# Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
+StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
+Setting = str | int | float | bool
+
+_FEED_NAME = re.compile(r"[A-Za-z0-9_]+")
+_SCHEMA_NAME = re.compile(r"[a-z][a-z0-9_]*")
+SCHEMA = "a schema of Spark's catalog, of letters a-z, digits and _"
+_OFFSET = re.compile(r"[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00)")  # as far as MySQL's own time zones go
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes for an address
+
+
+def reject(allowed: str, detail: str = "") -> NoReturn:
+    """Fail a field; `detail` may quote its value and is shown only when no environment variable is in that value."""
+    raise PydanticCustomError("rule", "{allowed}{detail}", {"allowed": allowed, "detail": detail})
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """The known word that a wrong one is nearest to, as a question; "" where none is near."""
+    close = difflib.get_close_matches(text, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def _feed_name(name: str) -> str:
+    if not _FEED_NAME.fullmatch(name):
+        reject("a feed name of letters A-Z a-z, digits and _ only (it names folders, asset keys and an asset group)")
+    return name
+
+
+def _schema_name(name: str) -> str:
+    if not _SCHEMA_NAME.fullmatch(name):
+        reject(SCHEMA)
+    return name
+
+
+def _begins_with(prefix: str) -> Callable[[str], str]:
+    def check(key: str) -> str:
+        if not key.startswith(prefix) or key == prefix:
+            reject(f"keys that begin with {prefix}")
+        return key
+
+    return check
+
+
+# Spark's reader sets these itself, or a field of its own does.
+_TAKEN_OPTIONS = (
+    "kafka.bootstrap.servers",
+    "kafka.auto.offset.reset",
+    "kafka.enable.auto.commit",
+    "kafka.interceptor.classes",
+    "kafka.key.deserializer",
+    "kafka.value.deserializer",
+)
+
+
+def _free_option(key: str) -> str:
+    if key in _TAKEN_OPTIONS:
+        reject(f"keys other than {', '.join(_TAKEN_OPTIONS)}")
+    return key
+
+
+def _free_client_option(key: str) -> str:
+    if key in ("bootstrap.servers", "isolation.level") or key.endswith("_cb"):
+        reject("keys other than bootstrap.servers, isolation.level, and callbacks (*_cb)")
+    return key
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        problem = str(error)
+    else:
+        return text
+    reject(PATTERN, problem)
+
+
+PATTERN = "a regular expression (Python's)"
+STARTING_OFFSETS = (
+    "earliest, latest, an instant such as 2024-05-01T00:00:00Z, or a mapping of topics to {partition: offset}"
+)
+
+
+def _starting_offsets(value: object) -> StartingOffsets:
+    if value in ("earliest", "latest"):
+        return cast("StartingOffsets", value)
+    if isinstance(value, str):
+        try:
+            instant = datetime.fromisoformat(value)
+        except ValueError:
+            instant = None
+        if instant and instant.tzinfo:
+            return instant
+    if isinstance(value, dict) and value and all(isinstance(each, dict) and each for each in value.values()):
+        pairs = [pair for each in value.values() for pair in each.items()]
+        if all(str(number).isdecimal() and type(offset) is int and offset >= 0 for number, offset in pairs):
+            return {topic: {int(number): offset for number, offset in each.items()} for topic, each in value.items()}
+    reject(STARTING_OFFSETS)
+
+
+# Of the file systems, what `storage` has fields for, and credentials.
+_STORAGE_FIELDS = (
+    "fs.s3a.endpoint",
+    "fs.s3a.endpoint.region",
+    "fs.s3a.path.style.access",
+    "fs.gs.storage.root.url",
+    "fs.azure.abfs.endpoint",
+)
+# Azure's may end with the name of an account; the endpoint that gives its refresh tokens is no secret. S3's encryption key
+# is none either: it may be the name of one.
+_CREDENTIALS = re.compile(
+    r"\.(access\.key|secret\.key|session\.token|account\.key|sas\.fixed\.token|private\.key|client\.secret|password"
+    r"|refresh\.token(?!\.endpoint)|gs\.encryption\.key|client-provided-encryption-key)(\.|$)"
+)
+
+
+def _free_hadoop_key(key: str) -> str:
+    if key in _STORAGE_FIELDS:
+        reject(f"keys other than {', '.join(_STORAGE_FIELDS)}: they have fields of their own")
+    if _CREDENTIALS.search(key):
+        reject(
+            "no credentials: they come from the environment (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, "
+            "AZURE_STORAGE_ACCOUNT_KEY and the like) or the platform"
+        )
+    return key
+
+
+ENDPOINT = "an http or https URL without a path, such as https://minio.example:9000"
+
+
+def _endpoint(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"https?://[^/\s@?#]+/?", value):
+        return value.rstrip("/")
+    reject(ENDPOINT)
+
+
+def _setting(value: object) -> Setting:
+    if not isinstance(value, str | int | float):  # bool is an int
+        reject("text, a number, true or false")
+    return value
+
+
+def _as_text(value: object) -> object:
+    """Kafka's options are text; YAML reads `true` and `30000` as something else."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _not_bool(value: object) -> object:
+    if isinstance(value, bool):  # pydantic would take true for 1
+        reject("")  # what is allowed, the field's description says
+    return value
+
+
+DURATION = "a whole number and its unit, s, m, h or d, such as 36h"
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_LONGEST = timedelta(days=36_500)
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, str) and (told := re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", value)):
+        duration = timedelta(**{_UNITS[told[2]]: int(told[1])})
+        if duration <= _LONGEST:
+            return duration
+    reject(DURATION)
+
+
+def _time_zone(zone: str) -> str:
+    if not _OFFSET.fullmatch(zone) and zone != "UTC":
+        known = zoneinfo.available_timezones()
+        if zone not in known:
+            reject("a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM", did_you_mean(zone, known))
+    return zone
+
+
+def _table_pattern(pattern: str) -> str:
+    if not all(split_pattern(pattern)):
+        reject("patterns database.table, with * and ? as wildcards")
+    return pattern
+
+
+def _column_path(path: str) -> str:
+    parts = path.split(".")
+    if len(parts) != 3 or not all(parts):
+        reject("keys of three dotted parts, database.table.column")
+    return path
+
+
+def by_table(*choices: str) -> Callable[[object], str | dict[str, str]]:
+    """Take one of the choices for all tables, or a mapping of table patterns to them."""
+
+    def check(value: object) -> str | dict[str, str]:
+        if isinstance(value, str) and value in choices:
+            return value
+        if not isinstance(value, dict) or not value or any(choice not in choices for choice in value.values()):
+            reject(by_table_allowed(choices))
+        return {_table_pattern(pattern): choice for pattern, choice in value.items()}
+
+    return check
+
+
+def by_table_allowed(choices: Iterable[str]) -> str:
+    """What is said to be allowed where `by_table` takes these choices."""
+    return f"{', '.join(choices)}, or a mapping of patterns database.table to these"
+
+
+def _mysql_type(text: str) -> str:
+    try:
+        parse_type(text)
+    except UnknownType as error:
+        problem = str(error)
+    else:
+        return text
+    reject("a MySQL type such as decimal(12,2)", problem)
+
+
+def _table_path(path: str) -> str:
+    if not all(split_pattern(path)):
+        reject("keys database.table")
+    return path
+
+
+def _owner(owner: str) -> str:
+    if not _EMAIL.fullmatch(owner) and not re.fullmatch(r"team:.+", owner):
+        reject("email addresses and team:name")
+    return owner
+
+
+FOLDER = f"a folder, relative to the feeds file, or a URI of {', '.join(f'{s}://' for s in SCHEMES)}"
+
+
+def _place(value: str, info: ValidationInfo) -> str:
+    """A folder of the feeds file: an absolute path, or a URI."""
+    if scheme_of(value):
+        try:
+            return canonical(value)
+        except PlaceError:
+            reject(AZURE_FORM if scheme_of(value) in AZURE else FOLDER)
+    return str(((info.context or {}).get("folder", Path()) / value).resolve())
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Place = Annotated[Text, AfterValidator(_place)]
+Endpoint = Annotated[str, PlainValidator(_endpoint)]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
+FeedName = Annotated[str, AfterValidator(_feed_name)]
+SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
+SparkValue = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would report each of its types
+KafkaKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_free_option)]
+ClientKey = Annotated[Text, AfterValidator(_free_client_option)]
+Pattern = Annotated[Text, AfterValidator(_pattern)]
+HadoopKey = Annotated[str, AfterValidator(_begins_with("fs.")), AfterValidator(_free_hadoop_key)]
+OffsetsValue = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
+WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
+Duration = Annotated[timedelta, PlainValidator(_duration)]
+Option = Annotated[SecretStr, BeforeValidator(_as_text)]
+TablePattern = Annotated[str, AfterValidator(_table_pattern)]
+ColumnPath = Annotated[str, AfterValidator(_column_path)]
+TablePath = Annotated[str, AfterValidator(_table_path)]
+TypeText = Annotated[str, AfterValidator(_mysql_type)]
+SchemaName = Annotated[str, AfterValidator(_schema_name)]
+Owner = Annotated[str, AfterValidator(_owner)]

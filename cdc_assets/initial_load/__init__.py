@@ -1,0 +1,1 @@
+"""Initial loads: the rows of a dump that a history begins with."""

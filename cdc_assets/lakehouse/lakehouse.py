@@ -1,0 +1,279 @@
+"""Where the tables of each feed live."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import FileInfo, FileSelector, FileType
+from pyspark.sql import SparkSession
+
+from cdc_assets.config.places import PlaceError, canonical
+from cdc_assets.lakehouse.change_events import CHANGE_EVENTS, EventsCursor
+from cdc_assets.lakehouse.cursor import Cursor
+from cdc_assets.lakehouse.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
+from cdc_assets.lakehouse.history import DATABASE, HISTORY, TABLE, HistoryCursor
+from cdc_assets.lakehouse.initial_load import INITIAL_LOAD, LoadsCursor
+from cdc_assets.lakehouse.log import Logs, TableLog
+from cdc_assets.lakehouse.quarantine import QUARANTINE, QuarantineCursor
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS, RawCursor
+from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.table import Definition, LakeTable
+from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
+from cdc_assets.lakehouse.type_observations import TYPE_OBSERVATIONS, TypesCursor
+from cdc_assets.spark.exclusive import prove_exclusive
+from cdc_assets.spark.executors import prove_root_seen
+from cdc_assets.spark.session import on_cluster
+from cdc_assets.stores import store_of
+from cdc_assets.stores.storage import LOCAL, Store
+
+C = TypeVar("C", bound=Cursor)
+
+DEFAULT_ROOT = "data/lakehouse"
+
+# What deltalake does not find again in a path: it decodes `%2E` once too often, and takes the others for parts of a URL.
+_UNREADABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|#?\x00-\x1F\x7F]")
+
+# The parts of a history's path. No escape has a `-` after its `~`, so `_CUT` marks the parts that are cut.
+_ESCAPED = re.compile(r"[^A-Za-z0-9_-]+")
+_HALF_ESCAPE = re.compile(r"~[0-9A-F]?$")
+_EMPTY = "~"
+_CUT = "~-"
+_LONGEST = 200
+_DIGITS = 32  # of the hash
+
+
+def lakehouse_root(given: str | None = None) -> str:
+    """Return the root of all tables in its canonical form: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`.
+
+    Raises:
+        PlaceError: it is a URI of a scheme that is not supported, or has characters that deltalake does not find again.
+    """
+    root = canonical(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
+    if found := _UNREADABLE.search(root):
+        raise PlaceError(
+            f"{root}: the lakehouse's path contains {found[0]!r}, below which deltalake does not find tables. "
+            "Choose a path without it."
+        )
+    return root
+
+
+def path_segment(name: str) -> str:
+    """Return the folder name of a database or table: unique among all names, and at most 200 ASCII characters.
+
+    ASCII letters, digits, `_` and `-` stay. Every other byte of the UTF-8 name becomes `~` and two hexadecimal digits, not
+    `%`: deltalake decodes `%2E` in a path and then looks for `.`. The dot is escaped too, so `..` cannot climb and no folder
+    is hidden. A longer name is cut and ends in a hash of the name, because file systems take 255 bytes.
+    """
+    if not name:
+        return _EMPTY
+    # Delta takes every folder of this name for a table's log.
+    escaped = "~5Fdelta_log" if name == "_delta_log" else _ESCAPED.sub(_escape, name)
+    if len(escaped) <= _LONGEST:
+        return escaped
+    ending = _CUT + hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]
+    return _HALF_ESCAPE.sub("", escaped[: _LONGEST - len(ending)]) + ending
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "".join(f"~{byte:02X}" for byte in found[0].encode())
+
+
+def _name_of(segment: str) -> str:
+    """Return the name whose `path_segment` this is, if the segment is not cut."""
+    return "" if segment == _EMPTY else unquote(segment.replace("~", "%"))
+
+
+def history_tables(root: str, feed: str, store: Store = LOCAL) -> list[tuple[str, str]]:
+    """List the (database, table) pairs that have a history table below `root`, sorted, without Spark.
+
+    A table is left out if its path is cut and its log cannot be read: nothing else has its name. The history stage reports
+    such a table when it has new changes.
+    """
+    place = f"{root.rstrip('/')}/history/{feed}"
+    files, base = store.files(place)
+
+    def folders(path: str) -> list[FileInfo]:
+        return [
+            i for i in files.get_file_info(FileSelector(path, allow_not_found=True)) if i.type == FileType.Directory
+        ]
+
+    tables = [(database, table) for database in folders(base) for table in folders(database.path)]
+    logs = files.get_file_info([f"{table.path}/_delta_log" for _, table in tables])
+    paths = [
+        (database.base_name, table.base_name)
+        for (database, table), log in zip(tables, logs, strict=True)
+        if log.type == FileType.Directory
+    ]
+    return sorted(name for path in paths if (name := _source_of(place, path, store)) is not None)
+
+
+def _source_of(place: str, path: tuple[str, str], store: Store) -> tuple[str, str] | None:
+    """Return the database and table of the history in folder `path` below `place`; None if nothing states them.
+
+    Every history states them in its properties. Only a cut path needs those: opening the log of every table would make
+    long lists slow, and an uncut path has the same names.
+    """
+    database, table = path
+    if _CUT not in database + table:
+        return _name_of(database), _name_of(table)
+    try:
+        log = TableLog.of(f"{place}/{database}/{table}", store)
+    except Exception:  # noqa: BLE001 -- deltalake's errors have no common type, and one table must not stop the others
+        return None
+    stated = log.properties if log else {}
+    return (stated[DATABASE], stated[TABLE]) if {DATABASE, TABLE} <= stated.keys() else None
+
+
+@dataclass(frozen=True)
+class Lakehouse:
+    """The tables of one feed, below the root.
+
+    Attributes:
+        session: gives the Spark session, which starts at the first use: a run without news never asks for it.
+        root: of all feeds.
+        feed: the feed's name.
+        store: how the root is reached.
+    """
+
+    session: Callable[[], SparkSession]
+    root: str
+    feed: str
+    store: Store = LOCAL
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session."""
+        return self.session()
+
+    def place(self, *parts: str) -> str:
+        """A path below the root."""
+        return "/".join([self.root.rstrip("/"), *parts])
+
+    @cached_property
+    def _logs(self) -> Logs:
+        return Logs(self.store)
+
+    def _table(self, name: str, definition: Definition[C]) -> LakeTable[C]:
+        """The table of this name, which is its path below the root."""
+        return LakeTable(self.place(name), name, definition, self._logs, self._before_commits)
+
+    def _before_commits(self) -> None:
+        """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""
+        if store_of(self.root):
+            prove_exclusive(self.spark, self.root)
+        elif on_cluster():
+            prove_root_seen(self.spark, self.root, self.store)
+
+    @cached_property
+    def raw_records(self) -> LakeTable[RawCursor]:
+        """The Kafka records, verbatim."""
+        return self._table(f"raw_records/{self.feed}", RAW_RECORDS)
+
+    @cached_property
+    def change_events(self) -> LakeTable[EventsCursor]:
+        """One protocol-neutral event a change."""
+        return self._table(f"change_events/{self.feed}", CHANGE_EVENTS)
+
+    @cached_property
+    def table_schemas(self) -> LakeTable[SchemasCursor]:
+        """What is known of each source table."""
+        return self._table(f"table_schemas/{self.feed}", TABLE_SCHEMAS)
+
+    def schema_rows(self, tables: Iterable[tuple[str, str]] | None = None) -> list[dict[str, Any]]:
+        """The rows of table_schemas, or those of some tables, without Spark."""
+        found = self.table_schemas.fetch(self.table_schemas.files(), *TABLE_SCHEMAS.columns.names)
+        if tables is not None and found.num_rows:
+            wanted = pa.array([f"{d}\0{t}" for d, t in tables], pa.string())
+            names = pc.binary_join_element_wise(found["database"], found["table"], "\0")
+            found = found.filter(pc.is_in(names, wanted))
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+    @cached_property
+    def decisions(self) -> LakeTable[DecisionsCursor]:
+        """What people have decided about DDL statements."""
+        return self._table(f"decisions/{self.feed}", DECISIONS)
+
+    def decided(self) -> dict[str, Decision]:
+        """Ids of statements -> what was decided about them, without Spark. The first decision counts."""
+        found = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
+        rows = sorted(found.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
+        return {r["statement_id"]: Decision(Verdict(r["verdict"]), r["read_as"]) for r in rows}
+
+    @cached_property
+    def loads(self) -> LakeTable[LoadsCursor]:
+        """Which dumped tables the histories begin with."""
+        return self._table(f"initial_load/{self.feed}", INITIAL_LOAD)
+
+    def load_rows(self) -> list[dict[str, Any]]:
+        """The rows of initial_load by their number, without Spark."""
+        found = self.loads.fetch(self.loads.files(), *INITIAL_LOAD.columns.names).to_pylist()
+        return sorted(found, key=lambda r: r["number"])
+
+    @property
+    def loaded_before(self) -> LakeTable[ReleaseCursor]:
+        """Where rows are that were loaded once: the dump need not be there any more."""
+        return self.released_changes
+
+    def loaded_rows(self, database: str, table: str) -> LakeTable[HistoryCursor]:
+        """Where the rows of the load that a history begins with are kept, typed, in folders of Parquet files.
+
+        No commit names them here: the cursor of released_changes does. They never change, and the history copies them.
+        """
+        return self._of_source("loaded_rows", database, table)
+
+    @cached_property
+    def type_observations(self) -> LakeTable[TypesCursor]:
+        """What messages have said of columns' types."""
+        return self._table(f"type_observations/{self.feed}", TYPE_OBSERVATIONS)
+
+    @cached_property
+    def released_changes(self) -> LakeTable[ReleaseCursor]:
+        """The changes below the watermark, each once."""
+        return self._table(f"released_changes/{self.feed}", RELEASED_CHANGES)
+
+    def released_tables(self) -> set[tuple[str, str]]:
+        """Every source table of which a row was released, out of the rows themselves."""
+        files = self.released_changes.files(kind=str(ReleasedKind.LAYOUT))
+        found = self.released_changes.fetch(files, "database", "table").to_pylist()
+        return {(r["database"], r["table"]) for r in found}
+
+    @cached_property
+    def quarantine(self) -> LakeTable[QuarantineCursor]:
+        """What could not be decoded, typed or placed."""
+        return self._table(f"quarantine/{self.feed}", QUARANTINE)
+
+    @property
+    def stage_tables(self) -> list[LakeTable[Any]]:
+        """All tables of the feed but its histories."""
+        return [
+            self.raw_records,
+            self.change_events,
+            self.table_schemas,
+            self.type_observations,
+            self.released_changes,
+            self.quarantine,
+        ]
+
+    def histories(self) -> list[tuple[str, str]]:
+        """The (database, table) pairs that have a history table; see `history_tables`."""
+        return history_tables(self.root, self.feed, self.store)
+
+    def history_called(self, name: str) -> tuple[str, str] | None:
+        """The history table that is called `database.table`, where either may have dots; None: there is none."""
+        return next((found for found in self.histories() if ".".join(found) == name), None)
+
+    def history(self, database: str, table: str) -> LakeTable[HistoryCursor]:
+        """The SCD2 table of one source table."""
+        return self._of_source("history", database, table)
+
+    def _of_source(self, kind: str, database: str, table: str) -> LakeTable[HistoryCursor]:
+        definition = replace(HISTORY, properties={DATABASE: database, TABLE: table})
+        return self._table("/".join([kind, self.feed, path_segment(database), path_segment(table)]), definition)

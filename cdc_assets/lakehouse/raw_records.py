@@ -1,0 +1,63 @@
+"""raw_records: the Kafka records, verbatim, each (topic, partition, offset) once."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from cdc_assets.lakehouse.cursor import Cursor
+from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, array, column, struct
+from cdc_assets.lakehouse.table import Definition, LakeTable
+
+Offsets = dict[str, dict[str, list[int]]]  # topic -> partition -> [lowest, highest]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawCursor(Cursor):
+    """How far the source has been read; `sequence` is the number of the batch.
+
+    Attributes:
+        files: of recorded snapshots: name -> [size, modification time in ns] of the files that were taken in.
+        offsets: topic -> partition -> [lowest, highest] offset held, of every partition known.
+        records: how many were taken in before this batch.
+        ids: of a broker: topic -> its id, None where the broker has none, "" where the topic is gone.
+        begun_anew: topic -> the batches with which a topic of the same name and another id began.
+        plan: the offsets that a run has fixed and not yet read (`sources.kafka.Plan`).
+        trimmed: the batch up to which maintenance has deleted the records.
+        rebuilding: whether a rebuild of the feed is under way.
+    """
+
+    files: dict[str, list[int]] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
+    records: int = 0
+    ids: dict[str, str | None] | None = None
+    begun_anew: dict[str, list[int]] = field(default_factory=dict)
+    plan: dict[str, Any] | None = None
+    trimmed: int = 0
+    rebuilding: bool = False
+
+
+RAW_RECORDS = Definition(
+    columns=StructType(
+        [
+            column("topic", STRING, "The Kafka record's topic."),
+            column("partition", INT, "The Kafka record's partition."),
+            column("offset", BIGINT, "The Kafka record's offset."),
+            column("timestamp", TIMESTAMP, "Kafka's time of the record."),
+            column("batch", BIGINT, "Number of the commit that brought the record: what later stages read on from."),
+            column("key", BINARY, "The Kafka record's key, byte for byte."),
+            column("value", BINARY, "The Kafka record's value, byte for byte."),
+            column("headers", array(struct(key=STRING, value=BINARY)), "The Kafka record's headers."),
+            # A number, as of a BOOLEAN Delta keeps no statistics.
+            column("compressed", INT, "1 where the value may be compressed; else null."),
+        ]
+    ),
+    cursor=RawCursor,
+    statistics=("topic", "partition", "offset", "batch", "compressed"),
+)
+
+
+def standing(table: LakeTable[RawCursor]) -> RawCursor | None:
+    """The newest cursor with the records of its own commit, too: what the next commit goes on from."""
+    newest = table.newest()
+    return replace(newest.cursor, records=newest.cursor.records + newest.commit.rows) if newest else None

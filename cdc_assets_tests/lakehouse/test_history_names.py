@@ -1,0 +1,28 @@
+"""Columns of history tables, and what they are called in the source."""
+
+import pytest
+
+from cdc_assets.assets.checks.history import column_changes
+from cdc_assets.lakehouse.history import history_name, source_name
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.mark.parametrize("column", ["id", "v", "_cdc_op", "_CDC_x", "_source", "source_cdc_x"])
+def test_a_columns_name_in_the_source_is_told_by_its_name_in_the_history(column: str) -> None:
+    assert source_name(history_name(column)) == column
+    # As docs/schema-evolution.md calls a column whose name has passed to another.
+    assert source_name(f"{history_name(column)}__until_449611344921600000") == column
+
+
+def test_what_changed_of_the_columns_is_told() -> None:
+    before = {"id": "int", "v": "string", "gone": "date"}
+    assert column_changes(None, before).passed
+    assert column_changes(before, dict(before)).passed
+    verdict = column_changes(before, {"id": "bigint", "v": "string", "new": "double"})
+    assert not verdict.passed
+    assert verdict.violations == [
+        {"column": "id", "before": "int", "now": "bigint"},
+        {"column": "gone", "before": "date", "now": None},
+        {"column": "new", "before": None, "now": "double"},
+    ]

@@ -1,0 +1,106 @@
+"""Which tables a DDL statement may change, and when it waits for a decision."""
+
+from typing import Any
+
+import pytest
+
+from cdc_assets.config import Feed, FeedsFile
+from cdc_assets.lakehouse.decisions import Decision, Verdict, statement_id
+from cdc_assets.protocols import protocol_of
+from cdc_assets.release.statements import Statement, statements_of, why_held
+from cdc_assets.stages.schemas import outcome
+
+pytestmark = pytest.mark.fast
+
+CREATED = (
+    "CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, v VARCHAR(20), KEY i (v))",
+    "CREATE TABLE shop.Items (id INT)",
+    "CREATE TABLE crm.orders (id INT)",
+)
+
+
+def feed(**settings: Any) -> Feed:
+    entry = {"protocol": "canal-json", "source": {"recorded": "x"}, **settings}
+    return FeedsFile.model_validate({"feeds": {"f": entry}}).feeds["f"]
+
+
+def said(offset: int, text: str) -> dict[str, Any]:
+    row = {"commit_ts": 10 * (offset + 1), "topic": "t", "partition": 0, "offset": offset, "ddl_statement": text}
+    return row | {"default_database": "shop", "message_table": None, "table_schemas": None, "ddl_type": None}
+
+
+def learnt(text: str, decision: Decision | None = None) -> tuple[Statement, list[dict[str, Any]]]:
+    """A statement after those that made the tables, and all rows of table_schemas, as the stage before tells."""
+    statements = [said(n, each) for n, each in enumerate((*CREATED, text))]
+    at = statements[-1]["commit_ts"]
+    decided = {statement_id(at, "shop", text): decision} if decision else {}
+    shapes, _ = outcome(protocol_of(feed()), statements, decided)
+    row = {"commit_ts": at, "database": "shop", "table": "orders", "ddl_statement": text}
+    (found,) = statements_of([row], shapes, decided)
+    return found, shapes
+
+
+def statement(text: str, decision: Decision | None = None) -> Statement:
+    return learnt(text, decision)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("ALTER TABLE orders ADD COLUMN w INT", {("shop", "orders")}),
+        ("RENAME TABLE orders TO crm.a, crm.b TO orders", {("shop", "orders"), ("crm", "a"), ("crm", "b")}),
+        ("DROP DATABASE shop", {("shop", "orders"), ("shop", "Items")}),
+        ("ALTER TABLE orders FROBNICATE", {("shop", "orders")}),
+        ("ALTER TABLE `ORDERS` FROBNICATE", {("shop", "orders")}),
+        ("ALTER TABLE crm.orders FROBNICATE", {("crm", "orders")}),
+        ("FROBNICATE items, crm . orders", {("shop", "Items"), ("crm", "orders")}),
+        ("ALTER TABLE others FROBNICATE COMMENT 'orders'", set()),
+        ("ALTER TABLE orders COMMENT 'not closed", set()),
+        ("CREATE VIEW v AS SELECT 1", set()),
+    ],
+)
+def test_the_tables_that_a_statement_may_change(text: str, tables: set[tuple[str, str]]) -> None:
+    assert statement(text).tables == tables
+
+
+def test_in_whose_place_another_stands_may_change_the_tables_of_both() -> None:
+    decided = statement("ALTER TABLE orders ADD COLUMN", Decision(Verdict.AS, "TRUNCATE TABLE crm.x"))
+    assert decided.tables == {("shop", "orders"), ("crm", "x")}
+
+
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("ALTER TABLE orders ADD COLUMN w INT", True),
+        ("ALTER TABLE orders MODIFY v VARCHAR(30)", True),
+        ("ALTER TABLE orders DROP PRIMARY KEY", True),
+        ("ALTER TABLE orders TRUNCATE PARTITION p", True),
+        ("TRUNCATE TABLE orders", True),
+        ("DROP TABLE orders", True),
+        ("RENAME TABLE orders TO o", True),
+        ("CREATE INDEX j ON orders (v)", False),
+        ("ALTER TABLE orders DROP INDEX i, COMMENT 'x'", False),
+        ("ALTER TABLE orders ENGINE = InnoDB", False),
+        ("CREATE TABLE IF NOT EXISTS orders (x INT)", False),
+        ("ALTER TABLE orders MODIFY v VARCHAR(20)", False),
+    ],
+)
+def test_stop_holds_what_changes_columns_key_or_rows(text: str, waits: bool) -> None:
+    tables = {("shop", "orders")}
+    stop, seen = feed(schema_changes="stop"), lambda _: True
+    each, shapes = learnt(text)
+    why = why_held(each, tables, stop, shapes, seen)
+    assert why == ("schema_changes is stop for shop.orders" if waits else None)
+    assert why_held(each, tables, feed(), shapes, seen) is None, "it evolves"
+    assert why_held(each, tables, stop, shapes, lambda _: False) is None, "there was no such table"
+    decided, shapes = learnt(text, Decision(Verdict.APPLY))
+    assert why_held(decided, tables, stop, shapes, seen) is None
+
+
+def test_what_cannot_be_read_waits() -> None:
+    tables = {("shop", "orders")}
+    unread, shapes = learnt("ALTER TABLE orders FROBNICATE")
+    why = why_held(unread, tables, feed(), shapes, lambda _: True)
+    assert why is not None
+    assert why.startswith("the statement could not be read, and may change the table: ALTER TABLE ... FROBNICATE")
+    assert why_held(unread, set(), feed(), shapes, lambda _: True) is None

@@ -1,0 +1,175 @@
+"""Whole transactions only: whatever has come of the topics, the history holds what a transaction left, nothing between."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.lakehouse.lakehouse import history_tables
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.fates import Fate
+from cdc_assets.protocols import protocol_of
+from cdc_assets.release.transactions import bounds_of, held_back
+from cdc_assets.spark.session import session_for
+from cdc_assets_tests.laws.conservation import balanced, settled
+from cdc_assets_tests.protocols.debezium_encoder import change, marker, read_source, source
+from cdc_assets_tests.support import Chain, Record, bytes_of, frame_of_rows, make_feed
+
+State = dict[str, dict[int, str]]
+
+
+def row(
+    op: str,
+    key: int,
+    before: str | None,
+    after: str | None,
+    pos: int,
+    transaction: str,
+    n: int,
+    table: str = "customers",
+) -> Record:
+    at = source(pos, seconds=pos, table=table)
+    block = {"id": transaction, "total_order": n, "data_collection_order": 1}
+    return change(op, key, before, after, at, transaction=block)
+
+
+def stream() -> list[Record]:
+    """The markers lie in a topic of their own: they may be read before the rows that they are about, or after them."""
+    sent = [
+        change("r", 9, None, "x", read_source(table="orders")),
+        marker("BEGIN", "T1"),
+        row("c", 1, None, "a", 10, "T1", 1),
+        marker("END", "T1", {"customers": 1, "orders": 1, "elsewhere": 5}),
+        row("c", 1, None, "o", 11, "T1", 2, table="orders"),
+        row("u", 1, "a", "b", 20, "T2", 1),
+        # 3.5 opens a transaction for DDL, and never ends it.
+        marker("BEGIN", "DDL"),
+        marker("BEGIN", "T2"),
+        marker("END", "T2", {"customers": 2}),
+        marker("BEGIN", "T3"),
+        marker("END", "T3", {"orders": 1}),
+        row("u", 1, "o", "p", 30, "T3", 1, table="orders"),
+        row("c", 2, None, "c", 21, "T2", 2),
+        # The connector starts again within T2.
+        row("c", 2, None, "c", 21, "T2", 2),
+        marker("END", "T2", {"customers": 2}),
+        row("d", 1, "b", None, 40, "T4", 1),
+        marker("BEGIN", "T4"),
+        marker("END", "T4", {"customers": 1}),
+    ]
+    places = Counter[str]()
+    numbered = []
+    for each in sent:
+        numbered.append(each | {"offset": places[each["topic"]]})
+        places[each["topic"]] += 1
+    return numbered
+
+
+# After T1, T2, T3 and T4.
+STATES: list[State] = [
+    {"orders": {9: "x"}},
+    {"customers": {1: "a"}, "orders": {9: "x", 1: "o"}},
+    {"customers": {1: "b", 2: "c"}, "orders": {9: "x", 1: "o"}},
+    {"customers": {1: "b", 2: "c"}, "orders": {9: "x", 1: "p"}},
+    {"customers": {2: "c"}, "orders": {9: "x", 1: "p"}},
+]
+# What each record makes complete: the number of transactions that are whole once it has come.
+WHOLE = [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 4]
+
+
+def state(chain: Chain) -> State:
+    found: State = {}
+    for database, table in history_tables(chain.lake.root, chain.lake.feed):
+        current: Iterable[dict[str, Any]] = (v for v in chain.history(table, database) if v["_cdc_is_current"])
+        found[table] = {v["id"]: v["v"] for v in current}
+    return found
+
+
+def _given(frame: DataFrame) -> Callable[[], DataFrame]:
+    return lambda: frame
+
+
+@pytest.mark.extended
+def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever has come, what is held back is what belongs to transactions that are not whole, or to later ones."""
+    records = stream()
+    raw: list[tuple[Any, ...]] = [
+        (r["topic"], 0, r["offset"], None, n, bytes_of(r, "key"), bytes_of(r), [], None) for n, r in enumerate(records)
+    ]
+    feed, few = make_feed(tmp_path, protocol="debezium"), session_for(spark, len(records))
+    decoded = protocol_of(feed).decode(frame_of_rows(few, raw, RAW_RECORDS.columns), feed)
+    events = few.createDataFrame(decoded.toArrow(), decoded.schema)
+    number = F.substring("transaction.id", 2, 1).cast("int")
+    for last, whole in enumerate(WHOLE):
+        come = events.where(F.col("batch") <= last)
+        bounds = bounds_of(come, _given(come), set()).bounds
+        rows = come.where("kind = 'row'").select(
+            F.coalesce(number, F.lit(0)).alias("t"), held_back(bounds).alias("held")
+        )
+        found = {(r["t"], r["held"]) for r in rows.collect()}
+        assert all(held == (t > whole) for t, held in found), (records[last], bounds, found)
+
+
+def compacted(records: list[Record]) -> list[Record]:
+    """What compaction leaves of the tables' topics: the last record of each key. Markers are kept by time."""
+    last = {(r["topic"], bytes_of(r, "key")): r["offset"] for r in records}
+    return [r for r in records if r["topic"] == "s.transaction" or r["offset"] == last[r["topic"], bytes_of(r, "key")]]
+
+
+def test_what_was_compacted_away_is_not_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is left of T1, and of T2 one row of two; T3's partition has got nothing later, but T3 is all there."""
+    chain, records = Chain(spark, tmp_path, protocol="debezium"), compacted(stream())
+    assert len(records) < len(stream())
+    chain.add(records)
+    report = chain.run().release
+    assert report.pending == 0
+    assert state(chain) == STATES[-1]
+    settled(chain.lake)
+
+
+def test_what_may_still_come_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    """T2 lacks a row, and a later transaction has reached one partition of the table, not the other."""
+    chain = Chain(spark, tmp_path, protocol="debezium")
+    sent = [
+        row("c", 1, None, "a", 10, "T1", 1),
+        row("c", 2, None, "a", 11, "T1", 2) | {"partition": 1},
+        marker("END", "T1", {"customers": 2}),
+        row("u", 1, "a", "b", 20, "T2", 1),
+        marker("END", "T2", {"customers": 2}),
+        row("u", 1, "b", "c", 30, "T3", 1),
+        marker("END", "T3", {"customers": 1}),
+    ]
+    chain.add([r | {"offset": n} for n, r in enumerate(sent)])
+    assert chain.run().release.pending == 2
+    assert state(chain) == {"customers": {1: "a", 2: "a"}}
+    told = explain(chain.lake, chain.feed, "inventory.customers", ["1"])
+    # The offsets of T3's row, T2's, and T1's.
+    assert [(s.fate, s.record and s.record.offset) for s in told.steps] == [
+        (Fate.PENDING, 5),
+        (Fate.PENDING, 3),
+        (Fate.VERSION, 0),
+    ]
+    assert {s.why for s in told.steps[:2]} == {f"a transaction is not whole yet, from {sent[3]['topic']} offset 3 on"}
+    assert told.verdict.endswith("; not in it yet: 2 pending")
+    chain.add([row("u", 2, "a", "b", 40, "T4", 1) | {"partition": 1, "offset": 99}])
+    assert chain.run().release.pending == 1, "T4 has no END"
+    assert state(chain) == {"customers": {1: "c", 2: "a"}}
+
+
+@pytest.mark.fast
+def test_what_is_held_back_is_released_by_a_later_run(spark: SparkSession, tmp_path: Path) -> None:
+    chain, records = Chain(spark, tmp_path, protocol="debezium"), stream()
+    repeats = 0
+    for start, end in ((0, 4), (4, 11), (11, 14), (14, len(records))):
+        chain.add(records[start:end])
+        report = chain.run().release
+        assert state(chain) == STATES[WHOLE[end - 1]]
+        balanced(report)
+        repeats += report.late_repeated + report.duplicate
+    assert (report.pending, repeats) == (0, 1)
+    settled(chain.lake)

@@ -1,0 +1,89 @@
+"""Watermarks, from the design's section on the gate."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.lakehouse.released_changes import PartitionWatermarks
+from cdc_assets.release.watermarks import advance, merge, topic_watermarks
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.mark.parametrize(
+    ("seen", "new", "merged"),
+    [
+        ({}, {"t": {"0": 5}}, {"t": {"0": 5}}),
+        ({"t": {"0": 5}}, {"t": {"0": 7}}, {"t": {"0": 7}}),
+        ({"t": {"0": 5}}, {"t": {"0": 3}}, {"t": {"0": 5}}),  # a restarted changefeed
+        ({"t": {"0": 5}}, {"t": {"0": None}}, {"t": {"0": 5}}),  # records, but no watermark
+        ({"t": {"0": None}}, {"t": {"0": None}}, {"t": {"0": None}}),
+        ({"t": {"0": None}}, {"t": {"0": 1}}, {"t": {"0": 1}}),
+        ({"t": {"0": 5}}, {"t": {"1": 3}, "u": {"0": 9}}, {"t": {"0": 5, "1": 3}, "u": {"0": 9}}),
+        ({"t": {"0": 5}}, {}, {"t": {"0": 5}}),
+    ],
+)
+def test_merge(seen: PartitionWatermarks, new: PartitionWatermarks, merged: PartitionWatermarks) -> None:
+    before = {topic: dict(partitions) for topic, partitions in seen.items()}
+    assert merge(seen, new) == merged
+    assert seen == before, "what is given is not changed"
+
+
+@pytest.mark.parametrize(
+    ("seen", "partitions", "scope", "expected"),
+    [
+        ({"t": {"0": 5, "1": 3}}, None, "topic", {"t": 3}),
+        ({"t": {"0": 5, "1": None}}, None, "topic", {}),  # one partition without a watermark holds everything
+        ({"t": {"0": 5}}, 2, "topic", {}),  # one that has shown no record at all, too
+        ({"t": {"0": 5, "1": 3}}, 2, "topic", {"t": 3}),
+        ({"t": {"0": 5, "2": 3}}, 2, "topic", {}),
+        ({"t": {"0": 5, "1": 4, "2": 3}}, 2, "topic", {"t": 3}),  # more partitions than said: those seen count too
+        ({"t": {"0": 5}, "u": {"0": 3}}, None, "topic", {"t": 5, "u": 3}),
+        ({"t": {"0": 5}, "u": {"0": 3}}, None, "feed", {"t": 3, "u": 3}),
+        ({"t": {"0": 5}, "u": {"0": None}}, None, "topic", {"t": 5}),
+        ({"t": {"0": 5}, "u": {"0": None}}, None, "feed", {}),
+        ({}, None, "topic", {}),
+        ({}, 3, "feed", {}),
+    ],
+)
+def test_topic_watermarks(
+    seen: PartitionWatermarks, partitions: int | None, scope: str, expected: dict[str, int]
+) -> None:
+    assert topic_watermarks(seen, partitions, scope) == expected
+
+
+@pytest.mark.parametrize(
+    ("released", "complete", "expected"),
+    [
+        ({}, {"t": 5}, {"t": 5}),
+        ({"t": 5}, {"t": 7}, {"t": 7}),
+        ({"t": 5}, {"t": 3}, {"t": 5}),  # never back
+        ({"t": 5}, {}, {"t": 5}),  # a new partition without a watermark holds, but takes nothing back
+    ],
+)
+def test_advance(released: dict[str, int], complete: dict[str, int], expected: dict[str, int]) -> None:
+    assert advance(released, complete) == expected
+
+
+MARKS = st.lists(st.tuples(st.sampled_from("tu"), st.sampled_from("012"), st.none() | st.integers(1, 50)), max_size=20)
+
+
+@given(MARKS, st.integers(1, 20))
+def test_watermarks_do_not_depend_on_how_they_arrive(arrivals: list[tuple[str, str, int | None]], size: int) -> None:
+    """In one batch or in many, the end is the same; and the released watermark never falls on the way."""
+    whole: PartitionWatermarks = {}
+    for topic, partition, mark in arrivals:
+        known = whole.setdefault(topic, {}).setdefault(partition, None)
+        whole[topic][partition] = max((m for m in (known, mark) if m is not None), default=None)
+    seen: PartitionWatermarks = {}
+    released: dict[str, int] = {}
+    for start in range(0, len(arrivals), size):
+        batch: PartitionWatermarks = {}
+        for topic, partition, mark in arrivals[start : start + size]:
+            known = batch.setdefault(topic, {}).setdefault(partition, None)
+            batch[topic][partition] = max((m for m in (known, mark) if m is not None), default=None)
+        seen = merge(seen, batch)
+        before, released = released, advance(released, topic_watermarks(seen, 3, "topic"))
+        assert all(released[topic] >= mark for topic, mark in before.items())
+    assert seen == whole
+    assert released == topic_watermarks(whole, 3, "topic")

@@ -1,0 +1,115 @@
+"""A value that an observation lacks is judged by every rule of every protocol, never passed over."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cdc_assets.mysql_types.debezium import UNTOLD
+from cdc_assets.type_checks import connect_types, jdbc_codes, open_codes, simple_types
+from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules
+from cdc_assets.type_checks.validation import OK, broken_rules
+from cdc_assets.type_checks.values import Class
+
+pytestmark = pytest.mark.fast
+
+RULES: dict[str, Rules] = {
+    "canal-json": jdbc_codes.rules(frozenset({"spec"})),
+    "open-protocol": open_codes.rules(),
+    "simple": simple_types.rules(),
+    "debezium": connect_types.rules(),
+    "debezium, a schema change": connect_types.rules(),
+}
+PLACE: dict[str, Any] = {"database": "d", "table": "t", "column": "c"}
+# An observation of each protocol that keeps every rule.
+FINE: dict[str, dict[str, Any]] = {
+    "canal-json": {"mysql_type": "int", "jdbc_code": 4, "kind": "int", "sender": "spec", "value_class": "0..9"},
+    "open-protocol": {"mysql_type": "int", "type_code": 3, "flags": 0, "wire_type": "number", "value_class": "any"},
+    "simple": {
+        "mysql_type": "int", "nullable": True, "encoding": "json", "kind": "int", "wire_type": "string",
+        "value_class": "any",
+    },
+    "debezium": {
+        "mysql_type": "int", "semantic_type": "int32", "connect_type": "int32", "stands_for": "int", "wire_type": "number",
+        "value_class": "any",
+    },
+    "debezium, a schema change": {
+        "mysql_type": "int", "jdbc_type": 4, "base": "int", "described": True, "value_class": "any",
+    },
+}  # fmt: skip
+# Fields that no rule judges, as what they say is in the limits of the values.
+NOT_JUDGED = {("simple", "nullable")}
+# The parts of a type that a protocol derives from `mysql_type`: without the type they are missing, too.
+DERIVED = {
+    "canal-json": ("kind",),
+    "simple": ("kind",),
+    "debezium": ("stands_for",),
+    "debezium, a schema change": ("base",),
+}
+
+
+def verdicts(protocol: str, row: Mapping[str, Any]) -> list[str]:
+    """What the MySQL types' model, and the protocol's own, say of one observation."""
+    return [broken_rules([{**PLACE, **row}], model)[0] for model in (MySQLTypes, RULES[protocol].model)]
+
+
+@pytest.mark.parametrize("protocol", FINE)
+def test_an_observation_that_lacks_nothing_keeps_the_rules(protocol: str) -> None:
+    assert verdicts(protocol, FINE[protocol]) == [OK, OK]
+    assert RULES[protocol].expected(PLACE | FINE[protocol]) != "no such type"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "field"),
+    [(protocol, field) for protocol, row in FINE.items() for field in row if (protocol, field) not in NOT_JUDGED],
+)
+def test_an_observation_that_lacks_one_field_breaks_a_rule(protocol: str, field: str) -> None:
+    assert verdicts(protocol, FINE[protocol] | {field: None}) != [OK, OK]
+
+
+@pytest.mark.parametrize("protocol", FINE)
+def test_an_observation_without_a_type_breaks_both_checks(protocol: str) -> None:
+    without = dict.fromkeys(["mysql_type", *DERIVED.get(protocol, ())])
+    types, codes = verdicts(protocol, FINE[protocol] | without)
+    assert types == NO_TYPE
+    # A code of Open Protocol is judged by itself: it is what names the type.
+    assert (codes == OK) == (protocol == "open-protocol")
+
+
+@pytest.mark.parametrize("protocol", FINE)
+def test_a_type_that_mysql_does_not_have_breaks_both_checks_where_nothing_is_expected(protocol: str) -> None:
+    unknown = {"mysql_type": "intt"} | dict.fromkeys(DERIVED.get(protocol, ()))
+    row = FINE[protocol] | unknown
+    types, codes = verdicts(protocol, row)
+    assert types == "not a MySQL type"
+    if RULES[protocol].expected(PLACE | row) == "no such type":
+        assert codes != OK
+
+
+def test_the_missing_types_that_protocols_document_are_fine() -> None:
+    """Open Protocol's type NULL; Debezium without schemas; a Simple row as a whole, which breaks the checksum's rule."""
+    always_null = FINE["open-protocol"] | {
+        "mysql_type": None,
+        "type_code": 6,
+        "wire_type": "none",
+        "type_optional": True,
+    }
+    assert verdicts("open-protocol", always_null) == [OK, OK]
+    schemaless = {"semantic_type": UNTOLD, "connect_type": UNTOLD, "type_optional": True, "value_class": "any"}
+    assert verdicts("debezium", schemaless) == [OK, OK]
+    assert RULES["debezium"].expected(PLACE | {"mysql_type": None} | schemaless) != "no such type"
+    corrupted = {"column": "*", "encoding": "json", "type_optional": True, "value_class": Class.CORRUPTED}
+    assert verdicts("simple", corrupted) == [OK, str(Class.CORRUPTED)]
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "simple", "debezium"])
+def test_a_column_that_only_the_row_has_breaks_both_checks(protocol: str) -> None:
+    types, codes = verdicts(protocol, {"value_class": Class.UNTYPED})
+    assert types == str(Class.UNTYPED)
+    assert codes != OK
+
+
+def test_a_type_that_the_wire_types_of_simple_do_not_have() -> None:
+    spatial = FINE["simple"] | {"mysql_type": "point", "kind": "point", "wire_type": None}
+    assert verdicts("simple", spatial) == [OK, NO_SUCH_TYPE]
+    assert RULES["simple"].expected(PLACE | spatial) == "no such type"

@@ -1,0 +1,199 @@
+"""Row images that lack columns of their table, against the columns that a filter leaves out of every row."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
+from cdc_assets.type_checks.row_images import (
+    Image,
+    Name,
+    Sending,
+    Stretch,
+    columns_in_rows,
+    incomplete,
+    missing_columns,
+    nothing_earlier,
+)
+from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, Class
+
+pytestmark = pytest.mark.fast
+
+TABLE = ("shop", "article")
+CANAL = Sending(by_commit_ts=False, statements=True)
+TICDC = Sending(by_commit_ts=True, statements=True)
+DEBEZIUM = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
+ALL = (CANAL, TICDC, DEBEZIUM)
+WHOLE = ("id", "title", "body")
+
+
+def statement(at: int, columns: str | None, offset: int = 0, *, topic: str = "t", **others: Any) -> dict[str, Any]:
+    """Return a row of table_schemas; of `columns`, names in one text, `id` is the key, and `g_...` are generated."""
+    place = {"commit_ts": at, "topic": topic, "partition": 0, "offset": offset, "schema_version": None}
+    found = (
+        None
+        if columns is None
+        else [{"name": c, "type": "int", "generated": c.startswith("g_")} for c in columns.split()]
+    )
+    return place | {"database": "shop", "table": "article", "columns": found, "key_columns": ["id"]} | others
+
+
+def rows(*columns: str, at: tuple[int, int], offsets: tuple[int, int] | None = None, **others: Any) -> Image:
+    """Return events of one layout in one partition, at these commit_ts, and at the same offsets if there are no others."""
+    low, high = offsets or at
+    stretch = Stretch("t", 0, low, high, *at, 1, 1, keyed=others.pop("keyed", True))
+    return Image(TABLE, columns, others.pop("changed", True), others.pop("key", ()), [stretch])
+
+
+def lacking(images: list[Image], known: list[dict[str, Any]], sending: Sending = CANAL, *before: str) -> list[Any]:
+    """Return the columns that rows lack, each with the commit_ts from which on."""
+
+    def earlier(names: Collection[Name]) -> dict[Name, dict[str, int]]:
+        return {name: dict.fromkeys(before, 1) for name in names}
+
+    return [(m.column, m.since) for m in missing_columns(images, known, sending, earlier)]
+
+
+CREATED = statement(1, "id title body", 1)
+
+
+@pytest.mark.parametrize("sending", ALL)
+def test_a_column_of_the_schema_that_rows_lack(sending: Sending) -> None:
+    assert lacking([rows(*WHOLE, at=(2, 3)), rows("id", "title", at=(4, 6))], [CREATED], sending) == [("body", 4)]
+
+
+@pytest.mark.parametrize("sending", ALL)
+def test_whole_rows_generated_columns_and_other_letter_case_lack_nothing(sending: Sending) -> None:
+    known = [statement(1, "id Title body g_sum")]
+    assert lacking([rows("ID", "title", "BODY", at=(2, 9)), rows(*WHOLE, "more", at=(3, 4))], known, sending) == []
+
+
+@pytest.mark.parametrize("sending", [CANAL, TICDC])
+def test_a_column_that_a_statement_adds_or_drops(sending: Sending) -> None:
+    added, dropped = statement(5, "id title body tag", 5), statement(5, "id title", 5)
+    old, new = rows(*WHOLE, at=(2, 4)), rows(*WHOLE, "tag", at=(6, 9))
+    assert lacking([old, new], [CREATED, added], sending) == []
+    assert lacking([old, rows("id", "title", at=(6, 9))], [CREATED, dropped], sending) == []
+    # Some rows of one layout come before the statement, some after it.
+    assert lacking([rows(*WHOLE, at=(2, 9)), new], [CREATED, added], sending) == [("tag", 6)]
+    assert lacking([old, rows("id", "title", at=(3, 9))], [CREATED, dropped], sending) == [("body", 3)]
+
+
+def test_offsets_and_not_clocks_order_rows_and_statements() -> None:
+    """A row carries the time of its statement's begin: one that waited for a lock is older than the ALTER before it."""
+    dropped = statement(50, "id title", 5)
+    assert lacking([rows("id", "title", at=(40, 41), offsets=(6, 7))], [CREATED, dropped]) == []
+    assert lacking([rows("id", "title", at=(40, 61), offsets=(6, 7))], [CREATED, dropped]) == []
+    assert lacking([rows("id", "title", at=(60, 61), offsets=(3, 4))], [CREATED, dropped]) == [("body", 60)]
+    # Of another partition only the clock tells.
+    elsewhere = statement(50, "id title", 5, topic="other")
+    assert lacking([rows("id", "title", at=(40, 41))], [CREATED, elsewhere]) == []
+    assert lacking([rows("id", "title", at=(60, 61))], [CREATED, elsewhere]) == []
+
+
+def test_rows_that_come_again_are_those_of_before_the_statement() -> None:
+    added = statement(50, "id title body tag", 5)
+    assert lacking([rows(*WHOLE, at=(20, 40), offsets=(8, 9))], [CREATED, added]) == []
+    assert lacking([rows(*WHOLE, at=(20, 40), offsets=(2, 9))], [CREATED, added]) == []
+    assert lacking([rows(*WHOLE, at=(20, 60), offsets=(2, 9))], [CREATED, added]) == [("tag", 51)]
+    grown = rows(*WHOLE, "tag", at=(60, 70), offsets=(4, 5))
+    for sending in (CANAL, TICDC):
+        assert lacking([rows(*WHOLE, at=(20, 40), offsets=(2, 9)), grown], [], sending) == []
+    assert incomplete_later("tag", first=60) == []
+    assert incomplete_later("tag", first=10) == [("tag", 20)]
+
+
+def incomplete_later(column: str, first: int) -> list[Any]:
+    """Return what rows at commit_ts 20 to 40 lack of the columns of earlier runs: this one, first seen there."""
+    found = missing_columns([rows(*WHOLE, at=(20, 40))], [], CANAL, lambda names: {n: {column: first} for n in names})
+    return [(m.column, m.since) for m in found]
+
+
+def test_debezium_may_stamp_a_statement_later_than_the_rows_after_it() -> None:
+    known = [statement(1, "id title body", topic="schemas"), statement(50, "id title", topic="schemas")]
+    assert lacking([rows(*WHOLE, at=(2, 9)), rows("id", "title", at=(10, 40))], known, DEBEZIUM) == []
+
+
+@pytest.mark.parametrize("sending", [CANAL, TICDC])
+def test_rows_without_a_known_schema_are_held_against_each_other(sending: Sending) -> None:
+    whole, part = rows(*WHOLE, at=(1, 4)), rows("id", "title", at=(5, 9))
+    assert lacking([whole, part], [], sending) == [("body", 5)]
+    # Another run has seen it.
+    assert lacking([part], [], sending, "id", "title", "body") == [("body", 5)]
+    # So looks a column that a statement adds which the feed has not got.
+    assert lacking([rows("id", "title", at=(1, 4)), rows(*WHOLE, at=(5, 9))], [], sending) == []
+    assert lacking([rows("id", "title", at=(1, 8)), rows(*WHOLE, at=(5, 9))], [], sending) == [("body", 1)]
+    # A statement between them may have dropped it, even one of a table that nobody knows.
+    assert lacking([whole, part], [statement(5, None, 5)], sending) == []
+
+
+def test_debezium_need_not_get_statements() -> None:
+    whole, part = rows(*WHOLE, at=(1, 4)), rows("id", "title", at=(5, 9))
+    assert lacking([whole, part], [], DEBEZIUM) == []
+    assert lacking([rows(*WHOLE, at=(1, 20)), part], [], DEBEZIUM) == [("body", 5)]
+
+
+def test_a_delete_needs_its_key_alone_or_the_whole_row_without_one() -> None:
+    known = [CREATED]
+    assert lacking([rows("id", at=(2, 3), changed=False)], known) == []
+    assert lacking([rows("title", at=(2, 3), changed=False)], known) == [("id", 2)]
+    assert lacking([rows("id", at=(2, 3), changed=False)], [CREATED | {"key_columns": []}]) == [
+        ("body", 2),
+        ("title", 2),
+    ]
+
+
+def test_a_row_that_cannot_be_placed_is_refused_whatever_others_have() -> None:
+    def needed(image: Image, sending: Sending = CANAL) -> list[tuple[str, bool]]:
+        return [(m.column, m.needed) for m in missing_columns([image], [CREATED], sending, nothing_earlier)]
+
+    assert needed(rows("title", "body", at=(2, 3), keyed=False)) == [("id", True)]
+    assert needed(rows("title", "body", at=(2, 3), key=["id"])) == [("id", True), ("id", False)]
+    # The key of Debezium's record is whole, whatever columns the row is left without.
+    assert needed(rows("title", "body", at=(2, 3), key=["id"]), DEBEZIUM) == [("id", False)]
+
+
+def test_a_dump_has_the_outcome_of_the_rows_before_it() -> None:
+    dumped = statement(7, "id title body", topic=LOAD_TOPIC)
+    assert lacking([rows("id", "title", at=(2, 7))], [CREATED, dumped]) == []
+    assert lacking([rows("id", "title", at=(2, 9))], [CREATED, dumped]) == [("body", 8)]
+
+
+# --- the verdict
+
+
+def observation(column: str, value_class: str = "any", at: int = 5, **others: Any) -> dict[str, Any]:
+    """Return a row of type_observations."""
+    verdict = {"code_verdict": "ok", "told": f'{{"value_class": "{value_class}"}}', "events": 3}
+    place = {"first": {"commit_ts": at}, "last": {"commit_ts": at}}
+    return {"database": "shop", "table": "article", "column": column} | place | verdict | others
+
+
+def refused(found: list[Any], before: list[Any], known: list[Any] | None = None) -> list[tuple[str, int]]:
+    """Return the columns that are refused, each with its events."""
+    judged = incomplete(found, known or [], lambda _: before)
+    return [(o["column"], o["events"]) for o in judged if o["code_verdict"] != "ok"]
+
+
+def test_a_column_that_no_row_has_is_left_out_by_a_filter() -> None:
+    assert refused([observation("id"), observation("body", LEFT_OUT)], [observation("body", LEFT_OUT)]) == []
+    # A schema change names it, and no row has it.
+    assert refused([observation("body", LEFT_OUT), observation("body", DESCRIBED)], []) == []
+
+
+def test_a_column_that_other_rows_have_is_refused_in_whichever_run_they_come() -> None:
+    left_out, present = observation("body", LEFT_OUT), observation("Body")
+    assert refused([left_out, present], []) == [("body", 3)]
+    assert refused([left_out], [present]) == [("body", 3)]
+    # The events of the earlier run are counted there.
+    assert refused([present], [left_out]) == [("body", 0)]
+    assert refused([present], [left_out], [{**CREATED, "topic": LOAD_TOPIC, "commit_ts": 9}]) == []
+    assert columns_in_rows([left_out, present, observation("x", Class.MISSING)]) == {TABLE: {"body": 5}}
+
+
+def test_as_many_layouts_as_messages_cost_no_more_than_the_messages() -> None:
+    images = [rows("id", f"c{n}", at=(n, n)) for n in range(5000)]
+    for sending in ALL:
+        found = missing_columns(images, [], sending, nothing_earlier)
+        assert len(found) == (4999 if sending.statements else 0)

@@ -131,7 +131,7 @@ def _cursor(lake: Lakehouse) -> RawCursor:
     cursor = standing(lake.raw_records) or RawCursor(sequence=0)
     if cursor.rebuilding:
         raise ConcurrentRunError(
-            f"{lake.raw_records.name}: this feed is being rebuilt. Wait until the job rebuild has ended; if the job died, run "
+            f"{lake.raw_records.name}: this feed is being rebuilt. Wait until the job rebuild has ended; if it died, run "
             "it again."
         )
     return cursor

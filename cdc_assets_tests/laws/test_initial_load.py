@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.assets.checks.conservation import events_placed
-from cdc_assets.assets.checks.history import history_complete, not_loaded, reload_required
+from cdc_assets.assets.checks.history import history_complete, history_complete_of_refused, reload_required
 from cdc_assets.ddl.shapes import apply_ddl
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
@@ -257,7 +257,7 @@ def test_a_damaged_dump_holds_its_table_until_it_is_mended_and_no_other(loaded: 
     (hold,) = cursor.holds
     assert (hold.table, hold.reason, hold.since, hold.events) == ("orders", HoldReason.LOAD, 0, 7)
     assert refused.why in held_by(hold, "f")
-    verdict = not_loaded(refused)
+    verdict = history_complete_of_refused(refused)
     assert not verdict.passed
     assert refused.why in verdict.description
     assert loaded.due == [], "a run before the file is another looks at nothing"

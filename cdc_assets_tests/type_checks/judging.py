@@ -25,4 +25,4 @@ def check_types(events: DataFrame, feed: Feed, known: Sequence[Mapping[str, Any]
     # Read back, as the stage reads them: its plan does not hold the decoder's.
     found = judged(events.localCheckpoint(), known, feed)
     report = report_of(found, protocol_of(feed).codes_called)
-    return Verdicts(len(found), types.mysql_types(report), types.codes(report))
+    return Verdicts(len(found), types.mysql_type_mapping(report), types.jdbc_type_mapping(report))

@@ -224,7 +224,7 @@ def test_the_quarantine_is_shown_by_reason_with_samples(run: tuple[Chain, Report
     (group,) = verdict.metadata["by_reason"]
     assert (sample["stage"], group["reason"], group["count"]) == ("decode", "malformed_json", 1)
     assert "topic" in group["message"]
-    assert verdict.description == "1 rows are in quarantine: 1 malformed_json"
+    assert verdict.description.startswith("1 rows are in quarantine: 1 malformed_json. ")
 
 
 def test_a_gap_is_found_by_the_audit(copied: Chain) -> None:

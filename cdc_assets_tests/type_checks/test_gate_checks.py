@@ -5,7 +5,7 @@ from typing import Any
 
 from cdc_assets.assets.checks.gate import (
     late_events_seen_before,
-    partition_table,
+    list_partition_watermarks,
     watermark_freshness,
     watermark_progress,
 )
@@ -83,7 +83,7 @@ def test_a_late_event_never_seen_fails_with_its_record() -> None:
 
 
 def test_partitions_in_order_of_their_numbers_with_readable_times() -> None:
-    rows = partition_table(
+    rows = list_partition_watermarks(
         report(watermarks={"t": tso(0)}, partition_watermarks={"t": {"10": tso(1), "9": tso(0, logical=5), "2": None}})
     )
     assert [r["partition"] for r in rows] == [2, 9, 10]

@@ -364,7 +364,7 @@ def test_what_is_really_sent_passes(chain: Callable[..., Chain], family: str, st
         stage.run(made.lake, made.feed)
     report = TYPES.run(made.lake, made.feed)
     assert report.observations
-    for verdict in (types.mysql_types(report), types.codes(report)):
+    for verdict in (types.mysql_type_mapping(report), types.jdbc_type_mapping(report)):
         assert verdict.passed, verdict.violations
 
 
@@ -432,7 +432,7 @@ def test_other_settings_let_it_go_on(chain: Callable[..., Chain], settings: dict
     DECODE.run(made.lake, made.feed)
     report = TYPES.run(made.lake, changed)
     assert not report.refused
-    assert types.codes(report).passed is ("columns" in settings), "what is only warned of is still told"
+    assert types.jdbc_type_mapping(report).passed is ("columns" in settings), "what is only warned of is still told"
     counts = [(o["table"], o["events"]) for o in report.observations if o["column"] == "v"]
     assert sorted(counts) == [("items", 1), ("orders", 1)], "judged again, not counted twice"
     assert not TYPES.due(made.lake, changed)
@@ -499,7 +499,7 @@ def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Ch
     made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
     made.run()
     made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
-    first, idle = types.codes(made.run().types), types.codes(TYPES.run(made.lake, made.feed))
+    first, idle = types.jdbc_type_mapping(made.run().types), types.jdbc_type_mapping(TYPES.run(made.lake, made.feed))
     for verdict, new in ((first, ["v"]), (idle, [])):
         assert not verdict.passed
         assert [o["column"] for o in verdict.metadata["new"]] == new

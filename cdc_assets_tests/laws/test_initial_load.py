@@ -27,7 +27,7 @@ from cdc_assets.ddl.shapes import apply_ddl
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.history.verify import broken_by_table
-from cdc_assets.initial_load.dumps import DumpError, dumped_at
+from cdc_assets.initial_load.dumps import DumpError, read_dump_position
 from cdc_assets.initial_load.release import check_key, check_position
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.released_changes import HoldReason, Trimmed
@@ -593,7 +593,7 @@ def test_a_load_anew_is_refused_where_it_cannot_be_right(anew: LoadedAnew, tmp_p
     chain = Chain(copy.lake.spark, copy.folder, initial_load=orders_at(tmp_path / "dump", P - 1, ""))
     (refused,) = LOAD.run(chain.lake, chain.feed).refused
     assert f"was taken at {P - 1} " in refused.why
-    assert f"it was loaded at {P} " in refused.why
+    assert f"the table is already loaded at {P} " in refused.why
     released = chain.lake.released_changes.cursor()
     assert released is not None
     trimmed = replace(released, sequence=released.sequence + 1, trimmed=Trimmed(highest=P + AFTER))
@@ -700,11 +700,11 @@ def test_a_dump_of_a_thousand_files_of_which_one_is_there_twice_is_loaded_once(
     assert {r["id"]: r["v"] for r in chain.history()} == rows
 
 
-@pytest.mark.parametrize("at_once", [2, 3], ids=["by Spark", "by hashes at once"])
+@pytest.mark.parametrize("max_hashes", [2, 3], ids=["by Spark", "by hashes"])
 def test_a_key_that_a_dump_has_twice_is_seen_however_many_rows_there_are(
-    at_once: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    max_hashes: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdc_assets.initial_load.released_rows._HASHES_AT_ONCE", at_once)
+    monkeypatch.setattr("cdc_assets.initial_load.released_rows._MAX_HASHES", max_hashes)
     for name, third, typed in (("different", '3,"three"\n', 3), ("twice", '1,"one"\n', 0)):
         files = {"shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"two"\n' + third}
         where = write(tmp_path / name, {"metadata": METADATA, **files})
@@ -755,11 +755,11 @@ DOUBLE_KEY = "CREATE TABLE `t4` (`id` double NOT NULL, `v` text, PRIMARY KEY (`i
 HEADER = '"id","v"\n'
 # What is wrong with the dump of a table, by its name: with what of its files, and what is said of it.
 DAMAGES: dict[str, tuple[dict[str, str | bytes], str]] = {
-    "t1": ({"-schema.sql": "", ".0.csv": HEADER}, "/shop.t1-schema.sql: holds no CREATE TABLE"),
+    "t1": ({"-schema.sql": "", ".0.csv": HEADER}, "/shop.t1-schema.sql: has no CREATE TABLE"),
     "t2": ({".0.csv": HEADER + '1,"one"\n2,"tw'}, "/shop.t2.0.csv: its end is missing"),
-    "t3": ({".0.csv.zst": b""}, "/shop.t3.0.csv.zst: packed as .zst"),
-    "t4": ({"-schema.sql": DOUBLE_KEY}, "shop.t4: id, double, tells its rows apart"),
-    "t5": ({"-schema.sql": TWO_KEYS}, "shop.t5: has no primary key, and several unique ones"),
+    "t3": ({".0.csv.zst": b""}, "/shop.t3.0.csv.zst: is compressed as .zst"),
+    "t4": ({"-schema.sql": DOUBLE_KEY}, "shop.t4: id, double, identifies its rows"),
+    "t5": ({"-schema.sql": TWO_KEYS}, "shop.t5: has no primary key but several unique keys"),
     "t6": ({"-schema.sql.gz": b"\x1f\x8b\x08cut"}, "/shop.t6-schema.sql.gz: cannot be read"),
     "cut": ({".0.csv": HEADER, ".1.csv.gz": gzip.compress(HEADER.encode())[:-9]}, "/shop.cut.1.csv.gz: cannot be read"),
     "latin": (
@@ -767,7 +767,7 @@ DAMAGES: dict[str, tuple[dict[str, str | bytes], str]] = {
         '/shop.latin.1.csv: line 3 is no row of shop.latin, in UTF-8 and in the default form of dumpling-csv: 2,"d',
     ),
     "wide": ({".0.csv": HEADER + '1,"one"\n2,"two",3\n'}, '/shop.wide.0.csv: line 3 is no row of shop.wide'),
-    "other": ({".0.csv": '"id","w"\n1,"one"\n'}, "/shop.other.0.csv: has the columns id, w, and its schema file id, v"),
+    "other": ({".0.csv": '"id","w"\n1,"one"\n'}, "/shop.other.0.csv: has the columns id, w, and its schema file has id, v"),
     "utf16": ({".0.csv": (HEADER + '1,"one"\n').encode("utf-16")}, "/shop.utf16.0.csv: "),
 }  # fmt: skip
 
@@ -815,7 +815,7 @@ def test_the_check_of_a_table_whose_dump_is_damaged_fails_and_the_run_succeeds(j
     assert evaluations(done, "shop", "history", "shop", "items")["history_complete"].passed
     check = evaluations(done, "shop", "history", "shop", "orders")["history_complete"]
     assert (check.passed, check.severity) == (False, AssetCheckSeverity.ERROR)
-    assert f"{place}/shop.orders.0.csv: its end is missing: copy it anew." in str(check.description)
+    assert f"{place}/shop.orders.0.csv: its end is missing: copy it again." in str(check.description)
     write(place, {"shop.orders.0.csv": HEADER + '1,"one"\n'})
     done = job.run()
     assert done.success
@@ -825,7 +825,7 @@ def test_the_check_of_a_table_whose_dump_is_damaged_fails_and_the_run_succeeds(j
 def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -> None:
     # As Dumpling's own test of a TiDB server has it.
     text = "SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 420633273211289601\n\tGTID:\n\n"
-    assert dumped_at(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
+    assert read_dump_position(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
 
 
 def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:
@@ -840,18 +840,19 @@ def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkS
     chain.add(kept)
     INGEST.run(chain.lake, chain.feed)
     DECODE.run(chain.lake, chain.feed)
-    told = (
-        f"was taken at {P} [(].*[)]; {TOPIC} 1 begins at offset 200, with {later} [(].*[)]: changes between the two may"
+    reason = (
+        f"was taken at {P} [(].*[)]; topic {TOPIC}, partition 1 begins at offset 200 with commit_ts {later} [(].*[)]: "
+        "changes between the two may"
     )
     (refused,) = LOAD.run(chain.lake, chain.feed).refused
-    assert re.search(told, refused.why)
+    assert re.search(reason, refused.why)
     assert not LOAD.due(chain.lake, chain.feed)
     # With its first record kept, the topic has all there ever was.
     chain.add([record(watermark(of_before), 1, 0)])
     INGEST.run(chain.lake, chain.feed)
     DECODE.run(chain.lake, chain.feed)
-    (found,) = LOAD.run(chain.lake, chain.feed).found
-    assert (found["table"], found["position"]) == ("orders", P)
+    (planned,) = LOAD.run(chain.lake, chain.feed).planned
+    assert (planned["table"], planned["position"]) == ("orders", P)
 
 
 def test_a_key_has_its_columns_in_the_order_of_the_messages() -> None:

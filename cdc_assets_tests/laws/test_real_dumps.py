@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.assets.checks.audit import all_events_placed
 from cdc_assets.assets.checks.history import history_complete
 from cdc_assets.ddl.shapes import apply_ddl
-from cdc_assets.initial_load.dumps import DumpedTable, DumpError, dumped_at, dumped_tables
+from cdc_assets.initial_load.dumps import DumpedTable, DumpError, find_dumped_tables, read_dump_position
 from cdc_assets.initial_load.rows import read_rows
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.stores.storage import LOCAL
@@ -70,7 +70,7 @@ def meant(text: str | None, mysql_type: str, *, rounded: bool = False) -> Any:
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession) -> None:
     form, zone = RECORDED_DUMPS[name]
-    table = dumped_tables(LOCAL, str(DUMPS / name), form)["shop", "all_types"]
+    table = find_dumped_tables(LOCAL, str(DUMPS / name), form)["shop", "all_types"]
     types = types_of("types")["all_types"]
     rows, bad = rows_of(spark, table, form, zone)
     assert bad == []
@@ -88,7 +88,7 @@ def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession)
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_tables_are_found_under_their_own_names(name: str) -> None:
-    found = dumped_tables(LOCAL, str(DUMPS / name), RECORDED_DUMPS[name][0])
+    found = find_dumped_tables(LOCAL, str(DUMPS / name), RECORDED_DUMPS[name][0])
     tables = {table for scenario in POSITIONS for table in there(scenario)}
     assert found.keys() == {("shop", name) for name in tables | {ODD}}, "and no view"
     assert {t.damage for t in found.values()} == {""}
@@ -98,7 +98,7 @@ def test_tables_are_found_under_their_own_names(name: str) -> None:
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_the_position_of_a_server_s_binlog_is_no_tso(name: str) -> None:
     with pytest.raises(DumpError, match=r"is of a MySQL server, at binlog[.]000001:[0-9]+ of its binlog"):
-        dumped_at(LOCAL, str(DUMPS / name))
+        read_dump_position(LOCAL, str(DUMPS / name))
 
 
 def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:

@@ -47,5 +47,5 @@ def test_what_is_read_quickly_is_what_the_pattern_reads(form: str, spark: SparkS
     plain = [(f["values"], e) for f, e in zip(found, exact, strict=True) if f["plain"]]
     assert len(plain) > 300
     assert [(values, e) for values, e in plain if (values, None) != (e["values"], e["bad"])] == []
-    others = read_rows(spark, LOCAL, form, files, columns, "UTC", but_plain=True)
+    others = read_rows(spark, LOCAL, form, files, columns, "UTC", without_plain=True)
     assert others.count() == len(exact) - len(plain)

@@ -33,8 +33,8 @@ def each_record_once(lake: Lakehouse) -> Verdict:
     for topic, batches in _raw_cursor(lake).begun_anew.items():
         for batch in batches:
             lifetime += ((F.col("topic") == topic) & (F.col("batch") >= batch)).cast("int")
-    place = ["topic", "partition", "offset", lifetime.alias("topic_lifetime")]
-    rows = [row.asDict() for row in records.groupBy(*place).count().where("count > 1").limit(SHOWN).collect()]
+    counts = records.groupBy("topic", "partition", "offset", lifetime.alias("topic_lifetime")).count()
+    rows = [row.asDict() for row in counts.where("count > 1").limit(SHOWN).collect()]
     description = "raw_records has each record once."
     if rows:
         description = (

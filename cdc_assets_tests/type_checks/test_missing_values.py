@@ -8,8 +8,8 @@ import pytest
 from cdc_assets.mysql_types.debezium import UNTOLD
 from cdc_assets.type_checks import connect_types, jdbc_codes, open_codes, simple_types
 from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules
-from cdc_assets.type_checks.validation import OK, broken_rules
-from cdc_assets.type_checks.values import Class
+from cdc_assets.type_checks.validation import OK, find_broken_rules
+from cdc_assets.type_checks.values import ValueClass
 
 pytestmark = pytest.mark.fast
 
@@ -50,7 +50,7 @@ DERIVED = {
 
 def verdicts(protocol: str, row: Mapping[str, Any]) -> list[str]:
     """What the MySQL types' model, and the protocol's own, say of one observation."""
-    return [broken_rules([{**PLACE, **row}], model)[0] for model in (MySQLTypes, RULES[protocol].model)]
+    return [find_broken_rules([{**PLACE, **row}], model)[0] for model in (MySQLTypes, RULES[protocol].model)]
 
 
 @pytest.mark.parametrize("protocol", FINE)
@@ -98,14 +98,14 @@ def test_the_missing_types_that_protocols_document_are_fine() -> None:
     schemaless = {"semantic_type": UNTOLD, "connect_type": UNTOLD, "type_optional": True, "value_class": "any"}
     assert verdicts("debezium", schemaless) == [OK, OK]
     assert RULES["debezium"].expected(PLACE | {"mysql_type": None} | schemaless) != "no such type"
-    corrupted = {"column": "*", "encoding": "json", "type_optional": True, "value_class": Class.CORRUPTED}
-    assert verdicts("simple", corrupted) == [OK, str(Class.CORRUPTED)]
+    corrupted = {"column": "*", "encoding": "json", "type_optional": True, "value_class": ValueClass.CORRUPTED}
+    assert verdicts("simple", corrupted) == [OK, str(ValueClass.CORRUPTED)]
 
 
 @pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "simple", "debezium"])
 def test_a_column_that_only_the_row_has_breaks_both_checks(protocol: str) -> None:
-    types, codes = verdicts(protocol, {"value_class": Class.UNTYPED})
-    assert types == str(Class.UNTYPED)
+    types, codes = verdicts(protocol, {"value_class": ValueClass.UNTYPED})
+    assert types == str(ValueClass.UNTYPED)
     assert codes != OK
 
 

@@ -6,7 +6,7 @@ import sys
 import pandas as pd
 import pytest
 
-from cdc_assets.type_checks.validation import CASE, OK, among, broken_rules, pa, table
+from cdc_assets.type_checks.validation import FAILING_VALUE, OK, find_broken_rules, is_in_table, make_rule_table, pa
 
 pytestmark = pytest.mark.fast
 
@@ -21,7 +21,7 @@ def test_its_import_leaves_the_process_as_it_was() -> None:
     assert ended.stdout.strip() == "pandera.pandas", ended.stderr[-1000:]
 
 
-PAIRS = table({("int", 4), ("bigint", -5)})
+PAIRS = make_rule_table({("int", 4), ("bigint", -5)})
 
 
 class Pairs(pa.DataFrameModel):
@@ -30,13 +30,13 @@ class Pairs(pa.DataFrameModel):
     kind: object = pa.Field(nullable=True)
     code: pd.Int64Dtype = pa.Field(coerce=True)
 
-    @pa.check("kind", name="kind_is_short", error=CASE)
+    @pa.check("kind", name="kind_is_short", error=FAILING_VALUE)
     def kind_is_short(cls, kinds: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
         return kinds.str.len() < 7
 
     @pa.dataframe_check(name="pair", error="no pair")
     def pair(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return among(frame, ["kind", "code"], PAIRS)
+        return is_in_table(frame, ["kind", "code"], PAIRS)
 
     @pa.dataframe_check(name="not_too_many", error="too many")
     def not_too_many(cls, frame: pd.DataFrame) -> bool:  # noqa: N805
@@ -51,9 +51,9 @@ def test_each_row_is_told_what_it_breaks() -> None:
         {"code": 4},
     ]
     rows += [{"kind": "smallint", "code": 4}]
-    assert broken_rules(rows, Pairs) == [OK, "no pair", "no pair; no code", "no pair", "no pair; smallint"]
-    assert broken_rules([], Pairs) == []
+    assert find_broken_rules(rows, Pairs) == [OK, "no pair", "no pair; no code", "no pair", "no pair; smallint"]
+    assert find_broken_rules([], Pairs) == []
 
 
 def test_what_is_wrong_with_the_whole_is_told_of_every_row() -> None:
-    assert broken_rules([{"kind": "int", "code": 4}] * 9, Pairs) == ["too many"] * 9
+    assert find_broken_rules([{"kind": "int", "code": 4}] * 9, Pairs) == ["too many"] * 9

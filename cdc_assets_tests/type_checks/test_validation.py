@@ -1,4 +1,4 @@
-"""pandera, as the checks use it."""
+"""pandera over observations: which rules each row breaks."""
 
 import subprocess
 import sys
@@ -11,8 +11,8 @@ from cdc_assets.type_checks.validation import FAILING_VALUE, OK, find_broken_rul
 pytestmark = pytest.mark.fast
 
 
-def test_its_import_leaves_the_process_as_it_was() -> None:
-    """pandera's own sets SPARK_LOCAL_IP and another variable, by which Spark and processes started later would go."""
+def test_its_import_leaves_the_environment_unchanged() -> None:
+    """pandera's import sets SPARK_LOCAL_IP and another variable, which Spark and processes started later would obey."""
     program = (
         "import os; before = dict(os.environ); import cdc_assets.type_checks.observations as o; "
         "assert dict(os.environ) == before, set(os.environ) ^ set(before); print(o.pa.__name__)"
@@ -25,7 +25,7 @@ PAIRS = make_rule_table({("int", 4), ("bigint", -5)})
 
 
 class Pairs(pa.DataFrameModel):
-    """A model of two columns and of the whole."""
+    """A model with rules of a column, of each row, and of the whole frame."""
 
     kind: object = pa.Field(nullable=True)
     code: pd.Int64Dtype = pa.Field(coerce=True)
@@ -43,7 +43,7 @@ class Pairs(pa.DataFrameModel):
         return len(frame) < 9
 
 
-def test_each_row_is_told_what_it_breaks() -> None:
+def test_each_row_has_the_rules_that_it_breaks() -> None:
     rows: list[dict[str, object]] = [
         {"kind": "int", "code": 4},
         {"kind": "int", "code": -5},
@@ -55,5 +55,5 @@ def test_each_row_is_told_what_it_breaks() -> None:
     assert find_broken_rules([], Pairs) == []
 
 
-def test_what_is_wrong_with_the_whole_is_told_of_every_row() -> None:
+def test_a_rule_of_the_whole_frame_is_broken_by_every_row() -> None:
     assert find_broken_rules([{"kind": "int", "code": 4}] * 9, Pairs) == ["too many"] * 9

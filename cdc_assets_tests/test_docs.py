@@ -1,4 +1,4 @@
-"""What users read: links lead somewhere, every page is found from the README, feeds files in examples are right.
+"""What users read: links lead somewhere, every page is found from the README, examples and the list of checks are right.
 
 The examples that ask tables are run by operations/test_asking.py.
 """
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.config import load_feeds
+from cdc_assets.definitions import build_definitions
+from cdc_assets_tests.test_definitions import keep
 
 pytestmark = pytest.mark.fast
 
@@ -58,3 +60,24 @@ def test_feeds_files_in_examples_are_right(
         text = "feeds:\n  shop:\n    protocol: simple\n" + source + textwrap.indent(textwrap.dedent(text), "    ")
     (tmp_path / "feeds.yaml").write_text(text, "utf-8")
     assert "shop" in load_feeds(tmp_path / "feeds.yaml").feeds
+
+
+# Together these feeds have every check.
+FEEDS = """
+feeds:
+  snapshots: {protocol: canal-json, source: {recorded: snapshots}}
+  live:
+    protocol: simple
+    freshness_minutes: 30
+    source: {kafka: {bootstrap_servers: "127.0.0.1:1", topics: [t]}}
+"""
+
+
+def test_the_page_of_checks_has_every_check_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "feeds.yaml").write_text(FEEDS, "utf-8")
+    monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
+    monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
+    keep(tmp_path, "snapshots", str(tmp_path / "lake"), [("shop", "orders")])
+    page = (PROJECT / "docs/checks.md").read_text("utf-8")
+    names = {key.name for key in build_definitions(load_feeds()).resolve_asset_graph().asset_check_keys}
+    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == names

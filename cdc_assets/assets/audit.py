@@ -26,7 +26,7 @@ from dagster import (
 
 from cdc_assets.assets import change_events, history, raw_records, released_changes, type_observations
 from cdc_assets.assets.checks import audit
-from cdc_assets.assets.checks.database import of_database
+from cdc_assets.assets.checks.database import merge_table_verdicts
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import check_result
 from cdc_assets.assets.names import output_name
@@ -64,7 +64,7 @@ def _by_check(assets: Sequence[TableAsset]) -> dict[AssetCheckKey, list[TableAss
 
 def _all_intervals(lake: Lakehouse, assets: Sequence[TableAsset]) -> Verdict:
     found = {each.table: audit.all_intervals(lake, each.database, each.table) for each in assets}
-    return found[assets[0].table] if assets[0].partition is None else of_database(found)
+    return found[assets[0].table] if assets[0].partition is None else merge_table_verdicts(found)
 
 
 def _audits(

@@ -35,21 +35,21 @@ from pyspark.sql.types import StructType
 from cdc_assets.assets import released_changes as upstream
 from cdc_assets.assets import table_schemas
 from cdc_assets.assets.checks.conservation import changes_reflected
-from cdc_assets.assets.checks.database import of_database
+from cdc_assets.assets.checks.database import merge_table_verdicts
 from cdc_assets.assets.checks.history import (
     changes_continue,
-    column_changes,
+    column_schema_change,
+    conservation_of_blocked,
+    conservation_of_failed,
+    conservation_of_recovered,
     ddl_applied,
+    ddl_applied_of_blocked,
+    ddl_applied_of_unblocked,
     history_complete,
-    intervals,
-    not_loaded,
-    not_written,
-    nothing_waits,
+    history_complete_of_refused,
+    history_intervals,
     reload_required,
     type_mapping,
-    waits_after_errors,
-    waits_for_decision,
-    written_again,
 )
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import (
@@ -225,9 +225,11 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     if feed.views is not None and done.tables:
         _register(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - touched - failed):
-        found += _waits(name, asset_of(*table), holds.get(table), nothing_waits())
+        found += _waits(name, asset_of(*table), holds.get(table), ddl_applied_of_unblocked())
     # After what a table's own report says.
-    found += [_Found(asset_of(r.database, r.table), _COMPLETE, not_loaded(r)) for r in released.refused]
+    found += [
+        _Found(asset_of(r.database, r.table), _COMPLETE, history_complete_of_refused(r)) for r in released.refused
+    ]
     if not _compares_before_images(feed):
         found = [each for each in found if each.check != _CONTINUE]
     for key, result in _results(context.instance, found):
@@ -287,9 +289,9 @@ def _tell_failures(
     for failure in run.failures:
         text = "".join(format_exception_only(failure.error)).strip()
         context.log.error(f"history/{lake.feed} {'.'.join(failure.name)}: {text}")
-    verdicts = {failure.name: not_written(failure.error) for failure in run.failures}
-    verdicts |= {name: waits_after_errors(hold, lake.feed) for name, hold in blocked.items()}
-    verdicts |= dict.fromkeys(run.recovered, written_again())
+    verdicts = {failure.name: conservation_of_failed(failure.error) for failure in run.failures}
+    verdicts |= {name: conservation_of_blocked(hold, lake.feed) for name, hold in blocked.items()}
+    verdicts |= dict.fromkeys(run.recovered, conservation_of_recovered())
     return [_Found(asset_of(*name), _CONSERVATION, verdict) for name, verdict in verdicts.items()]
 
 
@@ -351,7 +353,7 @@ def _results(instance: DagsterInstance, found: Sequence[_Found]) -> Iterator[tup
         last = last_evaluation(instance, key)
         shown = last.metadata.get("violations") if last else None
         before = [record.data for record in shown.records] if isinstance(shown, TableMetadataValue) else []
-        verdict = of_database({each.asset.table: each.verdict for each in tables}, before)
+        verdict = merge_table_verdicts({each.asset.table: each.verdict for each in tables}, before)
         errors = any(not each.verdict.passed and each.severity == AssetCheckSeverity.ERROR for each in tables)
         severity = AssetCheckSeverity.ERROR if errors else tables[0].severity
         yield key.asset_key, check_result(key.name, key.asset_key, verdict, severity)
@@ -370,7 +372,7 @@ def _tell_table(
     broken = run.broken.get((report.database, report.table), [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
     now = column_schema(table.schema() or StructType())
-    columns = column_changes(_columns_told(context.instance, asset), _types(now))
+    columns = column_schema_change(_columns_told(context.instance, asset), _types(now))
     metadata: dict[str, Any] = (
         on_call(report, lake.feed, hold)
         | table_metadata(table, report.versions)
@@ -388,7 +390,7 @@ def _tell_table(
     warn = AssetCheckSeverity.WARN
     return [
         _Found(asset, _CONSERVATION, changes_reflected(report, unreflected)),
-        _Found(asset, INTERVALS, intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        _Found(asset, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
         *_waits(lake.feed, asset, hold, ddl_applied(report)),
         _Found(asset, _RELOAD, reload_required(report)),
         _Found(asset, _CONTINUE, changes_continue(report)),
@@ -442,7 +444,9 @@ def _waiting(released: ReleaseCursor) -> dict[tuple[str, str], Hold]:
 def _waits(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_Found]:
     """The checks that fail while a table waits; `applied`: what is said of its DDL when it does not wait at any."""
     at_type = hold is not None and hold.reason == HoldReason.TYPE
-    of_ddl = applied if hold is None or at_type or hold.reason == HoldReason.LOAD else waits_for_decision(name, hold)
+    of_ddl = (
+        applied if hold is None or at_type or hold.reason == HoldReason.LOAD else ddl_applied_of_blocked(name, hold)
+    )
     return [
         _Found(asset, _DDL_APPLIED, of_ddl),
         _Found(asset, _TYPE_MAPPING, type_mapping(hold if at_type else None)),

@@ -38,7 +38,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     done = LOAD.run(lake, feed)
     for refused in done.refused:
         context.log.warning(f"initial_load/{lake.feed}: {refused.database}.{refused.table}: not loaded: {refused.why}")
-    for row in done.found:
+    for row in done.planned:
         size = sum(file["size"] for file in row["files"])
         context.log.info(
             f"initial_load/{lake.feed}: {row['database']}.{row['table']} at {row['position']} "

@@ -11,7 +11,7 @@ from cdc_assets.assets import table_schemas, type_observations
 from cdc_assets.assets.checks.conservation import events_placed
 from cdc_assets.assets.checks.gate import (
     late_events_seen_before,
-    partition_table,
+    list_partition_watermarks,
     schema_known,
     watermark_freshness,
     watermark_progress,
@@ -112,7 +112,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     ]
     metadata = on_call(report, lake.feed, datetime.now(UTC)) | {
         "watermarks": rows_metadata(watermarks),
-        "partition_watermarks": rows_metadata(partition_table(report)),
+        "partition_watermarks": rows_metadata(list_partition_watermarks(report)),
         "duplicate": report.duplicate,
         "late_repeated": report.late_repeated,
         "late_unseen": report.late_unseen,

@@ -81,11 +81,11 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     metadata = on_call(report) | {"seconds": watch.seconds}
     checks = [
         check_result(
-            check, key, verdict, AssetCheckSeverity.ERROR if types.blocks(verdict) else AssetCheckSeverity.WARN
+            check, key, verdict, AssetCheckSeverity.ERROR if types.blocks_tables(verdict) else AssetCheckSeverity.WARN
         )
         for check, verdict in (
-            ("mysql_type_mapping", types.mysql_types(report)),
-            ("jdbc_type_mapping", types.codes(report)),
+            ("mysql_type_mapping", types.mysql_type_mapping(report)),
+            ("jdbc_type_mapping", types.jdbc_type_mapping(report)),
         )
     ]
     return told_of(lake.type_observations, metadata, checks)

@@ -1,7 +1,8 @@
-"""Histories that begin with a load: its rows are typed once, when they are released, in files as the history has them.
+"""Histories that begin with a load.
 
-The history then begins with a copy of these files. Where it cannot (its types are to be others since, or it has rows
-already), they are changes as any others are: `history.changes` makes them of the typed rows.
+The gate types the rows of such a load once, in files as the history has them, and the history begins with a copy of these
+files. Where a copy is not possible (the column types have changed since, or the history has rows already), the loaded rows
+are changes like any others: `history.changes` makes them from the typed rows.
 """
 
 import uuid
@@ -34,18 +35,18 @@ from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import LOADED_ROWS, columns_in
 
-_AT_ONCE = 8  # files that are copied
+_COPY_THREADS = 8
 
 
 @dataclass(frozen=True)
-class Beginning:
+class HistoryStart:
     """A history that begins with a load.
 
     Attributes:
         position: of the load.
-        columns: the source's.
+        columns: the source's columns.
         shape: the history's columns.
-        typing: of the loaded rows.
+        typing: types the loaded rows.
     """
 
     position: int
@@ -53,9 +54,16 @@ class Beginning:
     shape: StructType
     typing: Typing
 
-    def versions(self, typed: DataFrame, key: Column, offset: Column, *more: str) -> DataFrame:
-        """Loaded rows as the files of the history have them; in: `Typing.typed`. `more`: columns that stay beside."""
-        shown = {
+    def to_versions(self, typed: DataFrame, key: Column, offset: Column, *more: str) -> DataFrame:
+        """Return loaded rows as open versions, in the columns of the history's files.
+
+        Args:
+            typed: the columns of `Typing.typed`.
+            key: of a row.
+            offset: of a row; unique in the load.
+            more: columns of `typed` to keep beside the history's.
+        """
+        version = {
             "key": key,
             "commit_ts": F.lit(self.position),
             "to_ts": F.lit(None).cast("bigint"),
@@ -66,80 +74,87 @@ class Beginning:
             "offset": offset,
             "standing": F.lit(False),
         }
-        made = typed.select("row", *[value.alias(name) for name, value in shown.items()], *more)
-        names = [quoted(f.name) for f in in_files(self.shape)]
-        return version_rows(made, self.shape, self.columns, more, all_open=True).select(*names, *more)
+        versions = typed.select("row", *[value.alias(name) for name, value in version.items()], *more)
+        names = [quoted(f.name) for f in _file_columns(self.shape)]
+        return version_rows(versions, self.shape, self.columns, more, all_open=True).select(*names, *more)
 
 
-def beginning(feed: Feed, name: Name, position: int, layout_id: int, layout: str) -> Beginning | None:
-    """How a history begins with a load; None where that is for its changes to tell.
+def plan_history_start(feed: Feed, name: Name, position: int, layout_id: int, layout: str) -> HistoryStart | None:
+    """Return how a history begins with a load; None: its columns cannot be created from the layout alone.
+
+    That is so where a name needs Delta's column mapping, or only the values show the scale of a DECIMAL.
 
     Args:
         feed: the feed.
         name: of the table, which has a key.
         position: of the load.
         layout_id: of its rows.
-        layout: its text.
+        layout: the text of that layout.
     """
-    told = [(c.name, LOADED_ROWS.resolve(c, None, None)) for c in columns_in(LOADED_ROWS, layout)]
-    evolution = evolve([], {name: [Seen(None, told)]}).get(name, Evolution(name))
+    declared = [(c.name, LOADED_ROWS.resolve(c, None, None)) for c in columns_in(LOADED_ROWS, layout)]
+    evolution = evolve([], {name: [Seen(None, declared)]}).get(name, Evolution(name))
     row = {"layout_id": layout_id, "layout": layout, "commit_ts": position, "last_ts": position}
     layouts = layouts_of(feed, [row], [], evolution, None)
-    found = readings_of(protocol_of(feed), layouts, overrides(feed, name))
+    readings = readings_of(protocol_of(feed), layouts, overrides(feed, name))
     columns = [
         SourceColumn(s.id, each[-1].column.name, s.column, each, target_type(each, None, None), each[-1].type)
-        for s, each in found.items()
+        for s, each in readings.items()
     ]
     own = own_fields(columns)
     if unusual_names(own) or any(needs_scale(c.type) for c in columns):
         return None
     typing = Typing(protocol_of(feed), feed.time_zone, layouts, columns)
-    return Beginning(position, columns, StructType([*CDC_COLUMNS, *own]), typing)
+    return HistoryStart(position, columns, StructType([*CDC_COLUMNS, *own]), typing)
 
 
-def adopt(
+def adopt_loaded_rows(
     lake: Lakehouse,
     feed: Feed,
     due: Iterable[Name],
     progress: Progress | None,
-    failed: Callable[[Name, Exception], None],
+    on_error: Callable[[Name, Exception], None],
 ) -> dict[Name, TableReport]:
-    """Let the histories that are not there yet begin with the typed rows of their loads: a commit each, without Spark.
+    """Begin histories that do not exist yet with the typed rows of their loads: one commit each, without Spark.
 
     Args:
         lake: the feed's tables.
         feed: the feed.
         due: the tables that may have releases to apply.
-        progress: how far all are.
-        failed: is told of tables of which that failed.
+        progress: how far the histories have come.
+        on_error: is called for each table that failed.
+
+    Returns:
+        The reports of the histories that were begun.
     """
     released = lake.released_changes.cursor()
     loads = {(each.database, each.table): each for each in released.loads if each.folder} if released else {}
-    found = {}
+    reports = {}
     for name in sorted(loads.keys() & set(due)):
         load = loads[name]
         if progress is not None and load.release <= progress.release and name not in progress.behind:
             continue
         try:
-            if (report := _adopted(lake, feed, name, load)) is not None:
-                found[name] = report
-        except Exception as error:  # noqa: BLE001 -- whatever is wrong with one table holds up that table only
-            failed(name, error)
-    return found
+            if (report := _begin_history(lake, feed, name, load)) is not None:
+                reports[name] = report
+        except Exception as error:  # noqa: BLE001 -- whatever is wrong with one table blocks that table only
+            on_error(name, error)
+    return reports
 
 
-def _adopted(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> TableReport | None:
-    """Begin one history with a copy of the files; None: it cannot."""
-    history, kept = lake.history(*name), lake.loaded_rows(*name)
-    if history.cursor() is not None or (layout := _layout(lake, name, load)) is None:
+def _begin_history(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> TableReport | None:
+    """Begin one history with a copy of the files; return None if that is not possible."""
+    history, loaded_rows = lake.history(*name), lake.loaded_rows(*name)
+    if history.cursor() is not None or (layout := _read_layout(lake, name, load)) is None:
         return None
-    begun = beginning(feed, name, load.position, layout["layout_id"], layout["layout"])
-    staged = kept.found(load.folder)
-    if begun is None or _named(written_columns(staged.files[0].path, lake.store)) != _named(in_files(begun.shape)):
+    start = plan_history_start(feed, name, load.position, layout["layout_id"], layout["layout"])
+    staged = loaded_rows.found(load.folder)
+    if start is None or not _have_same_types(
+        written_columns(staged.files[0].path, lake.store), _file_columns(start.shape)
+    ):
         return None
-    table = history.of_shape(begun.shape, {})
-    staged = _copied(lake, table.path, staged)
-    # What no type holds is in released_changes, and applied next.
+    table = history.of_shape(start.shape, {})
+    staged = _copy_files(lake, table.path, staged)
+    # Rows that no type holds are in released_changes, in the load's release, which is then applied next.
     release = load.release if load.typed == load.rows else load.release - 1
     cursor = HistoryCursor(
         sequence=1,
@@ -163,13 +178,13 @@ def _adopted(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> TableRepo
         quarantined=0,
         versions=staged.rows,
         current=staged.rows,
-        columns=begun.shape,
+        columns=start.shape,
         complete=load.position,
     )
 
 
-def _layout(lake: Lakehouse, name: Name, load: Loaded) -> Mapping[str, Any] | None:
-    """The layout of a load's rows."""
+def _read_layout(lake: Lakehouse, name: Name, load: Loaded) -> Mapping[str, Any] | None:
+    """Return the released layout of a load's rows; None: there is none."""
     files = [f for f in lake.released_changes.files(kind=str(ReleasedKind.LAYOUT)) if f.low["release"] <= load.release]
     files = [f for f in files if f.high["release"] >= load.release]
     columns = ("release", "database", "table", "layout_id", "layout")
@@ -177,23 +192,25 @@ def _layout(lake: Lakehouse, name: Name, load: Loaded) -> Mapping[str, Any] | No
     return next((r for r in rows if (r["release"], r["database"], r["table"]) == (load.release, *name)), None)
 
 
-def in_files(shape: StructType) -> StructType:
-    """The columns that files of a history have: all but what tells files apart."""
+def _file_columns(shape: StructType) -> StructType:
+    """Return the columns of a history's files: all but the partition columns."""
     return StructType([f for f in shape if f.name not in HISTORY.partition_by])
 
 
-def _named(columns: StructType) -> list[tuple[str, str]]:
-    return [(f.name, f.dataType.simpleString()) for f in columns]
+def _have_same_types(one: StructType, other: StructType) -> bool:
+    """Whether two schemas have the same names and types, in the same order."""
+    names_and_types = [[(f.name, f.dataType.simpleString()) for f in each] for each in (one, other)]
+    return names_and_types[0] == names_and_types[1]
 
 
-def _copied(lake: Lakehouse, table: str, staged: Staged) -> Staged:
-    """The same files in a table's folder."""
+def _copy_files(lake: Lakehouse, table_path: str, staged: Staged) -> Staged:
+    """Copy files into a new folder of a table; return the copies."""
     folder = uuid.uuid4().hex
 
-    def copy(file: DataFile) -> DataFile:
-        path = f"{table}/{folder}/_cdc_is_current=true/{file.path.rpartition('/')[2]}"
+    def copy_file(file: DataFile) -> DataFile:
+        path = f"{table_path}/{folder}/_cdc_is_current=true/{file.path.rpartition('/')[2]}"
         copied(lake.store, file.path, path)
         return replace(file, path=path)
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return Staged(folder, list(pool.map(copy, staged.files)))
+    with ThreadPoolExecutor(max_workers=_COPY_THREADS) as pool:
+        return Staged(folder, list(pool.map(copy_file, staged.files)))

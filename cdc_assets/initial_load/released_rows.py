@@ -1,7 +1,8 @@
-"""The rows of a dump as the gate releases them: typed, once, where a history begins with them; else as changes.
+"""The rows of a dump as the gate releases them: typed rows where a history begins with them, else changes.
 
-Typed rows are those of which no value is lost in typing, and that come once. What no type holds goes into released_changes
-as text, as all rows do whose history has to compare them with others.
+Typed rows are written once, in files as the history has them. A row is typed if typing loses none of its values and its key
+comes once. All other rows go into released_changes as text, like the rows of a table whose history has to be compared with
+them.
 """
 
 import hashlib
@@ -21,9 +22,9 @@ from pyspark.sql.types import StructType
 
 from cdc_assets import tso
 from cdc_assets.config import Feed
-from cdc_assets.initial_load.apply import Beginning, beginning
-from cdc_assets.initial_load.dumps import DumpError, DumpFile, line_number, unreadable
-from cdc_assets.initial_load.rows import Columns, read_plain_rows, read_rows
+from cdc_assets.initial_load.apply import HistoryStart, plan_history_start
+from cdc_assets.initial_load.dumps import DumpError, DumpFile, find_damage, find_line
+from cdc_assets.initial_load.rows import DumpColumns, read_plain_rows, read_rows
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.history import CDC_COLUMNS
 from cdc_assets.lakehouse.initial_load import LAST_ORDINAL, LOAD_TOPIC
@@ -38,158 +39,165 @@ from cdc_assets.spark.executors import prove_seen
 from cdc_assets.spark.session import session_for
 from cdc_assets.stores.storage import Store
 
-_ROW_BYTES = 1 << 7  # of a dumped row, about
-# Each reading has numbers of its own for its rows.
+_BYTES_PER_ROW = 1 << 7  # a rough guess, to choose a session by
+# The files are read up to three times. Each reading numbers its rows from another start, so that no number comes twice.
 _SECOND_READING, _LAST_READING = 1 << 61, 1 << 62
-_ALL = 1 << 62  # lines: none is plain
-# Of so many rows the keys are told apart without Spark, in a fifth of the processor time: 8 bytes of each, 268 MB.
-_HASHES_AT_ONCE = 1 << 25
+_ALL_LINES = 1 << 62  # the number of lines that are not plain, where no line is
+# Of so many rows the driver holds a hash of each key in memory; of more, Spark compares the keys.
+_MAX_HASHES = 1 << 25
 
 
 @dataclass(frozen=True)
-class Typed:
-    """What is kept typed of a load.
+class TypedRows:
+    """The typed rows of a load.
 
     Attributes:
-        rows: how many rows.
-        folder: where; "": nowhere.
-        all: whether these are all that the dump has.
+        rows: how many there are.
+        folder: where they are; "": there are none.
+        is_complete: whether they are all rows of the dump.
     """
 
     rows: int = 0
     folder: str = ""
-    all: bool = False
+    is_complete: bool = False
 
 
 @dataclass(frozen=True)
-class Dump:
+class TableDump:
     """The dump of one table, with rows.
 
     Attributes:
         lake: the feed's tables.
         feed: the feed.
-        row: of initial_load.
-        files: with the rows.
+        row: the table's row of initial_load.
+        files: the files with its rows.
         columns: of the dump.
-        key: those that make the key; none: the whole row does.
+        key: the names of the key's columns; none: the whole row is the key.
     """
 
     lake: Lakehouse
     feed: Feed
     row: Mapping[str, Any]
     files: list[DumpFile]
-    columns: Columns
+    columns: DumpColumns
     key: list[str]
 
-    def released(self, number: int) -> tuple[Staged, Typed]:
-        """The rows for a release of this number: in files of released_changes, and typed; each is in one of the two.
+    def stage(self, release: int) -> tuple[Staged, TypedRows]:
+        """Write the rows for a release: each is either in the staged files of released_changes, or typed.
 
         Raises:
-            DumpError: a file is damaged, or gone.
+            DumpError: a file is damaged or missing.
         """
         try:
             prove_seen(self._spark, self.files[0].path, "initial_load")
-            typed = Typed() if self._begun is None else self._typed(self._begun)
-            rest = self.lake.released_changes.stage_rows([]) if typed.all else self._changes(number, typed)
+            start = self._history_start
+            typed = TypedRows() if start is None else self._stage_typed(start)
+            if typed.is_complete:
+                return self.lake.released_changes.stage_rows([]), typed
+            return self._stage_changes(release, typed), typed
         except (PySparkException, Py4JJavaError) as error:
-            if not (told := unreadable(self.lake.store, self.row["format"], self.files)):
-                raise  # it is not the dump's
-            raise DumpError(told) from error
-        return rest, typed
+            if not (damage := find_damage(self.lake.store, self.row["format"], self.files)):
+                raise  # the dump is not the cause
+            raise DumpError(damage) from error
 
     @property
     def _name(self) -> tuple[str, str]:
         return self.row["database"], self.row["table"]
 
     @cached_property
-    def _size(self) -> int:
-        return sum(f.size for f in self.files)
-
-    @cached_property
     def _spark(self) -> SparkSession:
-        return session_for(self.lake.spark, self._size // _ROW_BYTES)
+        return session_for(self.lake.spark, sum(f.size for f in self.files) // _BYTES_PER_ROW)
 
     @cached_property
-    def _begun(self) -> Beginning | None:
-        """The history that begins with the load; None: it has to be compared with rows that are there, or with each other.
+    def _history_start(self) -> HistoryStart | None:
+        """The history that begins with the load; None: the rows are changes.
 
-        Statements that are released already and come after the load are applied before the rest of what the history gets.
+        They are changes if the history may have rows already, if rows of the dump may be equal, or if the release has
+        statements after the load: the history applies statements before it could copy the typed rows.
         """
         position, statements = self.row["position"], self.lake.released_changes.files(kind=str(ReleasedKind.DDL))
         if self.row["anew"] or not self.key or any(f.high["commit_ts"] > position for f in statements):
             return None
-        return beginning(self.feed, self._name, position, layout_id(self.columns), layout(self.columns))
+        layout = describe_layout(self.columns)
+        return plan_history_start(self.feed, self._name, position, hash_layout(self.columns), layout)
 
-    def _read(self, numbered_from: int, *, but_plain: bool = False) -> DataFrame:
-        """In: the files. Out: `read_rows`, and `offset` BIGINT, a number that no other row has."""
-        found = read_rows(*self._told, but_plain=but_plain)
-        return found.withColumn("offset", F.monotonically_increasing_id() + numbered_from)
+    def _read(self, first_number: int, *, without_plain: bool = False) -> DataFrame:
+        """Return the columns of `read_rows`, and `offset` BIGINT, unique to the row."""
+        rows = read_rows(*self._source, without_plain=without_plain)
+        return rows.withColumn("offset", F.monotonically_increasing_id() + first_number)
 
     @property
-    def _told(self) -> tuple[SparkSession, Store, str, list[DumpFile], Columns, str]:
+    def _source(self) -> tuple[SparkSession, Store, str, list[DumpFile], DumpColumns, str]:
+        """The arguments that the two functions of `rows` have in common."""
         return self._spark, self.lake.store, self.row["format"], self.files, self.columns, self.row["time_zone"]
 
-    def _texts(self, begun: Beginning, rows: DataFrame) -> DataFrame:
-        """Rows of the dump typed."""
-        return begun.typing.typed_texts(rows.withColumn("wire", F.col("values")))
+    def _type_rows(self, start: HistoryStart, rows: DataFrame) -> DataFrame:
+        """Add the columns of `Typing.typed` to rows with `values`."""
+        return start.typing.typed_texts(rows.withColumn("wire", F.col("values")))
 
-    def _typed(self, begun: Beginning) -> Typed:
-        table = self.lake.loaded_rows(*self._name).of_shape(begun.shape, {})
+    def _stage_typed(self, start: HistoryStart) -> TypedRows:
+        """Write the typed rows; none if a key comes twice, as rows of one key have to be compared."""
+        table = self.lake.loaded_rows(*self._name).of_shape(start.shape, {})
         folder = uuid.uuid4().hex
-        others, lost = self._typed_plainly(begun, table, folder)
-        if others:
-            lost += self._typed_exactly(begun, table, folder, but_plain=others < _ALL)
+        not_plain, lossy = self._stage_plain_lines(start, table, folder)
+        if not_plain:
+            lossy += self._stage_other_lines(start, table, folder, without_plain=not_plain < _ALL_LINES)
         staged = table.found(folder)
-        if not staged.rows or self._repeats(table, staged):
+        if not staged.rows or self._has_repeated_key(table, staged):
             files, path = table.store.files(f"{table.path}/{folder}")
             files.delete_dir(path)
-            return Typed()
-        return Typed(staged.rows, folder, all=not lost)
+            return TypedRows()
+        return TypedRows(staged.rows, folder, is_complete=not lossy)
 
-    def _typed_plainly(self, begun: Beginning, table: LakeTable[Any], folder: str) -> tuple[int, int]:
-        """Write the rows of plain lines; how many lines are none, and how many rows lose a value."""
-        found, watch = read_plain_rows(*self._told), Observation()
-        if found is None:
-            return _ALL, 0
-        numbered = found.withColumns({"offset": F.monotonically_increasing_id()})
-        made = begun.versions(self._texts(begun, numbered), self._key(), F.col("offset"), "plain", "lost")
-        # Seen on the way to the files, when a row is as short as it gets: what looks at rows has each copied.
-        others, lost = F.count_if(~F.col("plain")), F.count_if(F.col("plain") & F.col("lost"))
-        told = made.observe(watch, others.alias("others"), lost.alias("lost"))
-        fine = told.where(F.col("plain") & ~F.col("lost")).drop("plain", "lost")
-        table.stage_partition(fine, f"{folder}/plain", _cdc_is_current=True)
-        return watch.get["others"], watch.get["lost"]
+    def _stage_plain_lines(self, start: HistoryStart, table: LakeTable[Any], folder: str) -> tuple[int, int]:
+        """Write the typed rows of plain lines.
 
-    def _typed_exactly(self, begun: Beginning, table: LakeTable[Any], folder: str, *, but_plain: bool) -> int:
-        """Write the rows of all other lines; how many lose a value."""
-        watch = Observation()
-        rows = self._texts(begun, self._read(_SECOND_READING, but_plain=but_plain))
-        made = begun.versions(rows, self._key(), F.col("offset"), "bad", "lost")
-        told = made.observe(watch, F.max("bad").alias("bad"), F.count_if("lost").alias("lost"))
-        fine = told.where(~F.col("lost")).drop("bad", "lost")
-        table.stage_partition(fine, f"{folder}/exact", _cdc_is_current=True)
-        self._refuse(watch.get["bad"])
-        return int(watch.get["lost"])
+        Returns:
+            How many lines are not plain, and how many rows of plain lines lose a value.
+        """
+        rows, counts = read_plain_rows(*self._source), Observation()
+        if rows is None:
+            return _ALL_LINES, 0
+        numbered = rows.withColumns({"offset": F.monotonically_increasing_id()})
+        versions = start.to_versions(self._type_rows(start, numbered), self._key(), F.col("offset"), "plain", "lost")
+        # Observing copies each row, so observe the versions, which are shorter than the lines.
+        not_plain, lossy = F.count_if(~F.col("plain")), F.count_if(F.col("plain") & F.col("lost"))
+        observed = versions.observe(counts, not_plain.alias("not_plain"), lossy.alias("lossy"))
+        kept = observed.where(F.col("plain") & ~F.col("lost")).drop("plain", "lost")
+        table.stage_partition(kept, f"{folder}/plain", _cdc_is_current=True)
+        return counts.get["not_plain"], counts.get["lossy"]
 
-    def _repeats(self, table: LakeTable[Any], staged: Staged) -> bool:
-        """Whether a key comes twice."""
-        # Of some billion different keys two may have one hash: then the rows are compared, as those of one key are.
-        if staged.rows <= _HASHES_AT_ONCE:
-            return _any_twice(_hashes(table, staged))
+    def _stage_other_lines(
+        self, start: HistoryStart, table: LakeTable[Any], folder: str, *, without_plain: bool
+    ) -> int:
+        """Write the typed rows of all lines, or of those that are not plain; return how many rows lose a value."""
+        counts = Observation()
+        rows = self._type_rows(start, self._read(_SECOND_READING, without_plain=without_plain))
+        versions = start.to_versions(rows, self._key(), F.col("offset"), "bad", "lost")
+        observed = versions.observe(counts, F.max("bad").alias("bad"), F.count_if("lost").alias("lossy"))
+        kept = observed.where(~F.col("lost")).drop("bad", "lost")
+        table.stage_partition(kept, f"{folder}/exact", _cdc_is_current=True)
+        self._refuse_bad_line(counts.get["bad"])
+        return int(counts.get["lossy"])
+
+    def _has_repeated_key(self, table: LakeTable[Any], staged: Staged) -> bool:
+        """Whether a key comes twice, or two keys have one hash, which has the same effect: the rows become changes."""
+        if staged.rows <= _MAX_HASHES:
+            return _has_repeated_number(_hash_keys(table, staged))
         keys = table.read_staged(self._spark, staged, StructType([CDC_COLUMNS["_cdc_key"]]))
-        (different,) = keys.agg(F.count_distinct(F.xxhash64("_cdc_key"))).head() or (0,)
-        return bool(different < staged.rows)
+        (distinct,) = keys.agg(F.count_distinct(F.xxhash64("_cdc_key"))).head() or (0,)
+        return bool(distinct < staged.rows)
 
-    def _changes(self, number: int, typed: Typed) -> Staged:
-        """The rows that are not typed, as changes of a release."""
-        found = self._read(_LAST_READING)
-        if typed.folder and self._begun is not None:
-            found = self._texts(self._begun, found).where("lost")
-        watch = Observation()
-        told = found.observe(watch, F.max("bad").alias("bad"))
-        rows = told.select(
+    def _stage_changes(self, release: int, typed: TypedRows) -> Staged:
+        """Write the rows that are not typed, as changes of a release."""
+        rows = self._read(_LAST_READING)
+        if typed.folder and self._history_start is not None:
+            rows = self._type_rows(self._history_start, rows).where("lost")
+        bad_lines = Observation()
+        observed = rows.observe(bad_lines, F.max("bad").alias("bad"))
+        changes = observed.select(
             F.lit(str(ReleasedKind.LOADED)).alias("kind"),
-            F.lit(number).alias("release"),
+            F.lit(release).alias("release"),
             F.lit(self.row["position"]).alias("commit_ts"),
             F.lit(str(Op.SNAPSHOT)).alias("op"),
             F.lit(self.row["database"]).alias("database"),
@@ -204,59 +212,59 @@ class Dump:
             F.lit(0).alias("events"),
             F.lit(0).alias("repeats"),
             F.to_json("values", {"ignoreNullFields": "false"}).alias("after"),
-            F.lit(layout_id(self.columns)).alias("layout_id"),
+            F.lit(hash_layout(self.columns)).alias("layout_id"),
             F.lit(self.row["position"] >> tso.TSO_LOGICAL_BITS).alias("source_ms"),
         )
-        staged = self.lake.released_changes.stage(conform(rows, RELEASED_CHANGES.columns))
-        self._refuse(watch.get["bad"])
+        staged = self.lake.released_changes.stage(conform(changes, RELEASED_CHANGES.columns))
+        self._refuse_bad_line(bad_lines.get["bad"])
         return staged
 
     def _key(self) -> Column:
-        """The key as messages have it; of a table without one, the whole row."""
-        protocol, types = protocol_of(self.feed), {name.lower(): (name, t) for name, t in self.columns}
+        """Return the key of `values` as messages have it; in a table without a key, the whole row."""
+        protocol, columns = protocol_of(self.feed), {name.lower(): (name, t) for name, t in self.columns}
 
-        def value(name: str) -> Column:
-            own, mysql_type = types[name.lower()]
-            found = protocol.dumped_key(F.col("values").getField(own), mysql_type)
-            return F.lit(None).cast("string") if found is None else found
+        def key_text(name: str) -> Column:
+            own_name, mysql_type = columns[name.lower()]
+            text = protocol.dumped_key(F.col("values").getField(own_name), mysql_type)
+            return F.lit(None).cast("string") if text is None else text
 
         if self.key:
-            return F.to_json(F.array(*[value(name) for name in self.key]))
-        return whole_row(F.to_json(F.struct(*[value(name).alias(name) for name, _ in self.columns])))
+            return F.to_json(F.array(*[key_text(name) for name in self.key]))
+        return whole_row(F.to_json(F.struct(*[key_text(name).alias(name) for name, _ in self.columns])))
 
-    def _refuse(self, bad: Row | None) -> None:
-        """Fail where a line is no row."""
+    def _refuse_bad_line(self, bad: Row | None) -> None:
+        """Fail if there is a line that is no row; `bad`: as `read_rows` returns it."""
         if bad is None:
             return
-        path, line = line_number(self.lake.store, self.files, bad["checksum"])
+        path, line = find_line(self.lake.store, self.files, bad["checksum"])
         raise DumpError(
             f"{path}: line {line} is no row of {'.'.join(self._name)}, in UTF-8 and in the default form of "
-            f"{self.row['format']}: {bad['line']}: mend it, or take the dump anew."
+            f"{self.row['format']}: {bad['line']}: mend the line, or take the dump again."
         )
 
 
-def _hashes(table: LakeTable[Any], staged: Staged) -> npt.NDArray[np.uint64]:
-    """Those of the rows' keys."""
+def _hash_keys(table: LakeTable[Any], staged: Staged) -> npt.NDArray[np.uint64]:
+    """Return a hash of each row's key."""
     from pandas.util import hash_array  # noqa: PLC0415 -- slow to import, and only a load needs it
 
-    found, at = np.empty(staged.rows, np.uint64), 0
+    hashes, start = np.empty(staged.rows, np.uint64), 0
     for rows in table.parts(staged.files, "_cdc_key"):
-        found[at : at + rows.num_rows] = hash_array(rows["_cdc_key"].to_numpy(), categorize=False)
-        at += rows.num_rows
-    return found
+        hashes[start : start + rows.num_rows] = hash_array(rows["_cdc_key"].to_numpy(), categorize=False)
+        start += rows.num_rows
+    return hashes
 
 
-def _any_twice(numbers: npt.NDArray[np.uint64]) -> bool:
-    """Whether a number comes twice; they are sorted in their place."""
+def _has_repeated_number(numbers: npt.NDArray[np.uint64]) -> bool:
+    """Return whether a number comes twice. The array is sorted in place."""
     numbers.sort()
     return bool((numbers[1:] == numbers[:-1]).any())
 
 
-def layout(columns: Columns) -> str:
-    """The text of the layout that rows of a dump have."""
+def describe_layout(columns: DumpColumns) -> str:
+    """Return the text of the column layout of a dump's rows."""
     return loaded_layout([(name, str(mysql_type)) for name, mysql_type in columns])
 
 
-def layout_id(columns: Columns) -> int:
-    """Its hash."""
-    return int.from_bytes(hashlib.blake2b(layout(columns).encode(), digest_size=8).digest(), signed=True)
+def hash_layout(columns: DumpColumns) -> int:
+    """Return the hash of `describe_layout`, which is the rows' layout_id."""
+    return int.from_bytes(hashlib.blake2b(describe_layout(columns).encode(), digest_size=8).digest(), signed=True)

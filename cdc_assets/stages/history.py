@@ -28,7 +28,7 @@ from cdc_assets.history.standing import rows_of
 from cdc_assets.history.verify import Broken, broken_by_table
 from cdc_assets.history.work import Work
 from cdc_assets.history.writer import TableReport, apply, together
-from cdc_assets.initial_load.apply import adopt
+from cdc_assets.initial_load.apply import adopt_loaded_rows
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.spark.session import session_for
@@ -117,7 +117,7 @@ class History:
             return HistoryReport()
         report, before = HistoryReport(), read_progress(lake)
         errors: dict[Name, Exception] = {}
-        adopted = adopt(lake, feed, due, before, errors.__setitem__)
+        adopted = adopt_loaded_rows(lake, feed, due, before, errors.__setitem__)
         before = before or Progress()
         todo = works(
             lake, feed, due, released.sequence, errors.__setitem__, {each.name for each in before.failed}, dict(errors)

@@ -1,7 +1,7 @@
-"""The stage initial_load: finds the tables of the feed's dump, once, and fixes what is loaded from which position on.
+"""The stage initial_load: plans which tables of the feed's dumps are loaded, and from which position on.
 
-Their rows are released by the stage released_changes, which has the gate's transaction. What is wrong with one table's
-dump is that table's trouble: it is refused, and looked at again by each run until it is mended.
+The stage released_changes releases their rows, because the gate commits them. A table whose dump cannot be loaded is
+refused, and each run looks at it again until its dump is mended; the other tables go on.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_assets.config import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
-from cdc_assets.initial_load.dumps import DumpedTable, DumpError, Name, dumped_at, dumped_tables
+from cdc_assets.initial_load.dumps import DumpedTable, DumpError, Name, find_dumped_tables, read_dump_position
 from cdc_assets.initial_load.release import check_key, check_position
 from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, told_apart
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -20,108 +20,114 @@ _Dumps = dict[tuple[str, DumpFormat], Mapping[Name, DumpedTable]]  # by folder a
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What one run of the stage did: the tables that it found, as rows of `initial_load`, and those that it refused."""
+    """What one run of the stage did.
 
-    found: list[dict[str, Any]] = field(default_factory=list)
+    Attributes:
+        planned: the tables that this run added to the plan, as rows of initial_load.
+        refused: the tables that cannot be loaded.
+    """
+
+    planned: list[dict[str, Any]] = field(default_factory=list)
     refused: list[RefusedLoad] = field(default_factory=list)
 
 
 class Load:
-    """Finds the tables to load; once for each state of `initial_load` in the feeds file, and of the dumps not loaded."""
+    """Plans the loads, once for each state of `initial_load` in the feeds file and of the dumps that are not loaded."""
 
     name = "initial_load"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether `initial_load` is new or has changed, or a table is not loaded and its dump is another than it was."""
+        """Whether `initial_load` is new or has changed, or the dump of a table that is not loaded has changed."""
         try:
-            return feed.initial_load is not None and _news(lake, feed, feed.initial_load) is not None
+            return feed.initial_load is not None and _make_new_plan(lake, feed, feed.initial_load) is not None
         except DumpError:
-            return True  # and run tells
+            return True  # `run` raises it again, so that the run reports it
 
     def run(self, lake: Lakehouse, feed: Feed) -> LoadReport:
-        """Find them: one commit.
+        """Plan the loads, in one commit.
 
         Raises:
-            DumpError: the dump of the feed's tables is not there, or tells no position.
-            ConcurrentRunError: another run found them meanwhile.
+            DumpError: the dump of the feed's tables does not exist, or has no position.
+            ConcurrentRunError: another run planned the loads at the same time.
         """
-        if feed.initial_load is None or (plan := _news(lake, feed, feed.initial_load)) is None:
+        if feed.initial_load is None or (plan := _make_new_plan(lake, feed, feed.initial_load)) is None:
             return LoadReport()
-        for row in plan.unjudged:
+        for row in plan.unchecked:
             try:
                 check_key(lake, feed, row)
             except DumpError as error:
                 plan.refused.append(RefusedLoad(row["database"], row["table"], str(error), told_apart(row)))
             else:
-                plan.found.append(row)
-        rows = [row | {"number": number} for number, row in enumerate([*plan.loaded, *plan.found], start=1)]
+                plan.accepted.append(row)
+        rows = [row | {"number": number} for number, row in enumerate([*plan.loaded, *plan.accepted], start=1)]
         cursor = LoadsCursor(
-            sequence=_cursor(lake).sequence + 1,
-            settings=_settings(feed.initial_load),
+            sequence=_read_cursor(lake).sequence + 1,
+            settings=_settings_text(feed.initial_load),
             tables=len(rows),
-            refused=sorted(plan.refused, key=_name),
+            refused=sorted(plan.refused, key=lambda refused: (refused.database, refused.table)),
         )
         lake.loads.commit(lake.loads.stage_rows(rows), cursor, replaces=True)
-        return LoadReport(plan.found, plan.refused)
+        return LoadReport(plan.accepted, plan.refused)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the dumps have, as far as that shows without Spark; rows of initial_load.
+    """The loads of a feed, as far as they can be planned without Spark. Loads are rows of initial_load.
 
     Attributes:
-        loaded: those that are loaded.
-        found: those that can be.
-        unjudged: those of which it is not known whether their keys can be told.
-        refused: those that cannot be loaded.
-        is_news: whether this is another plan than the one that stands.
+        loaded: the loads that are released.
+        accepted: the loads that are to be released.
+        unchecked: the loads whose keys `check_key` has still to check.
+        refused: the tables that cannot be loaded.
+        is_new: whether the plan differs from the committed one.
     """
 
     loaded: list[dict[str, Any]]
-    found: list[dict[str, Any]]
-    unjudged: list[dict[str, Any]]
+    accepted: list[dict[str, Any]]
+    unchecked: list[dict[str, Any]]
     refused: list[RefusedLoad]
-    is_news: bool
+    is_new: bool
 
 
-def _news(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan | None:
-    """What the dumps have, where that may be another plan than the one that stands; else None.
+def _make_new_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan | None:
+    """Return a plan that differs from the committed one; None: the committed plan still holds.
 
     Raises:
         DumpError: as `Load.run`.
     """
-    cursor = _cursor(lake)
-    changed = cursor.settings != _settings(load)
-    if not changed and not cursor.refused and cursor.tables == len(_loaded(lake)):
+    cursor = _read_cursor(lake)
+    have_settings_changed = cursor.settings != _settings_text(load)
+    if not have_settings_changed and not cursor.refused and cursor.tables == len(_find_loaded(lake)):
         return None
-    plan = _plan(lake, feed, load)
-    return plan if changed or plan.is_news else None
+    plan = _make_plan(lake, feed, load)
+    return plan if have_settings_changed or plan.is_new else None
 
 
-def _plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
-    before, at, standing = _cursor(lake), _loaded(lake), lake.load_rows()
-    loaded = [row for row in standing if (row["database"], row["table"], row["position"]) in at]
-    released = lake.released_tables()
-    judged = {told_apart(row) for row in standing}
-    plan = _Plan(loaded, [], [], [], is_news=False)
-    for name, (row, damage) in sorted(_wanted(lake.store, load, loaded).items()):
-        if not feed.takes(*name) or (row and (*name, row["position"]) in at):
+def _make_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
+    cursor, released_loads, committed = _read_cursor(lake), _find_loaded(lake), lake.load_rows()
+    loaded = [row for row in committed if (row["database"], row["table"], row["position"]) in released_loads]
+    tables_with_changes = lake.released_tables()
+    accepted_dumps = {told_apart(row) for row in committed}
+    plan = _Plan(loaded, [], [], [], is_new=False)
+    for name, (row, damage) in sorted(_find_tables_to_load(lake.store, load, loaded).items()):
+        if not feed.takes(*name) or (row and (*name, row["position"]) in released_loads):
             continue
-        row["anew"] = name in released
-        if why := damage or _misplaced(lake, row):
-            plan.refused.append(RefusedLoad(*name, why))
-        elif (dump := told_apart(row)) in judged:
-            plan.found.append(row)
-        elif (known := next((r for r in before.refused if r.dump == dump), None)) is not None:
-            plan.refused.append(known)
+        row["anew"] = name in tables_with_changes
+        if reason := damage or _find_position_error(lake, row):
+            plan.refused.append(RefusedLoad(*name, reason))
+        elif (dump := told_apart(row)) in accepted_dumps:
+            plan.accepted.append(row)
+        elif (refused := next((r for r in cursor.refused if r.dump == dump), None)) is not None:
+            plan.refused.append(refused)
         else:
-            plan.unjudged.append(row)
-    same = {told_apart(row) for row in (*loaded, *plan.found)} == judged and plan.refused == before.refused
-    return replace(plan, is_news=bool(plan.unjudged) or not same)
+            plan.unchecked.append(row)
+    has_same_dumps = {told_apart(row) for row in (*loaded, *plan.accepted)} == accepted_dumps
+    is_same = has_same_dumps and plan.refused == cursor.refused
+    return replace(plan, is_new=bool(plan.unchecked) or not is_same)
 
 
-def _misplaced(lake: Lakehouse, row: Mapping[str, Any]) -> str:
-    """Why a table cannot be loaded at its position; "": it can."""
+def _find_position_error(lake: Lakehouse, row: Mapping[str, Any]) -> str:
+    """Return why a table cannot be loaded at its position; "": it can."""
     try:
         check_position(lake, row)
     except DumpError as error:
@@ -129,74 +135,88 @@ def _misplaced(lake: Lakehouse, row: Mapping[str, Any]) -> str:
     return ""
 
 
-def _name(refused: RefusedLoad) -> Name:
-    return refused.database, refused.table
-
-
-def _cursor(lake: Lakehouse) -> LoadsCursor:
+def _read_cursor(lake: Lakehouse) -> LoadsCursor:
     return lake.loads.cursor() or LoadsCursor(sequence=0)
 
 
-def _loaded(lake: Lakehouse) -> set[tuple[str, str, int]]:
-    """(database, table, position) of the loads that are done: only of others may the files still be others."""
+def _find_loaded(lake: Lakehouse) -> set[tuple[str, str, int]]:
+    """Return (database, table, position) of the loads that are released: their dumps are not looked at again."""
     cursor = lake.released_changes.cursor()
     return cursor.loaded if cursor else set()
 
 
-def _settings(load: InitialLoad) -> str:
+def _settings_text(load: InitialLoad) -> str:
     return load.model_dump_json()
 
 
-def _wanted(store: Store, load: InitialLoad, stay: list[dict[str, Any]]) -> dict[Name, tuple[dict[str, Any], str]]:
-    """The rows of the tables that the dumps have, and what is wrong with a table's; of no row it cannot even be told.
+def _find_tables_to_load(
+    store: Store, load: InitialLoad, loaded: list[dict[str, Any]]
+) -> dict[Name, tuple[dict[str, Any], str]]:
+    """Return, by table, the row of initial_load and what is wrong with its dump ("": nothing).
 
-    `stay`: the rows of those that are loaded: their dump may be gone.
-    """
-    own = {split_pattern(path): told for path, told in load.tables.items()}
-    mine = {row["path"] for row in stay}
-    dumps: _Dumps = {}
-    try:
-        dumps[load.path, load.format] = dumped_tables(store, load.path, load.format)
-    except DumpError:
-        if load.path not in mine:
-            raise
-    position = load.position
-    found: dict[Name, tuple[dict[str, Any], str]] = {}
-    for name, table in dumps.get((load.path, load.format), {}).items():
-        if name not in own:
-            position = position or dumped_at(store, load.path)
-            found[name] = _row(table, load, TableLoad(), position), table.damage
-    for name, told in own.items():
-        try:
-            found[name] = _own_row(store, dumps, load, name, told)
-        except DumpError as error:
-            found[name] = {}, str(error)
-    return found
+    The row is empty if the dump or its position is not found.
 
-
-def _own_row(store: Store, dumps: _Dumps, load: InitialLoad, name: Name, told: TableLoad) -> tuple[dict[str, Any], str]:
-    """The row of a table that has settings of its own, and what is wrong with it; `dumps`: those that were looked at.
+    Args:
+        store: how the dumps are reached.
+        load: of the feeds file.
+        loaded: the loads that are released. The folder of their dump may have been deleted since.
 
     Raises:
-        DumpError: its dump is not there, or tells no position.
+        DumpError: the dump of the feed's tables does not exist, or has no position.
     """
-    path, form = told.path or load.path, told.format or load.format
-    if (path, form) not in dumps:
-        dumps[path, form] = dumped_tables(store, path, form)
-    if name not in dumps[path, form]:
-        raise DumpError(f"{path}: has no table {'.'.join(name)}, which initial_load.tables names.")
-    table = dumps[path, form][name]
-    position = told.position or (None if told.path else load.position) or dumped_at(store, path)
-    return _row(table, load, told, position), table.damage
+    own_settings = {split_pattern(path): table_load for path, table_load in load.tables.items()}
+    dumps: _Dumps = {}
+    try:
+        dumps[load.path, load.format] = find_dumped_tables(store, load.path, load.format)
+    except DumpError:
+        if load.path not in {row["path"] for row in loaded}:
+            raise
+    position = load.position
+    tables: dict[Name, tuple[dict[str, Any], str]] = {}
+    for name, table in dumps.get((load.path, load.format), {}).items():
+        if name not in own_settings:
+            position = position or read_dump_position(store, load.path)
+            tables[name] = _make_row(table, load, TableLoad(), position), table.damage
+    for name, table_load in own_settings.items():
+        try:
+            tables[name] = _find_table_with_settings(store, dumps, load, name, table_load)
+        except DumpError as error:
+            tables[name] = {}, str(error)
+    return tables
 
 
-def _row(table: DumpedTable, load: InitialLoad, own: TableLoad, position: int) -> dict[str, Any]:
+def _find_table_with_settings(
+    store: Store, dumps: _Dumps, load: InitialLoad, name: Name, table_load: TableLoad
+) -> tuple[dict[str, Any], str]:
+    """Return the row of a table that has settings of its own, and what is wrong with its dump.
+
+    Args:
+        store: how the dumps are reached.
+        dumps: the dumps that were looked at; a new one is added.
+        load: of the feeds file.
+        name: of the table.
+        table_load: its own settings.
+
+    Raises:
+        DumpError: the table's dump does not exist, or has no position.
+    """
+    path, dump_format = table_load.path or load.path, table_load.format or load.format
+    if (path, dump_format) not in dumps:
+        dumps[path, dump_format] = find_dumped_tables(store, path, dump_format)
+    if name not in dumps[path, dump_format]:
+        raise DumpError(f"{path}: has no table {'.'.join(name)}, which initial_load.tables in the feeds file names.")
+    table = dumps[path, dump_format][name]
+    position = table_load.position or (None if table_load.path else load.position) or read_dump_position(store, path)
+    return _make_row(table, load, table_load, position), table.damage
+
+
+def _make_row(table: DumpedTable, load: InitialLoad, table_load: TableLoad, position: int) -> dict[str, Any]:
     return {
         "database": table.database,
         "table": table.table,
         "position": position,
-        "path": own.path or load.path,
-        "format": own.format or load.format,
+        "path": table_load.path or load.path,
+        "format": table_load.format or load.format,
         "time_zone": load.time_zone,
         "statement": table.statement,
         "files": [{"path": f.path, "size": f.size, "modified": f.modified} for f in table.files],

@@ -12,7 +12,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
-from cdc_assets.initial_load.release import covered, loads_due, reached, release_anew, release_loads
+from cdc_assets.initial_load.release import (
+    find_due_reloads,
+    is_plan_due,
+    mark_covered,
+    release_loads,
+    release_reloads,
+)
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import (
     RELEASED_CHANGES,
@@ -91,7 +97,7 @@ class Release:
         if self._news(lake, feed, cursor):
             return True
         plan = lake.loads.cursor()
-        return loads_due(plan, cursor) or bool(reached(lake, plan, cursor))
+        return is_plan_due(plan, cursor) or bool(find_due_reloads(lake, plan, cursor))
 
     def _news(self, lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> bool:
         decoded = lake.change_events.cursor()
@@ -108,15 +114,15 @@ class Release:
         """
         cursor, plan = _cursor(lake), lake.loads.cursor()
         loaded = []
-        if plan is not None and loads_due(plan, cursor):
+        if plan is not None and is_plan_due(plan, cursor):
             loaded = release_loads(lake, feed, plan, cursor)
             cursor = _cursor(lake)
         news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
         report = _stands(feed, cursor, cursor) if news is None else _Run(lake, feed, news).report()
         if plan is not None:
             cursor = _cursor(lake)
-            if late := reached(lake, plan, cursor):
-                loaded += release_anew(lake, feed, cursor, late)
+            if reloads := find_due_reloads(lake, plan, cursor):
+                loaded += release_reloads(lake, feed, cursor, reloads)
         return replace(report, release=report.release or cursor.sequence, loaded=loaded) if loaded else report
 
 
@@ -286,7 +292,7 @@ class _Run:
 
     def _part(self, before: Held, after: Held) -> Column:
         """The `Part` of a row event, STRING."""
-        return covered(self.gate.part(before, after), self.loads)
+        return mark_covered(self.gate.part(before, after), self.loads)
 
     def _reached(self) -> Column:
         """Whether an event would be in the window if its table were not held, and was not counted by its hold before."""

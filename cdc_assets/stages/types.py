@@ -25,7 +25,7 @@ from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.tables import taken_tables
 from cdc_assets.spark.session import session_for
-from cdc_assets.type_checks.occurrences import merged_occurrences
+from cdc_assets.type_checks.occurrences import merge_occurrences
 from cdc_assets.type_checks.row_images import (
     ADVICE,
     LACKING,
@@ -149,24 +149,26 @@ def judged(
         The columns of type_observations but `batch`.
     """
     # pandera, which a run without events does not need, is slow to import.
-    from cdc_assets.type_checks.observations import SEEN, MySQLTypes  # noqa: PLC0415
-    from cdc_assets.type_checks.validation import broken_rules  # noqa: PLC0415
-    from cdc_assets.type_checks.values import Class  # noqa: PLC0415
+    from cdc_assets.type_checks.observations import OCCURRENCE_FIELDS, MySQLTypes  # noqa: PLC0415
+    from cdc_assets.type_checks.validation import find_broken_rules  # noqa: PLC0415
+    from cdc_assets.type_checks.values import ValueClass  # noqa: PLC0415
 
     rules, columns = protocol_of(feed).type_rules(feed), feed.columns
     observed = rules.observe(events, known, columns, lambda names: columns_in_rows(before(names)))
     found = [row for row in observed if row["value_class"] not in LACKING]
-    verdicts = [broken_rules(found, model) for model in (MySQLTypes, rules.model)]
-    own = [name for name in rules.what if name not in _IDENTITY]
+    verdicts = [find_broken_rules(found, model) for model in (MySQLTypes, rules.model)]
+    own = [name for name in rules.fields if name not in _IDENTITY]
 
     def accepted(row: Observation, verdict: str) -> str:
         """What the feeds file gives counts more than what messages say; but it, too, has to hold the value."""
         given = ".".join(row[name] for name in ("database", "table", "column")) in columns
-        return _ACCEPTED if given and verdict != _OK and row["value_class"] not in set(Class) else verdict
+        return _ACCEPTED if given and verdict != _OK and row["value_class"] not in set(ValueClass) else verdict
 
     def stated(row: Observation) -> Observation:
         told = json.dumps({name: row.get(name) for name in own})
-        return {name: row[name] for name in ("database", "table", "column", "mysql_type", *SEEN)} | {"told": told}
+        return {name: row[name] for name in ("database", "table", "column", "mysql_type", *OCCURRENCE_FIELDS)} | {
+            "told": told
+        }
 
     of_values = [
         stated(row)
@@ -404,9 +406,7 @@ def _together(rows: Iterable[Observation], cursor: TypesCursor) -> list[Observat
     for row in rows:
         key = (*identity(row), row["batch"] > after.get(_name(row), cursor.batch))
         found[key] = (
-            max(found[key], row, key=lambda o: o["batch"]) | merged_occurrences(found[key], row)
-            if key in found
-            else row
+            max(found[key], row, key=lambda o: o["batch"]) | merge_occurrences(found[key], row) if key in found else row
         )
     return list(found.values())
 

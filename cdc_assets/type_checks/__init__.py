@@ -1,1 +1,1 @@
-"""The promises of each table, as checks: pandera schemas where a schema expresses them, and what they found."""
+"""The type checks: pandera models of the type mappings, and the rules of each protocol."""

@@ -30,58 +30,65 @@ from cdc_assets.mysql_types.debezium import (
 from cdc_assets.mysql_types.reference import value_range
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets.type_checks.observations import (
-    WHERE,
-    Group,
-    Known,
-    Layout,
-    Observed,
+    COLUMN_FIELDS,
+    LayoutGroup,
+    MessageColumn,
+    RowLayout,
     Rules,
-    Told,
+    SchemaRows,
     ValuesFit,
-    declared,
-    groups,
-    left_out,
-    observed,
-    row_events,
-    shaped,
+    group_by_layout,
+    make_schema_lookup,
+    observe_missing_columns,
+    observe_values,
+    select_row_events,
+    with_layout_hash,
 )
-from cdc_assets.type_checks.row_images import Earlier, Sending, nothing_earlier
-from cdc_assets.type_checks.validation import among, pa, table
-from cdc_assets.type_checks.values import ANYTHING, DESCRIBED, Class, Form, Limits, limits_of, whole
+from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, nothing_earlier
+from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
+from cdc_assets.type_checks.values import (
+    ANYTHING,
+    DESCRIBED,
+    Limits,
+    TextForm,
+    ValueClass,
+    limits_of,
+    whole_number_limits,
+)
 
 _EVER = (1 << 63) - 1
 
-_WHAT = (*WHERE, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
+_WHAT = (*COLUMN_FIELDS, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
 
 
 def rules() -> Rules:
     """What holds for the messages of a feed."""
-    return Rules(observe=observe, model=ConnectTypes, what=_WHAT, expected=_expected)
+    return Rules(observe=observe, model=ConnectTypes, fields=_WHAT, expected=_expected)
 
 
 def observe(
-    events: DataFrame, known: Known, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
-) -> list[Observed]:
+    events: DataFrame, known: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
+) -> list[Observation]:
     """Boil events down to their observations.
 
-    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`: one a
-    (table, column, MySQL type, semantic type, JSON type, class of value) of rows; and one a (table, column, MySQL type,
-    JDBC code) of schema-change records.
+    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and
+    `OCCURRENCE_FIELDS`: one a (table, column, MySQL type, semantic type, JSON type, class of value) of rows; and one a
+    (table, column, MySQL type, JDBC code) of schema-change records.
     """
     told = F.coalesce("layout", "table_schemas")
     kinds = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
     # TiCDC tells no place in a binlog; and its rows have no virtual generated columns, as its schemas do.
-    every = shaped(events.where(kinds & told.isNotNull()), told=told, of_ticdc=F.col("source").isNull())
-    found = groups(every, "told", "of_ticdc")
+    every = with_layout_hash(events.where(kinds & told.isNotNull()), told=told, of_ticdc=F.col("source").isNull())
+    found = group_by_layout(every, "told", "of_ticdc")
     described = [_described(g) for g in found if g.kind == Kind.DDL]
-    stated = declared([*known, *(row for rows, _ in described for row in rows)])
+    stated = make_schema_lookup([*known, *(row for rows, _ in described for row in rows)])
     # The messages of schema changes come in a topic of their own, which a feed need not read.
     sending = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
     layouts = []
     for group in (g for g in found if g.kind == Kind.ROW):
         shapes = stated(group.database, group.table, group.span)
         later = stated(group.database, group.table, (group.span[1] + 1, _EVER))
-        optional = _optional(group.told["told"])
+        optional = _optional(group.stated["told"])
         each = [
             _told(
                 field,
@@ -90,19 +97,22 @@ def observe(
                 columns.get(f"{group.database}.{group.table}.{field.name}"),
                 nullable=optional.get(field.name) is not False,
             )
-            for field in layout(group.told["told"])
+            for field in layout(group.stated["told"])
         ]
-        may_lack = (c.name for c in each if group.told["of_ticdc"] and c.limits.null is None)
-        layouts.append(Layout(group, each, frozenset(may_lack)))
+        may_lack = (c.name for c in each if group.stated["of_ticdc"] and c.limits.null is None)
+        layouts.append(RowLayout(group, each, frozenset(may_lack)))
     of_statements = [o for _, observations in described for o in observations]
-    of_rows = [*observed(row_events(every), layouts, wired=True), *left_out(layouts, known, sending, earlier)]
+    of_rows = [
+        *observe_values(select_row_events(every), layouts, has_wire_types=True),
+        *observe_missing_columns(layouts, known, sending, earlier),
+    ]
     return of_statements + of_rows
 
 
-def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:
+def _described(group: LayoutGroup) -> tuple[list[dict[str, Any]], list[Observation]]:
     """The tables that a schema-change record describes: as rows of table_schemas, and what it says of their columns."""
     rows, found = [], []
-    for (database, table_name), (columns, _) in described_tables(group.told["told"]).items():
+    for (database, table_name), (columns, _) in described_tables(group.stated["told"]).items():
         place = {"database": database, "table": table_name}
         shape = [{"name": c.name, "type": str(c.type or c.type_name)} for c in columns]
         rows.append(place | {"commit_ts": group.span[0], "columns": shape})
@@ -115,7 +125,7 @@ def _described(group: Group) -> tuple[list[dict[str, Any]], list[Observed]]:
                 "value_class": DESCRIBED,
             }
             | {"base": c.type.base if c.type else None, "described": True}
-            | group.seen
+            | group.occurrences
             for c in columns
         ]
     return rows, found
@@ -131,9 +141,11 @@ def _types(field: Field, shapes: Iterable[Mapping[str, Mapping[str, Any]]]) -> l
     return [t for shape in shapes if field.name in shape and (t := parsed(shape[field.name]["type"]))]
 
 
-def _told(field: Field, types: list[MySQLType], later: list[MySQLType], given: str | None, *, nullable: bool) -> Told:
+def _told(
+    field: Field, types: list[MySQLType], later: list[MySQLType], given: str | None, *, nullable: bool
+) -> MessageColumn:
     mysql_type = parsed(given) if given else _type_of(field, types, later)
-    limits = _limits(field, _with_labels(mysql_type, later))._replace(null=None if nullable else Class.NOT_NULL)
+    limits = _limits(field, _with_labels(mysql_type, later))._replace(null=None if nullable else ValueClass.NOT_NULL)
     own = {
         "semantic_type": field.semantic,
         "connect_type": field.connect,
@@ -141,7 +153,7 @@ def _told(field: Field, types: list[MySQLType], later: list[MySQLType], given: s
     }
     # Without a schema a message names no types: what a statement says of the column is all that is known.
     untold = field.semantic == UNTOLD
-    return Told(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=untold)
+    return MessageColumn(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=untold)
 
 
 def _type_of(field: Field, known: list[MySQLType], later: list[MySQLType]) -> MySQLType | None:
@@ -191,18 +203,18 @@ def _limits(field: Field, mysql_type: MySQLType | None) -> Limits:
 def _form(field: Field, mysql_type: MySQLType | None) -> Limits:
     semantic = field.semantic
     if semantic == "io.debezium.data.Json" or (mysql_type and mysql_type.base == "json"):
-        return Limits(Form.JSON)
+        return Limits(TextForm.JSON)
     if semantic in _BITS_OF:
         return _integer(_BITS_OF[semantic], mysql_type)
     if semantic in {"float", "double"}:
-        return Limits(Form.ANY if mysql_type and mysql_type.base == "decimal" else Form.DOUBLE)
+        return Limits(TextForm.ANY if mysql_type and mysql_type.base == "decimal" else TextForm.DOUBLE)
     if semantic in {BITS, DECIMAL, "bytes"}:
-        form = Form.UNSCALED if semantic == DECIMAL else Form.BASE64
+        form = TextForm.UNSCALED if semantic == DECIMAL else TextForm.BASE64
         return Limits(form, length=_bytes(semantic, mysql_type))
     labels = mysql_type.labels if mysql_type and semantic in _OF_LABELS else None
     # Of labels with commas the message does not tell whether one is part of a label.
     if labels and not any("," in label for label in labels):
-        return Limits(Form.LABELS, labels=labels)
+        return Limits(TextForm.LABELS, labels=labels)
     return limits_of(mysql_type) if semantic == "string" else _instant(semantic.rpartition(".")[2])
 
 
@@ -210,16 +222,24 @@ def _integer(bits: int, mysql_type: MySQLType | None) -> Limits:
     """What an integer of so many bits may be, of a column that may have fewer; what is above an int64 has wrapped."""
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     limits = value_range(mysql_type) if mysql_type and mysql_type.base in INTEGERS else None
-    return whole(low, high) if limits is None or limits.high > high else whole(max(low, limits.low), limits.high)
+    return (
+        whole_number_limits(low, high)
+        if limits is None or limits.high > high
+        else whole_number_limits(max(low, limits.low), limits.high)
+    )
 
 
 def _instant(name: str) -> Limits:
     """The limits of a semantic type of days, times and years by its name; of others none."""
     seconds = (_DAY_FIRST * _SECONDS, (_DAY_LAST + 1) * _SECONDS)
-    of_names = {"Date": whole(_DAY_FIRST, _DAY_LAST), "Year": whole(1900, 2155), "ZonedTimestamp": Limits(Form.ZONED)}
+    of_names = {
+        "Date": whole_number_limits(_DAY_FIRST, _DAY_LAST),
+        "Year": whole_number_limits(1900, 2155),
+        "ZonedTimestamp": Limits(TextForm.ZONED),
+    }
     for size, unit in _SECOND_IN.items():
-        of_names[f"{size}Timestamp"] = whole(seconds[0] * unit, seconds[1] * unit - 1)
-        of_names[f"{size}Time"] = whole(-_TIME * unit, _TIME * unit)
+        of_names[f"{size}Timestamp"] = whole_number_limits(seconds[0] * unit, seconds[1] * unit - 1)
+        of_names[f"{size}Time"] = whole_number_limits(-_TIME * unit, _TIME * unit)
     return of_names.get(name, ANYTHING)
 
 
@@ -236,10 +256,12 @@ def _bytes(semantic: str, mysql_type: MySQLType | None) -> int | None:
 
 
 _KNOWN = sorted([*SEMANTICS, UNTOLD])
-_CONNECT = table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
-_STANDS_FOR = table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
-_JDBC = table({(base, code) for base, codes in JDBC_TYPES.items() for code in codes})
-_JSON = table({(connect, wire) for connect, wires in _WIRES.items() for wire in wires} | {("bytes", "number")})
+_CONNECT = make_rule_table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
+_STANDS_FOR = make_rule_table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
+_JDBC = make_rule_table({(base, code) for base, codes in JDBC_TYPES.items() for code in codes})
+_JSON = make_rule_table(
+    {(connect, wire) for connect, wires in _WIRES.items() for wire in wires} | {("bytes", "number")}
+)
 
 
 class ConnectTypes(ValuesFit):
@@ -264,12 +286,12 @@ class ConnectTypes(ValuesFit):
     @pa.dataframe_check(name="connect_type_of_semantic_type", error="not the Connect type of this semantic type")
     def connect_type_of_semantic_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Check the Connect type beside a semantic type that is known."""
-        return among(frame, ["semantic_type", "connect_type"], _CONNECT) | ~_semantic(frame)
+        return is_in_table(frame, ["semantic_type", "connect_type"], _CONNECT) | ~_semantic(frame)
 
     @pa.dataframe_check(name="semantic_type_fits_mysql_type", error="not a semantic type of this MySQL type")
     def semantic_type_fits_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Check the MySQL type beside a semantic type that is known, and so tells one."""
-        return among(frame, ["semantic_type", "stands_for"], _STANDS_FOR) | ~_semantic(frame)
+        return is_in_table(frame, ["semantic_type", "stands_for"], _STANDS_FOR) | ~_semantic(frame)
 
     @pa.dataframe_check(name="json_type_of_connect_type", error="not the JSON type of this Connect type")
     def json_type_of_connect_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
@@ -278,13 +300,15 @@ class ConnectTypes(ValuesFit):
         An observation of NULLs has the usual JSON type; a Connect type that is not known breaks another rule.
         """
         number = (frame["wire_type"] == "number") & (frame["connect_type"] == "bytes")
-        fits = among(frame, ["connect_type", "wire_type"], _JSON) & (~number | (frame["semantic_type"] == DECIMAL))
+        fits = is_in_table(frame, ["connect_type", "wire_type"], _JSON) & (
+            ~number | (frame["semantic_type"] == DECIMAL)
+        )
         return fits | ~frame["connect_type"].isin(sorted(_WIRES))
 
     @pa.dataframe_check(name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type")
     def jdbc_type_of_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Check every column that a schema-change record describes; the fields of rows have no JDBC code."""
-        return among(frame, ["base", "jdbc_type"], _JDBC) | ~_described_by_statement(frame)
+        return is_in_table(frame, ["base", "jdbc_type"], _JDBC) | ~_described_by_statement(frame)
 
 
 def _described_by_statement(frame: pd.DataFrame) -> pd.Series:

@@ -15,28 +15,27 @@ from pyspark.sql import functions as F
 from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows, jdbc_text
 from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
 from cdc_assets.type_checks.observations import (
+    COLUMN_FIELDS,
     NO_SUCH_TYPE,
-    WHERE,
-    Known,
-    Layout,
-    Observed,
+    MessageColumn,
+    RowLayout,
     Rules,
-    Told,
+    SchemaRows,
     ValuesFit,
-    declared,
-    exact,
-    groups,
-    left_out,
-    observed,
-    range_name,
-    row_events,
-    shaped,
+    complete_decimal,
+    format_range,
+    group_by_layout,
+    make_schema_lookup,
+    observe_missing_columns,
+    observe_values,
+    select_row_events,
+    with_layout_hash,
 )
-from cdc_assets.type_checks.row_images import Earlier, Sending, nothing_earlier
-from cdc_assets.type_checks.validation import among, pa, table
-from cdc_assets.type_checks.values import Class, Form, Limits, limits_of
+from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, nothing_earlier
+from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
+from cdc_assets.type_checks.values import Limits, TextForm, ValueClass, limits_of
 
-_WHAT = (*WHERE, "mysql_type", "jdbc_code", "value_class")
+_WHAT = (*COLUMN_FIELDS, "mysql_type", "jdbc_code", "value_class")
 # Types that Canal, which prints them as they were declared, never has without parameters: only TiCDC has.
 _NEVER_BARE = frozenset({"varchar", "varbinary", "enum", "set"})
 
@@ -46,7 +45,7 @@ def rules(sources: frozenset[Source]) -> Rules:
     return Rules(
         observe=lambda events, known, columns, earlier: observe(events, sources, known, columns, earlier),
         model=JdbcCodes,
-        what=_WHAT,
+        fields=_WHAT,
         expected=_expected,
     )
 
@@ -54,23 +53,24 @@ def rules(sources: frozenset[Source]) -> Rules:
 def observe(
     events: DataFrame,
     sources: frozenset[Source],
-    known: Known = (),
+    known: SchemaRows = (),
     columns: Mapping[str, str] | None = None,
     earlier: Earlier = nothing_earlier,
-) -> list[Observed]:
+) -> list[Observation]:
     """Boil row events down to their observations: one a (table, column, type, code, class of value).
 
     In: rows of change_events, and of table_schemas, the types that the feeds file gives, and the columns that rows of
-    earlier runs have had. Out: `_WHAT` and `SEEN`. In an UPDATE the code, and what else is looked at, goes by the new value.
+    earlier runs have had. Out: `_WHAT` and `OCCURRENCE_FIELDS`. In an UPDATE the code, and what else is looked at, goes by
+    the new value.
     """
-    rows = shaped(row_events(events), layout=F.col("layout"), codes=F.col("jdbc_types"))
-    stated = declared(known)
+    rows = with_layout_hash(select_row_events(events), layout=F.col("layout"), codes=F.col("jdbc_types"))
+    stated = make_schema_lookup(known)
     layouts = []
-    for group in groups(rows, "layout", "codes"):
+    for group in group_by_layout(rows, "layout", "codes"):
         # A type may be missing, or null: that is judged, so it must not become a text.
-        stated_types = _object(_object(group.told["layout"]).get("types"))
+        stated_types = _object(_object(group.stated["layout"]).get("types"))
         types = {name: None if text is None else str(text) for name, text in stated_types.items()}
-        codes = {name: _code(code) for name, code in _object(group.told["codes"]).items()}
+        codes = {name: _code(code) for name, code in _object(group.stated["codes"]).items()}
         sender = _sender(types.values(), sources)
         shapes = stated(group.database, group.table, group.span)
         # In the order of the codes, which is the rows'.
@@ -85,10 +85,13 @@ def observe(
             )
             for name in [*codes, *(n for n in types if n not in codes)]
         ]
-        layouts.append(Layout(group, told))
+        layouts.append(RowLayout(group, told))
     # The TiDB extension has true positions; Canal's own messages have clocks.
     sending = Sending(by_commit_ts="canal" not in sources, statements=True)
-    return [*observed(rows, layouts, wired=False), *left_out(layouts, known, sending, earlier)]
+    return [
+        *observe_values(rows, layouts, has_wire_types=False),
+        *observe_missing_columns(layouts, known, sending, earlier),
+    ]
 
 
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
@@ -120,16 +123,18 @@ def _told(
     sender: Source,
     given: str | None,
     stated: Sequence[Mapping[str, Any]],
-) -> Told:
-    mysql_type = parsed(given) if given else exact(parsed(text), [t for s in stated if (t := parsed(s["type"]))])
-    limits = limits_of(mysql_type, binary=Form.LATIN1)
+) -> MessageColumn:
+    mysql_type = (
+        parsed(given) if given else complete_decimal(parsed(text), [t for s in stated if (t := parsed(s["type"]))])
+    )
+    limits = limits_of(mysql_type, binary=TextForm.LATIN1)
     kind = _kind(named) if (named := parsed(text)) else None
     if kind and not given:
         limits = _beside(limits, kind, code, sender)
     # That a column may be NULL is ruled out where all statements of that time do.
     if stated and all(s["nullable"] is False for s in stated):
-        limits = limits._replace(null=Class.NOT_NULL)
-    return Told(name, text, {"jdbc_code": code, "sender": sender, "kind": kind}, limits)
+        limits = limits._replace(null=ValueClass.NOT_NULL)
+    return MessageColumn(name, text, {"jdbc_code": code, "sender": sender, "kind": kind}, limits)
 
 
 def _beside(limits: Limits, kind: str, code: int | None, sender: Source) -> Limits:
@@ -138,7 +143,7 @@ def _beside(limits: Limits, kind: str, code: int | None, sender: Source) -> Limi
     if not mine:
         return limits
     if not any(row.null for row in mine):
-        limits = limits._replace(null=Class.ELSEWHERE)
+        limits = limits._replace(null=ValueClass.ELSEWHERE)
     some = [row.values for row in mine if row.values is not None]
     if len(some) < len(mine) or limits.ranges is None:
         return limits
@@ -156,7 +161,7 @@ _ROWS: Mapping[tuple[Source, str], tuple[JdbcRow, ...]] = {
     (sender, _kind(each)): jdbc_rows(each, sources) for sender, sources in _SENDERS.items() for each in _KINDS
 }
 _CODES = sorted({row.code for row in JDBC})
-_PAIRS = table({(sender, kind, row.code) for (sender, kind), rows_of in _ROWS.items() for row in rows_of})
+_PAIRS = make_rule_table({(sender, kind, row.code) for (sender, kind), rows_of in _ROWS.items() for row in rows_of})
 
 
 class JdbcCodes(ValuesFit):
@@ -180,7 +185,7 @@ class JdbcCodes(ValuesFit):
     def code_fits_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Check a code beside its type; a missing code and a missing type break rules of their own."""
         judged_elsewhere = frame["kind"].isna() | frame["jdbc_code"].isna()
-        return among(frame, ["sender", "kind", "jdbc_code"], _PAIRS) | judged_elsewhere
+        return is_in_table(frame, ["sender", "kind", "jdbc_code"], _PAIRS) | judged_elsewhere
 
 
 def _expected(row: Mapping[str, Any]) -> str:
@@ -190,7 +195,7 @@ def _expected(row: Mapping[str, Any]) -> str:
     for each in _ROWS[row["sender"], row["kind"]]:
         values = each.values
         told.setdefault(each.code, []).append(
-            "" if values is None else range_name(*values) if values.low <= values.high else "NULL"
+            "" if values is None else format_range(*values) if values.low <= values.high else "NULL"
         )
     return ", ".join(
         jdbc_text(code) if "" in values else f"{jdbc_text(code)} for {' or '.join(values)}"

@@ -1,13 +1,14 @@
-"""What the rules of all protocols share: how events are boiled down to the few different observations that they make.
+"""What the type rules of all protocols share: counting what events state about their columns' types.
 
-Events of one layout say the same of their columns' types: they are counted once a layout. Their values are looked at in one
-pass, which gives back only what is not as usual.
+There are few different observations, however many events there are. Events of one column layout state the same types, so
+they are counted once a layout. A second pass looks at their values, and returns only those that are not as usual.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -15,51 +16,53 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.type_checks.occurrences import merged_occurrences
-from cdc_assets.type_checks.row_images import Earlier, Image, Sending, Stretch, missing_columns
-from cdc_assets.type_checks.validation import CASE, pa
+from cdc_assets.type_checks.occurrences import merge_occurrences
+from cdc_assets.type_checks.row_images import Earlier, Image, Observation, Sending, Stretch, missing_columns
+from cdc_assets.type_checks.validation import FAILING_VALUE, pa
 from cdc_assets.type_checks.values import (
     ABSENT,
     ANY,
     ANYTHING,
     LEFT_OUT,
-    Class,
-    Form,
     Limits,
+    TextForm,
+    ValueClass,
     class_of,
-    remarks,
+    find_remarks,
 )
 
-# Of every observation: what it is about; in how many events and where it was seen, with the first's value as a sample.
-WHERE = ["database", "table", "column"]
-SEEN = ["events", "first_batch", "first", "last", "sample_value"]
-Observed = dict[str, Any]  # `WHERE`, `mysql_type`, columns of the protocol's own, `SEEN`
-Known = Sequence[Mapping[str, Any]]  # rows of table_schemas
+# The fields of every observation: the column that it is about; how often and where it was seen, with the value of its first
+# event. An `Observation` has these, `mysql_type`, and fields of the protocol's own.
+COLUMN_FIELDS = ["database", "table", "column"]
+OCCURRENCE_FIELDS = ["events", "first_batch", "first", "last", "sample_value"]
+SchemaRows = Sequence[Mapping[str, Any]]  # rows of table_schemas
+SchemaColumns = Mapping[str, Mapping[str, Any]]  # name -> column, as table_schemas has it
+SchemaLookup = Callable[[str, str, tuple[int, int]], list[SchemaColumns]]
 
 
 class Rules(NamedTuple):
-    """What a protocol prescribes.
+    """The type rules of a protocol.
 
     Attributes:
-        observe: change events, rows of table_schemas, the types that the feeds file gives, and what columns rows of earlier
-            runs have had -> observations.
-        model: what they keep to, beside the MySQL types.
-        what: the columns that make up an observation.
-        expected: an observation -> what is shown beside it: what the reference has.
+        observe: change events, rows of table_schemas, the types that the feeds file gives, and the columns that rows of
+            earlier runs had -> observations.
+        model: the rules beside those of `MySQLTypes`.
+        fields: the fields that tell observations apart.
+        expected: an observation -> what the reference prescribes for it, for people.
     """
 
-    observe: Callable[[DataFrame, Known, Mapping[str, str], Earlier], list[Observed]]
+    observe: Callable[[DataFrame, SchemaRows, Mapping[str, str], Earlier], list[Observation]]
     model: type[pa.DataFrameModel]
-    what: tuple[str, ...]
+    fields: tuple[str, ...]
     expected: Callable[[Mapping[str, Any]], str]
 
 
-# What the rules say of a column whose messages name no type for it, and of one whose type no reference table has.
+# The verdicts on a column whose message names no type, and on one whose type no reference table has.
 NO_TYPE, NO_SUCH_TYPE = "the message names no type of the column", "no type that the reference has"
 
 
 class MySQLTypes(pa.DataFrameModel):
-    """Every column has a type, and it is one that MySQL has."""
+    """The rule of mysql_type_mapping: every column has a type that MySQL has."""
 
     mysql_type: object = pa.Field(nullable=True)
     type_optional: object = pa.Field(coerce=True, nullable=True)
@@ -67,46 +70,46 @@ class MySQLTypes(pa.DataFrameModel):
 
     @pa.dataframe_check(name="known_mysql_type", error="not a MySQL type")
     def known_mysql_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
-        """Check the type's text; that there is none is what `names_type` and `has_type` judge."""
+        """Check a type's text; `names_type` and `has_type` judge a missing type."""
         texts = frame["mysql_type"]
         return texts.isna() | texts.isin([t for t in texts.dropna().unique() if parsed(t) is not None])
 
     @pa.dataframe_check(name="names_type", error=NO_TYPE)
     def names_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805
-        """Check that there is a type, where the protocol does not document that it may be missing.
+        """Check that there is a type, unless the protocol documents that it may be missing.
 
-        A column of the row that messages do not list at all is what `has_type` judges.
+        `has_type` judges a column of the row that the message does not list at all.
         """
-        may_lack = frame["type_optional"].isin([True]) | (frame["value_class"] == Class.UNTYPED)
+        may_lack = frame["type_optional"].isin([True]) | (frame["value_class"] == ValueClass.UNTYPED)
         return frame["mysql_type"].notna() | may_lack
 
-    @pa.dataframe_check(name="has_type", error=str(Class.UNTYPED))
+    @pa.dataframe_check(name="has_type", error=str(ValueClass.UNTYPED))
     def has_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805
-        """Of a column that rows have."""
-        return frame["value_class"] != Class.UNTYPED
+        """Check that the message lists each column of its row."""
+        return frame["value_class"] != ValueClass.UNTYPED
 
 
 class ValuesFit(pa.DataFrameModel):
-    """Every value is one that its type holds. The base of each protocol's own model."""
+    """The rule that every value is one that its type holds. Each protocol's model extends it."""
 
     value_class: object = pa.Field()
 
-    @pa.check("value_class", name="value_fits_type", error=CASE)
+    @pa.check("value_class", name="value_fits_type", error=FAILING_VALUE)
     def value_fits_type(cls, classes: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
-        """That a column has no type is the other check's."""
-        return ~classes.isin([c for c in Class if c is not Class.UNTYPED])
+        """Check a value's class; `MySQLTypes.has_type` judges a column without a type."""
+        return ~classes.isin([c for c in ValueClass if c is not ValueClass.UNTYPED])
 
 
 @dataclass(frozen=True)
-class Told:
-    """A column as messages of one layout have it.
+class MessageColumn:
+    """A column as the messages of one layout state it.
 
     Attributes:
-        name: the column's.
-        mysql_type: its type's text; None: the messages do not tell one.
-        own: the columns of the protocol's own of the observation.
+        name: the column's name.
+        mysql_type: the text of its type; None: the messages state none.
+        own: the protocol's own fields of the observation.
         limits: what its values may be.
-        type_optional: whether the protocol documents that messages may name no type of such a column.
+        type_optional: whether the protocol documents that messages may state no type for such a column.
     """
 
     name: str
@@ -116,46 +119,59 @@ class Told:
     type_optional: bool = False
 
     @property
-    def usual(self) -> str:
-        """The class of the values within the limits: their range, if they are whole numbers."""
-        of_numbers = self.limits.form in {Form.WHOLE, Form.LABEL} and self.limits.ranges
-        return range_name(*of_numbers[:2]) if of_numbers else ANY
+    def usual_class(self) -> str:
+        """The class of the values within the limits: of whole numbers their range, else `ANY`."""
+        is_number = self.limits.form in {TextForm.WHOLE, TextForm.LABEL}
+        return format_range(*self.limits.ranges[:2]) if is_number and self.limits.ranges else ANY
+
+    @property
+    def usual_wire_type(self) -> str | None:
+        """The wire type that most values have; None: the protocol has no wire types."""
+        return self.limits.wires[0] if self.limits.wires else None
 
 
-def range_name(low: int, high: int) -> str:
-    """The class of the values from `low` to `high`."""
+def format_range(low: int, high: int) -> str:
+    """Return the class of the values from `low` to `high`."""
     return f"{low}..{high}"
 
 
-# --- where, and how often
+# --- where and how often
 
-# A place as one number, so that Spark finds the lowest and highest without sorting: both parts have 19 digits at most.
+# A place as one number, commit_ts before offset, whose minimum and maximum Spark finds without sorting. Both have at most 19
+# digits.
 _OFFSETS = 10**19
-_AT = f"CAST(CAST(commit_ts AS DECIMAL(19,0)) * CAST('{_OFFSETS}' AS DECIMAL(20,0)) + offset AS DECIMAL(38,0))"
-# What is needed of an event.
-_PLACE = ["topic", "partition", "offset", "commit_ts", "batch"]
+_PLACE_NUMBER = (
+    f"CAST(CAST(commit_ts AS DECIMAL(19,0)) * CAST('{_OFFSETS}' AS DECIMAL(20,0)) + offset AS DECIMAL(38,0))"
+)
+_PLACE_COLUMNS = ["topic", "partition", "offset", "commit_ts", "batch"]
 
 
-def _counted() -> list[Column]:
-    """What is kept of the events of an observation in one partition, as aggregates."""
-    events, batch = F.count("*").alias("events"), F.min("batch").alias("first_batch")
-    return [events, batch, F.min(F.expr(_AT)).alias("lowest"), F.max(F.expr(_AT)).alias("highest")]
+def _occurrence_aggregates() -> list[Column]:
+    """Return the aggregates over the events of one partition that `_read_occurrences` reads."""
+    place = F.expr(_PLACE_NUMBER)
+    return [
+        F.count("*").alias("events"),
+        F.min("batch").alias("first_batch"),
+        F.min(place).alias("lowest"),
+        F.max(place).alias("highest"),
+    ]
 
 
-def _whole_rows() -> list[Column]:
-    """What tells more of the events of a layout in one partition, as aggregates."""
+def _stretch_aggregates() -> list[Column]:
+    """Return the aggregates over the events of one layout and partition that `_read_stretch` reads."""
     offsets = [F.min("offset").alias("low"), F.max("offset").alias("high")]
     return [*offsets, F.any_value("key_columns").alias("key_columns"), F.count("key").alias("keyed")]
 
 
-def _place(at: Decimal, row: Mapping[str, Any]) -> dict[str, Any]:
-    commit_ts, offset = divmod(int(at), _OFFSETS)
+def _read_place(number: Decimal, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the coordinates of a place in the partition that a row of aggregates is about."""
+    commit_ts, offset = divmod(int(number), _OFFSETS)
     return {"commit_ts": commit_ts, "topic": row["topic"], "partition": row["partition"], "offset": offset}
 
 
-def _seen(row: Mapping[str, Any], sample: str | None = None) -> Observed:
-    """`SEEN`, out of a row of these aggregates."""
-    places = {"first": _place(row["lowest"], row), "last": _place(row["highest"], row)}
+def _read_occurrences(row: Mapping[str, Any], sample: str | None = None) -> Observation:
+    """Return the `OCCURRENCE_FIELDS` of a row of aggregates."""
+    places = {"first": _read_place(row["lowest"], row), "last": _read_place(row["highest"], row)}
     return {"events": row["events"], "first_batch": row["first_batch"], **places, "sample_value": sample}
 
 
@@ -163,225 +179,264 @@ def _seen(row: Mapping[str, Any], sample: str | None = None) -> Observed:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Events of one table and layout.
+class LayoutGroup:
+    """The events of one table and column layout.
 
     Attributes:
-        shape: a hash of what tells it from others.
+        layout_hash: tells the group from others.
         kind: of the events.
         database: of the table.
         table: its name.
-        told: what the messages say of the columns, in the protocol's form.
-        seen: `SEEN`.
-        changed: whether the events have a row after the change, else only the deleted one.
-        key: the columns of the key, as far as the messages name them.
+        stated: what the messages state of the columns, in the protocol's form.
+        occurrences: `OCCURRENCE_FIELDS`.
+        has_after: whether the events have a row after the change; else they have a deleted row only.
+        key: the key's columns that the messages name.
         stretches: the events by partition.
     """
 
-    shape: int
+    layout_hash: int
     kind: str
     database: str
     table: str
-    told: Mapping[str, Any]
-    seen: Observed
-    changed: bool = True
+    stated: Mapping[str, Any]
+    occurrences: Observation
+    has_after: bool = True
     key: Sequence[str] = ()
     stretches: Sequence[Stretch] = ()
 
     @property
     def span(self) -> tuple[int, int]:
         """The lowest and the highest commit_ts."""
-        return self.seen["first"]["commit_ts"], self.seen["last"]["commit_ts"]
+        return self.occurrences["first"]["commit_ts"], self.occurrences["last"]["commit_ts"]
 
 
-def shaped(events: DataFrame, **told: Column) -> DataFrame:
-    """Events with the columns `told`, of what their messages say of the columns, and `shape`, a hash of that.
+def with_layout_hash(events: DataFrame, **stated: Column) -> DataFrame:
+    """Add to events the columns `stated`, `has_after` BOOLEAN, and `layout_hash` BIGINT over both and the table.
 
-    Deleted rows have shapes of their own, by the column `changed`.
+    Args:
+        events: rows of change_events.
+        stated: what the messages state of their columns.
     """
-    with_told = events.withColumns({"changed": F.col("after").isNotNull(), **told})
-    return with_told.withColumn("shape", F.xxhash64("kind", "database", "table", "changed", *told))
+    with_stated = events.withColumns({"has_after": F.col("after").isNotNull(), **stated})
+    return with_stated.withColumn("layout_hash", F.xxhash64("kind", "database", "table", "has_after", *stated))
 
 
-def groups(events: DataFrame, *told: str) -> list[Group]:
-    """The different layouts among events, which `shaped` has been given."""
-    found: dict[int, Group] = {}
-    by = ["shape", "kind", "database", "table", "changed", *told, "topic", "partition"]
-    counted = events.groupBy(*by).agg(*_counted(), *_whole_rows())
-    for r in counted.toArrow().to_pylist():
-        before, seen = found.get(r["shape"]), _seen(r)
-        stretches = [*(before.stretches if before else ()), _stretch(r, seen)]
-        found[r["shape"]] = Group(
-            r["shape"],
-            r["kind"],
-            r["database"],
-            r["table"],
-            {name: r[name] for name in told},
-            merged_occurrences(before.seen, seen) if before else seen,
-            r["changed"],
-            r["key_columns"] or (),
+def group_by_layout(events: DataFrame, *stated: str) -> list[LayoutGroup]:
+    """Return the groups of the events that `with_layout_hash` returns; `stated`: the names of its columns."""
+    groups: dict[int, LayoutGroup] = {}
+    keys = ["layout_hash", "kind", "database", "table", "has_after", *stated, "topic", "partition"]
+    counts = events.groupBy(*keys).agg(*_occurrence_aggregates(), *_stretch_aggregates())
+    for row in counts.toArrow().to_pylist():
+        other_partitions, occurrences = groups.get(row["layout_hash"]), _read_occurrences(row)
+        stretches = [*(other_partitions.stretches if other_partitions else ()), _read_stretch(row, occurrences)]
+        groups[row["layout_hash"]] = LayoutGroup(
+            row["layout_hash"],
+            row["kind"],
+            row["database"],
+            row["table"],
+            {name: row[name] for name in stated},
+            merge_occurrences(other_partitions.occurrences, occurrences) if other_partitions else occurrences,
+            row["has_after"],
+            row["key_columns"] or (),
             stretches,
         )
-    return list(found.values())
+    return list(groups.values())
 
 
-def _stretch(row: Mapping[str, Any], seen: Observed) -> Stretch:
-    first, last = seen["first"]["commit_ts"], seen["last"]["commit_ts"]
+def _read_stretch(row: Mapping[str, Any], occurrences: Observation) -> Stretch:
+    first, last = occurrences["first"]["commit_ts"], occurrences["last"]["commit_ts"]
     place = row["topic"], row["partition"], row["low"], row["high"]
     return Stretch(*place, first, last, row["events"], row["first_batch"], row["keyed"] == row["events"])
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The columns of a group of row events, in the order in which messages have them.
+class RowLayout:
+    """The columns of a group of row events, in the messages' order.
 
     Attributes:
         group: the events.
-        columns: that have a type.
-        may_lack: those of them that a row need not have.
+        columns: the columns that the messages list.
+        may_lack: the names of columns that a row need not have.
     """
 
-    group: Group
-    columns: Sequence[Told]
+    group: LayoutGroup
+    columns: Sequence[MessageColumn]
     may_lack: frozenset[str] = frozenset()
 
 
-def left_out(layouts: Sequence[Layout], known: Known, sending: Sending, earlier: Earlier) -> list[Observed]:
-    """Observe the columns that rows of these layouts lack, and that their table has: `row_images` says which."""
+def observe_missing_columns(
+    layouts: Sequence[RowLayout], schemas: SchemaRows, sending: Sending, earlier: Earlier
+) -> list[Observation]:
+    """Return an observation for each column that rows of these layouts lack and their table has.
+
+    `row_images.missing_columns` finds these columns.
+    """
     images = [
         Image(
             (layout.group.database, layout.group.table),
             [column.name for column in layout.columns],
-            layout.group.changed,
+            layout.group.has_after,
             layout.group.key,
             layout.group.stretches,
         )
         for layout in layouts
     ]
-    found = []
-    for missing in missing_columns(images, known, sending, earlier):
+    observations = []
+    for missing in missing_columns(images, schemas, sending, earlier):
         (database, table), stretch = missing.name, missing.stretch
-        what = {"database": database, "table": table, "column": missing.column, "mysql_type": missing.mysql_type}
+        column = {"database": database, "table": table, "column": missing.column, "mysql_type": missing.mysql_type}
         place = {"commit_ts": missing.since, "topic": stretch.topic, "partition": stretch.partition}
-        found.append(
-            what
-            | {"type_optional": True, "value_class": Class.NO_KEY if missing.needed else LEFT_OUT}
+        observations.append(
+            column
+            | {"type_optional": True, "value_class": ValueClass.NO_KEY if missing.needed else LEFT_OUT}
             | {"events": stretch.events, "first_batch": stretch.batch, "sample_value": None}
             | {"first": place | {"offset": missing.offset}}
             | {"last": place | {"commit_ts": stretch.last, "offset": stretch.high}}
         )
-    return found
+    return observations
 
 
-def observed(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list[Observed]:
-    """What row events of these layouts make for observations; `wired`: what a value is on the wire tells anything.
+def observe_values(rows: DataFrame, layouts: Sequence[RowLayout], *, has_wire_types: bool) -> list[Observation]:
+    """Return the observations of the columns of row events, by their values.
 
-    Looked at is the new row, else the deleted one. Of a column's events those whose values are as usual are one observation,
-    with the layout's first and last event as its own; what is not as usual is another, with its own.
+    The row after the change is looked at; of a DELETE, the row before it. A column's values within their limits are one
+    observation, whose first and last event are those of the layout. Each other class and wire type of values is an
+    observation of its own, with its own first and last event.
+
+    Args:
+        rows: row events with the columns of `with_layout_hash`.
+        layouts: of these events.
+        has_wire_types: whether the protocol prescribes the types that values have on the wire.
     """
     # A message may name a column twice.
     layouts = [replace(each, columns=list({c.name: c for c in each.columns}.values())) for each in layouts]
-    by_shape = {layout.group.shape: layout for layout in layouts}
-    if not by_shape:
+    by_hash = {layout.group.layout_hash: layout for layout in layouts}
+    if not by_hash:
         return []
-    found: dict[tuple[Any, ...], Observed] = {}
+    observations: dict[tuple[Any, ...], Observation] = {}
 
-    def add(layout: Layout, told: Told, value_class: str, wire: str | None, seen: Observed) -> None:
+    def add(
+        layout: RowLayout, column: MessageColumn, value_class: str, wire: str | None, occurrences: Observation
+    ) -> None:
         group = layout.group
-        what = {"database": group.database, "table": group.table, "column": told.name, "mysql_type": told.mysql_type}
-        what |= dict(told.own) | {"type_optional": told.type_optional, "value_class": value_class}
-        what |= {"wire_type": wire} if told.limits.wires else {}
-        key = tuple(what.items())
-        found[key] = what | (merged_occurrences(found[key], seen) if key in found else seen)
+        fields = {
+            "database": group.database,
+            "table": group.table,
+            "column": column.name,
+            "mysql_type": column.mysql_type,
+            **column.own,
+            "type_optional": column.type_optional,
+            "value_class": value_class,
+            **({"wire_type": wire} if column.limits.wires else {}),
+        }
+        identity = tuple(fields.items())
+        earlier = observations.get(identity)
+        observations[identity] = fields | (merge_occurrences(earlier, occurrences) if earlier else occurrences)
 
-    odd: dict[tuple[int, str], int] = defaultdict(int)
-    for r in (r for some in _slices(layouts) for r in _remarks(rows, some, wired=wired)):
-        layout = by_shape[r["shape"]]
-        told = next((c for c in layout.columns if c.name == r["name"]), None) or Told(r["name"], None)
-        odd[r["shape"], r["name"]] += r["events"]
-        value_class = class_of(r["class"])
+    unusual_events: dict[tuple[int, str], int] = defaultdict(int)
+    counted = (_count_remarks(rows, part, has_wire_types=has_wire_types) for part in _split_layouts(layouts))
+    for remark in chain.from_iterable(counted):
+        layout = by_hash[remark["layout_hash"]]
+        column = next((c for c in layout.columns if c.name == remark["name"]), None)
+        column = column or MessageColumn(remark["name"], None)
+        unusual_events[remark["layout_hash"], remark["name"]] += remark["events"]
+        value_class = class_of(remark["class"])
         if value_class == ABSENT:
-            if not layout.group.changed:
+            if not layout.group.has_after:
                 continue
             value_class = LEFT_OUT
-        wire = r["wire"] or (told.limits.wires or (None,))[0]
-        add(layout, told, value_class or told.usual, wire, _seen(r, r["sample"]))
+        wire = remark["wire"] or column.usual_wire_type
+        occurrences = _read_occurrences(remark, remark["sample"])
+        add(layout, column, value_class or column.usual_class, wire, occurrences)
     for layout in layouts:
-        for told in layout.columns:
-            usual = layout.group.seen["events"] - odd[layout.group.shape, told.name]
-            if usual > 0:
-                add(layout, told, told.usual, (told.limits.wires or (None,))[0], layout.group.seen | {"events": usual})
-    return list(found.values())
+        for column in layout.columns:
+            all_events = layout.group.occurrences["events"]
+            usual_events = all_events - unusual_events[layout.group.layout_hash, column.name]
+            if usual_events > 0:
+                occurrences = layout.group.occurrences | {"events": usual_events}
+                add(layout, column, column.usual_class, column.usual_wire_type, occurrences)
+    return list(observations.values())
 
 
-# The limits of so many columns at most are a literal of one plan: a hostile stream may have as many layouts as messages.
+# The limits of the columns are a literal in the plan. Bound its size: a hostile stream may have a layout a message.
 _MOST_COLUMNS = 20_000
 
 
-def _slices(layouts: Sequence[Layout]) -> Iterator[list[Layout]]:
-    """The layouts, so many at a time as one plan holds."""
-    some: list[Layout] = []
+def _split_layouts(layouts: Sequence[RowLayout]) -> Iterator[list[RowLayout]]:
+    """Split layouts into parts of at most `_MOST_COLUMNS` columns, or of one layout."""
+    part: list[RowLayout] = []
     size = 0
     for layout in layouts:
         size += len(layout.columns)
-        if some and size > _MOST_COLUMNS:
-            yield some
-            some, size = [], len(layout.columns)
-        some.append(layout)
-    yield some
+        if part and size > _MOST_COLUMNS:
+            yield part
+            part, size = [], len(layout.columns)
+        part.append(layout)
+    yield part
 
 
-def _remarks(rows: DataFrame, layouts: Sequence[Layout], *, wired: bool) -> list[dict[str, Any]]:
-    """What is not as usual, counted by layout, column, wire type and class, with the first's value."""
-    told = {
-        layout.group.shape: (
+def _count_remarks(rows: DataFrame, layouts: Sequence[RowLayout], *, has_wire_types: bool) -> list[dict[str, Any]]:
+    """Return the remarks on rows of some layouts, counted by layout, column, wire type, class and partition.
+
+    Returns:
+        Rows of `find_remarks`, of `_occurrence_aggregates`, and `sample`, the beginning of the first value.
+    """
+    columns_by_hash = {
+        layout.group.layout_hash: (
             [(c.name, c.limits) for c in layout.columns],
             [c.name for c in layout.columns if c.name not in layout.may_lack],
         )
         for layout in layouts
     }
-    images = rows.select(
-        *_PLACE, "shape", F.coalesce("after", "before").alias("image"), F.col("wire_types").alias("branches")
+    image = F.coalesce("after", "before")
+    images = rows.select(*_PLACE_COLUMNS, "layout_hash", image.alias("image"), "wire_types")
+    remarks = images.select(
+        *_PLACE_COLUMNS, "layout_hash", F.inline(find_remarks(columns_by_hash, has_wire_types=has_wire_types))
     )
-    looked = images.select(*_PLACE, "shape", F.inline(remarks(told, wired=wired)))
-    by = ["shape", "name", "wire", "class", "topic", "partition"]
-    counted = looked.groupBy(*by).agg(*_counted(), F.min_by("text", F.expr(_AT)).alias("sample"))
-    found: list[dict[str, Any]] = counted.toArrow().to_pylist()
-    return found
+    keys = ["layout_hash", "name", "wire", "class", "topic", "partition"]
+    sample = F.min_by("text", F.expr(_PLACE_NUMBER)).alias("sample")
+    counts: list[dict[str, Any]] = remarks.groupBy(*keys).agg(*_occurrence_aggregates(), sample).toArrow().to_pylist()
+    return counts
 
 
-# --- what is known of a table beside its messages
+# --- what table_schemas has beside the messages
 
 
-def declared(known: Known) -> Callable[[str, str, tuple[int, int]], list[Mapping[str, Mapping[str, Any]]]]:
-    """Tables as statements have them: (database, table, lowest and highest commit_ts) -> their columns by name.
+def make_schema_lookup(schemas: SchemaRows) -> SchemaLookup:
+    """Return a function from (database, table, (lowest, highest commit_ts)) to the table's columns during that span.
 
-    Those of the table before the first of such events, and those until the last.
+    The function returns the columns before the span and after each schema change in it, in order; none where they are
+    unknown.
     """
-    shapes: dict[tuple[str, str], list[tuple[int, dict[str, Mapping[str, Any]]]]] = defaultdict(list)
-    for r in known:
-        if r["columns"] is not None:
-            shapes[r["database"], r["table"]].append((r["commit_ts"], {c["name"]: c for c in r["columns"]}))
+    by_table: dict[tuple[str, str], list[tuple[int, SchemaColumns]]] = defaultdict(list)
+    for row in schemas:
+        if row["columns"] is not None:
+            columns = {column["name"]: column for column in row["columns"]}
+            by_table[row["database"], row["table"]].append((row["commit_ts"], columns))
 
-    def between(database: str, table: str, span: tuple[int, int]) -> list[Mapping[str, Mapping[str, Any]]]:
-        ordered = sorted(shapes[database, table], key=lambda shape: shape[0])
+    def find_columns(database: str, table: str, span: tuple[int, int]) -> list[SchemaColumns]:
+        ordered = sorted(by_table[database, table], key=lambda since_and_columns: since_and_columns[0])
         before = [columns for since, columns in ordered if since < span[0]]
         return before[-1:] + [columns for since, columns in ordered if span[0] <= since <= span[1]]
 
-    return between
+    return find_columns
 
 
-def exact(mysql_type: MySQLType | None, others: Sequence[MySQLType]) -> MySQLType | None:
-    """A decimal without parameters with those that statements give it, the widest; any other type as it is."""
+def complete_decimal(mysql_type: MySQLType | None, declared_types: Sequence[MySQLType]) -> MySQLType | None:
+    """Return a DECIMAL without parameters with the widest that its declared types have; any other type unchanged."""
     if mysql_type is None or mysql_type.base != "decimal" or mysql_type.length is not None:
         return mysql_type
-    told = [(t.length - (t.scale or 0), t.scale or 0) for t in others if t.base == "decimal" and t.length is not None]
-    if not told:
+    sizes = [
+        (t.length - (t.scale or 0), t.scale or 0)
+        for t in declared_types
+        if t.base == "decimal" and t.length is not None
+    ]
+    if not sizes:
         return mysql_type
-    scale = max(scale for _, scale in told)
-    return replace(mysql_type, length=max(whole for whole, _ in told) + scale, scale=scale)
+    scale = max(scale for _, scale in sizes)
+    return replace(mysql_type, length=max(before_point for before_point, _ in sizes) + scale, scale=scale)
 
 
-def row_events(events: DataFrame) -> DataFrame:
-    """Those of kind row."""
+def select_row_events(events: DataFrame) -> DataFrame:
+    """Return the events of kind row."""
     return events.where(F.col("kind") == str(Kind.ROW))

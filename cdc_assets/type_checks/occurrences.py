@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def merged_occurrences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merge_occurrences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the occurrences of one observation in two sets of events.
 
     Args:
@@ -12,9 +12,9 @@ def merged_occurrences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict
         other: the same, of other events.
 
     Returns:
-        the same fields for both sets; the sample is the value of the first event.
+        The same fields for both sets; the sample is the value of the first event.
     """
-    first = min(one, other, key=lambda seen: _order(seen["first"]))
+    first = min(one, other, key=lambda occurrences: _order(occurrences["first"]))
     return {
         "events": one["events"] + other["events"],
         "first_batch": min(one["first_batch"], other["first_batch"]),

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
-from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, Class
+from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, ValueClass
 
 Name = tuple[str, str]  # database, table
 Observation = dict[str, Any]  # a row of type_observations
@@ -348,9 +348,9 @@ def _place(statement: _Statement, stretch: Stretch, sending: Sending) -> str:
 # The verdict on a column that rows lack, as long as no row of the table has it.
 LEFT_OUT_OF_ALL = "ok: no row of the table has the column"
 # The classes of observations of such columns, each with its verdict.
-LACKING: Mapping[str, str] = MappingProxyType({LEFT_OUT: LEFT_OUT_OF_ALL, Class.NO_KEY: str(Class.NO_KEY)})
+LACKING: Mapping[str, str] = MappingProxyType({LEFT_OUT: LEFT_OUT_OF_ALL, ValueClass.NO_KEY: str(ValueClass.NO_KEY)})
 # The classes of observations that are of no value in a row.
-_NO_VALUE = frozenset({*LACKING, DESCRIBED, Class.MISSING, Class.CORRUPTED})
+_NO_VALUE = frozenset({*LACKING, DESCRIBED, ValueClass.MISSING, ValueClass.CORRUPTED})
 # What a table of which such a column breaks the mapping waits for.
 ADVICE = (
     "Have the source send whole rows (MySQL: binlog_row_image=FULL, for every session), and load the table anew from a dump "

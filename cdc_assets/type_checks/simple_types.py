@@ -16,26 +16,25 @@ from cdc_assets.lakehouse.change_events import CORRUPTED
 from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.type_checks.observations import (
+    COLUMN_FIELDS,
     NO_SUCH_TYPE,
-    WHERE,
-    Group,
-    Known,
-    Layout,
-    Observed,
+    LayoutGroup,
+    MessageColumn,
+    RowLayout,
     Rules,
-    Told,
+    SchemaRows,
     ValuesFit,
-    groups,
-    observed,
-    range_name,
-    row_events,
-    shaped,
+    format_range,
+    group_by_layout,
+    observe_values,
+    select_row_events,
+    with_layout_hash,
 )
-from cdc_assets.type_checks.row_images import Earlier, nothing_earlier
-from cdc_assets.type_checks.validation import among, pa, table
-from cdc_assets.type_checks.values import LOWER, UPPER, Class, Form, Limits, limits_of
+from cdc_assets.type_checks.row_images import Earlier, Observation, nothing_earlier
+from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
+from cdc_assets.type_checks.values import LOWER, UPPER, Limits, TextForm, ValueClass, limits_of
 
-_WHAT = (*WHERE, "mysql_type", "nullable", "encoding", "wire_type", "value_class")
+_WHAT = (*COLUMN_FIELDS, "mysql_type", "nullable", "encoding", "wire_type", "value_class")
 _ALL_COLUMNS = "*"
 
 
@@ -48,23 +47,24 @@ class _Schema(NamedTuple):
 
 def rules() -> Rules:
     """What holds for the messages of a feed."""
-    return Rules(observe=observe, model=WireTypes, what=_WHAT, expected=_expected)
+    return Rules(observe=observe, model=WireTypes, fields=_WHAT, expected=_expected)
 
 
 def observe(
     events: DataFrame,
-    known: Known,
+    known: SchemaRows,
     columns: Mapping[str, str],
     earlier: Earlier = nothing_earlier,  # noqa: ARG001 -- the schema that a row names tells its columns
-) -> list[Observed]:
+) -> list[Observation]:
     """Boil row events down to their observations: a (table, column, type, NULL or not, wire type, class of value).
 
-    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and `SEEN`. Rows
-    whose schema is not known are left out: they wait, and are looked at when it has come. In an UPDATE the new row counts.
+    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and
+    `OCCURRENCE_FIELDS`. Rows whose schema is not known are left out: they wait, and are looked at when it has come. In an
+    UPDATE the new row counts.
     """
     encoding = F.when(F.col("wire_types").isNull(), "json").otherwise("avro")
-    rows = shaped(
-        row_events(events),
+    rows = with_layout_hash(
+        select_row_events(events),
         table_id=F.col("table_id"),
         schema_version=F.col("schema_version"),
         encoding=encoding,
@@ -76,9 +76,9 @@ def observe(
             schema = _Schema(s["columns"], s["key_columns"])
             schemas[s["database"], s["table"], s["schema_version"]][s["table_id"]] = schema
     layouts = []
-    found_groups = groups(rows, "table_id", "schema_version", "encoding", "corrupted")
+    found_groups = group_by_layout(rows, "table_id", "schema_version", "encoding", "corrupted")
     for group in found_groups:
-        told = group.told
+        told = group.stated
         found = _schema_of(schemas[group.database, group.table, told["schema_version"]], told["table_id"])
         if found is not None:
             table_name = f"{group.database}.{group.table}"
@@ -86,16 +86,18 @@ def observe(
             in_order = sorted(found.columns, key=lambda c: str(c["name"]))
             each = [_told(c, told["encoding"], columns.get(f"{table_name}.{c['name']}")) for c in in_order]
             # A schema has virtual generated columns, which no row has, and those that a filter leaves out.
-            layouts.append(Layout(group, each, frozenset(c.name for c in each).difference(found.key_columns or ())))
-    return observed(rows, layouts, wired=True) + [_corrupted(g) for g in found_groups if g.told["corrupted"]]
+            layouts.append(RowLayout(group, each, frozenset(c.name for c in each).difference(found.key_columns or ())))
+    return observe_values(rows, layouts, has_wire_types=True) + [
+        _corrupted(g) for g in found_groups if g.stated["corrupted"]
+    ]
 
 
-def _corrupted(group: Group) -> Observed:
+def _corrupted(group: LayoutGroup) -> Observation:
     """What rows are whose checksum does not hold, whichever of their columns is wrong."""
     place = {"database": group.database, "table": group.table, "column": _ALL_COLUMNS, "mysql_type": None}
     # A whole row has no type of its own.
-    own = {"encoding": group.told["encoding"], "type_optional": True, "value_class": Class.CORRUPTED}
-    return place | own | group.seen
+    own = {"encoding": group.stated["encoding"], "type_optional": True, "value_class": ValueClass.CORRUPTED}
+    return place | own | group.occurrences
 
 
 def _schema_of(schemas: Mapping[int, _Schema], table_id: int) -> _Schema | None:
@@ -109,18 +111,20 @@ def _schema_of(schemas: Mapping[int, _Schema], table_id: int) -> _Schema | None:
     return different[0] if different and all(each == different[0] for each in different) else None
 
 
-def _told(column: Mapping[str, Any], encoding: str, given: str | None) -> Told:
+def _told(column: Mapping[str, Any], encoding: str, given: str | None) -> MessageColumn:
     nullable = column["nullable"] is not False
     named = parsed(column["type"])
-    limits = limits_in(parsed(given) if given else named, encoding)._replace(null=None if nullable else Class.NOT_NULL)
+    limits = limits_in(parsed(given) if given else named, encoding)._replace(
+        null=None if nullable else ValueClass.NOT_NULL
+    )
     of_scale_zero = not given and named is not None and named.base == "decimal" and named.scale == 0
     own = {"nullable": nullable, "encoding": encoding, "kind": _kind(named), "of_scale_zero": of_scale_zero}
-    return Told(column["name"], column["type"], own, limits)
+    return MessageColumn(column["name"], column["type"], own, limits)
 
 
 def limits_in(mysql_type: MySQLType | None, encoding: str) -> Limits:
     """The limits of a type in an encoding."""
-    limits = limits_of(mysql_type, binary=Form.BASE64)
+    limits = limits_of(mysql_type, binary=TextForm.BASE64)
     wires = WIRE_TYPES[encoding].get(_kind(mysql_type) or "")
     limits = limits._replace(wires=wires)
     if (
@@ -142,7 +146,7 @@ def _kind(mysql_type: MySQLType | None) -> str | None:
     return "bigint unsigned" if mysql_type.base == "bigint" and mysql_type.unsigned else mysql_type.base
 
 
-_WIRES = table(
+_WIRES = make_rule_table(
     {
         (encoding, kind, wire)
         for encoding, kinds in WIRE_TYPES.items()
@@ -157,7 +161,7 @@ _NO_DECIMAL = (
     "the scale is 0; if the source's column has a scale, give the column its whole type"
 )
 # An unsigned BIGINT comes as a long up to where that ends, says the document, and as a string from there on.
-_BRANCHES = table({("long", LOWER), ("string", UPPER), ("UnsignedBigint", f"0..{(1 << 64) - 1}")})
+_BRANCHES = make_rule_table({("long", LOWER), ("string", UPPER), ("UnsignedBigint", f"0..{(1 << 64) - 1}")})
 
 
 class WireTypes(ValuesFit):
@@ -171,26 +175,26 @@ class WireTypes(ValuesFit):
     @pa.dataframe_check(name="type_has_wire_types", error=NO_SUCH_TYPE)
     def type_has_wire_types(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
         """Check that there is a type that the table of wire types has; a corrupted row as a whole has none."""
-        return frame["kind"].isin(sorted(_KINDS)) | (frame["value_class"] == Class.CORRUPTED)
+        return frame["kind"].isin(sorted(_KINDS)) | (frame["value_class"] == ValueClass.CORRUPTED)
 
     @pa.dataframe_check(name="wire_type_fits", error="not the JSON type or Avro branch of the type")
     def wire_type_fits(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Check the wire type beside a type that is known; an observation of NULLs has the usual wire type."""
-        return among(frame, ["encoding", "kind", "wire_type"], _WIRES) | ~frame["kind"].isin(sorted(_KINDS))
+        return is_in_table(frame, ["encoding", "kind", "wire_type"], _WIRES) | ~frame["kind"].isin(sorted(_KINDS))
 
     @pa.dataframe_check(name="scale_holds_value", error=_NO_DECIMAL)
     def scale_holds_value(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Add to what is wrong with a DECIMAL of scale 0 how it came by that scale."""
-        return ~(frame["of_scale_zero"].isin([True]) & (frame["value_class"] == Class.OUTSIDE))
+        return ~(frame["of_scale_zero"].isin([True]) & (frame["value_class"] == ValueClass.OUTSIDE))
 
     @pa.dataframe_check(name="branch_fits_value", error="not the Avro branch of the value")
     def branch_fits_value(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
         """Check an unsigned BIGINT whose value and branch other rules let through."""
         asked = (frame["encoding"] == "avro") & (frame["kind"] == "bigint unsigned")
-        asked &= ~frame["value_class"].isin(list(Class)) & frame["wire_type"].isin(
+        asked &= ~frame["value_class"].isin(list(ValueClass)) & frame["wire_type"].isin(
             WIRE_TYPES["avro"]["bigint unsigned"]
         )
-        return among(frame, ["wire_type", "value_class"], _BRANCHES) | ~asked
+        return is_in_table(frame, ["wire_type", "value_class"], _BRANCHES) | ~asked
 
 
 def _expected(row: Mapping[str, Any]) -> str:
@@ -202,6 +206,6 @@ def _expected(row: Mapping[str, Any]) -> str:
     limits = limits_in(named, row["encoding"])
     if limits.wires is None:
         return "no such type"
-    size = f"at most {limits.length} long" if limits.length and limits.form is not Form.DECIMAL else None
-    told = [" or ".join(limits.wires or ()), range_name(*limits.ranges[:2]) if limits.ranges else size]
+    size = f"at most {limits.length} long" if limits.length and limits.form is not TextForm.DECIMAL else None
+    told = [" or ".join(limits.wires or ()), format_range(*limits.ranges[:2]) if limits.ranges else size]
     return ", ".join(t for t in told if t)

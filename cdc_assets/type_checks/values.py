@@ -1,7 +1,7 @@
-"""The one classifier of values: whether a value on the wire is one that its column's type holds.
+"""The classifier of values: whether a value on the wire is one that its column's type holds.
 
-What a column may hold is data (`Limits`), not an expression of its own: a wide table makes no larger plan. What looks at the
-values is a function in the JVM, `Remarks.scala`.
+What a column may hold is data (`Limits`), not an expression of its own, so that a wide table makes no larger plan. A
+function in the JVM, `Remarks.scala`, compares the values with it.
 """
 
 import json
@@ -19,8 +19,8 @@ from cdc_assets.mysql_types.simple import largest_length
 from cdc_assets.mysql_types.types import MySQLType
 
 
-class Form(StrEnum):
-    """What texts of values look like."""
+class TextForm(StrEnum):
+    """How the texts of a column's values are written."""
 
     ANY = auto()
     WHOLE = auto()  # a whole number in a range
@@ -28,7 +28,7 @@ class Form(StrEnum):
     FLOAT = auto()
     DOUBLE = auto()
     TEXT = auto()
-    LATIN1 = auto()  # bytes as characters
+    LATIN1 = auto()  # a character a byte
     BASE64 = auto()
     DATE = auto()
     DATETIME = auto()
@@ -36,17 +36,17 @@ class Form(StrEnum):
     ZONED = auto()  # a TIMESTAMP in ISO 8601, in UTC
     TIME = auto()
     YEAR = auto()
-    LABEL = auto()  # of an enum, or its number
-    LABELS = auto()  # of a set, and none
+    LABEL = auto()  # a label of an enum, or its number
+    LABELS = auto()  # labels of a set, maybe none
     JSON = auto()  # a JSON document
     UNSCALED = auto()  # the bytes of a decimal in base64, or the number itself
 
 
-class Class(StrEnum):
-    """What is wrong with a value; of others the class is the range that it is to be in, or `any`."""
+class ValueClass(StrEnum):
+    """What is wrong with a value. The class of a value that is right is its range, or `ANY`."""
 
     NOT_NULL = "NULL in a NOT NULL column"
-    ELSEWHERE = "not the code of this value"
+    ELSEWHERE = "not the code of this value"  # the code is one of the type's, but for other values
     OUTSIDE = "outside the range of the type"
     TOO_LONG = "too long for the type"
     UNREADABLE = "no value of the type"
@@ -57,30 +57,28 @@ class Class(StrEnum):
 
 
 ANY = "any"
-# Of a column that the row lacks, and may.
-ABSENT = "absent"
-# The class of what is observed of such a column: no value.
-LEFT_OUT = "left out of the row"
-# The class of what a schema change says of a column: no value either.
+# The class in a remark on a column that the row lacks and may lack, and the class of the observation made of it.
+ABSENT, LEFT_OUT = "absent", "left out of the row"
+# The class of an observation of a schema change, which has no value.
 DESCRIBED = "described by a schema change"
 
 
 class Limits(NamedTuple):
-    """What a value of a column may be.
+    """What the values of a column may be. `Remarks.scala` reads the fields by their names.
 
     Attributes:
-        form: what its text looks like.
+        form: how a value's text is written.
         null: what is wrong with NULL; None: nothing.
-        wires: what it may be on the wire, such as JSON types; the usual one first; None: the wire does not tell.
-        ranges: of whole numbers: low and high beside its code, then of the type.
-        length: at most so many characters, bytes, or digits before the point; None: not known.
-        scale: at most so many digits after the point.
-        signed: whether it may be negative.
-        labels: of enum and set.
+        wires: the types that a value may have on the wire, such as JSON types, the usual one first; None: any.
+        ranges: of whole numbers: lowest and highest value of the column's type code, then of its type.
+        length: the largest number of characters, bytes, or digits before the point; None: unknown.
+        scale: the largest number of digits after the point.
+        signed: whether a value may be negative.
+        labels: of an enum or a set.
     """
 
-    form: Form = Form.ANY
-    null: Class | None = None
+    form: TextForm = TextForm.ANY
+    null: ValueClass | None = None
     wires: tuple[str, ...] | None = None
     ranges: tuple[int, int, int, int] | None = None
     length: int | None = None
@@ -91,57 +89,63 @@ class Limits(NamedTuple):
 
 ANYTHING = Limits()
 _BIGINT = Range(-(1 << 63), (1 << 63) - 1)
-# The classes of whole numbers that came in another way than usual, where that may go by their size.
+# The classes of unsigned numbers with an unusual wire type, where the wire type depends on whether a BIGINT holds the
+# number.
 LOWER, UPPER = f"0..{_BIGINT.high}", f"{_BIGINT.high + 1}..{(1 << 64) - 1}"
-# What the function in the JVM calls the classes.
-_CLASSES = {each.name: str(each) for each in Class} | {"ABSENT": ABSENT, "LOWER": LOWER, "UPPER": UPPER}
+# The JVM function's name for a class -> the class.
+_CLASSES_BY_NAME = {each.name: str(each) for each in ValueClass} | {"ABSENT": ABSENT, "LOWER": LOWER, "UPPER": UPPER}
 
-_FORMS: Mapping[Family, Form] = MappingProxyType(
+_FORMS: Mapping[Family, TextForm] = MappingProxyType(
     {
-        Family.INTEGER: Form.WHOLE,
-        Family.BIT: Form.WHOLE,
-        Family.DECIMAL: Form.DECIMAL,
-        Family.FLOAT: Form.DOUBLE,
-        Family.TEXT: Form.TEXT,
-        Family.ENUM: Form.LABEL,
-        Family.SET: Form.WHOLE,
-        Family.DATE: Form.DATE,
-        Family.DATETIME: Form.DATETIME,
-        Family.TIMESTAMP: Form.TIMESTAMP,
-        Family.TIME: Form.TIME,
-        Family.YEAR: Form.YEAR,
-        Family.JSON: Form.JSON,
+        Family.INTEGER: TextForm.WHOLE,
+        Family.BIT: TextForm.WHOLE,
+        Family.DECIMAL: TextForm.DECIMAL,
+        Family.FLOAT: TextForm.DOUBLE,
+        Family.TEXT: TextForm.TEXT,
+        Family.ENUM: TextForm.LABEL,
+        Family.SET: TextForm.WHOLE,
+        Family.DATE: TextForm.DATE,
+        Family.DATETIME: TextForm.DATETIME,
+        Family.TIMESTAMP: TextForm.TIMESTAMP,
+        Family.TIME: TextForm.TIME,
+        Family.YEAR: TextForm.YEAR,
+        Family.JSON: TextForm.JSON,
     }
 )
 
 
-def whole(low: int, high: int) -> Limits:
-    """The limits of a whole number."""
-    return Limits(Form.WHOLE, ranges=(low, high, low, high))
+def whole_number_limits(low: int, high: int) -> Limits:
+    """Return the limits of a whole number."""
+    return Limits(TextForm.WHOLE, ranges=(low, high, low, high))
 
 
-def limits_of(mysql_type: MySQLType | None, binary: Form = Form.ANY) -> Limits:
-    """The limits that a type sets to texts as MySQL prints them; `binary`: what those of its bytes look like."""
+def limits_of(mysql_type: MySQLType | None, binary: TextForm = TextForm.ANY) -> Limits:
+    """Return the limits of a type's values.
+
+    Args:
+        mysql_type: None: unknown, so that every value is right.
+        binary: how the protocol writes bytes; all other values are texts as MySQL prints them.
+    """
     if mysql_type is None:
         return ANYTHING
     family, length = TYPES[mysql_type.base].family, mysql_type.length
-    form = binary if family in {Family.BINARY, Family.SPATIAL} else _FORMS.get(family, Form.ANY)
+    form = binary if family in {Family.BINARY, Family.SPATIAL} else _FORMS.get(family, TextForm.ANY)
     limits = Limits(form, signed=not mysql_type.unsigned, labels=mysql_type.labels)
     if family in {Family.TEXT, Family.BINARY}:
-        # MySQL counts a text's bytes in a character set of its own, in which a character has one at least.
+        # MySQL limits the bytes of a TEXT in the column's character set, which has at least one byte a character.
         limits = limits._replace(length=length or largest_length(mysql_type))
     elif mysql_type.base == "float":
-        limits = limits._replace(form=Form.FLOAT)
+        limits = limits._replace(form=TextForm.FLOAT)
     elif family is Family.DECIMAL and length is not None:
         scale = mysql_type.scale or 0
         limits = limits._replace(length=length - scale, scale=scale)
-    elif found := _numbers(mysql_type, family):
-        limits = limits._replace(ranges=(*found, *found))
+    elif number_range := _number_range(mysql_type, family):
+        limits = limits._replace(ranges=(*number_range, *number_range))
     return limits
 
 
-def _numbers(mysql_type: MySQLType, family: Family) -> Range | None:
-    """The range of the numbers that stand for values of a type."""
+def _number_range(mysql_type: MySQLType, family: Family) -> Range | None:
+    """Return the range of the numbers that the wire has for values of a type; None: it has no numbers."""
     labels = len(mysql_type.labels or ())
     if family is Family.ENUM:
         return Range(0, labels or (1 << 16) - 1)  # 0 is MySQL's empty error value
@@ -151,35 +155,44 @@ def _numbers(mysql_type: MySQLType, family: Family) -> Range | None:
 
 
 def class_of(name: str | None) -> str | None:
-    """The class that a remark's `class` is the name of."""
-    return None if name is None else _CLASSES[name]
+    """Return the class whose name a remark has in `class`."""
+    return None if name is None else _CLASSES_BY_NAME[name]
 
 
-def remarks(layouts: Mapping[int, tuple[Iterable[tuple[str, Limits]], Iterable[str]]], *, wired: bool) -> Column:
-    """What is not as usual in a row: ARRAY<STRUCT<name, wire, class, text>> of STRINGs, NULL where all is.
+def find_remarks(
+    columns_by_hash: Mapping[int, tuple[Iterable[tuple[str, Limits]], Iterable[str]]], *, has_wire_types: bool
+) -> Column:
+    """Return remarks on the values of a row that are not as usual; NULL: all are.
 
-    `class` is the name of a `Class`, ABSENT, LOWER or UPPER; NULL where only `wire` is not the usual one. `text` is how the
-    value begins. Made of three columns of the row: `shape` BIGINT, its layout; `image` STRING, a JSON object; `branches`
-    STRING, column -> what its value came in, where that is not its JSON type.
+    The expression reads the row's columns `layout_hash` BIGINT, `image` STRING (a JSON object) and `wire_types` STRING
+    (column -> wire type, where that is not the JSON type).
 
     Args:
-        layouts: by shape the limits of the columns, and the names of those that a row has to have.
-        wired: whether what a value is on the wire tells anything.
+        columns_by_hash: layout_hash -> the columns with their limits, and the names of the columns that a row must have.
+        has_wire_types: whether the protocol prescribes the types that values have on the wire.
+
+    Returns:
+        ARRAY<STRUCT<name, wire, class, text>> of STRINGs. `wire` is the wire type where it is not the usual one. `class` is
+        the name of a `ValueClass`, ABSENT, LOWER or UPPER; NULL where only the wire type is unusual. `text` is the beginning
+        of the value.
     """
-    told = {
-        shape: {"columns": [_told(name, limits) for name, limits in columns], "required": list(required)}
-        for shape, (columns, required) in layouts.items()
+    layouts = {
+        layout_hash: {
+            "columns": [_describe_limits(name, limits) for name, limits in columns],
+            "required": list(required),
+        }
+        for layout_hash, (columns, required) in columns_by_hash.items()
     }
-    branches = F.coalesce("branches", F.lit(""))
-    settings = F.lit(json.dumps(told)), F.lit(wired), F.lit(_REMARKS.json())
-    return F.call_function("cdc_remarks", F.col("shape"), F.col("image"), branches, *settings)
+    settings = F.lit(json.dumps(layouts)), F.lit(has_wire_types), F.lit(_REMARKS.json())
+    wire_types = F.coalesce("wire_types", F.lit(""))
+    return F.call_function("cdc_remarks", F.col("layout_hash"), F.col("image"), wire_types, *settings)
 
 
 _REMARKS = array(struct(**dict.fromkeys(["name", "wire", "class", "text"], STRING)))
 
 
-def _told(name: str, limits: Limits) -> dict[str, object]:
-    """The limits of a column of this name, as the function in the JVM reads them: numbers of any size as texts."""
+def _describe_limits(name: str, limits: Limits) -> dict[str, object]:
+    """Return a column's limits as the JVM function reads them; ranges are texts, as JSON numbers may lose digits."""
     ranges = None if limits.ranges is None else [str(bound) for bound in limits.ranges]
     null = None if limits.null is None else limits.null.name
     return {"name": name, **limits._asdict(), "form": limits.form.name, "null": null, "ranges": ranges}

@@ -311,7 +311,7 @@ def test_the_demo_says_which_checks_fail(story: Story) -> None:
     failing = [line for line in story.outputs["held"].splitlines() if line.startswith("Failing: ")]
     assert any(line.startswith("Failing: shop/type_observations: jdbc_type_mapping: 1 of 5 ") for line in failing)
     (held,) = [line for line in failing if line.startswith("Failing: shop/history/shop/orders: type_mapping: ")]
-    assert "The table waits at an event that breaks a type mapping, with 1 row events: v: " in held
+    assert "Blocked: column `v` of `shop`.`orders` breaks a type mapping at topic " in held
     assert len(failing) == 2
     assert "Traceback" not in story.outputs["held"]
 

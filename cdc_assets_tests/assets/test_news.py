@@ -114,9 +114,9 @@ def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(b
     assert done.success
     assert materialised(done) == []
     assert {(each.check_name, each.description) for each in evaluated(done)} == {
-        ("conservation", "Each record stands once."),
+        ("conservation", "raw_records has each record once."),
         ("history_intervals", "Versions neither overlap nor leave unexplained gaps."),
-        ("late_events_seen_before", "0 late events, all repeats of released ones."),
+        ("late_events_seen_before", "0 late events, all repeats of released events."),
         ("ddl_applied", "There was no DDL statement."),
     }
     assert set(both.verdicts().values()) == {"SUCCEEDED", "FAILED"}

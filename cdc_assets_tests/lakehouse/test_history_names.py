@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdc_assets.assets.checks.history import column_changes
+from cdc_assets.assets.checks.history import column_schema_change
 from cdc_assets.lakehouse.history import history_name, source_name
 
 pytestmark = pytest.mark.fast
@@ -17,9 +17,9 @@ def test_a_columns_name_in_the_source_is_told_by_its_name_in_the_history(column:
 
 def test_what_changed_of_the_columns_is_told() -> None:
     before = {"id": "int", "v": "string", "gone": "date"}
-    assert column_changes(None, before).passed
-    assert column_changes(before, dict(before)).passed
-    verdict = column_changes(before, {"id": "bigint", "v": "string", "new": "double"})
+    assert column_schema_change(None, before).passed
+    assert column_schema_change(before, dict(before)).passed
+    verdict = column_schema_change(before, {"id": "bigint", "v": "string", "new": "double"})
     assert not verdict.passed
     assert verdict.violations == [
         {"column": "id", "before": "int", "now": "bigint"},

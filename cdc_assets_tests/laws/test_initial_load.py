@@ -1,6 +1,6 @@
 """Histories that begin with a dump.
 
-The dumps are typed here as Dumpling writes them, by its sources and documentation; `test_real_dumps` has those of the tools.
+The dumps are written here as Dumpling writes them, by its sources and documentation; `test_real_dumps` has real dumps.
 """
 
 import datetime as dt
@@ -22,12 +22,12 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.assets.checks.conservation import events_placed
-from cdc_assets.assets.checks.history import history_complete, not_loaded, reload_required
+from cdc_assets.assets.checks.history import history_complete, history_complete_of_refused, reload_required
 from cdc_assets.ddl.shapes import apply_ddl
 from cdc_assets.history.evolution import evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.history.verify import broken_by_table
-from cdc_assets.initial_load.dumps import DumpError, dumped_at
+from cdc_assets.initial_load.dumps import DumpError, read_dump_position
 from cdc_assets.initial_load.release import check_key, check_position
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.released_changes import HoldReason, Trimmed
@@ -59,8 +59,8 @@ from cdc_assets_tests.support import (
     watermark,
 )
 
-P = tso(1_000, 7)  # where the dump was taken
-AFTER = 1 << 18  # a millisecond
+P = tso(1_000, 7)  # the position of the dump
+MS = 1 << 18  # a millisecond of commit_ts
 
 METADATA = f"""Started dump at: 2023-11-14 22:13:21
 SHOW MASTER STATUS:
@@ -72,7 +72,7 @@ Finished dump at: 2023-11-14 22:13:22
 """
 SETTINGS = "/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40101 SET NAMES binary*/;\n"
 
-# As SHOW CREATE TABLE of TiDB has it.
+# As TiDB's SHOW CREATE TABLE prints it.
 GOODS = """CREATE TABLE `goods` (
   `id` bigint(20) unsigned NOT NULL,
   `flag` tinyint(1) DEFAULT NULL,
@@ -100,7 +100,7 @@ NAMES = [
     "vintage", "more", "note",
 ]  # fmt: skip
 GOODS_HEADER = ",".join(f'"{name}"' for name in NAMES).encode()
-# In CSV bytes are themselves, but for those that are escaped. bits: 0x0241.
+# CSV has raw bytes, apart from the escaped ones. bits: 0x0241.
 GOODS_CSV = [
     b",".join(
         [
@@ -127,7 +127,7 @@ GOODS_SQL = f"""{INSERT}\
 (3,NULL,'',0.00,1e+20,'small','',x'0000',x'',x'00000000','2023-11-14 00:00:00.000','1970-01-01 00:00:01','0000-00-00',\
 '00:00:00','2155','null','first\\nsecond');
 """
-# What these rows are, by the design's table of types.
+# The values of these rows in a history, by the design's table of types.
 GOODS_VALUES: list[dict[str, Any]] = [
     {
         "id": Decimal(18446744073709551615), "flag": 1, "name": 'été, "blue"', "price": Decimal("-1234567890.10"),
@@ -154,7 +154,7 @@ ORDERS = """CREATE TABLE `orders` (
   PRIMARY KEY (`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 """
-# No key, texts alone: the first row looks like the header.
+# No key and only text columns: the first row looks like the header.
 NOTES = "CREATE TABLE `notes` (\n  `a` varchar(9),\n  `b` varchar(9)\n);\n"
 
 
@@ -166,7 +166,7 @@ def write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
 
 
 def dump(folder: Path) -> Path:
-    """The dump of four tables, and of one more that the feed leaves out."""
+    """Write a dump of four tables, and of one more that the feed excludes."""
     return write(
         folder,
         {
@@ -188,27 +188,27 @@ def dump(folder: Path) -> Path:
 
 
 def stream() -> Stream:
-    """Changes around the dump's position."""
+    """Return changes around the dump's position."""
     s, orders = Stream(partitions=2), Rows()
     s.watermark(tso(500))
     s.send(orders.insert(tso(600), 5, "gone"))
     s.send(orders.delete(tso(700), 5, "gone"), partition=1)
     s.send(orders.update(P, 2, "two", "TWO"))
     s.send(orders.update(P + 1, 2, "two again", "two"))
-    s.send(orders.update(P + AFTER, 1, "one", "one"))  # changes nothing
-    s.send(orders.delete(P + AFTER, 3, "three"), partition=1)
-    s.send(orders.insert(P + 2 * AFTER, 6, "six"))
+    s.send(orders.update(P + MS, 1, "one", "one"))  # no change of values
+    s.send(orders.delete(P + MS, 3, "three"), partition=1)
+    s.send(orders.insert(P + 2 * MS, 6, "six"))
     notes = {"a": "varchar", "b": "varchar"}
-    s.send(dml("DELETE", P + AFTER, {"a": "x", "b": "y"}, notes, key=(), table="notes"))
-    s.watermark(P + 3 * AFTER)
+    s.send(dml("DELETE", P + MS, {"a": "x", "b": "y"}, notes, key=(), table="notes"))
+    s.watermark(P + 3 * MS)
     return s
 
 
 def versions(chain: Chain, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Versions with the columns given, and from, to, what opened and what closed them, relative to the dump."""
-    own = ["_cdc_from_ts", "_cdc_to_ts"]
+    """Return of each version these columns, from and to relative to the dump, and what opened and closed it."""
+    time_columns = ["_cdc_from_ts", "_cdc_to_ts"]
     rows = sorted(chain.history(table), key=lambda r: (r["_cdc_key"], r["_cdc_from_ts"], r.get("_cdc_copy", 0)))
-    ends = [[None if r[c] is None else r[c] - P for c in own] for r in rows]
+    ends = [[None if r[c] is None else r[c] - P for c in time_columns] for r in rows]
     return [
         (*[r[c] for c in columns], *times, r["_cdc_op"], r["_cdc_closed_by"])
         for r, times in zip(rows, ends, strict=True)
@@ -216,26 +216,26 @@ def versions(chain: Chain, table: str, *columns: str) -> list[tuple[Any, ...]]:
 
 
 class Loaded:
-    """The feed after a run with a damaged file, one without news, and one more when the file was mended."""
+    """A feed after a run with a damaged file, and another run after the file was mended."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        where = dump(folder / "dump")
-        whole = (where / "shop.orders.000000000.csv").read_bytes()
+        dump_folder = dump(folder / "dump")
+        orders_csv = (dump_folder / "shop.orders.000000000.csv").read_bytes()
         settings: dict[str, Any] = {
-            "initial_load": {"path": str(where), "format": "dumpling-csv"},
+            "initial_load": {"path": str(dump_folder), "format": "dumpling-csv"},
             "tables": {"include": ["shop.*"], "exclude": ["shop.secret"]},
         }
         self.folder = folder
         self.chain = Chain(spark, folder, **settings)
         self.chain.add(stream().records)
-        write(where, {"shop.orders.000000000.csv": whole.replace(b'"two"', b'"two')})
-        self.damaged: Reports = self.chain.run()
-        self.refused = self.chain.lake.released_changes.cursor()
+        write(dump_folder, {"shop.orders.000000000.csv": orders_csv.replace(b'"two"', b'"two')})
+        self.damaged_run: Reports = self.chain.run()
+        self.cursor_after_damage = self.chain.lake.released_changes.cursor()
         self.due = [stage.name for stage in STAGES if stage.due(self.chain.lake, self.chain.feed)]
-        self.finished = self.chain.history("notes")
-        write(where, {"shop.orders.000000000.csv": whole})
+        self.notes_after_damage = self.chain.history("notes")
+        write(dump_folder, {"shop.orders.000000000.csv": orders_csv})
         self.reports: Reports = self.chain.run()
-        shutil.rmtree(where)  # nothing needs it any more
+        shutil.rmtree(dump_folder)  # later runs must not need it
 
 
 @pytest.fixture(scope="module")
@@ -243,27 +243,27 @@ def loaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Loa
     return Loaded(spark, tmp_path_factory.mktemp("loaded"))
 
 
-def test_a_damaged_dump_holds_its_table_until_it_is_mended_and_no_other(loaded: Loaded) -> None:
-    release, cursor = loaded.damaged.release, loaded.refused
+def test_a_damaged_dump_blocks_its_table_alone_until_it_is_mended(loaded: Loaded) -> None:
+    release, cursor = loaded.damaged_run.release, loaded.cursor_after_damage
     assert {(each.table, each.rows) for each in release.loaded} == {("goods", 3), ("notes", 3)}
-    assert (release.rows, release.released, release.pending) == (8, 1, 7), "the DELETE from notes has gone on"
-    assert sorted(str(r["_cdc_closed_by"]) for r in loaded.finished) == ["None", "None", "delete"]
+    assert (release.rows, release.released, release.pending) == (8, 1, 7), "the DELETE from notes is released"
+    assert sorted(str(r["_cdc_closed_by"]) for r in loaded.notes_after_damage) == ["None", "None", "delete"]
     assert cursor is not None
     (refused,) = cursor.refused
     assert refused.why.startswith(
         f"{loaded.folder}/dump/shop.orders.000000000.csv: line 3 is no row of shop.orders, in"
     )
-    assert refused.why.endswith(': 2,"two: mend it, or take the dump anew.')
+    assert refused.why.endswith(': 2,"two: mend the line, or take the dump again.')
     (hold,) = cursor.holds
     assert (hold.table, hold.reason, hold.since, hold.events) == ("orders", HoldReason.LOAD, 0, 7)
     assert refused.why in held_by(hold, "f")
-    verdict = not_loaded(refused)
+    verdict = history_complete_of_refused(refused)
     assert not verdict.passed
     assert refused.why in verdict.description
-    assert loaded.due == [], "a run before the file is another looks at nothing"
-    now = loaded.chain.lake.released_changes.cursor()
-    assert now is not None
-    assert (now.refused, now.holds) == ([], [])
+    assert loaded.due == [], "no run looks at the dump again before its files change"
+    last = loaded.chain.lake.released_changes.cursor()
+    assert last is not None
+    assert (last.refused, last.holds) == ([], [])
 
 
 def test_loaded_rows_are_versions_from_the_dump_on_and_later_changes_apply(loaded: Loaded) -> None:
@@ -271,9 +271,9 @@ def test_loaded_rows_are_versions_from_the_dump_on_and_later_changes_apply(loade
         (1, "one", 0, None, "snapshot", None),
         (2, "two", 0, 1, "snapshot", "update"),
         (2, "two again", 1, None, "update", None),
-        (3, "three", 0, AFTER, "snapshot", "delete"),
+        (3, "three", 0, MS, "snapshot", "delete"),
         (4, None, 0, None, "snapshot", None),
-        (6, "six", 2 * AFTER, None, "insert", None),
+        (6, "six", 2 * MS, None, "insert", None),
     ]
     topics = {r["_cdc_op"]: r["_cdc_topic"] for r in loaded.chain.history("orders")}
     assert topics == {"snapshot": LOAD_TOPIC, "update": TOPIC, "insert": TOPIC}
@@ -283,7 +283,7 @@ def test_rows_without_a_key_are_loaded_with_their_copies(loaded: Loaded) -> None
     assert versions(loaded.chain, "notes", "a", "b") == [
         ("a", "b", 0, None, "snapshot", None),
         ("x", "y", 0, None, "snapshot", None),
-        ("x", "y", 0, AFTER, "snapshot", "delete"),
+        ("x", "y", 0, MS, "snapshot", "delete"),
     ]
 
 
@@ -299,9 +299,11 @@ def test_values_have_the_types_of_the_schema_file(loaded: Loaded) -> None:
     )
 
 
-def test_what_the_dump_has_is_counted_and_nothing_is_lost(loaded: Loaded) -> None:
+def test_every_row_of_the_dump_and_every_event_is_counted(loaded: Loaded) -> None:
     release = loaded.reports.release
-    assert {(each.table, each.rows) for each in release.loaded} == {("orders", 4)}, "the others were loaded before"
+    assert {(each.table, each.rows) for each in release.loaded} == {("orders", 4)}, (
+        "the other tables were loaded by the run before"
+    )
     assert (release.pending_before, release.covered, release.released, release.pending) == (7, 3, 4, 0)
     assert release.late_unseen == 0
     assert events_placed(release).passed
@@ -312,15 +314,15 @@ def test_what_the_dump_has_is_counted_and_nothing_is_lost(loaded: Loaded) -> Non
 
 
 def test_a_row_of_a_dump_can_be_asked_about(loaded: Loaded) -> None:
-    told = explain(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
-    assert [(s.fate, s.op, s.commit_ts - P) for s in told.steps] == [
+    explanation = explain(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
+    assert [(s.fate, s.op, s.commit_ts - P) for s in explanation.steps] == [
         (Fate.VERSION, "update", 1),
         (Fate.COVERED, "update", 0),
         (Fate.VERSION, "snapshot", 0),
     ]
-    assert told.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
-    assert "as of" in str(told.steps[1].why)
-    assert (told.complete.position, told.complete.met, told.unseen) == (P, 0, None)
+    assert explanation.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
+    assert "as of" in str(explanation.steps[1].why)
+    assert (explanation.complete.position, explanation.complete.met, explanation.unseen) == (P, 0, None)
 
 
 def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:
@@ -330,27 +332,27 @@ def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:
     assert verdict.description == f"The history is complete from {P} (2023-11-14 22:13:21.000 UTC) on."
 
 
-def test_a_feed_that_is_loaded_pays_nothing_for_it(loaded: Loaded) -> None:
+def test_no_stage_is_due_after_the_loads(loaded: Loaded) -> None:
     assert [stage.name for stage in STAGES if stage.due(loaded.chain.lake, loaded.chain.feed)] == []
 
 
-def test_what_comes_later_at_or_below_the_position_is_covered_and_statements_go_on(
+def test_later_events_at_or_below_the_position_are_covered_and_later_statements_apply(
     loaded: Loaded, tmp_path: Path
 ) -> None:
     chain = loaded.chain.copy(tmp_path / "later")
     more, orders = Stream(topic="other"), Rows()
-    more.send(ddl("ALTER TABLE orders ADD COLUMN w int NOT NULL DEFAULT 7", P + 4 * AFTER, ddl_type="ALTER"))
-    more.send(orders.insert(P - AFTER, 1, "below the dump"))
-    more.send(ddl("TRUNCATE TABLE orders", P - AFTER, ddl_type="TRUNCATE"))
-    more.watermark(P + 5 * AFTER)
+    more.send(ddl("ALTER TABLE orders ADD COLUMN w int NOT NULL DEFAULT 7", P + 4 * MS, ddl_type="ALTER"))
+    more.send(orders.insert(P - MS, 1, "below the dump"))
+    more.send(ddl("TRUNCATE TABLE orders", P - MS, ddl_type="TRUNCATE"))
+    more.watermark(P + 5 * MS)
     chain.add(more.records)
     report = chain.run()
     assert (report.release.covered, report.release.late_unseen) == (1, 0)
-    now = [(r["id"], r["v"], r["w"]) for r in chain.versions() if r["_cdc_is_current"]]
-    assert sorted(now) == [(1, "one", 7), (2, "two again", 7), (4, None, 7), (6, "six", 7)]
+    open_rows = [(r["id"], r["v"], r["w"]) for r in chain.versions() if r["_cdc_is_current"]]
+    assert sorted(open_rows) == [(1, "one", 7), (2, "two again", 7), (4, None, 7), (6, "six", 7)]
 
 
-def test_a_rebuild_takes_over_what_was_loaded(loaded: Loaded, tmp_path: Path) -> None:
+def test_a_rebuild_keeps_the_loaded_rows(loaded: Loaded, tmp_path: Path) -> None:
     chain = loaded.chain.copy(tmp_path / "rebuilt")
     before = histories(chain.lake)
     assert list(rebuild(chain.lake, chain.feed))
@@ -359,32 +361,32 @@ def test_a_rebuild_takes_over_what_was_loaded(loaded: Loaded, tmp_path: Path) ->
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
 
 
-class Died(BaseException):
-    """In the place of a kill."""
+class KilledError(BaseException):
+    """Stands for the kill of a run."""
 
 
 @pytest.mark.parametrize("moment", ["initial_load/f", "released_changes/f", "history/f/shop/orders"])
-def test_a_load_that_dies_before_a_commit_is_gone_on_with(
+def test_a_load_killed_before_a_commit_is_finished_by_the_next_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    where = write(
+    folder = write(
         tmp_path / "dump",
         {"metadata": METADATA, "shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"t\\nwo"\n'},
     )
-    chain = Chain(spark, tmp_path / "feed", initial_load={"path": str(where), "format": "dumpling-csv"})
+    chain = Chain(spark, tmp_path / "feed", initial_load={"path": str(folder), "format": "dumpling-csv"})
     commit = LakeTable.commit
 
     def die(table: LakeTable[Any], staged: Staged, *args: Any, **more: Any) -> None:
         if table.name == moment:
-            raise Died
+            raise KilledError
         commit(table, staged, *args, **more)
 
     with monkeypatch.context() as dying:
         dying.setattr(LakeTable, "commit", die)
-        with pytest.raises(Died):
+        with pytest.raises(KilledError):
             chain.run()
     if moment.startswith("history"):
-        shutil.rmtree(where)
+        shutil.rmtree(folder)
     chain.run()
     assert versions(chain, "orders", "id", "v") == [
         (1, "one", 0, None, "snapshot", None),
@@ -402,55 +404,55 @@ def test_a_load_that_dies_before_a_commit_is_gone_on_with(
     assert all_events_placed(chain.lake, chain.feed).passed
 
 
-# The same row in which nothing is escaped.
+# A row of goods without an escape.
 PLAIN_GOODS = (
     '7,-3,"plain, text",-0.05,-1.5,"small","a,c","A","xyz","abcd","2023-11-14 22:13:20.123","2023-11-14 22:13:20",'
     '"2023-11-14","22:13:20","1999","[1, 2]","\u00e9"'
 )
 
 
-def test_the_ways_of_reading_a_line_and_of_beginning_a_history_give_the_same(
+def test_both_ways_of_reading_a_line_and_of_beginning_a_history_give_the_same_versions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     plain = PLAIN_GOODS.encode()
-    # A number in quotes is for the pattern.
+    # Only the regular expression reads a number in quotes.
     rows = [plain, plain.replace(b"7,", b'"8",', 1).replace(b"plain, text", b'plain \\"text\\"')]
     files: dict[str, str | bytes] = {
         "shop.goods-schema.sql": GOODS,
         "shop.goods.0.csv": b"\n".join([GOODS_HEADER, *rows, b""]),
     }
-    where = write(tmp_path / "dump", files | {"metadata": METADATA})
-    settings: dict[str, Any] = {"initial_load": {"path": str(where), "format": "dumpling-csv"}}
+    folder = write(tmp_path / "dump", files | {"metadata": METADATA})
+    settings: dict[str, Any] = {"initial_load": {"path": str(folder), "format": "dumpling-csv"}}
     chain = Chain(spark, tmp_path / "feed", **settings)
-    chain.add([record(watermark(P + AFTER), 0, 0)])
+    chain.add([record(watermark(P + MS), 0, 0)])
     for stage in STAGES[:-1]:
         stage.run(chain.lake, chain.feed)
     released = chain.lake.released_changes.cursor()
     assert released is not None
     assert [(each.rows, each.typed) for each in released.loads] == [(2, 2)]
-    shutil.rmtree(where)
-    wanted = {
+    shutil.rmtree(folder)
+    values = {
         "flag": -3, "price": Decimal("-0.05"), "weight": -1.5, "size": "small", "tags": "a,c", "bits": 0x41,
         "photo": b"xyz", "hash": b"abcd", "made": dt.datetime.fromisoformat("2023-11-14T22:13:20.123"),
         "sold": "2023-11-14 22:13:20.000000", "day": dt.date(2023, 11, 14), "lasts": "22:13:20", "vintage": 1999,
         "more": "[1, 2]", "note": "\u00e9",
     }  # fmt: skip
 
-    def found(chain: Chain) -> list[dict[str, Any]]:
+    def source_rows(chain: Chain) -> list[dict[str, Any]]:
         rows = sorted(chain.history("goods"), key=lambda r: int(r["id"]))
         return [{c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows]
 
-    both = [{"id": Decimal(7), "name": "plain, text"} | wanted, {"id": Decimal(8), "name": 'plain "text"'} | wanted]
+    both = [{"id": Decimal(7), "name": "plain, text"} | values, {"id": Decimal(8), "name": 'plain "text"'} | values]
     other = chain.copy(tmp_path / "other")
     assert HISTORY.run(chain.lake, chain.feed).failures == []
-    assert [sorted(r.items()) for r in found(chain)] == [sorted(r.items()) for r in both]
-    # With another type of a column since, the typed rows are changes like any others.
+    assert [sorted(r.items()) for r in source_rows(chain)] == [sorted(r.items()) for r in both]
+    # If a column's type has changed since, the typed rows are changes like any others.
     other = Chain(spark, other.folder, columns={"shop.goods.flag": "varchar(9)"}, **settings)
     assert HISTORY.run(other.lake, other.feed).failures == []
-    assert [sorted(r.items()) for r in found(other)] == [sorted((r | {"flag": "-3"}).items()) for r in both]
+    assert [sorted(r.items()) for r in source_rows(other)] == [sorted((r | {"flag": "-3"}).items()) for r in both]
     columns = ("_cdc_key", "_cdc_offset", "_cdc_topic")
     assert versions(chain, "goods", *columns) == versions(other, "goods", *columns)
-    # So it is when a history that has begun with them is rebuilt.
+    # The same holds for the rebuild of a history that has begun with them.
     before = histories(other.lake)
     again = Chain(spark, chain.folder, columns={"shop.goods.flag": "varchar(9)"}, **settings)
     assert list(rebuild(again.lake, again.feed))
@@ -459,7 +461,7 @@ def test_the_ways_of_reading_a_line_and_of_beginning_a_history_give_the_same(
 
 
 def orders_at(folder: Path, position: int, rows: str, columns: str = '"id","v"') -> dict[str, Any]:
-    """`initial_load` of a dump of orders at a position; `rows` as they stand in its file."""
+    """Write a dump of orders; return `initial_load` for it at a position. `rows`: the text of its file."""
     added = "" if columns == '"id","v"' else "  `w` int(11) DEFAULT NULL,\n"
     schema = ORDERS.replace("  PRIMARY", f"{added}  PRIMARY")
     write(folder, {"shop.orders-schema.sql": schema, "shop.orders.0.csv": f"{columns}\n{rows}"})
@@ -468,13 +470,13 @@ def orders_at(folder: Path, position: int, rows: str, columns: str = '"id","v"')
 
 
 def wide(commit_ts: int, key: int, v: str, w: int) -> Message:
-    """An insert into orders when it has a column more."""
+    """Return an insert into orders after it got the column w."""
     row = {"id": str(key), "v": v, "w": str(w)}
     return dml("INSERT", commit_ts, row, {"id": "bigint", "v": "varchar", "w": "int"})
 
 
-class LoadedAnew:
-    """A running feed of which one table is loaded anew, at a position that lies behind what it has released."""
+class ReloadedTable:
+    """A running feed that loads a table again, at a position below its released watermark."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         before, s = Chain(spark, folder / "feed"), Stream()
@@ -484,16 +486,16 @@ class LoadedAnew:
             s.send(orders.insert(tso(600), number, v))
         s.send(orders.update(tso(650), 7, "seven now", "seven"))
         s.send(ddl("ALTER TABLE orders TRUNCATE PARTITION p0", tso(700), ddl_type="TRUNCATE TABLE PARTITION"))
-        s.send(orders.insert(P - AFTER, 4, "four"))
-        s.send(orders.update(P + AFTER, 2, "two later", "two"))
-        s.send(orders.insert(P + AFTER, 9, "nine"))
-        s.send(ddl("ALTER TABLE orders ADD COLUMN w INT DEFAULT 70", P + 2 * AFTER, ddl_type="ADD COLUMN"))
-        s.send(wide(P + 3 * AFTER, 8, "eight", 80))
-        s.send(orders.delete(P + 3 * AFTER, 5, "five"))
-        s.watermark(P + 4 * AFTER)
+        s.send(orders.insert(P - MS, 4, "four"))
+        s.send(orders.update(P + MS, 2, "two later", "two"))
+        s.send(orders.insert(P + MS, 9, "nine"))
+        s.send(ddl("ALTER TABLE orders ADD COLUMN w INT DEFAULT 70", P + 2 * MS, ddl_type="ADD COLUMN"))
+        s.send(wide(P + 3 * MS, 8, "eight", 80))
+        s.send(orders.delete(P + 3 * MS, 5, "five"))
+        s.watermark(P + 4 * MS)
         before.add(s.records)
-        (self.wrong,) = before.run().history
-        # What the table had at P, rows of the partition that was emptied gone.
+        (self.report_before,) = before.run().history
+        # The rows of the table at P, after its partition p0 was truncated.
         rows = '1,"one"\n2,"two"\n4,"quattro"\n5,"five"\n6,"six"\n'
         load = orders_at(folder / "dump", P, rows)
         self.chain = Chain(spark, folder / "feed", initial_load=load)
@@ -502,70 +504,69 @@ class LoadedAnew:
 
 
 @pytest.fixture(scope="module")
-def anew(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LoadedAnew:
-    return LoadedAnew(spark, tmp_path_factory.mktemp("anew"))
+def reloaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ReloadedTable:
+    return ReloadedTable(spark, tmp_path_factory.mktemp("anew"))
 
 
-GONE_AT_P = [
+CLOSED_BY_THE_LOAD = [
     (3, "three", tso(600) - P, 0, "insert", "snapshot"),
     (7, "seven now", tso(650) - P, 0, "update", "snapshot"),
 ]
 
 
-def test_a_table_that_is_loaded_anew_has_from_then_on_what_the_dump_and_later_changes_say(anew: LoadedAnew) -> None:
-    assert versions(anew.chain, "orders", "id", "v") == [
+def test_a_reloaded_table_has_the_rows_of_the_dump_and_later_changes(reloaded: ReloadedTable) -> None:
+    assert versions(reloaded.chain, "orders", "id", "v") == [
         (1, "one", tso(600) - P, None, "insert", None),
-        (2, "two", tso(600) - P, AFTER, "insert", "update"),
-        (2, "two later", AFTER, None, "update", None),
-        GONE_AT_P[0],
-        (4, "four", -AFTER, 0, "insert", "update"),
+        (2, "two", tso(600) - P, MS, "insert", "update"),
+        (2, "two later", MS, None, "update", None),
+        CLOSED_BY_THE_LOAD[0],
+        (4, "four", -MS, 0, "insert", "update"),
         (4, "quattro", 0, None, "snapshot", None),
-        (5, "five", 0, 3 * AFTER, "snapshot", "delete"),
+        (5, "five", 0, 3 * MS, "snapshot", "delete"),
         (6, "six", 0, None, "snapshot", None),
-        GONE_AT_P[1],
-        (8, "eight", 3 * AFTER, None, "insert", None),
-        (9, "nine", AFTER, None, "insert", None),
+        CLOSED_BY_THE_LOAD[1],
+        (8, "eight", 3 * MS, None, "insert", None),
+        (9, "nine", MS, None, "insert", None),
     ]
-    cursor = anew.chain.lake.history("shop", "orders").cursor()
+    cursor = reloaded.chain.lake.history("shop", "orders").cursor()
     assert cursor
-    # All but the three that the load opened, each once, though most were written anew.
+    # `days` counts each version but the three that the load opened once, though most were written twice.
     assert (cursor.versions, cursor.days) == (11, {"2023-11-14": 8})
-    now = {r["id"]: r["w"] for r in anew.chain.history() if r["_cdc_is_current"]}
-    assert now == {1: 70, 2: 70, 4: 70, 6: 70, 8: 80, 9: 70}
-    (report,) = anew.reports.history
-    assert broken_by_table(anew.chain.lake, anew.reports.history) == {}
-    assert all_intervals(anew.chain.lake, "shop", "orders").passed
-    assert all_events_placed(anew.chain.lake, anew.chain.feed).passed
-    assert not reload_required(anew.wrong).passed
+    open_rows = {r["id"]: r["w"] for r in reloaded.chain.history() if r["_cdc_is_current"]}
+    assert open_rows == {1: 70, 2: 70, 4: 70, 6: 70, 8: 80, 9: 70}
+    (report,) = reloaded.reports.history
+    assert broken_by_table(reloaded.chain.lake, reloaded.reports.history) == {}
+    assert all_intervals(reloaded.chain.lake, "shop", "orders").passed
+    assert all_events_placed(reloaded.chain.lake, reloaded.chain.feed).passed
+    assert not reload_required(reloaded.report_before).passed
     assert reload_required(report).passed
-    assert not history_complete(anew.wrong).passed
+    assert not history_complete(reloaded.report_before).passed
     assert history_complete(report).description.startswith(f"The history is complete from {P} ")
-    told = explain(anew.chain.lake, anew.chain.feed, "shop.orders", ["3"])
-    last = told.steps[0]
+    last = explain(reloaded.chain.lake, reloaded.chain.feed, "shop.orders", ["3"]).steps[0]
     assert (last.fate, last.op, last.why) == (
         Fate.END,
         "snapshot",
         "the table was loaded anew, and the dump does not have the row",
     )
-    assert [stage.name for stage in STAGES if stage.due(anew.chain.lake, anew.chain.feed)] == []
+    assert [stage.name for stage in STAGES if stage.due(reloaded.chain.lake, reloaded.chain.feed)] == []
 
 
-def test_a_rebuild_loads_anew_at_the_same_positions(anew: LoadedAnew, tmp_path: Path) -> None:
-    chain = anew.chain.copy(tmp_path / "rebuilt")
+def test_a_rebuild_reloads_at_the_same_positions(reloaded: ReloadedTable, tmp_path: Path) -> None:
+    chain = reloaded.chain.copy(tmp_path / "rebuilt")
     before = versions(chain, "orders", "id", "v", "w")
     assert list(rebuild(chain.lake, chain.feed))
     assert versions(chain, "orders", "id", "v", "w") == before
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
 
 
-def test_a_load_anew_waits_for_the_watermark_and_its_table_does_not(anew: LoadedAnew, tmp_path: Path) -> None:
-    copy, at = anew.chain.copy(tmp_path / "feed"), P + 10 * AFTER
+def test_a_reload_waits_for_the_watermark_and_its_table_does_not(reloaded: ReloadedTable, tmp_path: Path) -> None:
+    copy, at = reloaded.chain.copy(tmp_path / "feed"), P + 10 * MS
     rows, columns = '1,"one",70\n2,"two later",71\n6,"six",7', '"id","v","w"'
     settings = orders_at(tmp_path / "dump", at, rows, columns)  # its end is missing
     chain = Chain(copy.lake.spark, copy.folder, initial_load=settings)
-    s = anew.stream
-    s.send(wide(P + 5 * AFTER, 10, "ten", 100))
-    s.watermark(P + 6 * AFTER)
+    s = reloaded.stream
+    s.send(wide(P + 5 * MS, 10, "ten", 100))
+    s.watermark(P + 6 * MS)
     chain.add(s.records)
     released = chain.run().release.released
     cursor = chain.lake.released_changes.cursor()
@@ -574,47 +575,51 @@ def test_a_load_anew_waits_for_the_watermark_and_its_table_does_not(anew: Loaded
     write(tmp_path / "dump", {"shop.orders.0.csv": f"{columns}\n{rows}0\n"})
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == ["initial_load"]
     assert chain.run().release.loaded == []
-    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == [], "it waits, and costs nothing"
+    assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == [], (
+        "no stage is due while the load waits"
+    )
     s.watermark(at + 1)
     chain.add(s.records)
-    for stage in STAGES[:-1]:  # and killed
+    for stage in STAGES[:-1]:  # as if killed before the history
         stage.run(chain.lake, chain.feed)
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == ["history"]
     (report,) = chain.run().history
     assert (report.opened, report.closed) == (1, 5)
     now = [(r["id"], r["v"], r["w"], r["_cdc_op"]) for r in chain.versions() if r["_cdc_is_current"]]
     assert sorted(now) == [(1, "one", 70, "insert"), (2, "two later", 71, "snapshot"), (6, "six", 70, "snapshot")]
-    gone = {r["id"] for r in chain.history() if r["_cdc_closed_by"] == "snapshot" and r["_cdc_to_ts"] == at}
-    assert gone == {4, 8, 9, 10}
+    closed = {r["id"] for r in chain.history() if r["_cdc_closed_by"] == "snapshot" and r["_cdc_to_ts"] == at}
+    assert closed == {4, 8, 9, 10}
 
 
-def test_a_load_anew_is_refused_where_it_cannot_be_right(anew: LoadedAnew, tmp_path: Path) -> None:
-    copy = anew.chain.copy(tmp_path / "feed")
+def test_a_reload_is_refused_where_it_may_lose_changes(reloaded: ReloadedTable, tmp_path: Path) -> None:
+    copy = reloaded.chain.copy(tmp_path / "feed")
     chain = Chain(copy.lake.spark, copy.folder, initial_load=orders_at(tmp_path / "dump", P - 1, ""))
     (refused,) = LOAD.run(chain.lake, chain.feed).refused
     assert f"was taken at {P - 1} " in refused.why
-    assert f"it was loaded at {P} " in refused.why
+    assert f"the table is already loaded at {P} " in refused.why
     released = chain.lake.released_changes.cursor()
     assert released is not None
-    trimmed = replace(released, sequence=released.sequence + 1, trimmed=Trimmed(highest=P + AFTER))
+    trimmed = replace(released, sequence=released.sequence + 1, trimmed=Trimmed(highest=P + MS))
     chain.lake.released_changes.commit(chain.lake.released_changes.stage_rows([]), trimmed)
-    row = {"database": "shop", "table": "orders", "path": "dump", "position": P + AFTER, "anew": True}
-    with pytest.raises(DumpError, match=rf"maintenance has deleted released changes up to {P + AFTER} "):
+    row = {"database": "shop", "table": "orders", "path": "dump", "position": P + MS, "anew": True}
+    with pytest.raises(DumpError, match=rf"maintenance has deleted released changes up to {P + MS} "):
         check_position(chain.lake, row)
     keyless = {"database": "shop", "table": "notes", "path": "dump", "statement": NOTES, "anew": True}
     with pytest.raises(DumpError, match=r"shop[.]notes: has no key"):
         check_key(chain.lake, chain.feed, keyless)
 
 
-def test_what_is_applied_again_on_top_of_a_load_is_kept_until_it_is(anew: LoadedAnew, tmp_path: Path) -> None:
-    copy, at = anew.chain.copy(tmp_path / "feed"), P + 2 * AFTER + 1
+def test_maintenance_keeps_changes_until_they_are_applied_again_after_a_load(
+    reloaded: ReloadedTable, tmp_path: Path
+) -> None:
+    copy, at = reloaded.chain.copy(tmp_path / "feed"), P + 2 * MS + 1
     rows, columns = '1,"one",70\n2,"two later",70\n9,"nine",71\n', '"id","v","w"'
     settings = orders_at(tmp_path / "dump", at, rows, columns)
     chain = Chain(copy.lake.spark, copy.folder, initial_load=settings)
-    for stage in STAGES[:-1]:  # and killed
+    for stage in STAGES[:-1]:  # as if killed before the history
         stage.run(chain.lake, chain.feed)
     other = chain.copy(tmp_path / "other")
-    everything = time_of(P + 10 * AFTER)
+    everything = time_of(P + 10 * MS)
     assert trim_changes(chain.lake, everything) == 0
     chain.run()
     now = [(r["id"], r["v"], r["w"], r["_cdc_op"]) for r in chain.versions() if r["_cdc_is_current"]]
@@ -628,11 +633,11 @@ def test_what_is_applied_again_on_top_of_a_load_is_kept_until_it_is(anew: Loaded
 
     released = other.lake.released_changes.cursor()
     assert released is not None
-    gone = replace(released, sequence=released.sequence + 1, tables=[], trimmed=Trimmed(highest=P + 3 * AFTER))
-    other.lake.released_changes.commit(other.lake.released_changes.stage_rows([]), gone)
+    trimmed = replace(released, sequence=released.sequence + 1, tables=[], trimmed=Trimmed(highest=P + 3 * MS))
+    other.lake.released_changes.commit(other.lake.released_changes.stage_rows([]), trimmed)
     (failure,) = HISTORY.run(other.lake, other.feed).failures
     assert str(failure.error) == (
-        f"shop.orders was loaded anew at {at}, and maintenance has deleted changes up to {P + 3 * AFTER}: rebuild."
+        f"shop.orders was loaded anew at {at}, and maintenance has deleted changes up to {P + 3 * MS}: rebuild."
     )
 
 
@@ -647,16 +652,16 @@ def test_a_late_table_waits_for_its_dump_while_the_others_go_on(spark: SparkSess
         chain.add(s.records)
         return chain.run()
 
-    s.send(orders.insert(P - 3 * AFTER, 1, "one"))
-    s.send(items.insert(P - 3 * AFTER, 1, "left out"))
-    assert run(P - 2 * AFTER).release.excluded == 1
+    s.send(orders.insert(P - 3 * MS, 1, "one"))
+    s.send(items.insert(P - 3 * MS, 1, "left out"))
+    assert run(P - 2 * MS).release.excluded == 1
     chain = Chain(spark, tmp_path / "feed", initial_load=load)
-    s.send(items.insert(P - AFTER, 2, "in the dump"))
-    s.send(orders.insert(P + AFTER, 2, "two"))
-    s.send(items.insert(P + AFTER, 3, "after it"))
-    report = run(P + 2 * AFTER)
+    s.send(items.insert(P - MS, 2, "in the dump"))
+    s.send(orders.insert(P + MS, 2, "two"))
+    s.send(items.insert(P + MS, 3, "after it"))
+    report = run(P + 2 * MS)
     assert [(h.table, h.reason, h.since, h.events) for h in report.release.holds] == [
-        ("items", HoldReason.LOAD, P - 2 * AFTER, 2)
+        ("items", HoldReason.LOAD, P - 2 * MS, 2)
     ]
     assert [r["id"] for r in chain.versions()] == [1, 2]
     dump = {"shop.items-schema.sql": ORDERS.replace("orders", "items"), "shop.items.0.csv": HEADER + '1,"1"\n2,"2"\n'}
@@ -665,13 +670,13 @@ def test_a_late_table_waits_for_its_dump_while_the_others_go_on(spark: SparkSess
     assert versions(chain, "items", "id", "v") == [
         (1, "1", 0, None, "snapshot", None),
         (2, "2", 0, None, "snapshot", None),
-        (3, "after it", AFTER, None, "insert", None),
+        (3, "after it", MS, None, "insert", None),
     ]
     assert all_events_placed(chain.lake, chain.feed).passed
 
 
 def parquet_of_goods(place: Path) -> None:
-    """The same rows as an export to Parquet has them: typed, but for what Parquet has no type for."""
+    """Write the rows of goods as an export to Parquet has them: as text where Parquet has no type."""
     first, second, third = GOODS_VALUES
     sold = [None if r["sold"] is None else dt.datetime.fromisoformat(r["sold"]) for r in GOODS_VALUES]
     rows = [r | {"sold": s} for r, s in zip((first, second, third), sold, strict=True)]
@@ -686,29 +691,27 @@ def parquet_of_goods(place: Path) -> None:
 
 
 @pytest.mark.extended
-def test_a_dump_of_a_thousand_files_of_which_one_is_there_twice_is_loaded_once(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_dump_of_a_thousand_files_with_a_copy_of_one_is_loaded_once(spark: SparkSession, tmp_path: Path) -> None:
     rows = {number: f"row {number}" for number in range(1_000)}
     files = {f"shop.orders.{number:09}.csv": f'"id","v"\n{number},"{v}"\n' for number, v in rows.items()}
     files["shop.orders.000001000.csv"] = files["shop.orders.000000007.csv"]
-    where = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, **files})
-    load = {"path": str(where), "format": "dumpling-csv", "position": P}
+    folder = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, **files})
+    load = {"path": str(folder), "format": "dumpling-csv", "position": P}
     chain = Chain(spark, tmp_path / "feed", initial_load=load)
     (report,) = chain.run().history
     assert (report.opened, report.current) == (1_000, 1_000)
     assert {r["id"]: r["v"] for r in chain.history()} == rows
 
 
-@pytest.mark.parametrize("at_once", [2, 3], ids=["by Spark", "by hashes at once"])
-def test_a_key_that_a_dump_has_twice_is_seen_however_many_rows_there_are(
-    at_once: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("max_hashes", [2, 3], ids=["by Spark", "by hashes"])
+def test_a_key_that_a_dump_has_twice_is_noticed_with_few_and_with_many_rows(
+    max_hashes: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdc_assets.initial_load.released_rows._HASHES_AT_ONCE", at_once)
+    monkeypatch.setattr("cdc_assets.initial_load.released_rows._MAX_HASHES", max_hashes)
     for name, third, typed in (("different", '3,"three"\n', 3), ("twice", '1,"one"\n', 0)):
         files = {"shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"two"\n' + third}
-        where = write(tmp_path / name, {"metadata": METADATA, **files})
-        chain = Chain(spark, tmp_path / f"{name}-feed", initial_load={"path": str(where), "format": "dumpling-csv"})
+        folder = write(tmp_path / name, {"metadata": METADATA, **files})
+        chain = Chain(spark, tmp_path / f"{name}-feed", initial_load={"path": str(folder), "format": "dumpling-csv"})
         (report,) = chain.run().history
         released = chain.lake.released_changes.cursor()
         assert released is not None
@@ -724,11 +727,11 @@ def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Pat
     other = GOODS.replace("`goods`", "`wares`")
     typed = write(tmp_path / "parquet", {"shop.wares-schema.sql": other})
     parquet_of_goods(typed / "shop.wares.parquet")
-    settings = {"path": str(typed), "format": "parquet", "position": P + AFTER}
+    settings = {"path": str(typed), "format": "parquet", "position": P + MS}
     load = {"path": str(sql), "format": "dumpling-sql", "tables": {"shop.wares": settings}}
     chain = Chain(spark, tmp_path / "chain", initial_load=load, protocol="simple")
     chain.run()
-    for table, position in (("goods", P), ("wares", P + AFTER)):
+    for table, position in (("goods", P), ("wares", P + MS)):
         rows = sorted(chain.history(table), key=lambda r: [18446744073709551615, 2, 3].index(int(r["id"])))
         assert {r["_cdc_from_ts"] for r in rows} == {position}
         assert [{c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows] == GOODS_VALUES, table
@@ -753,13 +756,13 @@ def test_a_dump_without_a_position_is_refused_as_a_whole(spark: SparkSession, tm
 TWO_KEYS = "CREATE TABLE `t5` (`a` int NOT NULL, `b` int NOT NULL, UNIQUE KEY `a` (`a`), UNIQUE KEY `b` (`b`));\n"
 DOUBLE_KEY = "CREATE TABLE `t4` (`id` double NOT NULL, `v` text, PRIMARY KEY (`id`));\n"
 HEADER = '"id","v"\n'
-# What is wrong with the dump of a table, by its name: with what of its files, and what is said of it.
+# A table's name -> the files that damage its dump, and part of the reason that must be given.
 DAMAGES: dict[str, tuple[dict[str, str | bytes], str]] = {
-    "t1": ({"-schema.sql": "", ".0.csv": HEADER}, "/shop.t1-schema.sql: holds no CREATE TABLE"),
+    "t1": ({"-schema.sql": "", ".0.csv": HEADER}, "/shop.t1-schema.sql: has no CREATE TABLE"),
     "t2": ({".0.csv": HEADER + '1,"one"\n2,"tw'}, "/shop.t2.0.csv: its end is missing"),
-    "t3": ({".0.csv.zst": b""}, "/shop.t3.0.csv.zst: packed as .zst"),
-    "t4": ({"-schema.sql": DOUBLE_KEY}, "shop.t4: id, double, tells its rows apart"),
-    "t5": ({"-schema.sql": TWO_KEYS}, "shop.t5: has no primary key, and several unique ones"),
+    "t3": ({".0.csv.zst": b""}, "/shop.t3.0.csv.zst: is compressed as .zst"),
+    "t4": ({"-schema.sql": DOUBLE_KEY}, "shop.t4: id, double, identifies its rows"),
+    "t5": ({"-schema.sql": TWO_KEYS}, "shop.t5: has no primary key but several unique keys"),
     "t6": ({"-schema.sql.gz": b"\x1f\x8b\x08cut"}, "/shop.t6-schema.sql.gz: cannot be read"),
     "cut": ({".0.csv": HEADER, ".1.csv.gz": gzip.compress(HEADER.encode())[:-9]}, "/shop.cut.1.csv.gz: cannot be read"),
     "latin": (
@@ -767,12 +770,12 @@ DAMAGES: dict[str, tuple[dict[str, str | bytes], str]] = {
         '/shop.latin.1.csv: line 3 is no row of shop.latin, in UTF-8 and in the default form of dumpling-csv: 2,"d',
     ),
     "wide": ({".0.csv": HEADER + '1,"one"\n2,"two",3\n'}, '/shop.wide.0.csv: line 3 is no row of shop.wide'),
-    "other": ({".0.csv": '"id","w"\n1,"one"\n'}, "/shop.other.0.csv: has the columns id, w, and its schema file id, v"),
+    "other": ({".0.csv": '"id","w"\n1,"one"\n'}, "/shop.other.0.csv: has the columns id, w, and its schema file has id, v"),
     "utf16": ({".0.csv": (HEADER + '1,"one"\n').encode("utf-16")}, "/shop.utf16.0.csv: "),
 }  # fmt: skip
 
 
-def test_what_is_wrong_with_one_table_s_dump_is_said_of_that_table_and_the_others_are_loaded(
+def test_a_damaged_dump_of_a_table_is_refused_with_the_reason_and_the_others_are_loaded(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     place = write(
@@ -788,10 +791,10 @@ def test_what_is_wrong_with_one_table_s_dump_is_said_of_that_table_and_the_other
     assert [each.table for each in report.release.loaded] == ["fine"]
     cursor = chain.lake.released_changes.cursor()
     assert cursor is not None
-    wanted = {table: told for table, (_, told) in DAMAGES.items()} | {"alone": "has no shop.alone-schema.sql"}
-    found = {each.table: each.why for each in cursor.refused}
-    assert found.keys() == wanted.keys()
-    assert {table: why for table, why in found.items() if wanted[table] not in why} == {}
+    reasons = {table: reason for table, (_, reason) in DAMAGES.items()} | {"alone": "has no shop.alone-schema.sql"}
+    refusals = {each.table: each.why for each in cursor.refused}
+    assert refusals.keys() == reasons.keys()
+    assert {table: why for table, why in refusals.items() if reasons[table] not in why} == {}
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
 
 
@@ -802,12 +805,12 @@ def test_the_check_of_a_table_whose_dump_is_damaged_fails_and_the_run_succeeds(j
         | {"shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"'},
     )
     source = "source: {recorded: shop}"
-    told = f"{source}\n    initial_load: {{path: dump, format: dumpling-csv}}"
-    (job.home / "feeds.yaml").write_text(FEEDS.replace(source, told))
+    with_load = f"{source}\n    initial_load: {{path: dump, format: dumpling-csv}}"
+    (job.home / "feeds.yaml").write_text(FEEDS.replace(source, with_load))
     s = Stream()
     for table in ("orders", "items"):
         s.send(Rows(table=table).insert(P + 1, 2, "two"))
-    s.watermark(P + AFTER)
+    s.watermark(P + MS)
     job.add("shop", s.records)
     job.add("crm", [])
     done = job.run()
@@ -815,24 +818,24 @@ def test_the_check_of_a_table_whose_dump_is_damaged_fails_and_the_run_succeeds(j
     assert evaluations(done, "shop", "history", "shop", "items")["history_complete"].passed
     check = evaluations(done, "shop", "history", "shop", "orders")["history_complete"]
     assert (check.passed, check.severity) == (False, AssetCheckSeverity.ERROR)
-    assert f"{place}/shop.orders.0.csv: its end is missing: copy it anew." in str(check.description)
+    assert f"{place}/shop.orders.0.csv: its end is missing: copy it again." in str(check.description)
     write(place, {"shop.orders.0.csv": HEADER + '1,"one"\n'})
     done = job.run()
     assert done.success
     assert evaluations(done, "shop", "history", "shop", "orders")["history_complete"].passed
 
 
-def test_the_position_of_a_snapshot_is_the_one_in_its_metadata(tmp_path: Path) -> None:
-    # As Dumpling's own test of a TiDB server has it.
+def test_the_position_of_a_dump_is_the_one_in_its_metadata(tmp_path: Path) -> None:
+    # From Dumpling's own test of a TiDB server.
     text = "SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 420633273211289601\n\tGTID:\n\n"
-    assert dumped_at(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
+    assert read_dump_position(LOCAL, str(write(tmp_path, {"metadata": text}))) == 420633273211289601
 
 
 def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkSession, tmp_path: Path) -> None:
     place = write(tmp_path / "dump", {"shop.orders-schema.sql": ORDERS, "metadata": METADATA})
     chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(place), "format": "dumpling-csv"})
-    of_before, later = P - AFTER, P + AFTER
-    kept = [  # of partition 0 a change of before the dump is there, of partition 1 only one of after it
+    of_before, later = P - MS, P + MS
+    kept = [  # partition 0 still has a change from before the dump, partition 1 only one from after it
         record(Rows().insert(of_before, 1, "a"), 0, 100),
         record(watermark(later), 0, 101),
         record(watermark(later), 1, 200),
@@ -840,29 +843,30 @@ def test_a_dump_is_refused_where_changes_after_it_may_have_expired(spark: SparkS
     chain.add(kept)
     INGEST.run(chain.lake, chain.feed)
     DECODE.run(chain.lake, chain.feed)
-    told = (
-        f"was taken at {P} [(].*[)]; {TOPIC} 1 begins at offset 200, with {later} [(].*[)]: changes between the two may"
+    reason = (
+        f"was taken at {P} [(].*[)]; topic {TOPIC}, partition 1 begins at offset 200 with commit_ts {later} [(].*[)]: "
+        "changes between the two may"
     )
     (refused,) = LOAD.run(chain.lake, chain.feed).refused
-    assert re.search(told, refused.why)
+    assert re.search(reason, refused.why)
     assert not LOAD.due(chain.lake, chain.feed)
-    # With its first record kept, the topic has all there ever was.
+    # With its first record, the partition has lost nothing.
     chain.add([record(watermark(of_before), 1, 0)])
     INGEST.run(chain.lake, chain.feed)
     DECODE.run(chain.lake, chain.feed)
-    (found,) = LOAD.run(chain.lake, chain.feed).found
-    assert (found["table"], found["position"]) == ("orders", P)
+    (planned,) = LOAD.run(chain.lake, chain.feed).planned
+    assert (planned["table"], planned["position"]) == ("orders", P)
 
 
 def test_a_key_has_its_columns_in_the_order_of_the_messages() -> None:
-    # As recorded: `pkNames` is in the order of the columns, Open Protocol's columns are in none, Simple has the index.
+    # As recorded: `pkNames` of Canal-JSON has the columns' order, Open Protocol has none, Simple has the index's order.
     text = "CREATE TABLE t (c INT NOT NULL, b INT NOT NULL, a INT NOT NULL, PRIMARY KEY (b, a, c))"
     schema = apply_ddl({}, text, "shop").tables["shop", "t"]
-    found = {p.name: p.sent_key_columns(schema) for p in (CanalJson(), OpenProtocol(), Simple())}
-    assert found == {"canal-json": ["c", "b", "a"], "open-protocol": ["a", "b", "c"], "simple": ["b", "a", "c"]}
+    keys = {p.name: p.sent_key_columns(schema) for p in (CanalJson(), OpenProtocol(), Simple())}
+    assert keys == {"canal-json": ["c", "b", "a"], "open-protocol": ["a", "b", "c"], "simple": ["b", "a", "c"]}
 
 
-def test_what_was_renamed_into_a_table_before_its_dump_was_taken_does_not_come_in() -> None:
+def test_rows_that_a_rename_brought_before_the_dump_are_not_brought_again() -> None:
     sent = {
         "commit_ts": 10,
         "default_database": "shop",
@@ -875,10 +879,10 @@ def test_what_was_renamed_into_a_table_before_its_dump_was_taken_does_not_come_i
     known, _ = outcome(CanalJson(), [sent], {})
     renamed = ddls(known, known, {})
 
-    def done(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:
+    def actions(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:
         tables = evolve(renamed, {}, loaded=loaded)
         return {name: [type(op).__name__ for step in t.steps for op in step.ops] for (_, name), t in tables.items()}
 
-    assert done({}) == {"a": ["Close"], "b": ["Arrive"]}
-    assert done({("shop", "b"): 9}) == {"a": ["Close"], "b": ["Arrive"]}
-    assert done({("shop", "b"): 10}) == {"a": ["Close"], "b": []}
+    assert actions({}) == {"a": ["Close"], "b": ["Arrive"]}
+    assert actions({("shop", "b"): 9}) == {"a": ["Close"], "b": ["Arrive"]}
+    assert actions({("shop", "b"): 10}) == {"a": ["Close"], "b": []}

@@ -1,6 +1,6 @@
-"""Dumps that the real tools made of recorded tables amid their streams (`record_dumps`): read, loaded, and gone on from.
+"""Dumps that the real tools took of recorded tables during their streams (`record_dumps`): read, loaded, gone on from.
 
-What is expected is the recorded truth, never what a tool or this package made of it.
+The expected values are the recorded truth, never the output of a tool or of this package.
 """
 
 import json
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.assets.checks.audit import all_events_placed
 from cdc_assets.assets.checks.history import history_complete
 from cdc_assets.ddl.shapes import apply_ddl
-from cdc_assets.initial_load.dumps import DumpedTable, DumpError, dumped_at, dumped_tables
+from cdc_assets.initial_load.dumps import DumpedTable, DumpError, find_dumped_tables, read_dump_position
 from cdc_assets.initial_load.rows import read_rows
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.stores.storage import LOCAL
@@ -27,12 +27,12 @@ from cdc_assets_tests.support import Chain, Record, bytes_of
 
 pytestmark = pytest.mark.extended
 
-# Of each recorded dump its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
+# Recorded dump -> its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
 RECORDED_DUMPS = {
     "dumpling-5.3.0/csv": ("dumpling-csv", "+09:00"),
     "dumpling-5.3.0/sql": ("dumpling-sql", "UTC"),
 }
-# Of each recorded stream the scenarios that are gone on with, and from which dump.
+# Recorded stream -> its scenarios that follow a dump -> the dump.
 STREAMS = {
     "canal-json_ext": {"types": "dumpling-5.3.0/sql", "nokey": "dumpling-5.3.0/sql"},
     "open-protocol": {"orders": "dumpling-5.3.0/csv"},
@@ -40,28 +40,28 @@ STREAMS = {
 }
 
 
-def rows_of(spark: SparkSession, table: DumpedTable, form: str, zone: str) -> tuple[list[Any], list[Any]]:
-    """The rows of a dumped table, and what is told of lines that are none."""
+def read_table(spark: SparkSession, table: DumpedTable, dump_format: str, zone: str) -> tuple[list[Any], list[Any]]:
+    """Return the rows of a dumped table, and the lines that are no rows."""
     schema = apply_ddl({}, table.statement, table.database).tables[table.database, table.table]
     columns = [(c.name, parse_type(c.type or "")) for c in schema.columns if not c.generated]
-    found = read_rows(spark, LOCAL, form, table.files, columns, zone).collect()
-    return [r["values"].asDict() for r in found if r["bad"] is None], [r["bad"] for r in found if r["bad"]]
+    rows = read_rows(spark, LOCAL, dump_format, table.files, columns, zone).collect()
+    return [r["values"].asDict() for r in rows if r["bad"] is None], [r["bad"] for r in rows if r["bad"]]
 
 
-def meant(text: str | None, mysql_type: str, *, rounded: bool = False) -> Any:
-    """What a text stands for, the truth's or one that was read; `rounded`: FLOAT to the six digits that MariaDB prints."""
+def parse_value(text: str | None, mysql_type: str, *, is_rounded: bool = False) -> Any:
+    """Return the value of a text, of the truth or of a dump; `is_rounded`: FLOAT has the six digits that MariaDB prints."""
     if text is None:
         return None
     base = mysql_type.partition("(")[0].partition(" ")[0]
-    if base == "float" and rounded:
+    if base == "float" and is_rounded:
         return float(f"{struct.unpack('f', struct.pack('f', float(text)))[0]:.6g}")
     if base in {"float", "double"}:
         return float(text)
     if base == "json":
         return json.loads(text)
     if base == "timestamp":
-        whole, _, fraction = text.partition(".")
-        return whole, fraction.ljust(6, "0")
+        seconds, _, fraction = text.partition(".")
+        return seconds, fraction.ljust(6, "0")
     if "zerofill" in mysql_type:
         return int(text)
     return text.removeprefix("0x").upper() if base.endswith(("binary", "blob")) else text
@@ -69,59 +69,59 @@ def meant(text: str | None, mysql_type: str, *, rounded: bool = False) -> Any:
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession) -> None:
-    form, zone = RECORDED_DUMPS[name]
-    table = dumped_tables(LOCAL, str(DUMPS / name), form)["shop", "all_types"]
+    dump_format, zone = RECORDED_DUMPS[name]
+    table = find_dumped_tables(LOCAL, str(DUMPS / name), dump_format)["shop", "all_types"]
     types = types_of("types")["all_types"]
-    rows, bad = rows_of(spark, table, form, zone)
-    assert bad == []
-    wanted = {r["id"]: r for r in there("types")["all_types"]}
-    assert len(wanted) == 6
-    assert sorted(r["id"] for r in rows) == sorted(wanted)
+    rows, bad_lines = read_table(spark, table, dump_format, zone)
+    assert bad_lines == []
+    expected = {r["id"]: r for r in there("types")["all_types"]}
+    assert len(expected) == 6
+    assert sorted(r["id"] for r in rows) == sorted(expected)
     wrong = {
         (row["id"], c): (row[c], text)
         for row in rows
-        for c, text in wanted[row["id"]].items()
-        if meant(row[c], types[c]) != meant(text, types[c], rounded=True)
+        for c, text in expected[row["id"]].items()
+        if parse_value(row[c], types[c]) != parse_value(text, types[c], is_rounded=True)
     }
     assert wrong == {}
 
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_tables_are_found_under_their_own_names(name: str) -> None:
-    found = dumped_tables(LOCAL, str(DUMPS / name), RECORDED_DUMPS[name][0])
+    dumped = find_dumped_tables(LOCAL, str(DUMPS / name), RECORDED_DUMPS[name][0])
     tables = {table for scenario in POSITIONS for table in there(scenario)}
-    assert found.keys() == {("shop", name) for name in tables | {ODD}}, "and no view"
-    assert {t.damage for t in found.values()} == {""}
-    assert all(t.files for t in found.values())
+    assert dumped.keys() == {("shop", name) for name in tables | {ODD}}, "no view is a table"
+    assert {t.damage for t in dumped.values()} == {""}
+    assert all(t.files for t in dumped.values())
 
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
 def test_the_position_of_a_server_s_binlog_is_no_tso(name: str) -> None:
     with pytest.raises(DumpError, match=r"is of a MySQL server, at binlog[.]000001:[0-9]+ of its binlog"):
-        dumped_at(LOCAL, str(DUMPS / name))
+        read_dump_position(LOCAL, str(DUMPS / name))
 
 
 def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
-    """The feed's initial load of the tables of scenarios, each out of a dump.
+    """Return `initial_load` with the tables of some scenarios, by the dump of each scenario.
 
-    A dump has more tables than are taken from it here: each is named.
+    Each table is named, because a dump has tables of other scenarios, too.
     """
     (folder / "none").mkdir()
     load: dict[str, Any] = {"path": str(folder / "none"), "format": "dumpling-sql", "tables": {}}
-    for scenario, taken in dumps.items():
+    for scenario, name in dumps.items():
         for table in there(scenario):
-            own = {"path": str(DUMPS / taken), "format": RECORDED_DUMPS[taken][0], "position": POSITIONS[scenario]}
+            own = {"path": str(DUMPS / name), "format": RECORDED_DUMPS[name][0], "position": POSITIONS[scenario]}
             load["tables"][f"shop.{table}"] = own
     return load
 
 
-def rest_of(records: list[Record], at: int) -> list[Record]:
-    """What a changefeed sends of Canal-JSON that begins at a position."""
+def records_after(records: list[Record], position: int) -> list[Record]:
+    """Return the Canal-JSON records that a changefeed sends if it begins at a position."""
     numbers = Counter[tuple[str, int]]()
     later = []
     for line in records:
-        told = json.loads(bytes_of(line))["_tidb"]
-        if told.get("commitTs", told.get("watermarkTs")) > at:
+        extension = json.loads(bytes_of(line))["_tidb"]
+        if extension.get("commitTs", extension.get("watermarkTs")) > position:
             place = line["topic"], line["partition"]
             later.append(line | {"offset": numbers[place]})
             numbers[place] += 1
@@ -137,7 +137,7 @@ def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
     made = Chain(spark, tmp_path / "feed", initial_load=load_of(tmp_path, dumps), **settings)
     for scenario in dumps:
         records = records_of(TICDC / stream / scenario)
-        made.add(rest_of(records, POSITIONS[scenario]) if stream == "canal-json_ext" else records)
+        made.add(records_after(records, POSITIONS[scenario]) if stream == "canal-json_ext" else records)
     report = made.run()
     loaded = {each.table: each.rows for each in report.release.loaded}
     assert loaded == {table: len(rows) for scenario in dumps for table, rows in there(scenario).items()}
@@ -154,22 +154,22 @@ def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
             check_versions_since(made, scenario, POSITIONS[scenario])
 
 
-def cut_in(records: list[Record], runs: int, chosen: Random) -> list[list[Record]]:
-    """The records of each of some runs: of every partition a beginning, then what follows, of any length; maybe nothing."""
+def cut_into_runs(records: list[Record], runs: int, random: Random) -> list[list[Record]]:
+    """Return the records of each of some runs: each partition is cut at random offsets, so that a part may be empty."""
     places: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for line in records:
         places[line["topic"], line["partition"]].append(line)
     parts: list[list[Record]] = [[] for _ in range(runs)]
     for lines in places.values():
         lines.sort(key=lambda line: line["offset"])
-        cuts = sorted(chosen.randint(0, len(lines)) for _ in range(runs - 1))
+        cuts = sorted(random.randint(0, len(lines)) for _ in range(runs - 1))
         for part, start, end in zip(parts, [0, *cuts], [*cuts, len(lines)], strict=True):
             part.extend(lines[start:end])
     return parts
 
 
-def sent_again(records: list[Record]) -> list[Record]:
-    """The same records, behind what their partitions have."""
+def send_again(records: list[Record]) -> list[Record]:
+    """Return the same records at the offsets after those of their partitions."""
     sizes = Counter((line["topic"], line["partition"]) for line in records)
     return [line | {"offset": line["offset"] + sizes[line["topic"], line["partition"]]} for line in records]
 
@@ -178,11 +178,11 @@ def sent_again(records: list[Record]) -> list[Record]:
 def test_a_load_and_a_stream_in_any_runs_and_sent_again_give_the_recorded_truth(
     seed: int, spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream, scenario, chosen = "open-protocol", "orders", Random(seed)
+    stream, scenario, random = "open-protocol", "orders", Random(seed)
     load = load_of(tmp_path, {scenario: STREAMS[stream][scenario]})
     made = Chain(spark, tmp_path / "feed", initial_load=load, **settings_of(TICDC / stream / scenario))
     records = records_of(TICDC / stream / scenario)
-    for part in [*cut_in(records, 4, chosen), chosen.sample(sent_again(records), len(records))]:
+    for part in [*cut_into_runs(records, 4, random), random.sample(send_again(records), len(records))]:
         made.add(part)
         assert made.run().release.late_unseen == 0
     assert made.quarantine() == []
@@ -191,17 +191,17 @@ def test_a_load_and_a_stream_in_any_runs_and_sent_again_give_the_recorded_truth(
 
 
 def check_versions_since(made: Chain, scenario: str, at: int) -> None:
-    """Hold the histories of tables that were loaded at a position against the truth from there on."""
+    """Check that the histories of tables loaded at a position are the truth from there on."""
     types = ticdc_types(scenario)
     versions: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for database, table in types:
         for row in made.history(table, database):
             versions[table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
-    for told in truth(TICDC, scenario, "history"):
-        if told["kind"] != "version" or (told["valid_to"] or at + 1) <= at:
+    for true in truth(TICDC, scenario, "history"):
+        if true["kind"] != "version" or (true["valid_to"] or at + 1) <= at:
             continue
-        place = told["table"], max(told["valid_from"], at), told["valid_to"]
-        # What is generated is in no dump.
-        values = {c: v for c, v in told["values"].items() if told["valid_from"] > at or not c.startswith("g_")}
-        assert take(values, versions[place], types[told["schema"], told["table"]]), (place, values, versions[place])
+        place = true["table"], max(true["valid_from"], at), true["valid_to"]
+        # A dump has no generated columns.
+        values = {c: v for c, v in true["values"].items() if true["valid_from"] > at or not c.startswith("g_")}
+        assert take(values, versions[place], types[true["schema"], true["table"]]), (place, values, versions[place])
     assert not any(versions.values()), "versions that the truth does not have"

@@ -1,4 +1,4 @@
-"""The two ways of reading a dump's lines, held against each other: what is read quickly is what the pattern reads."""
+"""The two ways of reading a dump's lines, compared: Spark's parser reads a plain line as the regular expression does."""
 
 import random
 from pathlib import Path
@@ -12,40 +12,44 @@ from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.stores.storage import LOCAL
 
 TYPES = {"id": "int", "v": "varchar(40)", "b": "varbinary(40)", "w": "text"}
-# What may mislead a parser, and what stands for an escaped backslash or quote that is put aside.
+# Pieces of text that may mislead a parser, and the marks for an escaped backslash and an escaped quote.
 PIECES = [
     "\\\\", "\\n", "\\0", "\\N", "\\x", "\\", '"', "'", '\\"', "\\'", ",", "(", ")", "a", "é", " ", "1", "NULL", "x'0a'",
     '"a"', "'a'", ',_binary "', "_binary ", '_binary "a"', '"x,_binary "', "0x4a", "\ue000", "\ue001", '""', "''", "#",
     'CONVERT("{}" USING UTF8MB4)', ");", "),", "\t",
 ]  # fmt: skip
-WITHIN = [p for p in PIECES if p != "\\" and (('"' not in p and "'" not in p) or p in {'\\"', "\\'"})]
-# Of each form: the head of a file, what stands around a row, and texts and bytes as they may be written.
-FORMS = {
+SAFE_PIECES = [p for p in PIECES if p != "\\" and (('"' not in p and "'" not in p) or p in {'\\"', "\\'"})]
+# Format -> the head of a file, the brackets around a row, and the ways in which texts and bytes may be written.
+FORMATS = {
     "dumpling-csv": ('"id","v","b","w"\n', "{}", ['"{}"', "{}", r"\N"], ['"{}"']),
     "dumpling-sql": ("INSERT INTO `t` (`id`,`v`,`b`,`w`) VALUES\n", "({}),", ["'{}'", "NULL"], ["x'0A5c'", "x'0'z'", "x'"]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_is_read_quickly_is_what_the_pattern_reads(form: str, spark: SparkSession, tmp_path: Path) -> None:
-    head, around, texts, data = FORMS[form]
-    chance = random.Random(form)
+@pytest.mark.parametrize("dump_format", FORMATS)
+def test_a_plain_line_has_the_values_that_the_regular_expression_reads(
+    dump_format: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    head, brackets, texts, data = FORMATS[dump_format]
+    chance = random.Random(dump_format)
 
     def text(shapes: list[str], pieces: list[str]) -> str:
         return chance.choice(shapes).format("".join(chance.choices(pieces, k=chance.randrange(5))))
 
     lines = [f"1,{text(texts, PIECES)},{text(data, PIECES)},{text(texts, PIECES)}" for _ in range(2_000)]
-    lines += [f"1,{text(texts, WITHIN)},{text(data, WITHIN)},{text(texts, WITHIN)}" for _ in range(2_000)]
+    lines += [
+        f"1,{text(texts, SAFE_PIECES)},{text(data, SAFE_PIECES)},{text(texts, SAFE_PIECES)}" for _ in range(2_000)
+    ]
     lines += [text(["{}"], PIECES) for _ in range(500)]
-    path = tmp_path / ("t.csv" if "csv" in form else "t.sql")
-    path.write_text(head + "".join(f"{around.format(line)}\n" for line in lines), encoding="utf-8", newline="")
+    path = tmp_path / ("t.csv" if "csv" in dump_format else "t.sql")
+    path.write_text(head + "".join(f"{brackets.format(line)}\n" for line in lines), encoding="utf-8", newline="")
     files, columns = [DumpFile(str(path), path.stat().st_size)], [(c, parse_type(t)) for c, t in TYPES.items()]
-    quick = read_plain_rows(spark, LOCAL, form, files, columns, "UTC")
-    assert quick is not None
-    found, exact = quick.collect(), read_rows(spark, LOCAL, form, files, columns, "UTC").collect()
-    assert len(found) == len(exact)
-    plain = [(f["values"], e) for f, e in zip(found, exact, strict=True) if f["plain"]]
+    plain_rows = read_plain_rows(spark, LOCAL, dump_format, files, columns, "UTC")
+    assert plain_rows is not None
+    parsed, exact = plain_rows.collect(), read_rows(spark, LOCAL, dump_format, files, columns, "UTC").collect()
+    assert len(parsed) == len(exact)
+    plain = [(f["values"], e) for f, e in zip(parsed, exact, strict=True) if f["plain"]]
     assert len(plain) > 300
     assert [(values, e) for values, e in plain if (values, None) != (e["values"], e["bad"])] == []
-    others = read_rows(spark, LOCAL, form, files, columns, "UTC", but_plain=True)
+    others = read_rows(spark, LOCAL, dump_format, files, columns, "UTC", without_plain=True)
     assert others.count() == len(exact) - len(plain)

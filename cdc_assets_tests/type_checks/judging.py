@@ -1,4 +1,4 @@
-"""The type checks over events that no run has taken in."""
+"""The type checks over events that no run has ingested."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from cdc_assets.stages.types import judged, report_of
 
 
 class Verdicts(NamedTuple):
-    """The outcomes over the same observations."""
+    """The verdicts over the same observations, and how many observations there are."""
 
     observations: int
     mysql_types: Verdict
     codes: Verdict
 
 
-def check_types(events: DataFrame, feed: Feed, known: Sequence[Mapping[str, Any]] = ()) -> Verdicts:
-    """Check rows of change_events; `known` are rows of table_schemas."""
-    # Read back, as the stage reads them: its plan does not hold the decoder's.
-    found = judged(events.localCheckpoint(), known, feed)
-    report = report_of(found, protocol_of(feed).codes_called)
-    return Verdicts(len(found), types.mysql_types(report), types.codes(report))
+def check_types(events: DataFrame, feed: Feed, schemas: Sequence[Mapping[str, Any]] = ()) -> Verdicts:
+    """Check rows of change_events; `schemas`: rows of table_schemas."""
+    # The stage reads committed events, so its plan does not contain the decoder's.
+    observations = judged(events.localCheckpoint(), schemas, feed)
+    report = report_of(observations, protocol_of(feed).codes_called)
+    return Verdicts(len(observations), types.mysql_type_mapping(report), types.jdbc_type_mapping(report))

@@ -1,36 +1,41 @@
-"""One check over the tables of a database: who fails now, and who failed before and was not looked at since."""
+"""One verdict over the tables of a database: those that fail now, and those that failed before and are unchecked since."""
 
-from cdc_assets.assets.checks.database import of_database
+from cdc_assets.assets.checks.database import merge_table_verdicts
 from cdc_assets.assets.checks.verdict import Verdict
 
-FINE = Verdict(passed=True, description="fine")
-WRONG = Verdict(passed=False, description="two overlap", violations=[{"id": 1, "_cdc_from_ts": 2**60}, {"id": 2}])
+PASSING = Verdict(passed=True, description="right")
+FAILING = Verdict(passed=False, description="two overlap", violations=[{"id": 1, "_cdc_from_ts": 2**60}, {"id": 2}])
 
 
-def test_a_database_whose_tables_are_fine_passes() -> None:
-    found = of_database({"a": FINE, "b": FINE})
-    assert found.passed
-    assert found.violations == ()
+def test_a_database_whose_tables_all_pass_passes() -> None:
+    verdict = merge_table_verdicts({"a": PASSING, "b": PASSING})
+    assert verdict.passed
+    assert verdict.violations == ()
 
 
-def test_each_table_that_fails_is_a_row_with_its_first_violation() -> None:
-    found = of_database({"b": WRONG, "a": Verdict(passed=False, description="not written"), "c": FINE})
-    assert (found.passed, found.description) == (False, "Failing tables: 2: a, b.")
-    assert list(found.violations) == [
+def test_each_failing_table_is_a_row_with_its_first_violation() -> None:
+    not_written = Verdict(passed=False, description="not written")
+    verdict = merge_table_verdicts({"b": FAILING, "a": not_written, "c": PASSING})
+    assert not verdict.passed
+    assert verdict.description.startswith("Failing tables of the database (2): a, b. ")
+    assert list(verdict.violations) == [
         {"table": "a", "told": "not written", "violation": ""},
         {"table": "b", "told": "two overlap", "violation": '{"id": 1, "_cdc_from_ts": 1152921504606846976}'},
     ]
 
 
-def test_a_table_that_failed_fails_until_it_is_looked_at_again() -> None:
-    before = of_database({"a": WRONG, "b": WRONG}).violations
-    then = of_database({"b": FINE, "c": FINE}, before)
-    assert (then.passed, then.description) == (False, "Failing tables: 1: a.")
-    assert list(then.violations) == [before[0]]
-    assert of_database({"a": FINE}, then.violations).passed
+def test_a_failing_table_fails_until_it_is_checked_again() -> None:
+    first = merge_table_verdicts({"a": FAILING, "b": FAILING})
+    second = merge_table_verdicts({"b": PASSING, "c": PASSING}, first.violations)
+    assert not second.passed
+    assert second.description.startswith("Failing tables of the database (1): a. ")
+    assert list(second.violations) == [first.violations[0]]
+    assert merge_table_verdicts({"a": PASSING}, second.violations).passed
 
 
-def test_every_failing_table_is_a_row_though_the_line_names_a_few() -> None:
-    found = of_database({f"t{n:03}": WRONG for n in range(200)})
-    assert found.description == "Failing tables: 200: t000, t001, t002, t003, t004 and 195 more."
-    assert len(found.violations) == 200
+def test_every_failing_table_is_a_row_though_the_description_names_five() -> None:
+    verdict = merge_table_verdicts({f"t{n:03}": FAILING for n in range(200)})
+    assert verdict.description.startswith(
+        "Failing tables of the database (200): t000, t001, t002, t003, t004 and 195 more. "
+    )
+    assert len(verdict.violations) == 200

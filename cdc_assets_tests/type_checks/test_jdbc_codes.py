@@ -10,7 +10,7 @@ from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
 from cdc_assets.lakehouse.schema import conform
 from cdc_assets.mysql_types.reference import JDBC, TYPES, Source
 from cdc_assets.type_checks.jdbc_codes import JdbcCodes, observe
-from cdc_assets.type_checks.validation import OK, broken_rules
+from cdc_assets.type_checks.validation import OK, find_broken_rules
 from cdc_assets_tests.support import frame_of_rows
 
 SPEC: frozenset[Source] = frozenset({"spec"})
@@ -66,7 +66,7 @@ def permitted(
     frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
     found = observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), sources)
     assert sorted(int(o["table"]) for o in found) == list(range(len(cases)))
-    fine = {int(o["table"]) for o, told in zip(found, broken_rules(found, JdbcCodes), strict=True) if told == OK}
+    fine = {int(o["table"]) for o, told in zip(found, find_broken_rules(found, JdbcCodes), strict=True) if told == OK}
     return [at in fine for at in range(len(cases))]
 
 

@@ -1,4 +1,4 @@
-"""A value that an observation lacks is judged by every rule of every protocol, never passed over."""
+"""An observation that lacks a value: each protocol's rules judge it, and none skips it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from cdc_assets.mysql_types.debezium import UNTOLD
 from cdc_assets.type_checks import connect_types, jdbc_codes, open_codes, simple_types
 from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules
-from cdc_assets.type_checks.validation import OK, broken_rules
-from cdc_assets.type_checks.values import Class
+from cdc_assets.type_checks.validation import OK, find_broken_rules
+from cdc_assets.type_checks.values import ValueClass
 
 pytestmark = pytest.mark.fast
 
@@ -21,7 +21,7 @@ RULES: dict[str, Rules] = {
     "debezium, a schema change": connect_types.rules(),
 }
 PLACE: dict[str, Any] = {"database": "d", "table": "t", "column": "c"}
-# An observation of each protocol that keeps every rule.
+# An observation of each protocol that breaks no rule.
 FINE: dict[str, dict[str, Any]] = {
     "canal-json": {"mysql_type": "int", "jdbc_code": 4, "kind": "int", "sender": "spec", "value_class": "0..9"},
     "open-protocol": {"mysql_type": "int", "type_code": 3, "flags": 0, "wire_type": "number", "value_class": "any"},
@@ -37,9 +37,9 @@ FINE: dict[str, dict[str, Any]] = {
         "mysql_type": "int", "jdbc_type": 4, "base": "int", "described": True, "value_class": "any",
     },
 }  # fmt: skip
-# Fields that no rule judges, as what they say is in the limits of the values.
+# Fields that no rule judges, because the limits of the values include them.
 NOT_JUDGED = {("simple", "nullable")}
-# The parts of a type that a protocol derives from `mysql_type`: without the type they are missing, too.
+# The fields that a protocol derives from `mysql_type`: without the type they are missing, too.
 DERIVED = {
     "canal-json": ("kind",),
     "simple": ("kind",),
@@ -49,12 +49,12 @@ DERIVED = {
 
 
 def verdicts(protocol: str, row: Mapping[str, Any]) -> list[str]:
-    """What the MySQL types' model, and the protocol's own, say of one observation."""
-    return [broken_rules([{**PLACE, **row}], model)[0] for model in (MySQLTypes, RULES[protocol].model)]
+    """Return the verdicts of both models, the MySQL types' and the protocol's, on one observation."""
+    return [find_broken_rules([{**PLACE, **row}], model)[0] for model in (MySQLTypes, RULES[protocol].model)]
 
 
 @pytest.mark.parametrize("protocol", FINE)
-def test_an_observation_that_lacks_nothing_keeps_the_rules(protocol: str) -> None:
+def test_an_observation_that_lacks_nothing_breaks_no_rule(protocol: str) -> None:
     assert verdicts(protocol, FINE[protocol]) == [OK, OK]
     assert RULES[protocol].expected(PLACE | FINE[protocol]) != "no such type"
 
@@ -72,12 +72,12 @@ def test_an_observation_without_a_type_breaks_both_checks(protocol: str) -> None
     without = dict.fromkeys(["mysql_type", *DERIVED.get(protocol, ())])
     types, codes = verdicts(protocol, FINE[protocol] | without)
     assert types == NO_TYPE
-    # A code of Open Protocol is judged by itself: it is what names the type.
+    # Open Protocol's code names the type, so it is judged alone.
     assert (codes == OK) == (protocol == "open-protocol")
 
 
 @pytest.mark.parametrize("protocol", FINE)
-def test_a_type_that_mysql_does_not_have_breaks_both_checks_where_nothing_is_expected(protocol: str) -> None:
+def test_a_type_that_mysql_does_not_have_breaks_both_checks_if_the_reference_does_not_have_it(protocol: str) -> None:
     unknown = {"mysql_type": "intt"} | dict.fromkeys(DERIVED.get(protocol, ()))
     row = FINE[protocol] | unknown
     types, codes = verdicts(protocol, row)
@@ -86,8 +86,8 @@ def test_a_type_that_mysql_does_not_have_breaks_both_checks_where_nothing_is_exp
         assert codes != OK
 
 
-def test_the_missing_types_that_protocols_document_are_fine() -> None:
-    """Open Protocol's type NULL; Debezium without schemas; a Simple row as a whole, which breaks the checksum's rule."""
+def test_missing_types_that_protocols_document_break_no_rule() -> None:
+    """Open Protocol's type NULL; Debezium without schemas; a whole row of Simple, which breaks the rule of checksums."""
     always_null = FINE["open-protocol"] | {
         "mysql_type": None,
         "type_code": 6,
@@ -98,14 +98,14 @@ def test_the_missing_types_that_protocols_document_are_fine() -> None:
     schemaless = {"semantic_type": UNTOLD, "connect_type": UNTOLD, "type_optional": True, "value_class": "any"}
     assert verdicts("debezium", schemaless) == [OK, OK]
     assert RULES["debezium"].expected(PLACE | {"mysql_type": None} | schemaless) != "no such type"
-    corrupted = {"column": "*", "encoding": "json", "type_optional": True, "value_class": Class.CORRUPTED}
-    assert verdicts("simple", corrupted) == [OK, str(Class.CORRUPTED)]
+    corrupted = {"column": "*", "encoding": "json", "type_optional": True, "value_class": ValueClass.CORRUPTED}
+    assert verdicts("simple", corrupted) == [OK, str(ValueClass.CORRUPTED)]
 
 
 @pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "simple", "debezium"])
 def test_a_column_that_only_the_row_has_breaks_both_checks(protocol: str) -> None:
-    types, codes = verdicts(protocol, {"value_class": Class.UNTYPED})
-    assert types == str(Class.UNTYPED)
+    types, codes = verdicts(protocol, {"value_class": ValueClass.UNTYPED})
+    assert types == str(ValueClass.UNTYPED)
     assert codes != OK
 
 

@@ -16,7 +16,7 @@ from cdc_assets.type_checks.row_images import (
     missing_columns,
     nothing_earlier,
 )
-from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, Class
+from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, ValueClass
 
 pytestmark = pytest.mark.fast
 
@@ -189,7 +189,7 @@ def test_a_column_that_other_rows_have_is_refused_in_whichever_run_they_come() -
     # The events of the earlier run are counted there.
     assert refused([present], [left_out]) == [("body", 0)]
     assert refused([present], [left_out], [{**CREATED, "topic": LOAD_TOPIC, "commit_ts": 9}]) == []
-    assert columns_in_rows([left_out, present, observation("x", Class.MISSING)]) == {TABLE: {"body": 5}}
+    assert columns_in_rows([left_out, present, observation("x", ValueClass.MISSING)]) == {TABLE: {"body": 5}}
 
 
 def test_as_many_layouts_as_messages_cost_no_more_than_the_messages() -> None:

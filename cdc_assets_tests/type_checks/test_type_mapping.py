@@ -1,4 +1,4 @@
-"""The JDBC and mysqlType mappings: what the document does not have is found, with the record; real streams pass."""
+"""The JDBC and mysqlType mappings: a departure from the document fails with its record; recorded streams pass."""
 
 import json
 from collections.abc import Callable
@@ -77,7 +77,7 @@ Case = tuple[str, str | None, int | None]  # type, value, code (None: not in the
 
 
 def event(offset: int, case: Case, **more: Any) -> dict[str, Any]:
-    """A row event, each case in a table of its own, whose one column is `c`."""
+    """Return a row event; each case has a table of its own, with the one column `c`."""
     text, value, code = case
     return {
         "topic": "topic",
@@ -97,15 +97,15 @@ def event(offset: int, case: Case, **more: Any) -> dict[str, Any]:
 
 
 def checked(spark: SparkSession, events: list[dict[str, Any]], **settings: Any) -> tuple[Verdict, Verdict]:
-    """The mysqlType check's verdict, and the JDBC check's."""
+    """Return the verdicts of the mysqlType check and of the JDBC check."""
     columns = CHANGE_EVENTS.columns
     rows = [tuple(e.get(name) for name in columns.names) for e in events]
-    found = check_types(frame_of_rows(spark, rows, columns), make_feed(RECORDED, **settings))
-    return found.mysql_types, found.codes
+    verdicts = check_types(frame_of_rows(spark, rows, columns), make_feed(RECORDED, **settings))
+    return verdicts.mysql_types, verdicts.codes
 
 
 def broken(spark: SparkSession, cases: list[Case], **settings: Any) -> list[tuple[bool, bool]]:
-    """For each case whether the mysqlType check, and whether the JDBC check, is broken at its record."""
+    """Return for each case whether its record breaks the mysqlType check, and whether it breaks the JDBC check."""
     verdicts = checked(spark, [event(n, case) for n, case in enumerate(cases)], **settings)
     # The metadata shows all observations; the violations are cut.
     wrong = [{o["offset"] for o in v.metadata["observations"] if o["verdict"] != "ok"} for v in verdicts]
@@ -219,7 +219,7 @@ FINE_CASES: list[Case] = [
     ("char(2)", "é😀", 1),
     ("varbinary(2)", "\u00ff\u0000", 2004),
     ("date", "0000-00-00", 91),
-    ("date", "2023-02-31", 91),  # with ALLOW_INVALID_DATES: history tells it as a zero date
+    ("date", "2023-02-31", 91),  # with ALLOW_INVALID_DATES: the history quarantines it as a zero date
     ("timestamp", "0000-00-00 00:00:00.000", 93),
     ("year", "0", 12),
     ("enum('a','b')", "0", 4),
@@ -232,11 +232,11 @@ FINE_CASES: list[Case] = [
 def test_each_rule_of_values_is_broken_by_something(spark: SparkSession) -> None:
     cases = [*(case for case, _ in VALUE_CASES), *FINE_CASES]
     _, jdbc = checked(spark, [event(n, case) for n, case in enumerate(cases)])
-    found = {o["offset"]: o["verdict"] for o in jdbc.violations}
-    assert found == {n: told for n, (_, told) in enumerate(VALUE_CASES)}
+    verdicts = {o["offset"]: o["verdict"] for o in jdbc.violations}
+    assert verdicts == {n: verdict for n, (_, verdict) in enumerate(VALUE_CASES)}
     samples = {o["offset"]: o["sample_value"] for o in jdbc.violations}
-    assert samples == {n: case[1] and case[1][:200] for n, (case, told) in enumerate(VALUE_CASES)} | {
-        n: None for n, (_, told) in enumerate(VALUE_CASES) if told in {"not a code of this type", "no jdbc_code"}
+    assert samples == {n: case[1] and case[1][:200] for n, (case, _) in enumerate(VALUE_CASES)} | {
+        n: None for n, (_, verdict) in enumerate(VALUE_CASES) if verdict in {"not a code of this type", "no jdbc_code"}
     }
 
 
@@ -256,8 +256,7 @@ def test_columns_of_types_codes_and_values_are_the_same(spark: SparkSession) -> 
         (3, "d"): NO_TYPE,
         (5, "d"): NO_TYPE,
     }
-    told = {(v["offset"], v["column"]): v["verdict"] for v in jdbc.violations}
-    assert told == {
+    assert {(v["offset"], v["column"]): v["verdict"] for v in jdbc.violations} == {
         (1, "d"): f"{NO_SUCH_TYPE}; no jdbc_code",
         (2, "d"): f"{NO_SUCH_TYPE}; no jdbc_code",
         (2, "c"): NOT_OF_ROW,
@@ -267,7 +266,7 @@ def test_columns_of_types_codes_and_values_are_the_same(spark: SparkSession) -> 
     }
 
 
-def test_a_column_without_a_type_holds_its_table_until_the_feeds_file_gives_one(chain: Callable[..., Chain]) -> None:
+def test_a_column_without_a_type_blocks_its_table_until_the_feeds_file_gives_one(chain: Callable[..., Chain]) -> None:
     """It is in `data` and `sqlType`, and not in `mysqlType`; with `columns:` the history has it."""
     made, sent = chain(partitions=1), Stream(1)
     row = Rows().insert(tso(5), 1, "x") | RIGHT_CODES | {"mysqlType": {"id": "bigint"}}
@@ -334,7 +333,7 @@ def test_many_violations_are_counted_whole_and_shown_in_part(spark: SparkSession
     assert jdbc.description.startswith("60 of 60 observations")
 
 
-# What no test of the laws runs, where every table that breaks a mapping would wait: recorded streams of one feed together.
+# Recorded streams that no test of the laws runs (there, a table that breaks a mapping would be blocked), one feed a list.
 REAL = {
     "ticdc": [
         ["canal-json_ext/ddl", "canal-json_ext_content-compatible/ddl", "canal-json_ext_delete-handle-only/ddl"],
@@ -355,7 +354,7 @@ REAL = {
 
 
 @pytest.mark.parametrize(("family", "streams"), [(f, s) for f, sets in REAL.items() for s in sets], ids=str)
-def test_what_is_really_sent_passes(chain: Callable[..., Chain], family: str, streams: list[str]) -> None:
+def test_recorded_streams_pass(chain: Callable[..., Chain], family: str, streams: list[str]) -> None:
     paths = [RECORDED / family / stream for stream in streams]
     made = chain(**settings_of(paths[0]))
     for path in paths:
@@ -364,7 +363,7 @@ def test_what_is_really_sent_passes(chain: Callable[..., Chain], family: str, st
         stage.run(made.lake, made.feed)
     report = TYPES.run(made.lake, made.feed)
     assert report.observations
-    for verdict in (types.mysql_types(report), types.codes(report)):
+    for verdict in (types.mysql_type_mapping(report), types.jdbc_type_mapping(report)):
         assert verdict.passed, verdict.violations
 
 
@@ -389,11 +388,11 @@ def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[...,
     made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
     first = made.run().types
     assert [(o["column"], o["first"]["offset"]) for o in first.wrong] == [("v", 1)]
-    told = {"topic": "shop_changes", "partition": 0, "offset": 1, "record_ms": 1_700_000_000_001}
-    why = {"column": "v", "told": "not a code of this type"}
+    place = {"topic": "shop_changes", "partition": 0, "offset": 1, "record_ms": 1_700_000_000_001}
+    reason = {"column": "v", "told": "not a code of this type"}
     (refused,) = first.refused
-    assert refused == Refused("shop", "orders", tso(2), 2, told | why)
-    # Neither a run without news nor one with good news changes that.
+    assert refused == Refused("shop", "orders", tso(2), 2, place | reason)
+    # Neither a run without events nor a run with right events changes that.
     assert not TYPES.due(made.lake, made.feed)
     assert TYPES.run(made.lake, made.feed).refused == [refused]
     made.add([sent.send(Rows().insert(tso(3), 3, "c") | RIGHT_CODES)])
@@ -405,7 +404,7 @@ def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[...,
 
 
 def test_a_table_is_refused_from_the_lowest_commit_ts_and_batch_on(chain: Callable[..., Chain]) -> None:
-    """Whichever of them came first; and other tables are not."""
+    """The lowest counts, whichever came first; other tables are not refused."""
     made, sent = chain(partitions=2), Stream(2)
     made.add([sent.send(Rows().insert(tso(9), 1, "a") | WRONG_CODES)])
     made.run()
@@ -416,8 +415,8 @@ def test_a_table_is_refused_from_the_lowest_commit_ts_and_batch_on(chain: Callab
         ]
     )
     (refused,) = made.run().types.refused
-    found = (refused.table, refused.commit_ts, refused.batch, refused.first["partition"], refused.first["offset"])
-    assert found == ("orders", tso(2), 1, 1, 0)
+    first = (refused.table, refused.commit_ts, refused.batch, refused.first["partition"], refused.first["offset"])
+    assert first == ("orders", tso(2), 1, 1, 0)
 
 
 @pytest.mark.parametrize("settings", [{"type_mapping": "warn"}, {"columns": {"shop.orders.v": "varchar(20)"}}])
@@ -432,7 +431,7 @@ def test_other_settings_let_it_go_on(chain: Callable[..., Chain], settings: dict
     DECODE.run(made.lake, made.feed)
     report = TYPES.run(made.lake, changed)
     assert not report.refused
-    assert types.codes(report).passed is ("columns" in settings), "what is only warned of is still told"
+    assert types.jdbc_type_mapping(report).passed is ("columns" in settings), "with `warn` the check still fails"
     counts = [(o["table"], o["events"]) for o in report.observations if o["column"] == "v"]
     assert sorted(counts) == [("items", 1), ("orders", 1)], "judged again, not counted twice"
     assert not TYPES.due(made.lake, changed)
@@ -454,7 +453,7 @@ def test_the_report_holds_every_run(chain: Callable[..., Chain], monkeypatch: py
         assert len(report.new) == (2 if n == 0 else 0)
         assert list(report.here.values()) == [1, 1]
         assert report.distinct == 2
-    report = TYPES.run(made.lake, made.feed)  # without news
+    report = TYPES.run(made.lake, made.feed)  # without new events
     assert (report.new, report.here) == ([], {})
     seen = {o["column"]: (o["events"], o["first"]["offset"], o["last"]["commit_ts"]) for o in report.observations}
     assert seen == {"id": (6, 0, tso(5)), "v": (6, 0, tso(5))}
@@ -462,7 +461,7 @@ def test_the_report_holds_every_run(chain: Callable[..., Chain], monkeypatch: py
 
 
 def test_the_report_is_no_longer_than_people_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells how many observations there are, and shows what is wrong first; each shown has the events of all runs."""
+    """It counts all observations and shows violations first; each one shown has the events of all runs."""
     monkeypatch.setattr(stage_of_types, "SHOWN", 3)
     (tmp_path / "snapshots").mkdir()
     lake = Lakehouse(lambda: pytest.fail("no Spark is needed"), str(tmp_path / "lake"), "f")
@@ -493,13 +492,13 @@ def test_the_report_is_no_longer_than_people_read(tmp_path: Path, monkeypatch: p
     assert [(o["table"], o["events"]) for o in report.wrong] == [("wrong", 2)], "of the newest run"
 
 
-def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Chain]) -> None:
+def test_the_report_is_the_same_after_a_run_without_events(chain: Callable[..., Chain]) -> None:
     """Violations first, then what is new, then all; and numbers."""
     made, sent = chain(), Stream()
     made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
     made.run()
     made.add([sent.send(Rows().insert(tso(2), 2, "b") | WRONG_CODES)])
-    first, idle = types.codes(made.run().types), types.codes(TYPES.run(made.lake, made.feed))
+    first, idle = types.jdbc_type_mapping(made.run().types), types.jdbc_type_mapping(TYPES.run(made.lake, made.feed))
     for verdict, new in ((first, ["v"]), (idle, [])):
         assert not verdict.passed
         assert [o["column"] for o in verdict.metadata["new"]] == new
@@ -507,7 +506,7 @@ def test_the_report_is_the_same_after_a_run_without_news(chain: Callable[..., Ch
         shown = ("column", "jdbc_code", "expected", "verdict", "offset", "commit_ts", "events", "events_in_this_run")
         wrong = ("v", "4 (INTEGER)", "12 (VARCHAR)", "not a code of this type", 1, tso(2), 1, len(new))
         assert tuple(row[name] for name in shown) == wrong
-        # What is wrong is the first of all.
+        # Violations come first.
         assert [o["verdict"] == "ok" for o in verdict.metadata["observations"]] == [False, True, True]
         numbers = ("violations_in_all", "events_with_violations", "refused_tables", "observations_in_all")
         assert tuple(verdict.metadata[name] for name in numbers) == (1, 1, 1, 3)

@@ -1,4 +1,4 @@
-"""pandera, as the checks use it."""
+"""pandera over observations: which rules each row breaks."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ import sys
 import pandas as pd
 import pytest
 
-from cdc_assets.type_checks.validation import CASE, OK, among, broken_rules, pa, table
+from cdc_assets.type_checks.validation import FAILING_VALUE, OK, find_broken_rules, is_in_table, make_rule_table, pa
 
 pytestmark = pytest.mark.fast
 
 
-def test_its_import_leaves_the_process_as_it_was() -> None:
-    """pandera's own sets SPARK_LOCAL_IP and another variable, by which Spark and processes started later would go."""
+def test_its_import_leaves_the_environment_unchanged() -> None:
+    """pandera's import sets SPARK_LOCAL_IP and another variable, which Spark and processes started later would obey."""
     program = (
         "import os; before = dict(os.environ); import cdc_assets.type_checks.observations as o; "
         "assert dict(os.environ) == before, set(os.environ) ^ set(before); print(o.pa.__name__)"
@@ -21,29 +21,29 @@ def test_its_import_leaves_the_process_as_it_was() -> None:
     assert ended.stdout.strip() == "pandera.pandas", ended.stderr[-1000:]
 
 
-PAIRS = table({("int", 4), ("bigint", -5)})
+PAIRS = make_rule_table({("int", 4), ("bigint", -5)})
 
 
 class Pairs(pa.DataFrameModel):
-    """A model of two columns and of the whole."""
+    """A model with rules of a column, of each row, and of the whole frame."""
 
     kind: object = pa.Field(nullable=True)
     code: pd.Int64Dtype = pa.Field(coerce=True)
 
-    @pa.check("kind", name="kind_is_short", error=CASE)
+    @pa.check("kind", name="kind_is_short", error=FAILING_VALUE)
     def kind_is_short(cls, kinds: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
         return kinds.str.len() < 7
 
     @pa.dataframe_check(name="pair", error="no pair")
     def pair(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return among(frame, ["kind", "code"], PAIRS)
+        return is_in_table(frame, ["kind", "code"], PAIRS)
 
     @pa.dataframe_check(name="not_too_many", error="too many")
     def not_too_many(cls, frame: pd.DataFrame) -> bool:  # noqa: N805
         return len(frame) < 9
 
 
-def test_each_row_is_told_what_it_breaks() -> None:
+def test_each_row_has_the_rules_that_it_breaks() -> None:
     rows: list[dict[str, object]] = [
         {"kind": "int", "code": 4},
         {"kind": "int", "code": -5},
@@ -51,9 +51,9 @@ def test_each_row_is_told_what_it_breaks() -> None:
         {"code": 4},
     ]
     rows += [{"kind": "smallint", "code": 4}]
-    assert broken_rules(rows, Pairs) == [OK, "no pair", "no pair; no code", "no pair", "no pair; smallint"]
-    assert broken_rules([], Pairs) == []
+    assert find_broken_rules(rows, Pairs) == [OK, "no pair", "no pair; no code", "no pair", "no pair; smallint"]
+    assert find_broken_rules([], Pairs) == []
 
 
-def test_what_is_wrong_with_the_whole_is_told_of_every_row() -> None:
-    assert broken_rules([{"kind": "int", "code": 4}] * 9, Pairs) == ["too many"] * 9
+def test_a_rule_of_the_whole_frame_is_broken_by_every_row() -> None:
+    assert find_broken_rules([{"kind": "int", "code": 4}] * 9, Pairs) == ["too many"] * 9

@@ -1,9 +1,9 @@
-"""The conservation law: nothing is lost between a stage's input and its output.
+"""The verdicts of `conservation`: nothing is lost between a stage's input and its output.
 
-Each check holds what came in against what went out, as the logs of the two tables have it after the commit.
+Each verdict compares what a stage read with what the logs of its tables have after the commit.
 """
 
-from cdc_assets.assets.checks.verdict import Verdict, balance
+from cdc_assets.assets.checks.verdict import Verdict, compare_counts
 from cdc_assets.history.writer import TableReport
 from cdc_assets.protocols.base import DeniedSetting
 from cdc_assets.stages.decode import DecodeReport
@@ -12,11 +12,11 @@ from cdc_assets.stages.release import ReleaseReport
 
 
 def records_taken(report: IngestReport) -> Verdict:
-    """Every record read, and every line of a file, is a record that the table holds, or is in quarantine."""
+    """Return whether every line that was read is a record in raw_records or a row in quarantine."""
     if report.batch is None:
-        return Verdict(passed=True, description="Nothing is new.")
-    return balance(
-        f"{report.lines} read: {report.taken} records taken in, {report.held_before} held before, "
+        return Verdict(passed=True, description="The source has no new record.")
+    return compare_counts(
+        f"{report.lines} read: {report.taken} records ingested, {report.held_before} ingested before, "
         f"{report.quarantined} quarantined.",
         records=(report.records, report.taken + report.held_before),
         quarantined=(report.quarantined, report.in_quarantine),
@@ -24,11 +24,11 @@ def records_taken(report: IngestReport) -> Verdict:
 
 
 def records_decoded(report: DecodeReport) -> Verdict:
-    """Every raw record of the batches that were decoded has an event, and what is undecodable is in quarantine."""
+    """Return whether every record of the decoded batches has an event, and every undecodable event is in quarantine."""
     if report.after >= report.through:
-        return Verdict(passed=True, description="No record is new.")
+        return Verdict(passed=True, description="There is no new record to decode.")
     events = sum(report.events.values())
-    return balance(
+    return compare_counts(
         f"{report.records} records: {events} events, of which {report.undecodable} are quarantined.",
         records=(report.records, report.decoded),
         quarantined=(report.undecodable, report.in_quarantine),
@@ -36,22 +36,23 @@ def records_decoded(report: DecodeReport) -> Verdict:
 
 
 def settings_fit_records(report: DecodeReport, feed: str, denied: DeniedSetting) -> Verdict:
-    """Return whether no message says what the settings of the feed `feed` deny."""
+    """Return whether no message contradicts the settings of the feed `feed`."""
     first = report.contradiction
     if first is None:
         return Verdict(passed=True, description="No message contradicts the feed's settings.")
-    told = (
-        f"{report.contradicting} events come from messages with {denied.evidence}, which the feed's settings leave out of "
-        f"account; the first is at topic {first['topic']}, partition {first['partition']}, offset {first['offset']}. Set "
-        f"{denied.right} for the feed {feed} in the feeds file, and run the job rebuild: until then {denied.consequence}."
+    description = (
+        f"{report.contradicting} events come from messages with {denied.evidence}, which the settings of the feed {feed} "
+        f"say do not exist. The first is at topic {first['topic']}, partition {first['partition']}, offset "
+        f"{first['offset']}. Set {denied.right} for the feed {feed} in the feeds file, and run the job rebuild. Until then "
+        f"{denied.consequence}."
     )
-    return Verdict(passed=False, description=told, violations=[first | {"events": report.contradicting}])
+    return Verdict(passed=False, description=description, violations=[first | {"events": report.contradicting}])
 
 
 def events_placed(report: ReleaseReport) -> Verdict:
-    """Every row event is exactly one of released, duplicate, late, pending, covered by a load, or of a table left out."""
+    """Return whether every row event is exactly one of released, duplicate, late, pending, excluded, covered by a load."""
     late = report.late_repeated + report.late_unseen
-    return balance(
+    return compare_counts(
         f"{report.rows} new and {report.pending_before} pending row events: {report.released} released, "
         f"{report.duplicate} duplicate, {late} late, {report.excluded} excluded, {report.covered} covered by a load, "
         f"{report.pending} pending.",
@@ -63,9 +64,17 @@ def events_placed(report: ReleaseReport) -> Verdict:
     )
 
 
-def changes_reflected(report: TableReport, broken: list[dict[str, object]]) -> Verdict:
-    """After its last change a key has an open version, or none if that change was a delete. `broken`: those that do not."""
-    description = f"{report.changes} changes: {report.opened} versions opened, {report.closed} of before closed."
-    if broken:
-        description = f"{len(broken)} or more keys do not show their last change."
-    return Verdict(not broken, description, broken, {"changes": report.changes})
+def changes_reflected(report: TableReport, unreflected: list[dict[str, object]]) -> Verdict:
+    """Return whether each key has an open version after its last change, or none if that change was a delete.
+
+    Args:
+        report: of the table.
+        unreflected: the keys that break the rule, at most `history.verify.SHOWN`.
+    """
+    description = f"{report.changes} changes: {report.opened} versions opened, {report.closed} earlier versions closed."
+    if unreflected:
+        description = (
+            f"At least {len(unreflected)} keys of `{report.database}`.`{report.table}` do not show their last change. Run "
+            "the job audit, and rebuild the feed."
+        )
+    return Verdict(not unreflected, description, unreflected, {"changes": report.changes})

@@ -1,25 +1,29 @@
-"""One check over the tables of a database, in a feed that has too many of them for a check of each."""
+"""One verdict over all tables of a database, for feeds that have too many tables for a check of each."""
 
 import json
 from collections.abc import Mapping, Sequence
 
 from cdc_assets.assets.checks.verdict import Verdict
 
-# As many names as a person reads in one line; the rows have them all.
-_NAMED = 5
+# The description names this many tables, as many as a person reads in one line; the violations have all of them.
+_NAMED_TABLES = 5
 
 
-def of_database(verdicts: Mapping[str, Verdict], before: Sequence[Mapping[str, object]] = ()) -> Verdict:
-    """Whether a table of the database fails: one row each, so that the next run knows of those that it does not touch.
+def merge_table_verdicts(
+    verdicts: Mapping[str, Verdict], last_violations: Sequence[Mapping[str, object]] = ()
+) -> Verdict:
+    """Return the verdict of a database: it fails while one of its tables fails.
 
     Args:
-        verdicts: what was found now, by table.
-        before: the rows of the check's last verdict; those of tables that were not looked at now still hold.
+        verdicts: by table, the verdicts of this run.
+        last_violations: the violations of the database's last verdict; those of tables without a verdict of this run
+            still hold.
 
     Returns:
-        The database's verdict. Its violations are not cut: they are one row a failing table, with its first violation.
+        The violations are one row a failing table, with the table's first violation. They are not cut, so that the next run
+        knows all failing tables.
     """
-    failing = {str(row["table"]): dict(row) for row in before if row["table"] not in verdicts}
+    failing = {str(row["table"]): dict(row) for row in last_violations if row["table"] not in verdicts}
     for table, verdict in verdicts.items():
         if not verdict.passed:
             first = json.dumps(verdict.violations[0], ensure_ascii=False, default=str) if verdict.violations else ""
@@ -27,6 +31,9 @@ def of_database(verdicts: Mapping[str, Verdict], before: Sequence[Mapping[str, o
     if not failing:
         return Verdict(passed=True, description="No table of the database fails.")
     names = sorted(failing)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    told = f"Failing tables: {len(names)}: {', '.join(names[:_NAMED])}{more}."
-    return Verdict(passed=False, description=told, violations=[failing[name] for name in names])
+    more = f" and {len(names) - _NAMED_TABLES} more" if len(names) > _NAMED_TABLES else ""
+    description = (
+        f"Failing tables of the database ({len(names)}): {', '.join(names[:_NAMED_TABLES])}{more}. The violations have one "
+        "row a failing table: what is wrong with it, and what to do."
+    )
+    return Verdict(passed=False, description=description, violations=[failing[name] for name in names])

@@ -1,4 +1,4 @@
-"""What the gate promises: watermarks move, and nothing comes after its time."""
+"""The checks of the gate: watermarks advance, schemas arrive, and no event comes too late."""
 
 from datetime import datetime
 from typing import Any
@@ -9,8 +9,8 @@ from cdc_assets.stages.release import ReleaseReport
 from cdc_assets.tso import TSO_LOGICAL_BITS, time_of, time_text
 
 
-def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
-    """One row a partition: the largest watermark it has shown, and the topic's released one."""
+def list_partition_watermarks(report: ReleaseReport) -> list[dict[str, Any]]:
+    """Return one row a partition: the largest watermark seen in it, and the topic's released watermark."""
     return [
         {
             "topic": topic,
@@ -25,107 +25,127 @@ def partition_table(report: ReleaseReport) -> list[dict[str, Any]]:
 
 
 def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict:
-    """New events came, and so must the watermark: a partition without any, or one that stands still, holds all back.
+    """Return whether every partition has sent a watermark, and the released watermark advances when events come.
 
-    `partitions` is how many each topic has, where the feeds file says so: one that sent nothing holds back, too.
+    Args:
+        report: of the release.
+        partitions: how many partitions each topic has, where the feeds file says so: then a partition that has sent no
+            record at all fails the check, too.
     """
-    rows = partition_table(report)
-    unheard = [
+    rows = list_partition_watermarks(report)
+    without_record = [
         {"topic": topic, "partition": number, "watermark": None, "watermark_time": None, "released_up_to": None}
-        for topic, shown in sorted(report.partition_watermarks.items())
+        for topic, marks in sorted(report.partition_watermarks.items())
         for number in range(partitions or 0)
-        if str(number) not in shown
+        if str(number) not in marks
     ]
-    silent = [r for r in rows if r["watermark"] is None] + unheard
+    silent = [row for row in rows if row["watermark"] is None] + without_record
     if silent:
-        told = (
-            f"{len(silent)} partitions have shown no watermark yet; nothing of their topics is released until they do."
+        description = (
+            f"{len(silent)} partitions have sent no watermark yet, and nothing of their topics is released until they do. "
+            "Look at the changefeed, and whether partitions: in the feeds file is the topics' number of partitions."
         )
-        return Verdict(passed=False, description=told, violations=silent)
-    stuck = [r for r in rows if report.watermarks.get(r["topic"], 0) <= report.watermarks_before.get(r["topic"], 0)]
+        return Verdict(passed=False, description=description, violations=silent)
+    stuck = [
+        row for row in rows if report.watermarks.get(row["topic"], 0) <= report.watermarks_before.get(row["topic"], 0)
+    ]
     if report.rows and stuck and report.pending:
-        told = f"{report.rows} row events came, but the watermark stands where it stood; {report.pending} are pending."
-        return Verdict(passed=False, description=told, violations=stuck)
-    told = f"{len(rows)} partitions, all with a watermark; {report.pending} events pending."
-    return Verdict(passed=True, description=told if rows else "No partition has sent a watermark yet.")
+        description = (
+            f"{report.rows} row events came, but the watermark did not advance; {report.pending} are pending. Look at the "
+            "changefeed: the topic's partition with the lowest watermark holds all its events back."
+        )
+        return Verdict(passed=False, description=description, violations=stuck)
+    if not rows:
+        return Verdict(passed=True, description="No partition has sent a watermark yet.")
+    description = f"{len(rows)} partitions, all with a watermark; {report.pending} events are pending."
+    return Verdict(passed=True, description=description)
 
 
 def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
-    """Return whether no event waits for its table's schema, and whether one has waited longer than it should.
+    """Return whether no event waits for its table's schema, and whether one has waited too long.
 
-    `interval` is the changefeed's interval of BOOTSTRAP messages, in seconds; 0: it sends none, so that waiting is no way
-    on. Time is Kafka's, from the first waiting record to the newest record.
+    Args:
+        report: of the release.
+        interval: seconds between BOOTSTRAP messages of the changefeed. 0: it sends none, so every wait is too long. The
+            wait is measured in Kafka's time, from the first waiting record to the newest record.
     """
-    waiting = [h for h in report.holds if h.reason == HoldReason.SCHEMA]
+    waiting = [hold for hold in report.holds if hold.reason == HoldReason.SCHEMA]
     if not waiting:
-        return Verdict(passed=True, description="Every released event's table schema is known."), False
+        return Verdict(passed=True, description="The table schema of every event is known."), False
     rows = [h.row() | {"waited_seconds": max(0, report.newest - h.first["record_ms"]) // 1000} for h in waiting]
-    overdue = [r for r in rows if r["waited_seconds"] >= interval]
-    events = sum(r["events"] for r in rows)
-    told = f"{events} events of {len(rows)} tables wait for a schema that no message has brought yet"
+    overdue = [row for row in rows if row["waited_seconds"] >= interval]
+    events = sum(row["events"] for row in rows)
+    description = f"{events} events of {len(rows)} tables wait for a schema that no message has brought yet"
     if interval == 0:
-        told += (
+        description += (
             ", and no BOOTSTRAP message will bring it: bootstrap_interval: 0 in the feeds file says that the changefeed "
             "sends none. Set send-bootstrap-interval-in-sec or send-bootstrap-in-msg-count in the changefeed's sink "
             "configuration above 0, and bootstrap_interval: accordingly; or change the tables by a DDL statement, whose "
             "message carries the schemas before and after it."
         )
     elif overdue:
-        told += (
-            f", {len(overdue)} tables for {interval} s or more: see that the changefeed sends BOOTSTRAP messages "
-            "(send-bootstrap-interval-in-sec), and that bootstrap_interval: in the feeds file is what it says there."
+        description += (
+            f"; {len(overdue)} of these tables have waited {interval} s or more. Check that the changefeed sends BOOTSTRAP "
+            "messages (send-bootstrap-interval-in-sec), and that bootstrap_interval: in the feeds file has the same value."
         )
     else:
-        told += f"; it comes with the next BOOTSTRAP, within {interval} s."
-    return Verdict(passed=False, description=told, violations=overdue or rows), bool(overdue)
+        description += f". The next BOOTSTRAP message brings it, within {interval} s."
+    return Verdict(passed=False, description=description, violations=overdue or rows), bool(overdue)
 
 
 def watermark_freshness(report: ReleaseReport, minutes: int, now: datetime) -> Verdict:
-    """The released watermark of no topic is older than so many minutes; a topic without one is.
+    """Return whether every topic has a released watermark, and none is older than `minutes`.
 
-    Where there are no watermarks at all (Debezium), the newest time of the source counts that any record tells.
+    Feeds without watermarks are judged by the newest time of the source that a record states.
     """
     if not report.partition_watermarks:
-        return _source_freshness(report.source, minutes, now)
+        return _check_source_time(report.source, minutes, now)
     marks = {topic: report.watermarks.get(topic) for topic in sorted(report.partition_watermarks)}
-    age = {topic: int((now - time_of(mark)).total_seconds() // 60) for topic, mark in marks.items() if mark is not None}
+    ages = {topic: _minutes_since(mark, now) for topic, mark in marks.items() if mark is not None}
     old = [
-        {"topic": topic, "watermark": mark, "time": time_text(mark) if mark else None, "minutes": age.get(topic)}
+        {"topic": topic, "watermark": mark, "time": time_text(mark) if mark else None, "minutes": ages.get(topic)}
         for topic, mark in marks.items()
-        if topic not in age or age[topic] > minutes
+        if topic not in ages or ages[topic] > minutes
     ]
-    told = f"The oldest watermark is {max(age.values())} minutes old." if age else "No topic has a watermark."
     if old:
-        told = (
-            f"{len(old)} topics have no watermark of the last {minutes} minutes (freshness_minutes in the feeds file): look "
+        description = (
+            f"{len(old)} topics have no watermark of the last {minutes} minutes (freshness_minutes in the feeds file). Look "
             "at the changefeed, and whether the pipeline runs often enough."
         )
-    return Verdict(not old, told, old)
+        return Verdict(passed=False, description=description, violations=old)
+    return Verdict(passed=True, description=f"The oldest watermark is {max(ages.values())} minutes old.")
 
 
-def _source_freshness(source: int, minutes: int, now: datetime) -> Verdict:
-    if not source:
-        return Verdict(passed=True, description="No record has told a time of the source yet.")
-    time = time_text(source << TSO_LOGICAL_BITS)
-    age = int((now - time_of(source << TSO_LOGICAL_BITS)).total_seconds() // 60)
+def _check_source_time(source_ms: int, minutes: int, now: datetime) -> Verdict:
+    """Return whether the newest time of the source, in milliseconds, is not older than `minutes`; 0: none is known."""
+    if not source_ms:
+        return Verdict(passed=True, description="No record has stated a time of the source yet.")
+    newest = source_ms << TSO_LOGICAL_BITS
+    age = _minutes_since(newest, now)
     if age <= minutes:
         return Verdict(passed=True, description=f"The newest time of the source is {age} minutes old.")
-    told = (
-        f"No record of the last {minutes} minutes of the source has come (freshness_minutes in the feeds file): look at the "
-        "connector, whether the pipeline runs often enough, and, where the source may be quiet so long, that "
-        "heartbeat.interval.ms is set and the heartbeats' topic is one of the feed's."
+    description = (
+        f"The newest time of the source is {age} minutes old, which is more than {minutes} (freshness_minutes in the feeds "
+        "file). Look at the connector, and whether the pipeline runs often enough. If the source may be idle for so long, "
+        "set heartbeat.interval.ms, and add the heartbeats' topic to the feed."
     )
-    return Verdict(passed=False, description=told, violations=[{"newest": time, "minutes": age}])
+    violation = {"newest": time_text(newest), "minutes": age}
+    return Verdict(passed=False, description=description, violations=[violation])
+
+
+def _minutes_since(commit_ts: int, now: datetime) -> int:
+    return int((now - time_of(commit_ts)).total_seconds() // 60)
 
 
 def late_events_seen_before(report: ReleaseReport) -> Verdict:
-    """An event below the released watermark must be a repeat of something released."""
-    told = f"{report.late_repeated} late events, all repeats of released ones."
+    """Return whether every event below the released watermark repeats one that was released."""
+    description = f"{report.late_repeated} late events, all repeats of released events."
     if report.late_unseen:
-        told = (
-            f"{report.late_unseen} events came after their time, and were never released: the source broke the promise of "
-            "its watermark; or, without watermarks, another partition was ahead of theirs, an equal row of a table without "
-            "a key was there, or maintenance had deleted what would tell. They are in change_events at the coordinates "
-            "below, not in the history."
+        description = (
+            f"{report.late_unseen} events came late and were never released: they are in no history. They are in "
+            "change_events at the coordinates in the violations. With watermarks, the source sent them below a watermark "
+            "that it had sent before. Without watermarks, another partition was ahead, a table without a key already had an "
+            "equal row, or maintenance had deleted the changes that would show a repeat. Load their tables again from a new "
+            "dump (initial_load: in the feeds file), or begin them in another feed."
         )
-    return Verdict(report.late_unseen == 0, told, report.late_sample, {"late_repeated": report.late_repeated})
+    return Verdict(report.late_unseen == 0, description, report.late_sample, {"late_repeated": report.late_repeated})

@@ -1,4 +1,4 @@
-"""What a history table promises: versions in order, and the source's statements carried over."""
+"""The checks of a history table: versions in order, the source's DDL applied, and no change lost."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,129 +12,158 @@ from cdc_assets.lakehouse.initial_load import RefusedLoad
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.tso import time_text
 
-
-def intervals(broken: list[dict[str, Any]]) -> Verdict:
-    """`broken`: the versions that break a rule, at most as many as are shown."""
-    told = (
-        f"{len(broken)} or more versions are wrong."
-        if broken
-        else "Versions neither overlap nor leave unexplained gaps."
-    )
-    return Verdict(not broken, told, broken)
+_TYPE_ADVICE = "Give the column's type under columns: in the feeds file, or set type_mapping: warn for the table"
 
 
-def column_changes(before: Mapping[str, str] | None, now: Mapping[str, str]) -> Verdict:
-    """Whether the columns, name -> type, are those of `before`; None: nothing is known of before."""
-    known = now if before is None else before
+def history_intervals(broken: list[dict[str, Any]]) -> Verdict:
+    """Return whether the intervals of the versions are right.
+
+    Args:
+        broken: the versions that break a rule, at most `history.verify.SHOWN`.
+    """
+    description = "Versions neither overlap nor leave unexplained gaps."
+    if broken:
+        description = (
+            f"At least {len(broken)} versions overlap another version of their key or leave a gap that no delete explains. "
+            "The table was written by hand, or the pipeline has a bug: run the job audit, and rebuild the feed."
+        )
+    return Verdict(not broken, description, broken)
+
+
+def column_schema_change(before: Mapping[str, str] | None, now: Mapping[str, str]) -> Verdict:
+    """Return whether a table still has the columns that it had before.
+
+    Args:
+        before: name -> type, of the last run that wrote the table; None: no such run is known.
+        now: name -> type.
+    """
+    before = now if before is None else before
     rows = [
-        {"column": name, "before": known.get(name), "now": now.get(name)}
-        for name in dict.fromkeys([*known, *now])
-        if known.get(name) != now.get(name)
+        {"column": name, "before": before.get(name), "now": now.get(name)}
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
     ]
-    told = ", ".join(f"{r['column']} ({r['before'] or 'absent'} -> {r['now'] or 'absent'})" for r in rows)
-    return Verdict(not rows, f"Columns changed: {told}." if rows else "The columns are those of before.", rows)
+    if not rows:
+        return Verdict(passed=True, description="The columns are unchanged.")
+    changes = ", ".join(f"{r['column']} ({r['before'] or 'absent'} -> {r['now'] or 'absent'})" for r in rows)
+    description = f"Columns changed: {changes}. The check ddl_applied names the statement. Adapt the table's readers."
+    return Verdict(passed=False, description=description, violations=rows)
 
 
-def not_written(error: Exception) -> Verdict:
-    """The failing `conservation` of a table that could not be written, and that fails the run."""
-    told = f"The table was not written, and the next run takes it up where it stands: {first_line(error)}"
-    return Verdict(passed=False, description=told)
-
-
-def waits_after_errors(hold: Hold, feed: str) -> Verdict:
-    """The failing `conservation` of a table that could not be written twice in a row, and waits."""
-    told = (
-        f"The table was not written, twice in a row, and waits from commit_ts {hold.since} ({time_text(hold.since)}) on, "
-        f"with {hold.events} row events: {hold.first['why']}. Mend the cause, and have it tried again: "
-        f"`cdc-assets retry {feed} {hold.database}.{hold.table}`. It is tried again, too, when changes of it are released, "
-        "when the feed's settings or the version of cdc-assets change, and from time to time. All else goes on."
+def conservation_of_failed(error: Exception) -> Verdict:
+    """Return the failing `conservation` of a table whose write failed for the first time; it fails the run, too."""
+    description = (
+        f"The table was not written: {first_line(error)}. Mend the cause: the next run tries again, and blocks the table if "
+        "the write fails again."
     )
-    return Verdict(passed=False, description=told, violations=[hold.row()])
+    return Verdict(passed=False, description=description)
 
 
-def written_again() -> Verdict:
-    """The `conservation` of a table that failed, and that has nothing left to apply."""
+def conservation_of_blocked(hold: Hold, feed: str) -> Verdict:
+    """Return the failing `conservation` of a table that is blocked because its write failed twice in a row."""
+    description = (
+        f"Blocked: the table could not be written twice in a row. {hold.events} row events wait, from commit_ts "
+        f"{hold.since} ({time_text(hold.since)}) on. The error is: {hold.first['why']}. Mend the cause, then have the table "
+        f"tried again: `cdc-assets retry {feed} {hold.database}.{hold.table}`. The pipeline also tries again when it "
+        "releases changes of the table, when the feed's settings or the version of cdc-assets change, and from time to "
+        "time. The other tables go on."
+    )
+    return Verdict(passed=False, description=description, violations=[hold.row()])
+
+
+def conservation_of_recovered() -> Verdict:
+    """Return the passing `conservation` of a table that could not be written before and has nothing left to apply."""
     return Verdict(passed=True, description="The table has every released change.")
 
 
-def waits_for_decision(feed: str, hold: Hold) -> Verdict:
-    """The failing `ddl_applied` of a table that waits at a statement."""
-    told = f"The table waits at a DDL statement, with {hold.events} row events: {hold.first['why']}. All else goes on."
-    if hold.reason == HoldReason.DDL:
-        told += (
-            f" Decide about it: `cdc-assets acknowledge {feed} {hold.first['statement_id']}` with --apply, --ignore or "
-            "--as, or the job acknowledge."
+def ddl_applied(report: TableReport) -> Verdict:
+    """Return whether everything was done that the statements of this run ask for."""
+    unapplied = [asdict(each) for each in report.unapplied if not each.reload]
+    count = len(report.statements)
+    description = f"{count} DDL statements were applied." if count else "There was no DDL statement."
+    if unapplied:
+        description = (
+            f"{len(unapplied)} of {count} DDL statements could not be applied in full: open rows have NULL in a column for "
+            "which only the source knows the value. The violations name the statement and the reason. Each row is right "
+            "again with its next change."
         )
-    return Verdict(passed=False, description=told, violations=[hold.row()])
+    return Verdict(not unapplied, description, unapplied, {"statements": report.statements} if count else {})
 
 
-def nothing_waits() -> Verdict:
-    """The `ddl_applied` of a table that has no statement left."""
+def ddl_applied_of_blocked(feed: str, hold: Hold) -> Verdict:
+    """Return the failing `ddl_applied` of a table that is blocked at a statement."""
+    description = (
+        f"Blocked: `{hold.database}`.`{hold.table}` waits at a DDL statement, with {hold.events} row events: "
+        f"{hold.first['why']}. The other tables go on."
+    )
+    if hold.reason == HoldReason.DDL:
+        description += (
+            f" Decide about the statement: `cdc-assets acknowledge {feed} {hold.first['statement_id']}` with --apply, "
+            "--ignore or --as, or the job acknowledge."
+        )
+    elif hold.reason == HoldReason.LINKED:
+        description += " It goes on as soon as that table does: see the failing checks of that table."
+    return Verdict(passed=False, description=description, violations=[hold.row()])
+
+
+def ddl_applied_of_unblocked() -> Verdict:
+    """Return the passing `ddl_applied` of a table that no statement blocks and that this run did not write."""
     return Verdict(passed=True, description="There is no DDL statement left to apply.")
 
 
 def type_mapping(hold: Hold | None) -> Verdict:
-    """Whether the table waits at an event whose types are not as the mappings prescribe; `hold`: where it waits."""
+    """Return whether no event that breaks a type mapping blocks the table; `hold`: the hold of a blocked table."""
     if hold is None:
-        return Verdict(passed=True, description="The table waits at no broken type mapping.")
-    advice = hold.first.get(
-        "advice", "Give the column's type under columns: in the feeds file, or set type_mapping: warn for the table"
+        return Verdict(passed=True, description="No broken type mapping blocks the table.")
+    first = hold.first
+    description = (
+        f"Blocked: column `{first['column']}` of `{hold.database}`.`{hold.table}` breaks a type mapping at topic "
+        f"{first['topic']}, partition {first['partition']}, offset {first['offset']}: {first['told']}. {hold.events} row "
+        f"events wait. {first.get('advice', _TYPE_ADVICE)}. The other tables go on."
     )
-    told = (
-        f"The table waits at an event that breaks a type mapping, with {hold.events} row events: {hold.first['column']}: "
-        f"{hold.first['told']}. {advice}. All else goes on."
-    )
-    return Verdict(passed=False, description=told, violations=[hold.row()])
-
-
-def ddl_applied(report: TableReport) -> Verdict:
-    """Whether everything was done that the statements of this run ask for."""
-    open_ones = [asdict(each) for each in report.unapplied if not each.reload]
-    count = len(report.statements)
-    told = f"{count} DDL statements were applied." if count else "There was no DDL statement."
-    if open_ones:
-        told = (
-            f"Of {count} DDL statements {len(open_ones)} could not be applied in full: see what is left open, and why."
-        )
-    return Verdict(not open_ones, told, open_ones, {"statements": report.statements} if count else {})
+    return Verdict(passed=False, description=description, violations=[hold.row()])
 
 
 def reload_required(report: TableReport) -> Verdict:
-    """Whether rows came or went that no row event tells of."""
-    told = "No statement moved rows past the changefeed."
+    """Return whether no rows came or went without a row event."""
+    description = "No statement added or removed rows without row events."
     if report.reload:
-        told = (
-            "Rows came or went that no row event tells of: the history is wrong from the first of these statements on. "
-            "Load the table anew from a dump that was taken after them (initial_load: in the feeds file); of a connector, "
-            "have it take a snapshot of the table, with snapshots: whole in the feeds file, or begin it in another feed."
+        description = (
+            "Rows came or went without row events: the history is wrong from the first statement in the violations on. Load "
+            "the table again from a dump that was taken after it (initial_load: in the feeds file). With a connector, have "
+            "it take a snapshot of the table, with snapshots: whole in the feeds file; or begin the table in another feed."
         )
-    return Verdict(not report.reload, told, report.reload)
+    return Verdict(not report.reload, description, report.reload)
 
 
 def changes_continue(report: TableReport) -> Verdict:
-    """Whether the row before each UPDATE and DELETE, as its message has it, is the row that the history has."""
+    """Return whether the row before each UPDATE and DELETE, as its message has it, is the row of the history."""
     breaks = report.breaks
-    told = "Each UPDATE and DELETE found the row as the history has it."
+    description = "Each UPDATE and DELETE had the history's row as its row before the change."
     if breaks.count:
-        told = (
-            f"{breaks.count} changes of `{report.database}`.`{report.table}` found another row than the history has, so a "
-            "change before them was lost, or came in another order. They are applied, and the rows are right from them on; "
-            "the versions before them may not be. Look for lost records before the ones shown: a gap in the offsets, a "
-            "topic with compaction or too short a retention, quarantine. `cdc-assets verify` compares the open rows with "
-            "the source."
+        description = (
+            f"{breaks.count} changes of `{report.database}`.`{report.table}` had another row before the change than the "
+            "history: an earlier change was lost, or came in another order. They are applied, and the rows are right from "
+            "then on; the versions before may be wrong. Look for lost records before the coordinates in the violations: a "
+            "gap in the offsets, a topic with compaction or too short a retention, records in quarantine. `cdc-assets "
+            "verify` compares the open rows with the source."
         )
-    return Verdict(not breaks.count, told, breaks.sample)
-
-
-def not_loaded(refused: RefusedLoad) -> Verdict:
-    """The failing `history_complete` of a table whose dump cannot be loaded."""
-    told = f"The table's dump is not loaded: {refused.why} The next run after that loads it. All else goes on."
-    return Verdict(passed=False, description=told)
+    return Verdict(not breaks.count, description, breaks.sample)
 
 
 def history_complete(report: TableReport) -> Verdict:
-    """Whether it is known from where on the history has every row that the source had."""
-    found = complete(report.complete, report.met)
-    since = "never" if found.position == NEVER else f"{found.position} ({time_text(found.position)})"
-    told = {"complete_from": since, "met_first_by_update_or_delete": found.met}
-    return Verdict(found.holds, found.reason, metadata=told)
+    """Return whether a position is known from which on the history has every row that the source had."""
+    completeness = complete(report.complete, report.met)
+    position = completeness.position
+    since = "never" if position == NEVER else f"{position} ({time_text(position)})"
+    metadata = {"complete_from": since, "met_first_by_update_or_delete": completeness.met}
+    return Verdict(completeness.holds, completeness.reason, metadata=metadata)
+
+
+def history_complete_of_refused(refused: RefusedLoad) -> Verdict:
+    """Return the failing `history_complete` of a table whose dump cannot be loaded."""
+    description = (
+        f"The table's dump is not loaded: {refused.why} The first run after the problem is mended loads it. The other "
+        "tables go on."
+    )
+    return Verdict(passed=False, description=description)

@@ -1,4 +1,4 @@
-"""What is in quarantine, by reason."""
+"""The check of the quarantine: it is empty."""
 
 from typing import Any
 
@@ -7,34 +7,41 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import MESSAGES, QuarantineCursor, Reason
 from cdc_assets.lakehouse.table import LakeTable
 
-_SHOWN_COLUMNS = (
+_SAMPLE_COLUMNS = (
     "stage", "reason", "topic", "partition", "offset", "file", "line", "database", "table", "column", "message",
     "value",
 )  # fmt: skip
-_BEGINNING = 200
+_VALUE_CHARACTERS = 200
 
 
 def nothing_quarantined(lake: Lakehouse) -> Verdict:
-    """The quarantine is empty; otherwise how much of what is in it, and the newest of it as samples."""
+    """Return whether the quarantine is empty; a failing verdict has the newest rows, and the counts by reason."""
     quarantine = lake.quarantine.pinned()
     cursor = quarantine.cursor()
     if cursor is None or not cursor.rows:
         return Verdict(passed=True, description="Nothing is in quarantine.")
     counts = sorted(cursor.reasons.items(), key=lambda c: (-c[1], c[0]))
-    told = f"{cursor.rows} rows are in quarantine: " + ", ".join(f"{n} {reason}" for reason, n in counts)
-    by_reason = [{"reason": reason, "count": n, "message": MESSAGES[Reason(reason)]} for reason, n in counts]
-    return Verdict(passed=False, description=told, violations=_samples(quarantine), metadata={"by_reason": by_reason})
+    description = (
+        f"{cursor.rows} rows are in quarantine: {', '.join(f'{count} {reason}' for reason, count in counts)}. The "
+        "violations show the newest of them, each with its coordinates and what to do."
+    )
+    by_reason = [{"reason": reason, "count": count, "message": MESSAGES[Reason(reason)]} for reason, count in counts]
+    return Verdict(
+        passed=False, description=description, violations=_read_newest(quarantine), metadata={"by_reason": by_reason}
+    )
 
 
-def _samples(quarantine: LakeTable[QuarantineCursor]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _read_newest(quarantine: LakeTable[QuarantineCursor]) -> list[dict[str, Any]]:
+    """Return at most `SHOWN` rows of the newest files."""
+    rows: list[dict[str, Any]] = []
     for file in sorted(quarantine.files(), key=lambda f: f.high["batch"], reverse=True):
-        found += quarantine.fetch([file], *_SHOWN_COLUMNS).slice(0, SHOWN).to_pylist()
-        if len(found) >= SHOWN:
+        rows += quarantine.fetch([file], *_SAMPLE_COLUMNS).slice(0, SHOWN).to_pylist()
+        if len(rows) >= SHOWN:
             break
-    return [_sample(row) for row in found[:SHOWN]]
+    return [_shorten_value(row) for row in rows[:SHOWN]]
 
 
-def _sample(row: dict[str, Any]) -> dict[str, Any]:
+def _shorten_value(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with the beginning of its value as text, `value_begins`, in place of `value`."""
     value = row.pop("value")
-    return row | {"value_begins": None if value is None else value.decode(errors="replace")[:_BEGINNING]}
+    return row | {"value_begins": None if value is None else value.decode(errors="replace")[:_VALUE_CHARACTERS]}

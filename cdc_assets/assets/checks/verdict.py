@@ -1,16 +1,23 @@
-"""What a check found, before Dagster hears of it."""
+"""The outcome of a check, independent of Dagster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# A failing check shows this many of the rows that broke it, and says how many there are.
+# A failing check shows at most this many of the rows that break it, and says how many rows there are.
 SHOWN = 50
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one check: `violations` are the rows that broke it (at most `SHOWN`), `metadata` what else to see."""
+    """The outcome of one check.
+
+    Attributes:
+        passed: whether the check passes.
+        description: one line for people; of a failing check, what is wrong, where, and what to do.
+        violations: the rows that break the check, at most `SHOWN`.
+        metadata: more values to show beside the check, by name.
+    """
 
     passed: bool
     description: str
@@ -18,9 +25,22 @@ class Verdict:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def balance(description: str, **sides: tuple[int, int]) -> Verdict:
-    """A conservation check: each named pair of counts, taken in two ways, must be equal."""
-    broken = [{"count": name, "expected": want, "found": got} for name, (want, got) in sides.items() if want != got]
-    told = "; ".join(f"{b['count']}: expected {b['expected']}, found {b['found']}" for b in broken)
-    counts = {name: got for name, (_, got) in sides.items()}
-    return Verdict(not broken, told or description, broken, counts)
+def compare_counts(description: str, **counts: tuple[int, int]) -> Verdict:
+    """Return the verdict of a conservation check: the two values of each count must be equal.
+
+    Args:
+        description: of the passing check.
+        counts: name -> (expected, actual). The two come from independent sources, such as a report and a table's log.
+    """
+    unequal = [
+        {"count": name, "expected": expected, "found": actual}
+        for name, (expected, actual) in counts.items()
+        if expected != actual
+    ]
+    if unequal:
+        differences = "; ".join(f"{row['count']}: {row['expected']} expected, {row['found']} found" for row in unequal)
+        description = (
+            f"The counts do not add up: {differences}. A table of the feed was changed by hand, or the pipeline has a bug: "
+            "run the job audit, and report its result with these counts."
+        )
+    return Verdict(not unequal, description, unequal, {name: actual for name, (_, actual) in counts.items()})

@@ -30,7 +30,7 @@ from cdc_assets.sources.offsets import Place, Range
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
-from cdc_assets.tso import position_of
+from cdc_assets.tso import parse_position
 
 _ANY_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml)"
 _TABLE = "the source's table, as database.table"
@@ -269,7 +269,7 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
 
 def _position(text: str) -> int:
     try:
-        return position_of(text)
+        return parse_position(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

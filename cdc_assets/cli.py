@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from cdc_assets import read
-from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validated
-from cdc_assets.config.places import PlaceError, canonical
+from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
+from cdc_assets.config.locations import LocationError
 from cdc_assets.history.progress import blocked_tables, holds_of, retry
 from cdc_assets.lakehouse.decisions import Verdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
@@ -43,7 +43,7 @@ _ERRORS = (
     ExplainError,
     FeedsError,
     FileNotFoundError,
-    PlaceError,
+    LocationError,
     ProjectError,
     SnapshotError,
     SourceError,
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         "Offsets and times are the broker's own.",
     )
     to_broker.add_argument("feed", help=_FEED)
-    to_broker.add_argument("folder", type=canonical, help="the folder of the files *.jsonl and *.jsonl.gz, or its URI")
+    to_broker.add_argument("folder", type=canonical_location, help="the folder of the files *.jsonl and *.jsonl.gz, or its URI")
     to_broker.add_argument("--prefix", default="", help="put this in front of each topic's name")
     to_broker.add_argument("--create", action="store_true", help="create topics that are not there")
     to_broker.set_defaults(run=_replay)
@@ -304,7 +304,7 @@ def _inspected(given: argparse.Namespace) -> list[TopicReport]:
     kafka = {"bootstrap_servers": given.kafka, "options": _options(given)}
     kafka |= {"topics": given.topic} if given.topic else {"topic_pattern": given.topic_pattern or ".*"}
     feed = {"protocol": "canal-json", "source": {"kafka": kafka}}  # the protocol is not asked for
-    source = validated({"feeds": {"inspected": feed}}, Path("command line")).feeds["inspected"].source
+    source = validate_feeds({"feeds": {"inspected": feed}}, Path("command line")).feeds["inspected"].source
     return inspect_topics(sample_broker(source.kafka, given.records)) if source.kafka else []
 
 

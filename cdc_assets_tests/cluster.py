@@ -26,7 +26,7 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
-from cdc_assets.config.places import PlaceError
+from cdc_assets.config.locations import LocationError
 from cdc_assets.spark.executors import prove_seen
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stages import STAGES
@@ -223,7 +223,7 @@ def _main(folder: Path, settings: dict[str, Any], cluster: dict[str, str], momen
     try:
         # In the folder that each process works in; of this one's files executors have none there.
         prove_seen(spark, "/proc/self/cwd/pyproject.toml", "source.recorded")
-    except PlaceError as error:
+    except LocationError as error:
         print(error)
     spark.stop()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdc_assets.config import Feed, FeedsError, FeedsFile, Tables, load_feeds, split_pattern
+from cdc_assets.config import Feed, FeedsError, FeedsFile, TableFilter, load_feeds, split_pattern
 
 pytestmark = pytest.mark.fast
 
@@ -260,8 +260,8 @@ def test_anchors_and_merges_work_and_may_be_overridden(load: Load) -> None:
 def test_table_patterns_match_database_and_table_separately(
     pattern: str, database: str, table: str, taken: bool
 ) -> None:
-    assert Tables(include=(pattern,)).takes(database, table) is taken
-    assert Tables(exclude=(pattern,)).takes(database, table) is not taken
+    assert TableFilter(include=(pattern,)).takes(database, table) is taken
+    assert TableFilter(exclude=(pattern,)).takes(database, table) is not taken
 
 
 def test_a_feed_takes_what_is_included_and_not_excluded(load: Load) -> None:
@@ -509,7 +509,7 @@ def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> No
         ({"tables": {"include": []}}, "feeds.shop.tables.include: found an empty list; allowed: a list of patterns"),
         (
             {"initial_load": {"path": "dump", "format": "dumpling-csv"}},
-            "feeds.shop.initial_load: found a mapping; allowed: initial_load only where events tell their TSO",
+            "feeds.shop.initial_load: found a mapping; allowed: initial_load only where events have a TSO",
         ),
         (
             {"protocol": "debezium", "initial_load": {"path": "dump", "format": "dumpling-csv"}},
@@ -838,7 +838,7 @@ def test_a_missing_file_and_one_that_is_none(tmp_path: Path) -> None:
     assert str(missing.value) == f"{tmp_path}/none.yaml: no such file; name the feeds file in CDC_FEEDS"
     with pytest.raises(FeedsError) as folder:
         load_feeds(tmp_path)
-    assert str(folder.value) == f"{tmp_path}: can not be read: Is a directory"
+    assert str(folder.value) == f"{tmp_path}: cannot be read: Is a directory"
 
 
 def test_a_file_in_another_encoding(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.config import Storage
-from cdc_assets.config.places import PlaceError, canonical
+from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.stores import base
 from cdc_assets.stores.storage import LOCAL, Store
 
@@ -224,6 +224,6 @@ def test_of_two_kinds_of_store_one_has_the_endpoint() -> None:
     ],
 )
 def test_a_place_in_azure_names_container_and_account(place: str) -> None:
-    with pytest.raises(PlaceError, match=r"allowed is abfss://container@account\.dfs\.core\.windows\.net/folder$"):
-        canonical(place)
-    assert canonical(f"{AZURE}/") == AZURE
+    with pytest.raises(LocationError, match=r"allowed is abfss://container@account\.dfs\.core\.windows\.net/folder$"):
+        canonical_location(place)
+    assert canonical_location(f"{AZURE}/") == AZURE

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyspark.sql import SparkSession
 
-from cdc_assets.config.places import PlaceError, canonical
+from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
@@ -53,11 +53,11 @@ def lakehouse_root(given: str | None = None) -> str:
     """Return the root of all tables in its canonical form: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`.
 
     Raises:
-        PlaceError: it is a URI of a scheme that is not supported, or has characters that deltalake does not find again.
+        LocationError: it is a URI of a scheme that is not supported, or has characters that deltalake does not find again.
     """
-    root = canonical(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
+    root = canonical_location(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
     if found := _UNREADABLE.search(root):
-        raise PlaceError(
+        raise LocationError(
             f"{root}: the lakehouse's path contains {found[0]!r}, below which deltalake does not find tables. "
             "Choose a path without it."
         )

@@ -16,7 +16,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec
 
 from cdc_assets.config import Kafka
-from cdc_assets.config.kafka_options import PREFIX, QUOTED, TIMEOUT, is_public, librdkafka_options, unescaped
+from cdc_assets.config.kafka_options import PREFIX, QUOTED, TIMEOUT, is_public, librdkafka_options, unescape
 from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
@@ -80,7 +80,7 @@ def censored(text: str, kafka: Kafka) -> str:
         secret = value.get_secret_value()
         # A JAAS configuration has its secrets in quotes, and a message may have one of them.
         quoted = QUOTED.findall(secret)
-        parts = {secret, *quoted, *map(unescaped, quoted)} - {""}
+        parts = {secret, *quoted, *map(unescape, quoted)} - {""}
         for part in sorted(parts, key=len, reverse=True):
             text = text.replace(part, _SHOWN)
     return " ".join(text.split())

@@ -65,7 +65,7 @@ def read_lines(spark: SparkSession, folder: str, names: Iterable[str]) -> DataFr
     other columns are null then), else null. Blank lines are skipped.
 
     Raises:
-        PlaceError: a folder of the driver's machine that executors do not see.
+        LocationError: a folder of the driver's machine that executors do not see.
     """
     paths = [f"{folder}/{name}" for name in names]
     if paths:

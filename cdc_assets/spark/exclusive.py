@@ -7,7 +7,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cdc_assets.config.places import PlaceError, scheme_of
+from cdc_assets.config.locations import LocationError, scheme_of
 from cdc_assets.spark.session import hadoop_path
 from cdc_assets.stores import store_of
 from cdc_assets.stores.storage import LOG_STORES
@@ -23,7 +23,7 @@ def prove_exclusive(spark: SparkSession, root: str) -> None:
     the same condition, the tests show.
 
     Raises:
-        PlaceError: the root cannot be written, or the store replaces files that are there.
+        LocationError: the root cannot be written, or the store replaces files that are there.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
     store = store_of(root)
@@ -46,7 +46,7 @@ def prove_exclusive(spark: SparkSession, root: str) -> None:
             if not _is_refusal(error):
                 raise
         else:
-            raise PlaceError(
+            raise LocationError(
                 f"{root}: this store replaces a file though it is asked to write it only if it is absent "
                 f"({store.condition}). Two runs at once would overwrite each other's commits, and lose rows: choose a "
                 "store, or a version of it, with conditional writes."
@@ -61,7 +61,7 @@ def prove_exclusive(spark: SparkSession, root: str) -> None:
     else:
         return
     # Outside the except block: the trace in Java says no more.
-    raise PlaceError(f"{root}: cannot be written, or knows no conditional writes ({store.condition}): {told}")
+    raise LocationError(f"{root}: cannot be written, or knows no conditional writes ({store.condition}): {told}")
 
 
 def _is_refusal(error: Py4JJavaError) -> bool:

@@ -5,7 +5,7 @@ from functools import cache
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.config.places import PlaceError, scheme_of
+from cdc_assets.config.locations import LocationError, scheme_of
 from cdc_assets.spark.session import hadoop_path, on_cluster
 from cdc_assets.stores.storage import Store
 
@@ -21,7 +21,7 @@ def prove_seen(spark: SparkSession, file: str, named: str) -> None:
         named: what names it, of the feeds file or the environment.
 
     Raises:
-        PlaceError: one does not see it.
+        LocationError: one does not see it.
     """
     if not _in_doubt(file):
         return
@@ -33,7 +33,7 @@ def prove_seen(spark: SparkSession, file: str, named: str) -> None:
     own.conf.set("spark.sql.files.maxPartitionBytes", "1")
     copies = own.read.format("binaryFile").option("ignoreMissingFiles", "true").load([file] * tasks)
     if copies.select("length").count() < tasks:
-        raise PlaceError(
+        raise LocationError(
             f"{file}: {named} is a folder of the driver's machine, which not every executor of {spark.sparkContext.master} "
             "sees: put it on a store that all reach, or mount it under the same path everywhere."
         )
@@ -44,7 +44,7 @@ def prove_root_seen(spark: SparkSession, root: str, store: Store) -> None:
     """Be sure that what executors write below a root comes where this process looks for it. Tried once in a process.
 
     Raises:
-        PlaceError: one does not see what this process writes there.
+        LocationError: one does not see what this process writes there.
     """
     if not _in_doubt(root):
         return

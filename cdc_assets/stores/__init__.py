@@ -1,6 +1,6 @@
 """The object stores that places may lie in, one module each: what is special about one is there, and nowhere else."""
 
-from cdc_assets.config.places import scheme_of
+from cdc_assets.config.locations import scheme_of
 from cdc_assets.stores.azure import AZURE
 from cdc_assets.stores.base import ObjectStore
 from cdc_assets.stores.gcs import GCS

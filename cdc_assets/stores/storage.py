@@ -21,7 +21,7 @@ from pyarrow.fs import (
 )
 
 from cdc_assets.config import FeedsFile, Storage
-from cdc_assets.config.places import HDFS, scheme_of
+from cdc_assets.config.locations import HDFS, scheme_of
 from cdc_assets.stores import OBJECT_STORES, ObjectStore, store_of
 
 # Scheme -> this package's own class that writes Delta's commits there.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cdc_assets import read
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
-from cdc_assets.config.locations import LocationError
+from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.history.progress import blocked_tables, holds_of, retry
 from cdc_assets.lakehouse.decisions import Verdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
@@ -103,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         "Offsets and times are the broker's own.",
     )
     to_broker.add_argument("feed", help=_FEED)
-    to_broker.add_argument("folder", type=canonical_location, help="the folder of the files *.jsonl and *.jsonl.gz, or its URI")
+    to_broker.add_argument(
+        "folder", type=canonical_location, help="the folder of the files *.jsonl and *.jsonl.gz, or its URI"
+    )
     to_broker.add_argument("--prefix", default="", help="put this in front of each topic's name")
     to_broker.add_argument("--create", action="store_true", help="create topics that are not there")
     to_broker.set_defaults(run=_replay)

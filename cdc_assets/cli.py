@@ -25,9 +25,9 @@ from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
 from cdc_assets.operations.plain import as_json
 from cdc_assets.operations.views import register
 from cdc_assets.sources.broker import Broker, BrokerError
-from cdc_assets.sources.mysql import PASSWORD, USER, Address, SourceError
-from cdc_assets.sources.offsets import Place, Range
-from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
+from cdc_assets.sources.mysql import PASSWORD, USER, ServerAddress, SourceError
+from cdc_assets.sources.offsets import OffsetRange, TopicPartition
+from cdc_assets.sources.snapshots import SnapshotError, parse_range, record_snapshot, replay_snapshot
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
 from cdc_assets.tso import parse_position
@@ -374,7 +374,7 @@ def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
 
 
 def _verify(file: FeedsFile, given: argparse.Namespace) -> str:
-    address = Address.of(given.jdbc)
+    address = ServerAddress.from_jdbc_url(given.jdbc)
     lake = _lakehouse(file, given.feed)
     name = read.existing(lake, given.table)
     position = final(lake, *name).position if given.at is None else given.at
@@ -415,7 +415,7 @@ def _record(file: FeedsFile, given: argparse.Namespace) -> str:
         kafka = kafka.model_copy(update={"topics": tuple(topics), "topic_pattern": None})
     with Broker(kafka) as broker:
         there = {
-            Place(name, number): Range(*bounds)
+            TopicPartition(name, number): OffsetRange(*bounds)
             for name, topic in broker.snapshot().items()
             for number, bounds in topic.partitions.items()
         }
@@ -424,18 +424,18 @@ def _record(file: FeedsFile, given: argparse.Namespace) -> str:
     if absent:
         raise SnapshotError(f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(absent)}")
     for place, (start, end) in wanted.items():
-        first, last = there.get(place, Range(0, 0))
+        first, last = there.get(place, OffsetRange(0, 0))
         if start < first or end > last:
             raise SnapshotError(
                 f"{place.topic} partition {place.partition}: {start} to {end} asked for, {first} to {last} available"
             )
-    count = record(spark_session(file.spark), kafka, wanted, given.file)
+    count = record_snapshot(spark_session(file.spark), kafka, wanted, given.file)
     return f"{count} records written to {given.file}" if count else "no records there: nothing was written"
 
 
 def _between(
-    broker: Broker, there: Mapping[Place, Range], start: datetime | None, end: datetime | None
-) -> dict[Place, Range]:
+    broker: Broker, there: Mapping[TopicPartition, OffsetRange], start: datetime | None, end: datetime | None
+) -> dict[TopicPartition, OffsetRange]:
     """The offsets of each partition from the first record at or after `start` to the first at or after `end`."""
     starts = broker.offsets_at(there, start) if start else {place: first for place, (first, _) in there.items()}
     ends = broker.offsets_at(there, end) if end else {}
@@ -443,7 +443,7 @@ def _between(
     for place, (_, last) in there.items():
         first = starts[place] if starts[place] >= 0 else last
         until = ends.get(place, -1)
-        found[place] = Range(first, max(first, until if until >= 0 else last))
+        found[place] = OffsetRange(first, max(first, until if until >= 0 else last))
     return found
 
 
@@ -451,5 +451,5 @@ def _replay(file: FeedsFile, given: argparse.Namespace) -> str:
     kafka = _broker_of(file.feeds, given.feed)
     store = Store(file.storage, (given.folder,))
     spark = spark_session(file.spark, store)
-    sent = replay(spark, kafka, given.folder, store, prefix=given.prefix, create=given.create)
+    sent = replay_snapshot(spark, kafka, given.folder, store, prefix=given.prefix, create=given.create)
     return "\n".join(f"{count} records to {topic}" for topic, count in sent.items()) or "no records there"

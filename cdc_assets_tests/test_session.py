@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.spark.session import SMALL, compiled, session_for, spark_session
+from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, compiled_plans, session_for, spark_session
 from cdc_assets.stores.storage import LOCAL, Store
 
-STORE = Store(places=("s3a://bucket/lake",))
+STORE = Store(locations=("s3a://bucket/lake",))
 
 
 @pytest.mark.parametrize("before", [None, "/of/a/user.jar"])
@@ -46,9 +46,9 @@ def test_a_large_table_in_a_run_of_few_changes_has_the_settings_of_many_rows(spa
     def settings(session: SparkSession) -> dict[str, str | None]:
         return {key: session.conf.get(key, None) for key in keys}
 
-    few, many = session_for(spark, 1), settings(session_for(spark, SMALL + 1))
+    few, many = session_for(spark, 1), settings(session_for(spark, INTERPRETED_ROW_LIMIT + 1))
     before = settings(few)
-    with compiled(few):
+    with compiled_plans(few):
         assert settings(few) == many
     assert settings(few) == before != many
     assert many["spark.sql.shuffle.partitions"] == "2"  # the tests' session is configured so

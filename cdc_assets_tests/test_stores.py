@@ -47,7 +47,7 @@ def test_jars_are_fetched_where_a_place_asks_for_them(
     places: tuple[str, ...], modules: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "store_jars", lambda jars: [Path(jar.module) for jar in jars])
-    assert {jar.name for jar in Store(places=places).jars()} == modules
+    assert {jar.name for jar in Store(locations=places).jars()} == modules
 
 
 @pytest.mark.parametrize("name", ["s3", "gs", "abfss"])
@@ -129,7 +129,7 @@ def test_azures_credentials_are_named_and_never_told(
     settings = hadoop(AZURE)
     assert settings == {"fs.azure.fns.account.service.type": "BLOB"} | told
     assert SECRET not in str(settings)
-    assert Store(places=(AZURE,)).log_options(AZURE) == {}  # deltalake reads the same variables
+    assert Store(locations=(AZURE,)).deltalake_options(AZURE) == {}  # deltalake reads the same variables
 
 
 @pytest.fixture
@@ -198,18 +198,18 @@ def test_an_endpoint_is_told_to_all_and_what_the_user_sets_counts() -> None:
     told = hadoop(place, endpoint=endpoint, options=options)
     assert (told["fs.gs.storage.root.url"], told["fs.gs.auth.type"]) == (f"{endpoint}/", "COMPUTE_ENGINE")
     store = Store(Storage(endpoint=endpoint), (place,))
-    assert store.log_options(place) == {"allow_http": "true", "google_base_url": endpoint}
+    assert store.deltalake_options(place) == {"allow_http": "true", "google_base_url": endpoint}
     told = hadoop(AZURE, endpoint=endpoint)
     assert (told["fs.azure.abfs.endpoint"], told["fs.azure.always.use.https"]) == ("storage.example:4443", "false")
     assert hadoop(AZURE, endpoint="https://storage.example")["fs.azure.abfs.endpoint"] == "storage.example:443"
     store = Store(Storage(endpoint=endpoint), (AZURE,))
-    assert store.log_options(AZURE) == {"allow_http": "true", "azure_endpoint": f"{endpoint}/account"}
+    assert store.deltalake_options(AZURE) == {"allow_http": "true", "azure_endpoint": f"{endpoint}/account"}
 
 
 def test_of_two_kinds_of_store_one_has_the_endpoint() -> None:
     store = Store(Storage(endpoint="https://minio.example"), ("gs://lake/cdc", "s3a://dumps/shop"))
-    assert store.log_options("gs://lake/cdc") == {}
-    assert store.log_options("s3a://dumps/shop")["aws_endpoint_url"] == "https://minio.example"
+    assert store.deltalake_options("gs://lake/cdc") == {}
+    assert store.deltalake_options("s3a://dumps/shop")["aws_endpoint_url"] == "https://minio.example"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
 from cdc_assets.protocols.messages import read_row
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import checkpointed
 
 _BEFORE = "wire_before"
 
@@ -261,7 +261,7 @@ class Typing:
             )
             return F.struct(F.lit(c.name).alias("column"), reason.alias("reason"), value.cast("binary").alias("value"))
 
-        lost = settled(typed.where("lost"), eager=False)
+        lost = checkpointed(typed.where("lost"), eager=False)
         columns = self._losing(lost)
         found = F.filter(F.array(*[each(c) for c in columns]), lambda p: p["reason"].isNotNull())
         place = [F.col(c) for c in ("topic", "partition", "offset", "index", "database", "table")]

@@ -34,7 +34,7 @@ from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.keys import whole_row
 from cdc_assets.protocols.loaded import loaded_layout
-from cdc_assets.spark.executors import prove_seen
+from cdc_assets.spark.executors import check_file_visible
 from cdc_assets.spark.session import session_for
 from cdc_assets.stores.storage import Store
 
@@ -88,7 +88,7 @@ class Dump:
             DumpError: a file is damaged, or gone.
         """
         try:
-            prove_seen(self._spark, self.files[0].path, "initial_load")
+            check_file_visible(self._spark, self.files[0].path, "initial_load")
             typed = Typed() if self._begun is None else self._typed(self._begun)
             rest = self.lake.released_changes.stage_rows([]) if typed.all else self._changes(number, typed)
         except (PySparkException, Py4JJavaError) as error:

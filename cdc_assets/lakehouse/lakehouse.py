@@ -27,8 +27,8 @@ from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleaseCurso
 from cdc_assets.lakehouse.table import Definition, LakeTable
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
 from cdc_assets.lakehouse.type_observations import TYPE_OBSERVATIONS, TypesCursor
-from cdc_assets.spark.exclusive import prove_exclusive
-from cdc_assets.spark.executors import prove_root_seen
+from cdc_assets.spark.exclusive_writes import check_exclusive_writes
+from cdc_assets.spark.executors import check_root_visible
 from cdc_assets.spark.session import on_cluster
 from cdc_assets.stores import store_of
 from cdc_assets.stores.storage import LOCAL, Store
@@ -167,9 +167,9 @@ class Lakehouse:
     def _before_commits(self) -> None:
         """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""
         if store_of(self.root):
-            prove_exclusive(self.spark, self.root)
+            check_exclusive_writes(self.spark, self.root)
         elif on_cluster():
-            prove_root_seen(self.spark, self.root, self.store)
+            check_root_visible(self.spark, self.root, self.store)
 
     @cached_property
     def raw_records(self) -> LakeTable[RawCursor]:

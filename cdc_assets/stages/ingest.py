@@ -17,8 +17,8 @@ from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import packed
 from cdc_assets.sources import kafka as topics
-from cdc_assets.sources.broker import Broker, BrokerError, censored
-from cdc_assets.sources.offsets import Different, Held, Loss, Place
+from cdc_assets.sources.broker import Broker, BrokerError, mask_secrets
+from cdc_assets.sources.offsets import DistinctOffsets, IngestedOffsets, Loss, TopicPartition
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
@@ -117,10 +117,10 @@ def _cursor(lake: Lakehouse) -> RawCursor:
     return cursor
 
 
-def following_offsets(cursor: RawCursor) -> dict[Place, int]:
+def following_offsets(cursor: RawCursor) -> dict[TopicPartition, int]:
     """The offset after the last one held of every partition known."""
     return {
-        Place(topic, int(number)): hi + 1
+        TopicPartition(topic, int(number)): hi + 1
         for topic, partitions in cursor.offsets.items()
         for number, (_, hi) in partitions.items()
     }
@@ -140,12 +140,12 @@ def _news_of_broker(kafka: Kafka, cursor: RawCursor) -> News | None:
     return News(told, str((sorted(plan.ranges.items()), plan.left, sorted(plan.ids.items()), lost)))
 
 
-def _fixed(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.Plan, list[Loss]]:
-    held = Held(following_offsets(cursor), cursor.ids or {})
-    return topics.fix(broker, kafka, held, first=cursor.ids is None, turn=cursor.sequence)
+def _fixed(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.ReadPlan, list[Loss]]:
+    held = IngestedOffsets(following_offsets(cursor), cursor.ids or {})
+    return topics.plan_read(broker, kafka, held, first=cursor.ids is None, turn=cursor.sequence)
 
 
-def _is_news(plan: topics.Plan, lost: list[Loss], cursor: RawCursor) -> bool:
+def _is_news(plan: topics.ReadPlan, lost: list[Loss], cursor: RawCursor) -> bool:
     known = following_offsets(cursor)
     return bool(lost) or plan.size > 0 or cursor.ids != plan.ids or not known.keys() >= plan.ranges.keys()
 
@@ -154,7 +154,7 @@ def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -
     """Fix the offsets in a commit, then read exactly these and commit their records; no commit when nothing is new."""
     with Broker(kafka) as broker:
         if cursor.plan is not None:
-            plan, lost = topics.resume(broker, kafka, topics.Plan.from_json(cursor.plan))
+            plan, lost = topics.resume_plan(broker, kafka, topics.ReadPlan.from_json(cursor.plan))
         else:
             plan, lost = _fixed(broker, kafka, cursor)
             if not _is_news(plan, lost, cursor):
@@ -168,17 +168,17 @@ def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -
         try:
             report = _take_in_offsets(lake, spark, feed, kafka, plan, cursor)
         except (PySparkException, Py4JError) as error:
-            told = censored(str(error).strip().splitlines()[0], kafka)
+            told = mask_secrets(str(error).strip().splitlines()[0], kafka)
         else:
             shown = [str(loss) for loss in lost]
             return replace(report, quarantined=len(lost), in_quarantine=written, lost=shown)
         # Outside the except block: the exception has Spark's own words, and must not be chained.
-        topics.resume(broker, kafka, plan)
+        topics.resume_plan(broker, kafka, plan)
     raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: the records could not be read or written: {told}")
 
 
 def _take_in_offsets(
-    lake: Lakehouse, spark: SparkSession, feed: Feed, kafka: Kafka, plan: topics.Plan, cursor: RawCursor
+    lake: Lakehouse, spark: SparkSession, feed: Feed, kafka: Kafka, plan: topics.ReadPlan, cursor: RawCursor
 ) -> IngestReport:
     """Read the plan's offsets, and commit their records with a cursor that no longer holds the plan."""
     batch = cursor.sequence + 1
@@ -193,7 +193,7 @@ def _take_in_offsets(
     )  # fmt: skip
     table = lake.raw_records
     if plan.size:
-        staged = table.stage(_of_batch(topics.read(spark, kafka, plan.ranges), feed, batch))
+        staged = table.stage(_of_batch(topics.read_records(spark, kafka, plan.ranges), feed, batch))
     else:
         staged = table.stage_rows([])
     table.commit(staged, advanced)
@@ -203,7 +203,7 @@ def _take_in_offsets(
         lines=staged.rows,
         records=staged.rows,
         taken=staged.rows,
-        offsets=topics.nested(read),
+        offsets=topics.nest_by_topic(read),
         held=held,
         without_record=plan.size - staged.rows,
         left=plan.left,
@@ -212,7 +212,7 @@ def _take_in_offsets(
 
 
 def _of_batch(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
-    """Records as the table has them. In: `topics.read`, `read_lines`."""
+    """Records as the table has them. In: `topics.read_records`, `read_lines`."""
     compressed = packed(F.col("value"), protocol_of(feed).envelope(feed))
     return records.select(
         "topic",
@@ -235,9 +235,9 @@ def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss
             "batch": batch,
             "reason": str(Reason.DATA_LOSS),
             "detail": str(loss),
-            "topic": loss.place.topic,
-            "partition": loss.place.partition,
-            "offset": loss.wanted,
+            "topic": loss.partition.topic,
+            "partition": loss.partition.partition,
+            "offset": loss.next_offset,
         }
         for loss in lost
     ]
@@ -307,13 +307,13 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
 
 def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
     """The lowest and highest offset of each partition among staged records, and how many different records they are."""
-    found: dict[Place, Different] = {}
+    found: dict[TopicPartition, DistinctOffsets] = {}
     for rows in table.parts(records.files, *_PLACE):
         grouped = rows.group_by(["topic", "partition"]).aggregate([("offset", "list")])
         for topic, partition, offsets in zip(*map(grouped.column, ("topic", "partition", "offset_list")), strict=True):
-            place = Place(topic.as_py(), partition.as_py())
-            found.setdefault(place, Different()).add(offsets.values.to_numpy())
-    return topics.nested({place: each.bounds() for place, each in found.items()}), sum(map(len, found.values()))
+            place = TopicPartition(topic.as_py(), partition.as_py())
+            found.setdefault(place, DistinctOffsets()).add(offsets.values.to_numpy())
+    return topics.nest_by_topic({place: each.bounds() for place, each in found.items()}), sum(map(len, found.values()))
 
 
 def _quarantine_lines(lake: Lakehouse, folder: str, lines: DataFrame, batch: int) -> int:

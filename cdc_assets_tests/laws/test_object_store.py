@@ -30,7 +30,7 @@ from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.sources.recorded import snapshot_files
-from cdc_assets.spark.exclusive import prove_exclusive
+from cdc_assets.spark.exclusive_writes import check_exclusive_writes
 from cdc_assets.stores.storage import Store, make_folder
 from cdc_assets_tests.jobs import Job, evaluated
 from cdc_assets_tests.lakehouse.numbers import NUMBERS, NumbersCursor
@@ -434,4 +434,4 @@ def test_a_store_that_replaces_what_is_there_is_refused(
 def test_a_bucket_that_is_not_there_is_told(server: StoreServer, spark: SparkSession) -> None:
     root = f"{server.root.replace(BUCKET, 'nowhere')}/lake"
     with pytest.raises(LocationError, match=rf"^{re.escape(root)}: cannot be written, .*{server.no_bucket}"):
-        prove_exclusive(spark, root)
+        check_exclusive_writes(spark, root)

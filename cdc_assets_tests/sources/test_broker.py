@@ -11,8 +11,8 @@ from confluent_kafka.admin import ClusterMetadata
 from pydantic import SecretStr
 
 from cdc_assets.config import Kafka
-from cdc_assets.sources.broker import Broker, BrokerError, censored, client_settings, options
-from cdc_assets.sources.offsets import Bounds, Place
+from cdc_assets.sources.broker import Broker, BrokerError, client_settings, mask_secrets, spark_options
+from cdc_assets.sources.offsets import OffsetBounds, TopicPartition
 from cdc_assets_tests.broker import Client, TestBroker, jaas
 from cdc_assets_tests.support import Chain, record
 
@@ -87,7 +87,7 @@ def test_each_client_has_its_own_options() -> None:
     source = Kafka.model_validate({"bootstrap_servers": "h:1", "topics": ["t"], "options": jks, "client_options": own})
     assert client_settings(source) == {"bootstrap.servers": "h:1", "security.protocol": "SSL"} | own
     always = {"kafka.bootstrap.servers": "h:1", "kafka.isolation.level": "read_committed"}
-    assert options(source) == always | jks
+    assert spark_options(source) == always | jks
 
 
 @pytest.mark.fast
@@ -112,7 +112,7 @@ def test_what_may_be_a_secret_is_not_shown() -> None:
     )
     login = source.options["kafka.sasl.jaas.config"].get_secret_value()
     told = f'plainly 12345 PRIVATE hunter2 annie a"b-c a\\"b-c unknown {login}'
-    assert censored(told, source) == "plainly 12345 *** *** *** *** *** *** ***"
+    assert mask_secrets(told, source) == "plainly 12345 *** *** *** *** *** *** ***"
 
 
 @pytest.mark.fast
@@ -146,12 +146,12 @@ def test_a_snapshot_of_topics(client: Client, feeding: Callable[..., Chain], top
         with Broker(source) as broker:
             found = broker.snapshot()
             assert {name: dict(t.partitions) for name, t in found.items()} == {
-                expiring: {0: Bounds(2, 5), 1: Bounds(0, 4)},
-                transacted: {0: Bounds(0, end)},
-                empty: dict.fromkeys(range(3), Bounds(0, 0)),
+                expiring: {0: OffsetBounds(2, 5), 1: OffsetBounds(0, 4)},
+                transacted: {0: OffsetBounds(0, end)},
+                empty: dict.fromkeys(range(3), OffsetBounds(0, 0)),
             }
             assert all(t.id for t in found.values())
-            places = [Place(expiring, 0), Place(expiring, 1), Place(empty, 0)]
+            places = [TopicPartition(expiring, 0), TopicPartition(expiring, 1), TopicPartition(empty, 0)]
             for ms, offsets in ((0, [2, 0, -1]), (4, [2, 2, -1]), (5, [3, 2, -1]), (9, [-1, -1, -1])):
                 instant = datetime.fromtimestamp(1_700_000_000, UTC) + timedelta(milliseconds=ms)
                 assert broker.offsets_at(places, instant) == dict(zip(places, offsets, strict=True))
@@ -163,11 +163,11 @@ def test_topics_are_created(feeding: Callable[..., Chain], topic: str) -> None:
     assert source is not None
     with Broker(source) as broker:
         assert broker.snapshot() == {}
-        broker.create({})
-        broker.create({f"{topic}.a": 1, f"{topic}.b": 3})
+        broker.create_topics({})
+        broker.create_topics({f"{topic}.a": 1, f"{topic}.b": 3})
         assert {name: len(t.partitions) for name, t in broker.snapshot().items()} == {f"{topic}.a": 1, f"{topic}.b": 3}
         with pytest.raises(BrokerError, match="already exists"):
-            broker.create({f"{topic}.a": 1})
+            broker.create_topics({f"{topic}.a": 1})
 
 
 class Refusing:
@@ -205,7 +205,7 @@ def test_a_broker_that_does_not_answer_yet_is_asked_again(monkeypatch: pytest.Mo
     admin = Refusing(KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TRANSPORT)
     monkeypatch.setattr("cdc_assets.sources.broker.AdminClient", admin)
     with Broker(kafka(default__api__timeout__ms="3500")) as broker:
-        assert broker.topics() == {}
+        assert broker.list_topics() == {}
     assert admin.asked[:2] == [1, 2]
     assert [0 < each <= 3.5 for each in admin.asked[2:]] == [True, True]
 

@@ -183,17 +183,17 @@ def test_records_produced_while_a_run_is_under_way_belong_to_the_next(
 ) -> None:
     client.create(topic, 2)
     client.send([*numbered(0, range(5)), *numbered(1, range(3))], topic=topic)
-    it, read = feeding(topic), source.read
+    it, read = feeding(topic), source.read_records
 
     def meanwhile(*args: Any) -> Any:
         client.send(numbered(0, range(5, 9)), topic=topic)
         return read(*args)
 
-    monkeypatch.setattr(source, "read", meanwhile)
+    monkeypatch.setattr(source, "read_records", meanwhile)
     report = run(it)
     assert report.offsets == {topic: {"0": [0, 4], "1": [0, 2]}}
     assert values(it) == expect(p0=range(5), p1=range(3))
-    monkeypatch.setattr(source, "read", read)
+    monkeypatch.setattr(source, "read_records", read)
     assert run(it).offsets == {topic: {"0": [5, 8]}}
     assert values(it) == expect(p0=range(9), p1=range(3))
     again = run(it)
@@ -235,15 +235,15 @@ def test_two_runs_at_once(client: Client, feeding: Feeding, topic: str, monkeypa
     """The second takes over what the first has fixed, and one of them stops with nothing written."""
     client.create(topic)
     client.send(numbered(0, range(5)), topic=topic)
-    it, read = feeding(topic), source.read
+    it, read = feeding(topic), source.read_records
 
     def meanwhile(*args: Any) -> Any:
-        monkeypatch.setattr(source, "read", read)
+        monkeypatch.setattr(source, "read_records", read)
         client.send(numbered(0, range(5, 7)), topic=topic)
         assert run(it).offsets == {topic: {"0": [0, 4]}}
         return read(*args)
 
-    monkeypatch.setattr(source, "read", meanwhile)
+    monkeypatch.setattr(source, "read_records", meanwhile)
     with pytest.raises(ConcurrentRunError, match="another run has already committed step 2"):
         run(it)
     assert values(it) == expect(p0=range(5))
@@ -287,7 +287,7 @@ def test_new_partitions_and_topics_join_and_hold_the_watermark(client: Client, f
     ]
 
 
-def losses(it: Chain) -> list[tuple[str, str, int, int]]:
+def find_losses(it: Chain) -> list[tuple[str, str, int, int]]:
     return [(q["reason"], q["topic"], q["partition"], q["offset"]) for q in it.quarantine()]
 
 
@@ -306,18 +306,18 @@ def test_expired_records_are_an_error_or_skipped_and_written_down(client: Client
     client.expire(topic, 0, 7)
     with pytest.raises(DataLossError) as raised:
         run(it)
-    assert f"{topic} partition 0: wanted from offset 4, available: 7 to 10" in str(raised.value)
+    assert f"{topic} partition 0: needed from offset 4, available: 7 to 10" in str(raised.value)
     assert "on_data_loss: skip" in str(raised.value)
     assert values(it) == expect(p0=range(4), p1=range(2))
     report = run(with_skip(it))
     assert report.lost == [
-        f"{topic} partition 0: wanted from offset 4, available: 7 to 10 (the records before have expired)"
+        f"{topic} partition 0: needed from offset 4, available: 7 to 10 (the records before have expired)"
     ]
     assert values(it) == sorted([*expect(p0=range(4), p1=range(4)), *expect(p0=range(7, 10))])
-    assert losses(it) == [("data_loss", topic, 0, 4)]
-    assert "wanted from offset 4, available: 7 to 10" in it.quarantine()[0]["message"]
+    assert find_losses(it) == [("data_loss", topic, 0, 4)]
+    assert "needed from offset 4, available: 7 to 10" in it.quarantine()[0]["message"]
     assert run(it).batch is None
-    assert len(losses(it)) == 1
+    assert len(find_losses(it)) == 1
 
 
 def test_what_expires_after_the_offsets_were_fixed_is_told_as_well(
@@ -325,21 +325,21 @@ def test_what_expires_after_the_offsets_were_fixed_is_told_as_well(
 ) -> None:
     client.create(topic)
     client.send(numbered(0, range(10)), topic=topic)
-    it, read = feeding(topic), source.read
+    it, read = feeding(topic), source.read_records
 
     def too_late(*args: Any) -> Any:
         client.expire(topic, 0, 6)
         return read(*args)
 
-    monkeypatch.setattr(source, "read", too_late)
-    with pytest.raises(DataLossError, match="partition 0: wanted from offset 0, available: 6 to 10"):
+    monkeypatch.setattr(source, "read_records", too_late)
+    with pytest.raises(DataLossError, match="partition 0: needed from offset 0, available: 6 to 10"):
         run(it)
-    monkeypatch.setattr(source, "read", read)
-    with pytest.raises(DataLossError, match="partition 0: wanted from offset 0, available: 6 to 10"):
+    monkeypatch.setattr(source, "read_records", read)
+    with pytest.raises(DataLossError, match="partition 0: needed from offset 0, available: 6 to 10"):
         run(it)
     assert run(with_skip(it)).taken == 4
     assert values(it) == expect(p0=range(6, 10))
-    assert losses(it) == [("data_loss", topic, 0, 0)]
+    assert find_losses(it) == [("data_loss", topic, 0, 0)]
 
 
 def test_a_topic_deleted_and_created_again_is_another_one(client: Client, feeding: Feeding, topic: str) -> None:
@@ -350,22 +350,22 @@ def test_a_topic_deleted_and_created_again_is_another_one(client: Client, feedin
     run(it)
     client.delete(topic)
     with pytest.raises(
-        DataLossError, match=r"partition 0: wanted from offset 3, none available .the topic was deleted"
+        DataLossError, match=r"partition 0: needed from offset 3, none available .the topic was deleted"
     ):
         run(it)
     assert run(with_skip(it)).taken == 0
-    assert losses(it) == [("data_loss", topic, 0, 3)]
+    assert find_losses(it) == [("data_loss", topic, 0, 3)]
     assert run(it).batch is None
     client.create(topic)
     client.send(numbered(0, range(5)), topic=topic)
     assert run(it).taken == 5
-    assert losses(it) == [("data_loss", topic, 0, 3)]
+    assert find_losses(it) == [("data_loss", topic, 0, 3)]
     client.delete(topic)
     client.create(topic)
     client.send(numbered(0, range(7)), topic=topic)
     strict = replace_kafka(it, on_data_loss="fail")
     with pytest.raises(
-        DataLossError, match=r"wanted from offset 5, available: 0 to 7 .the topic was deleted and created"
+        DataLossError, match=r"needed from offset 5, available: 0 to 7 .the topic was deleted and created"
     ):
         run(strict)
     assert run(with_skip(it)).taken == 7
@@ -393,7 +393,7 @@ def test_aborted_transactions_and_compaction_leave_gaps_that_are_no_losses(
     assert (report.taken, report.without_record) == (4, 5)
     client.send(numbered(0, range(9, 11)), topic=topic)
     assert run(it).taken == 2
-    assert losses(it) == []
+    assert find_losses(it) == []
 
     packed = f"{topic}-compacted"
     quickly = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
@@ -422,7 +422,7 @@ def test_where_a_feed_begins(client: Client, feeding: Feeding, topic: str) -> No
     run(instant)
     assert values(instant) == [(0, 2, b"2"), (0, 3, b"3"), (1, 2, b"2"), (1, 3, b"3")]
     with pytest.raises(
-        DataLossError, match=r"partition 1: wanted from offset 9, available: 0 to 4 .*starting_offsets is wrong"
+        DataLossError, match=r"partition 1: needed from offset 9, available: 0 to 4 .*starting_offsets is wrong"
     ):
         run(feeding(topic, starting_offsets={topic: {1: 9}}))
     client.grow(topic, 3)
@@ -449,14 +449,14 @@ def test_a_broker_that_is_killed_and_comes_back_during_a_run(
 ) -> None:
     client.create(topic, 2)
     client.send([*numbered(0, range(50)), *numbered(1, range(50))], topic=topic)
-    it, read = feeding(topic), source.read
+    it, read = feeding(topic), source.read_records
 
     def interrupted(*args: Any) -> Any:
         broker.kill()
         threading.Timer(1.5, broker.start).start()
         return read(*args)
 
-    monkeypatch.setattr(source, "read", interrupted)
+    monkeypatch.setattr(source, "read_records", interrupted)
     assert it.feed.source.kafka is not None
     with Broker(it.feed.source.kafka) as asked:
         before = asked.snapshot()

@@ -104,8 +104,8 @@ class Kafka(_Model):
     @classmethod
     def _check_librdkafka_options(cls, value: dict[str, SecretStr], info: ValidationInfo) -> dict[str, SecretStr]:
         options, client_options = (
-            {name: each.get_secret_value() for name, each in given.items()}
-            for given in (value, info.data.get("client_options", {}))
+            {name: each.get_secret_value() for name, each in values.items()}
+            for values in (value, info.data.get("client_options", {}))
         )
         try:
             librdkafka_options(options, client_options)

@@ -34,7 +34,7 @@ def packed(value: Column, envelope: Envelope) -> Column:
 def unpack(messages: DataFrame, envelope: Envelope) -> DataFrame:
     """Decompress the values that are compressed; what is not, or cannot be, stays. In and out: value BINARY, and more."""
     compressed = packed(F.col("value"), envelope)
-    opened = F.call_function("cdc_unpacked", "value", F.lit(bool(envelope.value)))
+    opened = F.call_function("cdc_decompress", "value", F.lit(bool(envelope.value)))
     return messages.where(~compressed).unionByName(messages.where(compressed).withColumn("value", opened))
 
 

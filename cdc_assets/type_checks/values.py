@@ -1,7 +1,7 @@
 """The one classifier of values: whether a value on the wire is one that its column's type holds.
 
 What a column may hold is data (`Limits`), not an expression of its own: a wide table makes no larger plan. What looks at the
-values is a function in the JVM, `Remarks.scala`.
+values is a function in the JVM, `ValueChecks.scala`.
 """
 
 import json
@@ -172,7 +172,7 @@ def remarks(layouts: Mapping[int, tuple[Iterable[tuple[str, Limits]], Iterable[s
     }
     branches = F.coalesce("branches", F.lit(""))
     settings = F.lit(json.dumps(told)), F.lit(wired), F.lit(_REMARKS.json())
-    return F.call_function("cdc_remarks", F.col("shape"), F.col("image"), branches, *settings)
+    return F.call_function("cdc_check_values", F.col("shape"), F.col("image"), branches, *settings)
 
 
 _REMARKS = array(struct(**dict.fromkeys(["name", "wire", "class", "text"], STRING)))

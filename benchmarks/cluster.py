@@ -78,7 +78,7 @@ def _driven(master: str, place: Place) -> Passed:
 def main() -> None:
     """Run the stages, and tell on stdout what they took."""
     master, place = sys.argv[1], Place(Path(sys.argv[2]))
-    spark = spark_session({"spark.master": master, **_SETTINGS}, Store(places=(str(place.root),)))
+    spark = spark_session({"spark.master": master, **_SETTINGS}, Store(locations=(str(place.root),)))
     stages = run_stages(spark, place)
     history = place.lake(spark).history("bench", "orders").cursor()
     spark.stop()

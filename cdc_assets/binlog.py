@@ -1,26 +1,41 @@
-"""Places in a binlog, of rows with `source` (STRUCT<server_id, file, position, ...>)."""
+"""Comparison of binlog coordinates, for rows with `source` (STRUCT<server_id, file, position, ...>)."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 
 def file_number() -> Column:
-    """The number of the file; it may have more than six digits. BIGINT, NULL where a file has none."""
-    return _suffix().try_cast("bigint")
+    """Return the number at the end of the binlog file's name, which may have more than six digits.
+
+    Returns:
+        BIGINT; NULL where the name ends in no number.
+    """
+    return _file_suffix().try_cast("bigint")
 
 
-def at_or_after(number: int | None, position: int) -> Column:
-    """Whether a place does not lie before one of the same log. BOOLEAN, NULL where a file has no number."""
-    file, of = file_number(), F.lit(number).cast("bigint")
-    return (file > of) | ((file == of) & (F.col("source.position") >= position))
+def is_at_or_after(number: int | None, position: int) -> Column:
+    """Return whether a row's binlog coordinates are at or after those given; both must be of one log.
+
+    Args:
+        number: the number of the binlog file.
+        position: the position in that file.
+
+    Returns:
+        BOOLEAN; NULL where a file has no number.
+    """
+    row_file, given_file = file_number(), F.lit(number).cast("bigint")
+    return (row_file > given_file) | ((row_file == given_file) & (F.col("source.position") >= position))
 
 
-def log_of() -> Column:
-    """A hash of the server and the name of its log. BIGINT."""
+def log_hash() -> Column:
+    """Return a hash of the server's id and its log's base name. BIGINT.
+
+    Only coordinates with the same hash can be compared.
+    """
     file = F.col("source.file")
-    name = F.substring(file, F.lit(1), F.length(file) - F.length(_suffix()))
-    return F.xxhash64("source.server_id", name)
+    base_name = F.substring(file, F.lit(1), F.length(file) - F.length(_file_suffix()))
+    return F.xxhash64("source.server_id", base_name)
 
 
-def _suffix() -> Column:
+def _file_suffix() -> Column:
     return F.substring_index("source.file", ".", -1)

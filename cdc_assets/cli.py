@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from cdc_assets import read
-from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validated
-from cdc_assets.config.places import PlaceError, canonical
+from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
+from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.history.progress import blocked_tables, holds_of, retry
 from cdc_assets.lakehouse.decisions import Verdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
@@ -25,12 +25,12 @@ from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
 from cdc_assets.operations.plain import as_json
 from cdc_assets.operations.views import register
 from cdc_assets.sources.broker import Broker, BrokerError
-from cdc_assets.sources.mysql import PASSWORD, USER, Address, SourceError
-from cdc_assets.sources.offsets import Place, Range
-from cdc_assets.sources.snapshots import SnapshotError, parse_range, record, replay
+from cdc_assets.sources.mysql import PASSWORD, USER, ServerAddress, SourceError
+from cdc_assets.sources.offsets import OffsetRange, TopicPartition
+from cdc_assets.sources.snapshots import SnapshotError, parse_range, record_snapshot, replay_snapshot
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
-from cdc_assets.tso import position_of
+from cdc_assets.tso import parse_position
 
 _ANY_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml)"
 _TABLE = "the source's table, as database.table"
@@ -43,7 +43,7 @@ _ERRORS = (
     ExplainError,
     FeedsError,
     FileNotFoundError,
-    PlaceError,
+    LocationError,
     ProjectError,
     SnapshotError,
     SourceError,
@@ -103,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         "Offsets and times are the broker's own.",
     )
     to_broker.add_argument("feed", help=_FEED)
-    to_broker.add_argument("folder", type=canonical, help="the folder of the files *.jsonl and *.jsonl.gz, or its URI")
+    to_broker.add_argument(
+        "folder", type=canonical_location, help="the folder of the files *.jsonl and *.jsonl.gz, or its URI"
+    )
     to_broker.add_argument("--prefix", default="", help="put this in front of each topic's name")
     to_broker.add_argument("--create", action="store_true", help="create topics that are not there")
     to_broker.set_defaults(run=_replay)
@@ -269,7 +271,7 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
 
 def _position(text: str) -> int:
     try:
-        return position_of(text)
+        return parse_position(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -304,7 +306,7 @@ def _inspected(given: argparse.Namespace) -> list[TopicReport]:
     kafka = {"bootstrap_servers": given.kafka, "options": _options(given)}
     kafka |= {"topics": given.topic} if given.topic else {"topic_pattern": given.topic_pattern or ".*"}
     feed = {"protocol": "canal-json", "source": {"kafka": kafka}}  # the protocol is not asked for
-    source = validated({"feeds": {"inspected": feed}}, Path("command line")).feeds["inspected"].source
+    source = validate_feeds({"feeds": {"inspected": feed}}, Path("command line")).feeds["inspected"].source
     return inspect_topics(sample_broker(source.kafka, given.records)) if source.kafka else []
 
 
@@ -372,7 +374,7 @@ def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
 
 
 def _verify(file: FeedsFile, given: argparse.Namespace) -> str:
-    address = Address.of(given.jdbc)
+    address = ServerAddress.from_jdbc_url(given.jdbc)
     lake = _lakehouse(file, given.feed)
     name = read.existing(lake, given.table)
     position = final(lake, *name).position if given.at is None else given.at
@@ -413,7 +415,7 @@ def _record(file: FeedsFile, given: argparse.Namespace) -> str:
         kafka = kafka.model_copy(update={"topics": tuple(topics), "topic_pattern": None})
     with Broker(kafka) as broker:
         there = {
-            Place(name, number): Range(*bounds)
+            TopicPartition(name, number): OffsetRange(*bounds)
             for name, topic in broker.snapshot().items()
             for number, bounds in topic.partitions.items()
         }
@@ -422,18 +424,18 @@ def _record(file: FeedsFile, given: argparse.Namespace) -> str:
     if absent:
         raise SnapshotError(f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(absent)}")
     for place, (start, end) in wanted.items():
-        first, last = there.get(place, Range(0, 0))
+        first, last = there.get(place, OffsetRange(0, 0))
         if start < first or end > last:
             raise SnapshotError(
                 f"{place.topic} partition {place.partition}: {start} to {end} asked for, {first} to {last} available"
             )
-    count = record(spark_session(file.spark), kafka, wanted, given.file)
+    count = record_snapshot(spark_session(file.spark), kafka, wanted, given.file)
     return f"{count} records written to {given.file}" if count else "no records there: nothing was written"
 
 
 def _between(
-    broker: Broker, there: Mapping[Place, Range], start: datetime | None, end: datetime | None
-) -> dict[Place, Range]:
+    broker: Broker, there: Mapping[TopicPartition, OffsetRange], start: datetime | None, end: datetime | None
+) -> dict[TopicPartition, OffsetRange]:
     """The offsets of each partition from the first record at or after `start` to the first at or after `end`."""
     starts = broker.offsets_at(there, start) if start else {place: first for place, (first, _) in there.items()}
     ends = broker.offsets_at(there, end) if end else {}
@@ -441,7 +443,7 @@ def _between(
     for place, (_, last) in there.items():
         first = starts[place] if starts[place] >= 0 else last
         until = ends.get(place, -1)
-        found[place] = Range(first, max(first, until if until >= 0 else last))
+        found[place] = OffsetRange(first, max(first, until if until >= 0 else last))
     return found
 
 
@@ -449,5 +451,5 @@ def _replay(file: FeedsFile, given: argparse.Namespace) -> str:
     kafka = _broker_of(file.feeds, given.feed)
     store = Store(file.storage, (given.folder,))
     spark = spark_session(file.spark, store)
-    sent = replay(spark, kafka, given.folder, store, prefix=given.prefix, create=given.create)
+    sent = replay_snapshot(spark, kafka, given.folder, store, prefix=given.prefix, create=given.create)
     return "\n".join(f"{count} records to {topic}" for topic, count in sent.items()) or "no records there"

@@ -17,7 +17,7 @@ from cdc_assets.assets.feed_definitions import PIPELINE, AssetJob
 from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.assets.resources import build_resources
 from cdc_assets.config import FeedsError, FeedsFile, load_feeds
-from cdc_assets.config.places import PlaceError
+from cdc_assets.config.locations import LocationError
 from cdc_assets.lakehouse.lakehouse import lakehouse_root
 from cdc_assets.stores.storage import Store
 
@@ -76,7 +76,7 @@ def _schedules(pipeline: AssetJob, maintenance: JobDefinition, audit_job: AssetJ
 def _load() -> Definitions:
     try:
         return build_definitions(load_feeds())
-    except (FeedsError, PlaceError) as error:
+    except (FeedsError, LocationError) as error:
         # The message says it all; a traceback below it would only hide it.
         sys.tracebacklimit = 0
         raise type(error)(str(error)) from None

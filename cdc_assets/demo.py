@@ -20,7 +20,7 @@ from pyarrow.fs import FileSelector
 
 from cdc_assets.assets.verdicts import failed_checks, reasons
 from cdc_assets.config import Feed, FeedsError, load_feeds
-from cdc_assets.config.places import PlaceError, scheme_of
+from cdc_assets.config.locations import LocationError, scheme_of
 from cdc_assets.lakehouse.lakehouse import history_tables, lakehouse_root
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
@@ -35,7 +35,7 @@ def main() -> int:
     """Run the job, print the summary, return the job's exit code."""
     try:
         file, root = load_feeds(), lakehouse_root()
-    except (FeedsError, PlaceError) as error:
+    except (FeedsError, LocationError) as error:
         print(error, file=sys.stderr)
         return 1
     feeds, store = file.feeds, Store.of(file, root)

@@ -1,15 +1,16 @@
-"""Errors as people are told of them."""
+"""Short texts of errors, for logs and checks."""
 
-_CALLING = "An error occurred while calling "
+_PY4J_PREFIX = "An error occurred while calling "
 
 
 def first_line(error: Exception) -> str:
-    """Return the type of an error and the first line of what it says: the others are a stack."""
-    kind = type(error).__name__
+    """Return the type of an error and the first line of its message; a JVM error's other lines are its stack trace."""
+    type_name = type(error).__name__
     try:
         lines = str(error).strip().split("\n")
-    except Exception:  # noqa: BLE001 -- Py4J asks the JVM for the text of its errors, and that may be gone
-        return kind
-    # Py4J says in the first line which of its objects it called, and in the second what happened.
-    said = lines[1].removeprefix(": ") if lines[0].startswith(_CALLING) and len(lines) > 1 else lines[0]
-    return f"{kind}: {said}" if said else kind
+    except Exception:  # noqa: BLE001 -- Py4J reads the text of its errors from the JVM, which may have ended
+        return type_name
+    # Py4J names the called object in the first line and the Java exception in the second.
+    is_py4j = lines[0].startswith(_PY4J_PREFIX) and len(lines) > 1
+    message = lines[1].removeprefix(": ") if is_py4j else lines[0]
+    return f"{type_name}: {message}" if message else type_name

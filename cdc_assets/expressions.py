@@ -1,4 +1,4 @@
-"""Small tools for building Spark expressions."""
+"""Helpers that build Spark expressions."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -7,12 +7,18 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 
-def once(value: Column, use: Callable[[Column], Column]) -> Column:
-    """`use(value)`, with the value computed once, and once in the plan, however often it is used: a lambda's argument."""
+def compute_once(value: Column, use: Callable[[Column], Column]) -> Column:
+    """Return `use(value)`, with `value` computed once however often `use` refers to it.
+
+    `use` receives a lambda variable: Spark would otherwise repeat the expression of `value` at each reference.
+    """
     return F.get(F.transform(F.array(value), use), F.lit(0))
 
 
 def first_true(*cases: tuple[Column, Column | int]) -> Column:
-    """The value beside the first condition that holds, else NULL: one CASE, which is as flat with a thousand of them."""
+    """Return the value beside the first condition that is true, else NULL.
+
+    All cases form one CASE expression, so the expression tree stays flat for any number of cases.
+    """
     (condition, value), *others = cases
     return reduce(lambda chain, case: chain.when(*case), others, F.when(condition, value))

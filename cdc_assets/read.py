@@ -20,7 +20,7 @@ from cdc_assets.operations.finality import Final
 from cdc_assets.operations.finality import final as final_of
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
-from cdc_assets.tso import Position, position_of
+from cdc_assets.tso import Position, parse_position
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Table(Generic[T]):
         Raises:
             ValueError: the position is none, or a column is not there.
         """
-        return self._rows(covers(position_of(position)), columns)
+        return self._rows(covers(parse_position(position)), columns)
 
     def versions(self, columns: Sequence[str] | None = None) -> T:
         """Every version of every row: all columns of the history table, or some of them.
@@ -89,8 +89,8 @@ class Table(Generic[T]):
         Raises:
             ValueError: a position is none.
         """
-        start = position_of(after)
-        end = self.final().position if through is None else position_of(through)
+        start = parse_position(after)
+        end = self.final().position if through is None else parse_position(through)
         own, name = self._own(), self.engine.name
         same = "o._cdc_key = c._cdc_key AND o._cdc_from_ts = c._cdc_to_ts"
         if COPY.name in self._columns():

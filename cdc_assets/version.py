@@ -1,4 +1,4 @@
-"""Which version of this package runs."""
+"""The version of the package that is running."""
 
 import hashlib
 from functools import cache
@@ -8,8 +8,8 @@ from pathlib import Path
 
 @cache
 def code_version() -> str:
-    """Return the package's version and a digest of its code, which differs as soon as any line of it does."""
+    """Return the package's version and a digest of its Python and Scala code: any edit of the code changes the digest."""
     package = Path(__file__).parent
-    code = sorted(path for kind in ("py", "scala") for path in package.rglob(f"*.{kind}"))
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in code)).hexdigest()
+    files = sorted(path for suffix in ("py", "scala") for path in package.rglob(f"*.{suffix}"))
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
     return f"{version('cdc-assets')}+{digest[:12]}"

@@ -26,8 +26,8 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
-from cdc_assets.config.places import PlaceError
-from cdc_assets.spark.executors import prove_seen
+from cdc_assets.config.locations import LocationError
+from cdc_assets.spark.executors import check_file_visible
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stages import STAGES
 from cdc_assets.stores.jars import java
@@ -201,7 +201,7 @@ class _Killer(threading.Thread):
 
 
 def _main(folder: Path, settings: dict[str, Any], cluster: dict[str, str], moments: list[str]) -> None:
-    store = Store(places=(str(folder / "lake"),))
+    store = Store(locations=(str(folder / "lake"),))
     configured = {
         "spark.driver.host": HOST,
         "spark.driver.memory": "1g",
@@ -222,8 +222,8 @@ def _main(folder: Path, settings: dict[str, Any], cluster: dict[str, str], momen
     print("killed in", *sorted(killer.killed))
     try:
         # In the folder that each process works in; of this one's files executors have none there.
-        prove_seen(spark, "/proc/self/cwd/pyproject.toml", "source.recorded")
-    except PlaceError as error:
+        check_file_visible(spark, "/proc/self/cwd/pyproject.toml", "source.recorded")
+    except LocationError as error:
         print(error)
     spark.stop()
 

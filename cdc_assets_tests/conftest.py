@@ -176,7 +176,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             **{key: value for store in reached for key, value in store.spark_settings().items()},
         },
-        Store(places=tuple(server.root for server in stores.values())),
+        Store(locations=tuple(server.root for server in stores.values())),
     )
     wait_no_longer_than_told(session)
     yield session

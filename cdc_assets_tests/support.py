@@ -351,7 +351,7 @@ def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
     log = table.log()
     if log is None or not log.plain:
         return rows_of(table.read(spark))
-    rows = DeltaTable(table.path, storage_options=table.store.log_options(table.path)).to_pyarrow_table()
+    rows = DeltaTable(table.path, storage_options=table.store.deltalake_options(table.path)).to_pyarrow_table()
     return comparable(rows.to_pylist())
 
 

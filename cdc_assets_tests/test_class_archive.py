@@ -1,4 +1,4 @@
-"""The archive of the JVM's classes: taken when it is of this JVM, this Spark and these jars, and else not missed."""
+"""The class archive: used if this JVM made it with this Spark and these jars; without it Spark starts all the same."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from cdc_assets.stores import jars
 
 pytestmark = pytest.mark.extended
 
-# Starts a session, and nothing else.
+# Starts a session and ends.
 _SESSION = """
 import sys
 from cdc_assets.spark.session import spark_session
@@ -22,13 +22,13 @@ spark_session({"spark.master": "local[1]", "spark.driver.extraJavaOptions": f"-X
 
 
 def options(settings: dict[str, str]) -> list[str]:
-    """The JVM's options that are about the archive."""
+    """Return the JVM options for the archive."""
     return [
         option for option in settings["spark.driver.extraJavaOptions"].split() if "Archive" in option or "cds" in option
     ]
 
 
-def test_the_archive_that_setup_has_made_is_taken(tmp_path: Path) -> None:
+def test_the_archive_of_make_setup_is_used(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SESSION, str(tmp_path / "classes")]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     loaded = (tmp_path / "classes").read_text().splitlines()
@@ -37,7 +37,7 @@ def test_the_archive_that_setup_has_made_is_taken(tmp_path: Path) -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An archive in a cache of its own, which no JVM can read."""
+    """An archive that no JVM can read, in a separate cache."""
     compiled = jars.spark_jars()[len(jars.JARS) :]
     monkeypatch.setenv("CDC_JARS", str(tmp_path))
     for name in [*(jar.file_name for jar in jars.JARS), *(jar.name for jar in compiled)]:
@@ -47,20 +47,20 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_it_is_of_these_jars_alone(archive: Path) -> None:
+def test_an_archive_of_other_jars_is_not_used(archive: Path) -> None:
     assert f"-XX:SharedArchiveFile={archive}" in options(session.spark_settings({}))
     (archive.parent / jars.JARS[0].file_name).write_bytes(b"another")
     os.utime(archive.parent / jars.JARS[0].file_name, ns=(1, 1))
     assert options(session.spark_settings({})) == []
 
 
-def test_it_is_not_for_another_class_path_or_a_cluster(archive: Path) -> None:
+def test_no_archive_is_used_with_another_class_path_or_a_cluster(archive: Path) -> None:
     assert archive.exists()
     assert options(session.spark_settings({"spark.driver.extraClassPath": "/x.jar"})) == []
     assert options(session.spark_settings({"spark.master": "spark://host:7077"})) == []
 
 
-def test_a_jvm_that_cannot_read_it_starts_without_a_word(archive: Path) -> None:
+def test_a_jvm_that_cannot_read_the_archive_starts_without_a_warning(archive: Path) -> None:
     assert archive.exists()
     command = [jars.java(), *options(session.spark_settings({})), "-version"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

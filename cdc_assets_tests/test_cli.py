@@ -100,7 +100,7 @@ def test_a_part_of_a_topic(
     assert cli.main(["record", "f", str(file), "--range", f"{topic}:0:2-4", "--range", f"{topic}:1:5-6"]) == 0
     assert [(r["partition"], r["offset"]) for r in lines_of(file)] == [(0, 2), (0, 3), (1, 5)]
     assert cli.main(["record", "f", str(file), "--range", f"{topic}:0:2-4"]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "the file exists" in capsys.readouterr().err
     file.unlink()
     instants = ["--from", "2023-11-14T22:13:20.002Z", "--to", "2023-11-14T22:13:20.004Z"]
     assert cli.main(["record", "f", str(file), "--topic", topic, *instants]) == 0
@@ -108,7 +108,7 @@ def test_a_part_of_a_topic(
     capsys.readouterr()
     for wrong, told in [
         (["--range", f"{topic}:0:2-7"], f"{topic} partition 0: 2 to 7 asked for, 0 to 6 available"),
-        (["--range", "x"], '"x" is no range topic:partition:start-end'),
+        (["--range", "x"], '"x" is not a range of the form topic:partition:start-end'),
         (["--topic", "nowhere"], "has no topic nowhere"),
     ]:
         assert cli.main(["record", "f", str(tmp_path / "none.jsonl"), *wrong]) == 1

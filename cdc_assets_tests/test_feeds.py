@@ -1,4 +1,4 @@
-"""The feeds file: every rule of it, and what the person who broke one gets to read."""
+"""The feeds file: its rules, and the messages about broken rules."""
 
 import json
 import textwrap
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdc_assets.config import Feed, FeedsError, FeedsFile, Tables, load_feeds, split_pattern
+from cdc_assets.config import Feed, FeedsError, FeedsFile, TableFilter, load_feeds, split_pattern
 
 pytestmark = pytest.mark.fast
 
@@ -33,7 +33,7 @@ def load(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def problems(load: Load, tmp_path: Path) -> Problems:
-    """The lines of the error, without the file's name, which each of them must have."""
+    """A function that returns the lines of the error, checked for the file's name and without it."""
 
     def problems_of(text: str) -> list[str]:
         with pytest.raises(FeedsError) as caught:
@@ -47,7 +47,7 @@ def problems(load: Load, tmp_path: Path) -> Problems:
 
 
 def feed(**fields: Any) -> str:
-    """A feeds file (JSON is YAML) of one feed `shop`, valid but for `fields`."""
+    """Return a feeds file (JSON is YAML) with one feed `shop`, which has `fields`."""
     return json.dumps({"feeds": {"shop": {"protocol": "canal-json", "source": {"recorded": "snapshots"}, **fields}}})
 
 
@@ -55,7 +55,7 @@ def kafka(**fields: Any) -> str:
     return feed(source={"kafka": {"bootstrap_servers": "broker:9092", **fields}})
 
 
-# What is read
+# Accepted files
 
 
 def test_a_feed_of_three_lines_gets_the_defaults(load: Load, tmp_path: Path) -> None:
@@ -165,12 +165,11 @@ def test_every_field_of_the_contract_is_read(load: Load, monkeypatch: pytest.Mon
         ("2024-05-01T00:00:00Z", datetime(2024, 5, 1, tzinfo=UTC)),
     ],
 )
-def test_where_a_broker_feed_begins(load: Load, text: str, expected: object) -> None:
-    found = load(kafka(topics=["t"], starting_offsets=text)).feeds["shop"].source.kafka.starting_offsets
-    assert found == expected
+def test_starting_offsets(load: Load, text: str, expected: object) -> None:
+    assert load(kafka(topics=["t"], starting_offsets=text)).feeds["shop"].source.kafka.starting_offsets == expected
 
 
-def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_file_is_cdc_feeds_else_data_feeds_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/feeds.yaml").write_text(feed())
     (tmp_path / "other.yaml").write_text(feed(gate_scope="feed"))
@@ -194,7 +193,7 @@ def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml(tmp_path: Path, m
         ),
     ],
 )
-def test_of_patterns_the_first_that_matches_counts(
+def test_the_first_matching_pattern_counts(
     load: Load, settings: dict[str, Any], stopped: list[str], blocked: list[str]
 ) -> None:
     loaded = load(feed(**settings)).feeds["shop"]
@@ -214,13 +213,13 @@ def test_models_are_frozen(load: Load) -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "+00:00", "+08:00", "-03:30", "+10:00", "+14:00", "Asia/Shanghai"])
 def test_time_zones(load: Load, zone: str) -> None:
-    # Unquoted: YAML 1.1 alone would make 600 of +10:00.
+    # Unquoted: plain YAML 1.1 would read +10:00 as the number 600.
     text = f"feeds: {{shop: {{protocol: canal-json, source: {{recorded: x}}, time_zone: {zone}}}}}"
     assert load(text).feeds["shop"].time_zone == zone
 
 
 @pytest.mark.parametrize("name", ["2024", "on", "null", "0x1F", "shop_2"])
-def test_feed_names_that_yaml_takes_for_something_else_stay_text(load: Load, name: str) -> None:
+def test_feed_names_that_yaml_reads_as_other_types_stay_text(load: Load, name: str) -> None:
     assert list(load(f"feeds: {{{name}: {{protocol: simple, source: {{recorded: x}}}}}}").feeds) == [name]
 
 
@@ -260,8 +259,8 @@ def test_anchors_and_merges_work_and_may_be_overridden(load: Load) -> None:
 def test_table_patterns_match_database_and_table_separately(
     pattern: str, database: str, table: str, taken: bool
 ) -> None:
-    assert Tables(include=(pattern,)).takes(database, table) is taken
-    assert Tables(exclude=(pattern,)).takes(database, table) is not taken
+    assert TableFilter(include=(pattern,)).takes(database, table) is taken
+    assert TableFilter(exclude=(pattern,)).takes(database, table) is not taken
 
 
 def test_a_feed_takes_what_is_included_and_not_excluded(load: Load) -> None:
@@ -274,7 +273,7 @@ def test_a_pattern_splits_at_its_first_dot() -> None:
     assert split_pattern("shop.a.b*") == ("shop", "a.b*")
 
 
-# The environment
+# Environment variables
 
 
 @pytest.mark.parametrize(
@@ -332,7 +331,7 @@ def test_missing_variables_are_all_named_with_their_paths_beside_other_errors(
         {"${SECRET}": "${SECRET}"},
     ],
 )
-def test_no_error_shows_what_came_from_the_environment(
+def test_no_error_shows_the_value_of_an_environment_variable(
     load: Load, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("SECRET", SECRET)
@@ -344,7 +343,7 @@ def test_no_error_shows_what_came_from_the_environment(
     assert caught.value.__context__ is None
 
 
-def test_no_suggestion_gives_a_variable_away(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_suggestion_reveals_the_value_of_a_variable(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZONE", "Europe/Berlim")
     assert "Berlim" not in (message := problems(feed(time_zone="${ZONE}"))[0])
     assert "did you mean" not in message
@@ -387,7 +386,7 @@ def test_credentials_of_stores_are_refused(key: str, problems: Problems) -> None
     assert SECRET not in problem
 
 
-def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> None:
+def test_settings_that_only_locate_credentials_are_accepted(load: Load) -> None:
     options = {
         "fs.azure.account.oauth2.refresh.token.endpoint": "https://login.example/token",
         "fs.azure.account.auth.type": "OAuth",
@@ -398,7 +397,7 @@ def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> No
     assert {key: value.get_secret_value() for key, value in file.storage.options.items()} == options
 
 
-# What is refused
+# Refused files
 
 
 @pytest.mark.parametrize(
@@ -509,15 +508,15 @@ def test_what_says_where_a_store_finds_its_credentials_is_none(load: Load) -> No
         ({"tables": {"include": []}}, "feeds.shop.tables.include: found an empty list; allowed: a list of patterns"),
         (
             {"initial_load": {"path": "dump", "format": "dumpling-csv"}},
-            "feeds.shop.initial_load: found a mapping; allowed: initial_load only where events tell their TSO",
+            "feeds.shop.initial_load: found a mapping; allowed: initial_load only where events have a TSO",
         ),
         (
             {"protocol": "debezium", "initial_load": {"path": "dump", "format": "dumpling-csv"}},
             "feeds.shop.initial_load: found a mapping; allowed: initial_load only with canal-json, open-protocol, simple",
         ),
         *[
-            ({"protocol": "simple", "initial_load": {"path": "dump", "format": "parquet"} | wrong}, told)
-            for wrong, told in (
+            ({"protocol": "simple", "initial_load": {"path": "dump", "format": "parquet"} | wrong}, message)
+            for wrong, message in (
                 (
                     {"format": "csv"},
                     'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, parquet',
@@ -739,15 +738,15 @@ LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 def test_options_that_librdkafka_lacks(
     problems: Problems, load: Load, options: dict[str, str], named: int, counterpart: str
 ) -> None:
-    """The error names their counterparts; with one of those in client_options, only Spark gets the option."""
-    given = {f"kafka.{name}": value for name, value in options.items()}
-    name = list(given)[named]
-    (line,) = problems(kafka(topics=["t"], options=given))
+    """The error names the counterparts; with a counterpart in client_options, only Spark gets the option."""
+    with_prefix = {f"kafka.{name}": value for name, value in options.items()}
+    name = list(with_prefix)[named]
+    (line,) = problems(kafka(topics=["t"], options=with_prefix))
     assert line.startswith(f'feeds.shop.source.kafka.options["{name}"]: found "{name}"; allowed: with ')
     allowed = line.partition("allowed: with ")[2].partition(" in client_options")[0]
     assert counterpart in allowed.split(" or ")
     assert SECRET not in line
-    load(kafka(topics=["t"], options=given, client_options={counterpart: "x"}))
+    load(kafka(topics=["t"], options=with_prefix, client_options={counterpart: "x"}))
 
 
 @pytest.mark.parametrize(
@@ -800,7 +799,7 @@ def test_wrong_feed_names(problems: Problems, name: str) -> None:
     assert line.startswith(f"{where}: found {shown}; allowed: a feed name of letters A-Z a-z, digits and _ only")
 
 
-def test_each_wrong_field_has_its_line(problems: Problems) -> None:
+def test_each_wrong_field_has_a_line(problems: Problems) -> None:
     text = feed(protocol="canal", gate_scop=1, source={"recorded": "x", "partitions": 0}, owners=["ann"])
     assert [line.split(": ")[0] for line in problems(text)] == [
         "feeds.shop.protocol",
@@ -832,13 +831,13 @@ def test_unusable_yaml(problems: Problems, text: str, message: str) -> None:
     assert line.startswith(message)
 
 
-def test_a_missing_file_and_one_that_is_none(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(FeedsError) as missing:
         load_feeds(tmp_path / "none.yaml")
     assert str(missing.value) == f"{tmp_path}/none.yaml: no such file; name the feeds file in CDC_FEEDS"
     with pytest.raises(FeedsError) as folder:
         load_feeds(tmp_path)
-    assert str(folder.value) == f"{tmp_path}: can not be read: Is a directory"
+    assert str(folder.value) == f"{tmp_path}: cannot be read: Is a directory"
 
 
 def test_a_file_in_another_encoding(tmp_path: Path) -> None:
@@ -847,7 +846,7 @@ def test_a_file_in_another_encoding(tmp_path: Path) -> None:
         load_feeds(tmp_path / "feeds.yaml")
 
 
-def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "feeds.yaml").write_text(feed(), encoding="utf-8-sig")
     assert isinstance(load_feeds(tmp_path / "feeds.yaml").feeds["shop"], Feed)
 
@@ -857,7 +856,7 @@ def test_the_folders_of_an_initial_load_are_relative_to_the_file_unless_they_are
 ) -> None:
     tables = {"shop.orders": {"path": "s3://dumps/orders", "position": 7}}
     text = feed(protocol="simple", initial_load={"path": "dump", "format": "parquet", "tables": tables})
-    found = load(text).feeds["shop"].initial_load
-    assert (found.path, found.position, found.time_zone) == (str(tmp_path / "dump"), None, "UTC")
-    own = found.tables["shop.orders"]
-    assert (own.path, own.format, own.position) == ("s3a://dumps/orders", None, 7)  # the same place
+    initial_load = load(text).feeds["shop"].initial_load
+    assert (initial_load.path, initial_load.position, initial_load.time_zone) == (str(tmp_path / "dump"), None, "UTC")
+    table = initial_load.tables["shop.orders"]
+    assert (table.path, table.format, table.position) == ("s3a://dumps/orders", None, 7)

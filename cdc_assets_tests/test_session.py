@@ -1,4 +1,4 @@
-"""What the session's settings do that no result shows."""
+"""The session's settings and its class path."""
 
 import os
 from collections.abc import Mapping
@@ -6,35 +6,35 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.spark.session import SMALL, compiled, session_for, spark_session
+from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, compiled_plans, session_for, spark_session
 from cdc_assets.stores.storage import LOCAL, Store
 
-STORE = Store(places=("s3a://bucket/lake",))
+STORE = Store(locations=("s3a://bucket/lake",))
 
 
 @pytest.mark.parametrize("before", [None, "/of/a/user.jar"])
 def test_a_stores_jars_come_last(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
-    """So the class path begins as the one that the archive of classes was made with, whatever the store."""
+    """Then the class path begins as that of the class archive does, with any store."""
     monkeypatch.setenv("SPARK_DIST_CLASSPATH", before) if before else monkeypatch.delenv("SPARK_DIST_CLASSPATH", False)
-    told: list[tuple[str, str]] = []
+    class_paths: list[tuple[str, str]] = []
 
     def start(settings: Mapping[str, str]) -> SparkSession:
-        told.append((settings["spark.driver.extraClassPath"], os.environ["SPARK_DIST_CLASSPATH"]))
+        class_paths.append((settings["spark.driver.extraClassPath"], os.environ["SPARK_DIST_CLASSPATH"]))
         return spark
 
     for store in (LOCAL, STORE):
         assert spark_session({"spark.master": "local[2]"}, store, start) is spark
-    (first, nothing), (same, last) = told
-    assert first == same
-    assert nothing == (before or "")
+    (first, without_jars), (again, with_jars) = class_paths
+    assert first == again
+    assert without_jars == (before or "")
     jars = [str(jar) for jar in STORE.jars()]
     assert any("hadoop-aws" in jar for jar in jars)
-    assert last.split(os.pathsep) == [*jars, *([before] if before else [])]
+    assert with_jars.split(os.pathsep) == [*jars, *([before] if before else [])]
     assert os.environ.get("SPARK_DIST_CLASSPATH") == before
 
 
-def test_a_large_table_in_a_run_of_few_changes_has_the_settings_of_many_rows(spark: SparkSession) -> None:
-    """What was configured for Spark counts for it, too; afterwards the session is as it was."""
+def test_compiled_plans_sets_the_settings_of_many_rows(spark: SparkSession) -> None:
+    """Configured settings are kept, and the session is restored afterwards."""
     keys = (
         "spark.sql.adaptive.coalescePartitions.parallelismFirst",
         "spark.sql.adaptive.enabled",
@@ -46,9 +46,9 @@ def test_a_large_table_in_a_run_of_few_changes_has_the_settings_of_many_rows(spa
     def settings(session: SparkSession) -> dict[str, str | None]:
         return {key: session.conf.get(key, None) for key in keys}
 
-    few, many = session_for(spark, 1), settings(session_for(spark, SMALL + 1))
-    before = settings(few)
-    with compiled(few):
-        assert settings(few) == many
-    assert settings(few) == before != many
+    session, many = session_for(spark, 1), settings(session_for(spark, INTERPRETED_ROW_LIMIT + 1))
+    before = settings(session)
+    with compiled_plans(session):
+        assert settings(session) == many
+    assert settings(session) == before != many
     assert many["spark.sql.shuffle.partitions"] == "2"  # the tests' session is configured so

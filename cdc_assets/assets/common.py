@@ -51,7 +51,7 @@ def described(name: str, feed: Feed) -> Described:
         "group_name": name,
         "owners": list(feed.owners),
         "code_version": CODE_VERSION,
-        "tags": {"cdc/feed": name, "cdc/protocol": feed.wire},
+        "tags": {"cdc/feed": name, "cdc/protocol": feed.wire_format},
         "metadata": {"report": MetadataValue.path(page.place(name))},
     }
 

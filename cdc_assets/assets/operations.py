@@ -31,7 +31,7 @@ from cdc_assets.operations.explain import ExplainError, explain
 from cdc_assets.operations.explained import as_markdown, as_text
 from cdc_assets.operations.rebuild import check, rebuild
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
-from cdc_assets.tso import position_of
+from cdc_assets.tso import parse_position
 
 
 class MaintenanceConfig(Config):
@@ -232,7 +232,7 @@ def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
-            at = None if config.at is None else position_of(config.at)
+            at = None if config.at is None else parse_position(config.at)
             told = explain(lakehouse.feed(name), feeds[name], config.table, config.key, at)
         except (ExplainError, ValueError) as error:
             raise Failure(str(error), allow_retries=False) from None

@@ -1,7 +1,7 @@
-"""The feeds file: which changefeeds are read, from where, and how."""
+"""The feeds file: the changefeeds, their sources and their settings."""
 
-from cdc_assets.config.file import FeedsError, feeds_path, load_feeds, validated
-from cdc_assets.config.models import DumpFormat, Feed, FeedsFile, InitialLoad, Kafka, Storage, TableLoad, Tables
+from cdc_assets.config.file import FeedsError, feeds_path, load_feeds, validate_feeds
+from cdc_assets.config.models import DumpFormat, Feed, FeedsFile, InitialLoad, Kafka, Storage, TableFilter, TableLoad
 from cdc_assets.config.patterns import split_pattern
 
 __all__ = [
@@ -12,10 +12,10 @@ __all__ = [
     "InitialLoad",
     "Kafka",
     "Storage",
+    "TableFilter",
     "TableLoad",
-    "Tables",
     "feeds_path",
     "load_feeds",
     "split_pattern",
-    "validated",
+    "validate_feeds",
 ]

@@ -1,7 +1,8 @@
-"""The feeds file, read and validated as a whole before anything runs.
+"""Reading and validation of the feeds file; the complete file is validated before anything runs.
 
-Values may take text from the environment (`${NAME}`; `$${` is a literal `${`). It is put in after the YAML is parsed,
-so no variable can add structure, and no message shows it, since it may be a secret: messages quote the file as written.
+Values may refer to environment variables (`${NAME}`; `$${` is a literal `${`). Variables are expanded after the YAML is
+parsed, so no variable can add structure. A variable may hold a secret: messages quote the file as written, never the
+expanded text.
 """
 
 import json
@@ -16,51 +17,61 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from cdc_assets.config.models import Alerts, Feed, FeedsFile, InitialLoad, Kafka, Source, Storage, TableLoad, Tables
+from cdc_assets.config.models import (
+    Alerts,
+    Feed,
+    FeedsFile,
+    FeedSource,
+    InitialLoad,
+    Kafka,
+    Storage,
+    TableFilter,
+    TableLoad,
+)
 from cdc_assets.config.values import Setting, did_you_mean
 
 _Loc = tuple[str | int, ...]
-_Yaml = dict[str, Any] | list[Any] | Setting | None  # as _Loader reads it
+_Yaml = dict[str, Any] | list[Any] | Setting | None  # what _Loader returns
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 
 class FeedsError(ValueError):
-    """The feeds file can not be used. The message has one line per wrong field: file, path in it, found, allowed."""
+    """The feeds file cannot be used. The message has one line per wrong field: file, path in it, found, allowed."""
 
-    __module__ = "cdc_assets.config"  # by which it is imported, and told to people
+    __module__ = "cdc_assets.config"  # the module that users import it from, as tracebacks should name it
 
 
 def feeds_path() -> Path:
-    """The feeds file: `CDC_FEEDS`, else `data/feeds.yaml`."""
+    """Return the path of the feeds file: `CDC_FEEDS`, else `data/feeds.yaml`."""
     return Path(os.environ.get("CDC_FEEDS") or "data/feeds.yaml")
 
 
 def load_feeds(path: Path | None = None) -> FeedsFile:
-    """Read and validate the feeds file.
+    """Return the content of the feeds file, read and validated.
 
     Args:
         path: the file; default is `feeds_path`.
 
     Returns:
-        The file with `${NAME}` expanded from the environment and its local folders made absolute.
+        The content, with `${NAME}` expanded from the environment and local folders made absolute.
 
     Raises:
-        FeedsError: the file is missing, is no YAML, or has wrong fields: one line for each of them.
+        FeedsError: the file is missing, is not YAML, or has wrong fields: one line for each of them.
     """
     file = path or feeds_path()
     try:
-        return validated(_read(file), file)
+        return validate_feeds(_read(file), file)
     except RecursionError:
         raise FeedsError(f"{file}: nested too deeply, or an alias that refers to itself") from None
 
 
-def validated(raw: dict[str, Any], file: Path) -> FeedsFile:
-    """Validate the content of a feeds file.
+def validate_feeds(raw: dict[str, Any], file: Path) -> FeedsFile:
+    """Return the validated content of a feeds file.
 
     Args:
-        raw: the content, as YAML has it, `${NAME}` included.
-        file: the file; messages name it, and relative folders are below its own.
+        raw: the content as parsed from YAML, with `${NAME}` not yet expanded.
+        file: the file's path; messages name it, and relative folders are relative to its folder.
 
     Raises:
         FeedsError: there are wrong fields: one line for each of them.
@@ -72,34 +83,34 @@ def validated(raw: dict[str, Any], file: Path) -> FeedsFile:
     except ValidationError as error:
         for details in error.errors(include_url=False, include_input=False):
             if details["type"] == "too_short" and _lookup(raw, details["loc"]):
-                continue  # pydantic counts the right items only, and the wrong ones have lines of their own
+                continue  # pydantic counts the valid items only; each wrong item is reported itself
             where, what = _explain(details, raw)
             problems.setdefault(where, what)
     if problems:
-        # Outside the except block: pydantic's error has the values from the environment, and must not be chained.
+        # Outside the except block, so that pydantic's error is not chained: it has values from the environment.
         raise FeedsError("\n".join(_line(file, where, what) for where, what in problems.items()))
     return feeds
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain YAML data (text, numbers, booleans, null, lists, mappings); keys are text, and none comes twice."""
+    """Loader of plain YAML data: text, numbers, booleans, null, lists, mappings. Keys are text and unique."""
 
     def compose_mapping_node(self, anchor: dict[str, yaml.Node]) -> yaml.MappingNode:
-        """Check the keys here: construction merges `<<` into nodes first, and there a key may well come twice."""
+        """Check a mapping's keys before construction: construction merges `<<`, and merged mappings may repeat a key."""
         node = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(problem="a key must be plain text", problem_mark=key.start_mark)
-            if key.value in seen:
+            if key.value in keys:
                 raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value}", problem_mark=key.start_mark)
-            seen.add(key.value)
+            keys.add(key.value)
             if key.tag != "tag:yaml.org,2002:merge":
                 key.tag = "tag:yaml.org,2002:str"  # a feed may be called 2024 or on
         return node
 
     def scalar(self, node: yaml.ScalarNode) -> Setting:
-        """Read a number or boolean; YAML 1.1 takes +10:00 for a sixty-based number, but here it is a time zone."""
+        """Return a number or boolean; a value with a colon stays text, as YAML 1.1 reads +10:00 as a base-60 number."""
         if ":" in node.value:
             return str(node.value)
         kind = node.tag.rpartition(":")[2]
@@ -110,11 +121,11 @@ class _Loader(yaml.SafeLoader):
         return value
 
     def text(self, node: yaml.ScalarNode) -> str:
-        """Take a bare date, or a bare =, as written."""
+        """Return an unquoted date or = as the text in the file."""
         return str(node.value)
 
     def refuse(self, node: yaml.Node) -> NoReturn:
-        """Refuse what is no plain data."""
+        """Refuse a tag that does not stand for plain data."""
         raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} has no use here", problem_mark=node.start_mark)
 
 
@@ -132,7 +143,7 @@ def _read(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise FeedsError(f"{file}: no such file; name the feeds file in CDC_FEEDS") from None
     except OSError as error:
-        raise FeedsError(f"{file}: can not be read: {error.strerror}") from None
+        raise FeedsError(f"{file}: cannot be read: {error.strerror}") from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -155,19 +166,19 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _expand(value: _Yaml, where: _Loc, problems: dict[_Loc, str]) -> _Yaml:
-    """Copy a YAML value with its variables expanded; what can not be expanded stays, and is noted in `problems`."""
+    """Return a YAML value with its variables expanded; add those that cannot be expanded to `problems`."""
     match value:
         case dict():
             return {key: _expand(item, (*where, key), problems) for key, item in value.items()}
         case list():
             return [_expand(item, (*where, index), problems) for index, item in enumerate(value)]
         case str():
-            return _VARIABLE.sub(lambda match: _variable(match, where, problems), value)
+            return _VARIABLE.sub(lambda match: _expand_match(match, where, problems), value)
         case _:
             return value
 
 
-def _variable(match: re.Match[str], where: _Loc, problems: dict[_Loc, str]) -> str:
+def _expand_match(match: re.Match[str], where: _Loc, problems: dict[_Loc, str]) -> str:
     name = match["name"]
     if match[0] == "$${":
         return "${"
@@ -179,7 +190,7 @@ def _variable(match: re.Match[str], where: _Loc, problems: dict[_Loc, str]) -> s
 
 
 def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
-    """Where in the file an error is, and what is found and allowed there, in the file's words."""
+    """Return the path of an error in the file, and a text of what was found there and what is allowed."""
     where, kind, context = error["loc"], error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return where, _unknown_key(where)
@@ -187,8 +198,8 @@ def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
         return where, f"missing; allowed: {_allowed(where)}"
     if kind == "exactly_one":
         return where[:-1], f"found {context['found']}; allowed: {context['allowed']}"
-    where = (*where, *context.get("at", ()))  # of a rule about an item, where a whole mapping was looked at
-    key_is_wrong = where[-1] == "[key]"  # pydantic's mark
+    where = (*where, *context.get("at", ()))  # the item that is wrong, if the rule checked its mapping
+    key_is_wrong = where[-1] == "[key]"  # how pydantic marks an error in a key
     where = where[:-1] if key_is_wrong else where
     value = where[-1] if key_is_wrong else _lookup(raw, where)
     what = f"found {_shown(value, where)}; allowed: {context.get('allowed') or _allowed(where)}"
@@ -200,20 +211,20 @@ def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
 
 def _unknown_key(where: _Loc) -> str:
     model = _model_at(where[:-1])
-    known = list(model.model_fields) if model else []
-    return "; ".join(filter(None, ["unknown key", did_you_mean(str(where[-1]), known), f"known: {', '.join(known)}"]))
+    fields = list(model.model_fields) if model else []
+    return "; ".join(filter(None, ["unknown key", did_you_mean(str(where[-1]), fields), f"known: {', '.join(fields)}"]))
 
 
-# The mappings whose keys are fields, by where they stand; `*` is the name of a feed, or of a table.
+# The model of each mapping with fixed keys, by its path in the file; `*` stands for the name of a feed or of a table.
 _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
     {
         (): FeedsFile,
         ("alerts",): Alerts,
         ("storage",): Storage,
         ("feeds", "*"): Feed,
-        ("feeds", "*", "source"): Source,
+        ("feeds", "*", "source"): FeedSource,
         ("feeds", "*", "source", "kafka"): Kafka,
-        ("feeds", "*", "tables"): Tables,
+        ("feeds", "*", "tables"): TableFilter,
         ("feeds", "*", "initial_load"): InitialLoad,
         ("feeds", "*", "initial_load", "tables", "*"): TableLoad,
     }
@@ -235,7 +246,7 @@ def _keys_of(model: type[BaseModel]) -> str:
 def _allowed(where: _Loc) -> str:
     if model := _model_at(where):
         return _keys_of(model)
-    for end in range(len(where) - 1, -1, -1):  # an item of a list or mapping: the field that has it
+    for end in range(len(where) - 1, -1, -1):  # for an item of a list or mapping, the field that contains it
         model = _model_at(where[:end])
         if model and (field := model.model_fields.get(str(where[end]))):
             return field.description or ""
@@ -256,7 +267,7 @@ def _shown(value: _Yaml, where: _Loc) -> str:
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    # Whoever writes settings as one text may well write a password there.
+    # Options are a mapping; a person who writes them as one text may have put a password into that text.
     if where[-1:] in (("options",), ("client_options",)):
         return "text"
     text = json.dumps(value, ensure_ascii=False)
@@ -270,7 +281,7 @@ def _line(file: Path, where: _Loc, what: str) -> str:
             path += f"[{step}]"
         elif re.fullmatch(r"[\w-]+", step):
             path += f".{step}" if path else step
-        else:  # dots of its own: spark["spark.master"]
+        else:  # a key that has dots itself: spark["spark.master"]
             path += f"[{json.dumps(step, ensure_ascii=False)}]"
     return _one_line(f"{file}: {path}: {what}")
 

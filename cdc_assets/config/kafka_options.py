@@ -1,7 +1,7 @@
-"""Kafka's options for two clients: Spark reads records with the Java client, librdkafka lists topics and offsets.
+"""Kafka options for two clients: Spark reads records with the Java client, librdkafka lists topics and offsets.
 
-A feed's `options` are the Java client's. They are translated for librdkafka; where librdkafka has no counterpart of one, the
-feed's `client_options` must say what librdkafka uses instead.
+A feed's `options` are options of the Java client. This module translates them for librdkafka. If librdkafka has no
+counterpart of an option, the feed's `client_options` must have the option that librdkafka uses instead.
 """
 
 import re
@@ -12,9 +12,9 @@ from cdc_assets.config.values import did_you_mean
 PREFIX = "kafka."
 TIMEOUT = "default.api.timeout.ms"
 
-# Options that librdkafka does not need to connect and to list offsets; none is a secret. TLS versions are among them, since
-# OpenSSL agrees on one with the broker.
-_OF_READING = frozenset(
+# Options that librdkafka does not need to connect and list offsets; none is a secret. TLS versions are among these options,
+# because OpenSSL negotiates the version with the broker.
+_UNUSED_OPTIONS = frozenset(
     {
         "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "check.crcs",
         "client.dns.lookup", "client.rack", "connections.max.idle.ms", TIMEOUT, "enable.metrics.push",
@@ -30,8 +30,8 @@ _OF_READING = frozenset(
         "ssl.trustmanager.algorithm",
     }
 )  # fmt: skip
-# Options that librdkafka has under the same name; none is a secret.
-_SAME = frozenset(
+# Options with the same name in librdkafka; none is a secret.
+_SAME_NAME = frozenset(
     {
         "bootstrap.servers",
         "client.id",
@@ -49,7 +49,8 @@ _RENAMED = {
 }
 _LOGINS = ("sasl.username", "sasl.oauthbearer.method", "sasl.oauthbearer.config", "sasl.kerberos.principal")
 _CERTIFICATES = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
-# How options begin that librdkafka lacks -> its counterparts, of which `client_options` must have one -> another way.
+# Prefix of options that librdkafka lacks -> (its counterparts, of which `client_options` must have one; the alternative in
+# `options`, or "").
 _COUNTERPARTS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "sasl.client.callback.handler.class": (_LOGINS, ""),
     "sasl.jaas.config": (
@@ -81,13 +82,13 @@ _ISOLATION = ("read_committed", "read_uncommitted")
 
 
 class OptionError(ValueError):
-    """An option that librdkafka can not be given.
+    """An option that cannot be translated for librdkafka.
 
     Attributes:
-        option: its name, with `kafka.`.
-        is_value: whether the value is wrong, not the option; the value is no secret then.
-        allowed: what is allowed in its place.
-        detail: a question about the name.
+        option: the option's name, with `kafka.` in front.
+        is_value: whether the value is wrong, not the option; such a value is not a secret.
+        allowed: a text of what is allowed instead.
+        detail: a question that suggests a similar name.
     """
 
     def __init__(self, option: str, allowed: str, *, is_value: bool = False, detail: str = "") -> None:
@@ -96,73 +97,73 @@ class OptionError(ValueError):
 
 
 def librdkafka_options(options: Mapping[str, str], client_options: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's options, secrets and all: never to be shown.
+    """Return librdkafka's options, including secrets: never show them.
 
     Args:
-        options: the Java client's, each with `kafka.` in front.
-        client_options: librdkafka's own, which count where both say something.
+        options: options of the Java client, each with `kafka.` in front.
+        client_options: options of librdkafka, which override translated ones.
 
     Raises:
-        OptionError: librdkafka has no counterpart of an option, and `client_options` has nothing in its place.
+        OptionError: librdkafka has no counterpart of an option, and `client_options` has no replacement.
     """
-    given = {name.removeprefix(PREFIX): value for name, value in options.items()}
-    _check_values(given)
-    truststore = given.pop("ssl.truststore.type", "")
-    given.pop("ssl.keystore.type", None)
-    found: dict[str, str] = {}
-    for name, value in given.items():
-        if name in _SAME:
-            found[name] = value
+    java_options = {name.removeprefix(PREFIX): value for name, value in options.items()}
+    _check_values(java_options)
+    truststore_type = java_options.pop("ssl.truststore.type", "")
+    java_options.pop("ssl.keystore.type", None)
+    translated: dict[str, str] = {}
+    for name, value in java_options.items():
+        if name in _SAME_NAME:
+            translated[name] = value
         elif name in _RENAMED:
-            found[_RENAMED[name]] = value
-        elif name == "sasl.jaas.config" and (login := _login(value)):
-            found |= login
-        elif name == "ssl.truststore.location" and truststore.upper() == "PEM":
-            found["ssl.ca.location"] = value
-        elif name not in _OF_READING:
+            translated[_RENAMED[name]] = value
+        elif name == "sasl.jaas.config" and (login := _parse_login(value)):
+            translated |= login
+        elif name == "ssl.truststore.location" and truststore_type.upper() == "PEM":
+            translated["ssl.ca.location"] = value
+        elif name not in _UNUSED_OPTIONS:
             _require_counterpart(name, client_options)
-    if given.get("security.protocol", "").upper().startswith("SASL") and "sasl.password" not in found:
+    if java_options.get("security.protocol", "").upper().startswith("SASL") and "sasl.password" not in translated:
         _require_counterpart("security.protocol", client_options)
-    if found.get("ssl.endpoint.identification.algorithm") == "":
-        found["ssl.endpoint.identification.algorithm"] = "none"
-    return found | dict(client_options)
+    if translated.get("ssl.endpoint.identification.algorithm") == "":
+        translated["ssl.endpoint.identification.algorithm"] = "none"
+    return translated | dict(client_options)
 
 
 def is_public(option: str) -> bool:
-    """Whether an option of this name, without `kafka.`, is known to hold no secret."""
-    return option in _OF_READING or option in _SAME
+    """Return whether the option with this name, without `kafka.`, never holds a secret."""
+    return option in _UNUSED_OPTIONS or option in _SAME_NAME
 
 
-def unescaped(quoted: str) -> str:
-    """Return the text that stands between quotes in a JAAS configuration."""
+def unescape(quoted: str) -> str:
+    """Return a quoted text of a JAAS configuration without its escapes."""
     return re.sub(r"\\(.)", r"\1", quoted)
 
 
-def _check_values(given: Mapping[str, str]) -> None:
-    if given.get("isolation.level", _ISOLATION[0]).lower() not in _ISOLATION:
+def _check_values(java_options: Mapping[str, str]) -> None:
+    if java_options.get("isolation.level", _ISOLATION[0]).lower() not in _ISOLATION:
         raise OptionError("isolation.level", ", ".join(_ISOLATION), is_value=True)
-    if not given.get(TIMEOUT, "0").isdecimal():
+    if not java_options.get(TIMEOUT, "0").isdecimal():
         raise OptionError(TIMEOUT, "a whole number of milliseconds", is_value=True)
 
 
 def _require_counterpart(name: str, client_options: Mapping[str, str]) -> None:
-    beginning = next((each for each in _COUNTERPARTS if name.startswith(each)), None)
-    if beginning is None:
-        known = [*_OF_READING, *_SAME, *_RENAMED, *_COUNTERPARTS, "ssl.truststore.type", "ssl.keystore.type"]
+    prefix = next((each for each in _COUNTERPARTS if name.startswith(each)), None)
+    if prefix is None:
+        handled = [*_UNUSED_OPTIONS, *_SAME_NAME, *_RENAMED, *_COUNTERPARTS, "ssl.truststore.type", "ssl.keystore.type"]
         names = sorted(
-            f"{PREFIX}{each}{'*' if each.endswith('.') else ''}" for each in {*known} - {"bootstrap.servers"}
+            f"{PREFIX}{each}{'*' if each.endswith('.') else ''}" for each in {*handled} - {"bootstrap.servers"}
         )
         raise OptionError(name, ", ".join(names), detail=did_you_mean(f"{PREFIX}{name}", names))
-    counterparts, other = _COUNTERPARTS[beginning]
+    counterparts, alternative = _COUNTERPARTS[prefix]
     if not any(each in client_options for each in counterparts):
-        way = f"with {' or '.join(counterparts)} in client_options, which librdkafka uses instead"
-        raise OptionError(name, f"{way}; or {other}" if other else way)
+        allowed = f"with {' or '.join(counterparts)} in client_options, which librdkafka uses instead"
+        raise OptionError(name, f"{allowed}; or {alternative}" if alternative else allowed)
 
 
-def _login(jaas: str) -> dict[str, str]:
-    """Return user and password of a JAAS configuration of PLAIN or SCRAM; nothing for another one."""
+def _parse_login(jaas: str) -> dict[str, str]:
+    """Return librdkafka's options for the user and password of a JAAS configuration of PLAIN or SCRAM, else nothing."""
     login = _LOGIN.fullmatch(jaas)
     if not login:
         return {}
-    found = {f"sasl.{name}": unescaped(value) for name, value in _LOGIN_FIELD.findall(login["rest"])}
-    return found if len(found) == 2 and not _LOGIN_FIELD.sub("", login["rest"]).strip() else {}
+    fields = {f"sasl.{name}": unescape(value) for name, value in _LOGIN_FIELD.findall(login["rest"])}
+    return fields if len(fields) == 2 and not _LOGIN_FIELD.sub("", login["rest"]).strip() else {}

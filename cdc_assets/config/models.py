@@ -1,4 +1,4 @@
-"""What a feeds file declares: changefeeds, where they are read from, and how."""
+"""Models of the feeds file: feeds, sources, tables, initial loads, storage, alerts."""
 
 from datetime import timedelta
 from typing import Annotated, Literal, get_args
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, Secr
 from pydantic_core import PydanticCustomError
 
 from cdc_assets.config.kafka_options import OptionError, librdkafka_options
-from cdc_assets.config.patterns import chosen, matches
+from cdc_assets.config.patterns import choice_for_table, matches_pattern
 from cdc_assets.config.values import (
     DURATION,
     ENDPOINT,
@@ -22,11 +22,11 @@ from cdc_assets.config.values import (
     FeedName,
     HadoopKey,
     KafkaKey,
+    Location,
     OffsetsValue,
     Option,
     Owner,
     Pattern,
-    Place,
     SchemaName,
     SparkKey,
     SparkValue,
@@ -50,38 +50,39 @@ Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
 DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 
-# Of patterns of tables the first that matches counts.
+# One choice for all tables, or a mapping of table patterns to choices: the first matching pattern counts.
 _TypeMapping = Annotated[TypeMapping | dict[str, TypeMapping], PlainValidator(by_table(*get_args(TypeMapping)))]
 _SchemaChanges = Annotated[SchemaChanges | dict[str, SchemaChanges], PlainValidator(by_table(*get_args(SchemaChanges)))]
 
 
 def _exactly_one(other: str, value: object, info: ValidationInfo) -> None:
-    """Fail the model that has the field when both or neither of `value` and the earlier field `other` are given."""
-    if other in info.data and (info.data[other] is None) == (value is None):  # not in data: wrong, reported already
+    """Reject the model if both or neither of `value` and the earlier field `other` are set."""
+    # An `other` that is not in `data` was invalid and is reported already.
+    if other in info.data and (info.data[other] is None) == (value is None):
         found = "neither" if value is None else "both"
         allowed = f"exactly one of {other}, {info.field_name}"
         raise PydanticCustomError("exactly_one", "{found}{allowed}", {"found": found, "allowed": allowed})
 
 
 def _only_with(protocol: ProtocolName, info: ValidationInfo) -> None:
-    if info.data.get("protocol", protocol) != protocol:  # a wrong protocol is reported already
+    if info.data.get("protocol", protocol) != protocol:  # an invalid protocol is not in `data`, and reported already
         reject(f"{info.field_name} only with protocol: {protocol}")
 
 
-# In the models below a field's description is what error messages give as allowed.
+# In the models below, a field's description is the text that error messages show after "allowed:".
 
 
 class _Model(BaseModel):
-    # hide_input_in_errors: pydantic's own messages would show what came from the environment.
+    # hide_input_in_errors: pydantic's own messages would show values from environment variables.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Kafka(_Model):
-    """A broker, and the topics read from it: `topics` or `topic_pattern`, never both.
+    """A Kafka cluster and the topics that are read from it: `topics` or `topic_pattern`, never both.
 
-    Spark reads records with `options`, those of Kafka's Java client. Topics and offsets are listed by librdkafka: with what
-    it understands of `options`, and with `client_options`, its own. Both may hold passwords:
-    `options[key].get_secret_value()` is the only way to see one.
+    Spark reads records with `options`, which are options of Kafka's Java client. librdkafka lists topics and offsets: with
+    those `options` that it understands, and with `client_options`, which are its own. Both may hold passwords, so each
+    value is a secret: `options[key].get_secret_value()` returns it.
     """
 
     bootstrap_servers: Text = Field(description="host:port, several with commas between them")
@@ -95,54 +96,54 @@ class Kafka(_Model):
 
     @field_validator("topic_pattern")
     @classmethod
-    def _one_choice_of_topics(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_one_of_topics_and_pattern(cls, value: str | None, info: ValidationInfo) -> str | None:
         _exactly_one("topics", value, info)
         return value
 
     @field_validator("options")
     @classmethod
-    def _for_both_clients(cls, value: dict[str, SecretStr], info: ValidationInfo) -> dict[str, SecretStr]:
+    def _check_librdkafka_options(cls, value: dict[str, SecretStr], info: ValidationInfo) -> dict[str, SecretStr]:
         options, client_options = (
-            {name: each.get_secret_value() for name, each in given.items()}
-            for given in (value, info.data.get("client_options", {}))
+            {name: each.get_secret_value() for name, each in values.items()}
+            for values in (value, info.data.get("client_options", {}))
         )
         try:
             librdkafka_options(options, client_options)
         except OptionError as error:
-            at = (error.option,) if error.is_value else (error.option, "[key]")
+            at = (error.option,) if error.is_value else (error.option, "[key]")  # pydantic's mark of an error in a key
             context = {"allowed": error.allowed, "detail": error.detail, "at": at}
         else:
             return value
-        # Outside the except block: no exception that has seen a secret is chained.
+        # Outside the except block, so that no exception with a secret in its arguments is chained.
         raise PydanticCustomError("rule", "{allowed}{detail}", context)
 
 
-class Source(_Model):
-    """Where a feed's records come from: a folder of recorded ones (an absolute path or a URI once loaded), or a broker."""
+class FeedSource(_Model):
+    """The source of a feed's records: a folder of recorded snapshots, or a Kafka cluster.
 
-    recorded: Place | None = Field(None, description=FOLDER)
+    Once the file is loaded, `recorded` is an absolute path or a URI.
+    """
+
+    recorded: Location | None = Field(None, description=FOLDER)
     partitions: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     kafka: Kafka | None = Field(None, validate_default=True)
 
     @field_validator("partitions")
     @classmethod
-    def _of_a_recorded_source(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _check_partitions_with_recorded(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("recorded", value) is None:
             reject("partitions only beside recorded (a broker knows its own)")
         return value
 
     @field_validator("kafka")
     @classmethod
-    def _one_choice_of_source(cls, value: Kafka | None, info: ValidationInfo) -> Kafka | None:
+    def _check_one_of_recorded_and_kafka(cls, value: Kafka | None, info: ValidationInfo) -> Kafka | None:
         _exactly_one("recorded", value, info)
         return value
 
 
-class Tables(_Model):
-    """The source tables a feed takes, as patterns `database.table` with `*` and `?`, upper and lower case told apart.
-
-    A Spark expression for them takes a pattern apart with `split_pattern`.
-    """
+class TableFilter(_Model):
+    """The source tables that a feed takes: patterns `database.table` with `*` and `?`, case-sensitive."""
 
     include: tuple[TablePattern, ...] = Field(
         ("*.*",), min_length=1, description="a list of patterns database.table, at least one"
@@ -150,9 +151,9 @@ class Tables(_Model):
     exclude: tuple[TablePattern, ...] = Field((), description="a list of patterns database.table")
 
     def takes(self, database: str, table: str) -> bool:
-        """Whether the table matches a pattern of `include` and none of `exclude`."""
-        included = any(matches(pattern, database, table) for pattern in self.include)
-        return included and not any(matches(pattern, database, table) for pattern in self.exclude)
+        """Return whether the table matches a pattern of `include` and no pattern of `exclude`."""
+        included = any(matches_pattern(pattern, database, table) for pattern in self.include)
+        return included and not any(matches_pattern(pattern, database, table) for pattern in self.exclude)
 
 
 _FORMATS = ", ".join(get_args(DumpFormat))
@@ -160,21 +161,22 @@ _TSO = "a TSO, a whole number, 1 or more"
 
 
 class TableLoad(_Model):
-    """What is different in the initial load of one table."""
+    """Settings of the initial load for one table, in place of those of `InitialLoad`."""
 
-    path: Place | None = Field(None, description=FOLDER)
+    path: Location | None = Field(None, description=FOLDER)
     format: DumpFormat | None = Field(None, description=_FORMATS)
     position: WholeNumber | None = Field(None, ge=1, description=_TSO)
 
 
 class InitialLoad(_Model):
-    """A dump of the source that the histories of its tables begin with.
+    """A dump of the source, with whose rows the histories of its tables begin.
 
-    `position` is the TSO that the dump was taken at; without it, the dump's own `metadata` file tells it. `tables` has what
-    is different for single tables, by "database.table". TIMESTAMP values are printed in `time_zone`.
+    `position` is the TSO at which the dump was taken; without it, the TSO is read from the dump's `metadata` file.
+    `tables` overrides settings for single tables, by "database.table". `time_zone` is the zone in which the dump has
+    TIMESTAMP values.
     """
 
-    path: Place = Field(description=FOLDER)
+    path: Location = Field(description=FOLDER)
     format: DumpFormat = Field(description=_FORMATS)
     position: WholeNumber | None = Field(None, ge=1, description=_TSO)
     time_zone: TimeZone = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
@@ -182,98 +184,99 @@ class InitialLoad(_Model):
 
 
 class Feed(_Model):
-    """One changefeed or connector. `columns` maps "database.table.column" to the text of a MySQL type."""
+    """One changefeed or connector. `columns` overrides types: it maps "database.table.column" to a MySQL type."""
 
     protocol: ProtocolName = Field(description=", ".join(get_args(ProtocolName)))
     tidb_extension: bool = Field(default=False, description="true, false")
     encoding: Encoding = Field("json", description=", ".join(get_args(Encoding)))
-    # Seconds, as send-bootstrap-interval-in-sec of the changefeed; 0: it sends no BOOTSTRAP messages.
+    # Seconds; the changefeed's send-bootstrap-interval-in-sec. 0: the changefeed sends no BOOTSTRAP messages.
     bootstrap_interval: WholeNumber = Field(120, ge=0, description="a whole number, 0 (none are sent) or more")
     time_zone: TimeZone = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
-    source: Source
+    source: FeedSource
     gate_scope: GateScope = Field("topic", description=", ".join(get_args(GateScope)))
-    tables: Tables = Tables()
+    tables: TableFilter = TableFilter()
     columns: dict[ColumnPath, TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
     type_mapping: _TypeMapping = Field("block", description=by_table_allowed(get_args(TypeMapping)))
     schema_changes: _SchemaChanges = Field("evolve", description=by_table_allowed(get_args(SchemaChanges)))
-    # Whether the connector's snapshots have every row of each of their tables.
+    # "whole": a snapshot of the connector contains every row of each table that it covers.
     snapshots: Snapshots = Field("partial", description=", ".join(get_args(Snapshots)))
     freshness_minutes: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
-    # How far a watermark may be ahead of its record's Kafka time and be believed.
+    # A watermark that is further ahead of its record's Kafka timestamp is quarantined.
     max_watermark_lead: Duration = Field(timedelta(days=1), description=DURATION)
     owners: tuple[Owner, ...] = Field((), description="a list of email addresses and team:name")
-    # Above it Dagster shows one asset a database.
+    # With more tables than this, Dagster shows one asset a database.
     max_table_assets: WholeNumber = Field(200, ge=1, description="a whole number, 1 or more")
-    claim_check: Place | None = Field(None, description=FOLDER)
+    claim_check: Location | None = Field(None, description=FOLDER)
     initial_load: InitialLoad | None = None
-    # Where each run, and `cdc-assets views`, registers the histories.
+    # The schema of Spark's catalog in which each run, and `cdc-assets views`, registers the histories.
     views: SchemaName | None = Field(None, description=SCHEMA)
 
     @field_validator("initial_load")
     @classmethod
-    def _of_feeds_with_tsos(cls, value: InitialLoad | None, info: ValidationInfo) -> InitialLoad | None:
+    def _check_feed_has_tsos(cls, value: InitialLoad | None, info: ValidationInfo) -> InitialLoad | None:
         protocol = info.data.get("protocol")
         if value is not None and protocol == "canal-json" and not info.data.get("tidb_extension"):
-            reject("initial_load only where events tell their TSO; canal-json does with tidb_extension: true")
+            reject("initial_load only where events have a TSO; canal-json has it with tidb_extension: true")
         if value is not None and protocol == "debezium":
             reject("initial_load only with canal-json, open-protocol, simple: a connector takes its own snapshot")
         return value
 
     @field_validator("tidb_extension")
     @classmethod
-    def _of_canal_json(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic calls it
+    def _check_canal_json(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic calls it
         _only_with("canal-json", info)
         return value
 
     @field_validator("encoding", "bootstrap_interval")
     @classmethod
-    def _of_simple(cls, value: Encoding | int, info: ValidationInfo) -> Encoding | int:
+    def _check_simple(cls, value: Encoding | int, info: ValidationInfo) -> Encoding | int:
         _only_with("simple", info)
         return value
 
     @field_validator("snapshots")
     @classmethod
-    def _of_debezium(cls, value: Snapshots, info: ValidationInfo) -> Snapshots:
+    def _check_debezium(cls, value: Snapshots, info: ValidationInfo) -> Snapshots:
         _only_with("debezium", info)
         return value
 
     @field_validator("freshness_minutes", "max_watermark_lead")
     @classmethod
-    def _of_feeds_with_watermarks(cls, value: int | timedelta | None, info: ValidationInfo) -> int | timedelta | None:
+    def _check_feed_has_watermarks(cls, value: int | timedelta | None, info: ValidationInfo) -> int | timedelta | None:
         if value is not None and info.data.get("protocol") == "canal-json" and not info.data.get("tidb_extension"):
-            reject(f"{info.field_name} only with watermarks; canal-json has some with tidb_extension: true")
+            reject(f"{info.field_name} only with watermarks; canal-json has them with tidb_extension: true")
         return value
 
     @property
-    def wire(self) -> str:
-        """The wire format: the protocol, and its encoding where that is not JSON."""
+    def wire_format(self) -> str:
+        """Return the name of the wire format: the protocol, and its encoding unless that is JSON."""
         return self.protocol if self.encoding == "json" else f"{self.protocol}-{self.encoding}"
 
     def takes(self, database: str, table: str) -> bool:
-        """Whether the feed takes this source table."""
+        """Return whether the feed takes this source table."""
         return self.tables.takes(database, table)
 
     def blocks_types(self, database: str, table: str) -> bool:
-        """Whether a broken type mapping holds this source table."""
-        return chosen(self.type_mapping, database, table, "block") == "block"
+        """Return whether a broken type mapping blocks this source table."""
+        return choice_for_table(self.type_mapping, database, table, "block") == "block"
 
     def stops_at_ddl(self, database: str, table: str) -> bool:
-        """Whether this source table waits at its next change of schema until a person lets it go on."""
-        return chosen(self.schema_changes, database, table, "evolve") == "stop"
+        """Return whether a schema change holds this source table until a person acknowledges the change."""
+        return choice_for_table(self.schema_changes, database, table, "evolve") == "stop"
 
 
 class Alerts(_Model):
-    """Who is told of failed runs and checks."""
+    """The receiver of notifications about failed runs and checks."""
 
     webhook: HttpUrl = Field(repr=False, description="an http or https URL, which takes JSON with a text")
 
 
 class Storage(_Model):
-    """How the store is reached in which the lakehouse, recorded snapshots and claim-checks lie, where it is no local folder.
+    """Connection settings of the object store or HDFS that holds the lakehouse, recorded snapshots and claim-checks.
 
-    `endpoint` is that of the object store, if it is not the vendor's own; where places lie in several kinds of store, that
-    of S3, else of Google's. `region` and `path_style` are S3's. `options` are Hadoop's settings of the file systems, so
-    Spark's alone; they may hold secrets: `options[key].get_secret_value()` is the only way to see one.
+    `endpoint` is the URL of the object store, if it is not the vendor's own. If the locations are in several kinds of
+    object store, `endpoint` belongs to S3, else to Google Cloud Storage. `region` and `path_style` are for S3. `options`
+    are Hadoop's settings of its file systems, which only Spark reads. They may hold secrets:
+    `options[key].get_secret_value()` returns one.
     """
 
     endpoint: Endpoint | None = Field(None, description=ENDPOINT)
@@ -283,7 +286,7 @@ class Storage(_Model):
 
 
 class FeedsFile(_Model):
-    """The whole file: the feeds by name, and Spark settings (not in repr: a storage key may be among them)."""
+    """The complete feeds file. Spark settings are not in its repr, because a storage key may be among them."""
 
     feeds: dict[FeedName, Feed] = Field(min_length=1, description="a mapping of feed names to feeds, at least one")
     spark: dict[SparkKey, SparkValue] = Field({}, repr=False, description="a mapping of spark.* settings to values")

@@ -1,4 +1,4 @@
-"""What single values of the feeds file may be: types that pydantic checks, and what is said of values that are wrong."""
+"""Types of single values in the feeds file, which pydantic checks, and the texts of what each type allows."""
 
 import difflib
 import re
@@ -11,29 +11,34 @@ from typing import Annotated, Literal, NoReturn, cast
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr, StringConstraints, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from cdc_assets.config.locations import AZURE, AZURE_FORM, SCHEMES, LocationError, canonical_location, scheme_of
 from cdc_assets.config.patterns import split_pattern
-from cdc_assets.config.places import AZURE, AZURE_FORM, SCHEMES, PlaceError, canonical, scheme_of
 from cdc_assets.mysql_types.types import UnknownType, parse_type
 
-# Where a partition that the feed has never seen is read from; a mapping is topic -> partition -> offset.
+# The offset at which reading of a new partition begins; a mapping is topic -> partition -> offset.
 StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
 Setting = str | int | float | bool
 
 _FEED_NAME = re.compile(r"[A-Za-z0-9_]+")
 _SCHEMA_NAME = re.compile(r"[a-z][a-z0-9_]*")
 SCHEMA = "a schema of Spark's catalog, of letters a-z, digits and _"
-_OFFSET = re.compile(r"[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00)")  # as far as MySQL's own time zones go
-_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes for an address
+_OFFSET = re.compile(r"[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00)")  # the range of MySQL's time zone offsets
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # the addresses that Dagster accepts
 
 
 def reject(allowed: str, detail: str = "") -> NoReturn:
-    """Fail a field; `detail` may quote its value and is shown only when no environment variable is in that value."""
+    """Reject the value of a field.
+
+    Args:
+        allowed: the text of what the field allows.
+        detail: more about the value, which it may quote; shown only if the value has no environment variable.
+    """
     raise PydanticCustomError("rule", "{allowed}{detail}", {"allowed": allowed, "detail": detail})
 
 
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """The known word that a wrong one is nearest to, as a question; "" where none is near."""
-    close = difflib.get_close_matches(text, list(known), n=1)
+def did_you_mean(text: str, allowed: Iterable[str]) -> str:
+    """Return a question that suggests the allowed word most similar to `text`; "" if no word is similar."""
+    close = difflib.get_close_matches(text, list(allowed), n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 
@@ -58,8 +63,8 @@ def _begins_with(prefix: str) -> Callable[[str], str]:
     return check
 
 
-# Spark's reader sets these itself, or a field of its own does.
-_TAKEN_OPTIONS = (
+# Options that Spark's reader sets itself, or for which the feeds file has a field.
+_RESERVED_OPTIONS = (
     "kafka.bootstrap.servers",
     "kafka.auto.offset.reset",
     "kafka.enable.auto.commit",
@@ -69,13 +74,13 @@ _TAKEN_OPTIONS = (
 )
 
 
-def _free_option(key: str) -> str:
-    if key in _TAKEN_OPTIONS:
-        reject(f"keys other than {', '.join(_TAKEN_OPTIONS)}")
+def _kafka_option(key: str) -> str:
+    if key in _RESERVED_OPTIONS:
+        reject(f"keys other than {', '.join(_RESERVED_OPTIONS)}")
     return key
 
 
-def _free_client_option(key: str) -> str:
+def _client_option(key: str) -> str:
     if key in ("bootstrap.servers", "isolation.level") or key.endswith("_cb"):
         reject("keys other than bootstrap.servers, isolation.level, and callbacks (*_cb)")
     return key
@@ -114,7 +119,7 @@ def _starting_offsets(value: object) -> StartingOffsets:
     reject(STARTING_OFFSETS)
 
 
-# Of the file systems, what `storage` has fields for, and credentials.
+# Settings of the file systems for which `storage` has fields.
 _STORAGE_FIELDS = (
     "fs.s3a.endpoint",
     "fs.s3a.endpoint.region",
@@ -122,15 +127,15 @@ _STORAGE_FIELDS = (
     "fs.gs.storage.root.url",
     "fs.azure.abfs.endpoint",
 )
-# Azure's may end with the name of an account; the endpoint that gives its refresh tokens is no secret. S3's encryption key
-# is none either: it may be the name of one.
+# Credentials. Azure's keys may end with the name of an account. The endpoint that issues Azure's refresh tokens is not a
+# secret, nor is S3's encryption key, which may be the name of a key.
 _CREDENTIALS = re.compile(
     r"\.(access\.key|secret\.key|session\.token|account\.key|sas\.fixed\.token|private\.key|client\.secret|password"
     r"|refresh\.token(?!\.endpoint)|gs\.encryption\.key|client-provided-encryption-key)(\.|$)"
 )
 
 
-def _free_hadoop_key(key: str) -> str:
+def _hadoop_key(key: str) -> str:
     if key in _STORAGE_FIELDS:
         reject(f"keys other than {', '.join(_STORAGE_FIELDS)}: they have fields of their own")
     if _CREDENTIALS.search(key):
@@ -157,36 +162,36 @@ def _setting(value: object) -> Setting:
 
 
 def _as_text(value: object) -> object:
-    """Kafka's options are text; YAML reads `true` and `30000` as something else."""
+    """Return a boolean or number as text: Kafka's options are text, but YAML reads `true` and `30000` as other types."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
 def _not_bool(value: object) -> object:
-    if isinstance(value, bool):  # pydantic would take true for 1
-        reject("")  # what is allowed, the field's description says
+    if isinstance(value, bool):  # pydantic would read true as 1
+        reject("")  # the field's description is shown as what is allowed
     return value
 
 
 DURATION = "a whole number and its unit, s, m, h or d, such as 36h"
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_LONGEST = timedelta(days=36_500)
+_MAX_DURATION = timedelta(days=36_500)
 
 
 def _duration(value: object) -> timedelta:
-    if isinstance(value, str) and (told := re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", value)):
-        duration = timedelta(**{_UNITS[told[2]]: int(told[1])})
-        if duration <= _LONGEST:
+    if isinstance(value, str) and (match := re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", value)):
+        duration = timedelta(**{_UNITS[match[2]]: int(match[1])})
+        if duration <= _MAX_DURATION:
             return duration
     reject(DURATION)
 
 
 def _time_zone(zone: str) -> str:
     if not _OFFSET.fullmatch(zone) and zone != "UTC":
-        known = zoneinfo.available_timezones()
-        if zone not in known:
-            reject("a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM", did_you_mean(zone, known))
+        names = zoneinfo.available_timezones()
+        if zone not in names:
+            reject("a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM", did_you_mean(zone, names))
     return zone
 
 
@@ -204,7 +209,7 @@ def _column_path(path: str) -> str:
 
 
 def by_table(*choices: str) -> Callable[[object], str | dict[str, str]]:
-    """Take one of the choices for all tables, or a mapping of table patterns to them."""
+    """Return a check that accepts one of the choices for all tables, or a mapping of table patterns to choices."""
 
     def check(value: object) -> str | dict[str, str]:
         if isinstance(value, str) and value in choices:
@@ -217,7 +222,7 @@ def by_table(*choices: str) -> Callable[[object], str | dict[str, str]]:
 
 
 def by_table_allowed(choices: Iterable[str]) -> str:
-    """What is said to be allowed where `by_table` takes these choices."""
+    """Return the text of what a field with the check `by_table(*choices)` allows."""
     return f"{', '.join(choices)}, or a mapping of patterns database.table to these"
 
 
@@ -246,27 +251,27 @@ def _owner(owner: str) -> str:
 FOLDER = f"a folder, relative to the feeds file, or a URI of {', '.join(f'{s}://' for s in SCHEMES)}"
 
 
-def _place(value: str, info: ValidationInfo) -> str:
-    """A folder of the feeds file: an absolute path, or a URI."""
+def _location(value: str, info: ValidationInfo) -> str:
+    """Return a location of the feeds file as an absolute path or a URI; relative paths begin at the file's folder."""
     if scheme_of(value):
         try:
-            return canonical(value)
-        except PlaceError:
+            return canonical_location(value)
+        except LocationError:
             reject(AZURE_FORM if scheme_of(value) in AZURE else FOLDER)
     return str(((info.context or {}).get("folder", Path()) / value).resolve())
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Place = Annotated[Text, AfterValidator(_place)]
+Location = Annotated[Text, AfterValidator(_location)]
 Endpoint = Annotated[str, PlainValidator(_endpoint)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
 FeedName = Annotated[str, AfterValidator(_feed_name)]
 SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
-SparkValue = Annotated[Setting, PlainValidator(_setting)]  # plain: a union would report each of its types
-KafkaKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_free_option)]
-ClientKey = Annotated[Text, AfterValidator(_free_client_option)]
+SparkValue = Annotated[Setting, PlainValidator(_setting)]  # plain, as pydantic reports one error a type of a union
+KafkaKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_kafka_option)]
+ClientKey = Annotated[Text, AfterValidator(_client_option)]
 Pattern = Annotated[Text, AfterValidator(_pattern)]
-HadoopKey = Annotated[str, AfterValidator(_begins_with("fs.")), AfterValidator(_free_hadoop_key)]
+HadoopKey = Annotated[str, AfterValidator(_begins_with("fs.")), AfterValidator(_hadoop_key)]
 OffsetsValue = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
 WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
 Duration = Annotated[timedelta, PlainValidator(_duration)]

@@ -220,7 +220,7 @@ def _gone_since_snapshot(snapshot: SourceSnapshot, changes: DataFrame, before: S
     is_read = F.coalesce((F.col("op") == str(Op.SNAPSHOT)) & of_it, F.lit(False))
     begun = changes.where(is_read).groupBy("topic", "partition").agg(F.min("offset").alias("begun"))
     number = snapshot.file.rpartition(".")[2]
-    behind = binlog.at_or_after(int(number) if number.isdigit() else None, snapshot.position)
+    behind = binlog.is_at_or_after(int(number) if number.isdigit() else None, snapshot.position)
     maybe = F.coalesce(behind, F.lit(False)) | (F.col("commit_ts") > snapshot.at)
     told = changes.join(F.broadcast(begun), on=["topic", "partition"], how="left").select(
         "key",
@@ -263,7 +263,7 @@ def _gone_since_scan(scan: TableScan, changes: DataFrame, before: Sequence[DataF
     first = F.try_element_at(F.create_map(*begun), topic_partition) if begun else F.lit(None)
     after = F.coalesce(F.col("offset") >= first, F.col("release") > scan.release)
     for place in scan.places:
-        behind = (binlog.log_of() == place.log) & binlog.at_or_after(place.number, place.position)
+        behind = (binlog.log_hash() == place.log) & binlog.is_at_or_after(place.number, place.position)
         after = after | F.coalesce(behind, F.lit(False))
     step, change = F.struct("partition", "offset", "op"), F.struct("release", "ordinal").cast(_PLACE)
     told = changes.select(

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from cdc_assets.expressions import first_true, once
+from cdc_assets.expressions import compute_once, first_true
 from cdc_assets.history.evolution import Slot
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.schema import quoted
@@ -21,7 +21,7 @@ from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Reader, WireColumn
 from cdc_assets.protocols.loaded import reader_of
 from cdc_assets.protocols.messages import read_row
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import checkpointed
 
 _BEFORE = "wire_before"
 
@@ -261,7 +261,7 @@ class Typing:
             )
             return F.struct(F.lit(c.name).alias("column"), reason.alias("reason"), value.cast("binary").alias("value"))
 
-        lost = settled(typed.where("lost"), eager=False)
+        lost = checkpointed(typed.where("lost"), eager=False)
         columns = self._losing(lost)
         found = F.filter(F.array(*[each(c) for c in columns]), lambda p: p["reason"].isNotNull())
         place = [F.col(c) for c in ("topic", "partition", "offset", "index", "database", "table")]
@@ -278,7 +278,7 @@ class Typing:
 
     def _problem(self, value: Column, typed: Column, reading: Reading, mysql_type: MySQLType) -> Column:
         reader = reader_of(self._protocol, reading.column)
-        return once(reader.text(value, reading.column, mysql_type), lambda t: problem(t, typed, mysql_type))
+        return compute_once(reader.text(value, reading.column, mysql_type), lambda t: problem(t, typed, mysql_type))
 
     def _number(self) -> Column:
         """Which layout a row has: the last of those that it may have."""
@@ -324,4 +324,4 @@ class Typing:
         if text is value:
             return decode(value, mysql_type, reader.dialect, self._time_zone, target)
         # Within each other, two expressions that use their argument several times take minutes to plan.
-        return once(text, lambda t: decode(t, mysql_type, reader.dialect, self._time_zone, target))
+        return compute_once(text, lambda t: decode(t, mysql_type, reader.dialect, self._time_zone, target))

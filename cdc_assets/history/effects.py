@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from cdc_assets.expressions import once
+from cdc_assets.expressions import compute_once
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, Op
 from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending
@@ -126,7 +126,7 @@ def _changed(
         return {op.slot.id: F.coalesce(now[op.slot.id], F.when(within, default))}
     if isinstance(op, Convert) and op.origin.id in columns and op.slot.id in columns:
         target = columns[op.slot.id].target
-        made = once(now[op.origin.id], _converted(op, target, time_zone))
+        made = compute_once(now[op.origin.id], _converted(op, target, time_zone))
         return {op.slot.id: F.coalesce(now[op.slot.id], F.when(within, made))}
     if isinstance(op, Forget) and op.slot.id in columns and forget:
         return {op.slot.id: F.when(~within, now[op.slot.id])}

@@ -12,7 +12,7 @@ from cdc_assets.history.shape import Shape
 from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.history import COPY
 from cdc_assets.lakehouse.schema import frame_of, quoted
-from cdc_assets.spark.session import SMALL, compiled, settled
+from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, checkpointed, compiled_plans
 
 
 def rows_of(work: Work) -> int:
@@ -63,12 +63,12 @@ def open_versions(
     low, high = keys.agg(F.min("_cdc_key"), F.max("_cdc_key")).head() or ("", "")
     # By literal bounds Delta passes over whole files.
     current = current.where(F.col("_cdc_key").between(low, high))
-    if work.changes <= SMALL:
+    if work.changes <= INTERPRETED_ROW_LIMIT:
         keys = F.broadcast(keys)
     # Joined before they are shaped, which of most of them would be in vain.
     found = shaped(current.join(keys, "_cdc_key", "left_semi"))
-    with compiled(session):
-        return settled(found)
+    with compiled_plans(session):
+        return checkpointed(found)
 
 
 def copy_in(names: Iterable[str]) -> str:

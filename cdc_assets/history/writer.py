@@ -34,7 +34,7 @@ from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.schema import literal, quoted
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.spark.session import compiled, settled
+from cdc_assets.spark.session import checkpointed, compiled_plans
 
 # What becomes of a version in this run, and so which files it is written into.
 _PART, _OPENED, _CLOSED, _UNTOUCHED = "_part", "opened", "closed", "untouched"
@@ -126,7 +126,7 @@ def apply(
     effects = effects_of(work, columns, feed.time_zone)
 
     # A plan that went on from expressions for every column would take seconds to make.
-    typed, watch = settled(typing.typed(changes, with_before=keeps_before(lake)), eager=False), Observation()
+    typed, watch = checkpointed(typing.typed(changes, with_before=keeps_before(lake)), eager=False), Observation()
     if lost_key:
         typed = keyed_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
@@ -308,5 +308,5 @@ def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, curs
         merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     # However few rows close, all files that may hold them are read.
-    with compiled(session):
+    with compiled_plans(session):
         work.table.transact(session, cursor, merge)

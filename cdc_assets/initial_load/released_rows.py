@@ -35,7 +35,7 @@ from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.keys import whole_row
 from cdc_assets.protocols.loaded import loaded_layout
-from cdc_assets.spark.executors import prove_seen
+from cdc_assets.spark.executors import check_file_visible
 from cdc_assets.spark.session import session_for
 from cdc_assets.stores.storage import Store
 
@@ -89,7 +89,7 @@ class TableDump:
             DumpError: a file is damaged or missing.
         """
         try:
-            prove_seen(self._spark, self.files[0].path, "initial_load")
+            check_file_visible(self._spark, self.files[0].path, "initial_load")
             start = self._history_start
             typed = TypedRows() if start is None else self._stage_typed(start)
             if typed.is_complete:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyspark.sql import SparkSession
 
-from cdc_assets.config.places import PlaceError, canonical
+from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
@@ -27,8 +27,8 @@ from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleaseCurso
 from cdc_assets.lakehouse.table import Definition, LakeTable
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
 from cdc_assets.lakehouse.type_observations import TYPE_OBSERVATIONS, TypesCursor
-from cdc_assets.spark.exclusive import prove_exclusive
-from cdc_assets.spark.executors import prove_root_seen
+from cdc_assets.spark.exclusive_writes import check_exclusive_writes
+from cdc_assets.spark.executors import check_root_visible
 from cdc_assets.spark.session import on_cluster
 from cdc_assets.stores import store_of
 from cdc_assets.stores.storage import LOCAL, Store
@@ -53,11 +53,11 @@ def lakehouse_root(given: str | None = None) -> str:
     """Return the root of all tables in its canonical form: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`.
 
     Raises:
-        PlaceError: it is a URI of a scheme that is not supported, or has characters that deltalake does not find again.
+        LocationError: it is a URI of a scheme that is not supported, or has characters that deltalake does not find again.
     """
-    root = canonical(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
+    root = canonical_location(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
     if found := _UNREADABLE.search(root):
-        raise PlaceError(
+        raise LocationError(
             f"{root}: the lakehouse's path contains {found[0]!r}, below which deltalake does not find tables. "
             "Choose a path without it."
         )
@@ -167,9 +167,9 @@ class Lakehouse:
     def _before_commits(self) -> None:
         """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""
         if store_of(self.root):
-            prove_exclusive(self.spark, self.root)
+            check_exclusive_writes(self.spark, self.root)
         elif on_cluster():
-            prove_root_seen(self.spark, self.root, self.store)
+            check_root_visible(self.spark, self.root, self.store)
 
     @cached_property
     def raw_records(self) -> LakeTable[RawCursor]:

@@ -62,7 +62,7 @@ class TableLog:
     def of(cls, uri: str, store: Store) -> "TableLog | None":
         """The log of the table at `uri`; None while there is no table."""
         try:
-            return cls(DeltaTable(uri, storage_options=store.log_options(uri)), uri)
+            return cls(DeltaTable(uri, storage_options=store.deltalake_options(uri)), uri)
         except TableNotFoundError:
             return None
 

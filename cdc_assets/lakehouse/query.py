@@ -85,7 +85,7 @@ class Arrow(Engine[pa.Table]):
             if log is not None and log.widened:
                 raise WidenedError(f"{table.name}: types of its columns were widened, and so only Spark reads it")
             builder = builder.register(
-                name, DeltaTable(table.path, storage_options=table.store.log_options(table.path))
+                name, DeltaTable(table.path, storage_options=table.store.deltalake_options(table.path))
             )
         return pa.RecordBatchReader.from_stream(builder.execute(sql))
 

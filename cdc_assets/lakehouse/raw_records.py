@@ -22,7 +22,7 @@ class RawCursor(Cursor):
         records: how many were taken in before this batch.
         ids: of a broker: topic -> its id, None where the broker has none, "" where the topic is gone.
         begun_anew: topic -> the batches with which a topic of the same name and another id began.
-        plan: the offsets that a run has fixed and not yet read (`sources.kafka.Plan`).
+        plan: the offsets that a run has fixed and not yet read (`sources.kafka.ReadPlan`).
         trimmed: the batch up to which maintenance has deleted the records.
         rebuilding: whether a rebuild of the feed is under way.
     """

@@ -21,7 +21,7 @@ from cdc_assets.lakehouse.cursor import COMMIT, RUN, Cursor, CursorError, notes
 from cdc_assets.lakehouse.files import actions, described, write_files, write_rows
 from cdc_assets.lakehouse.log import Commit, DataFile, Logs, TableLog
 from cdc_assets.lakehouse.schema import frame_of, literal, quoted, set_properties
-from cdc_assets.spark.session import settings_of
+from cdc_assets.spark.session import temporary_settings
 from cdc_assets.stores.storage import Store
 
 C = TypeVar("C", bound=Cursor)
@@ -147,7 +147,7 @@ class LakeTable(Generic[C]):
 
     @property
     def _log_options(self) -> dict[str, str]:
-        return self.store.log_options(self.path)
+        return self.store.deltalake_options(self.path)
 
     def newest(self) -> Carried[C] | None:
         """The newest cursor and its commit; None while no row has been written.
@@ -435,14 +435,14 @@ class LakeTable(Generic[C]):
         self.before_commits()
         commit = uuid.uuid4().hex
         numbered = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
-        with settings_of(session, {_NOTE_CONF: cursor.text(commit), **numbered}), self._told_apart(cursor):
+        with temporary_settings(session, {_NOTE_CONF: cursor.text(commit), **numbered}), self._told_apart(cursor):
             change(DeltaTable.forPath(session, self.path))
         return self._mine(commit, cursor)
 
     def alter(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> None:
         """Let a commit that changes no row (ALTER, OPTIMIZE) carry the cursor that the table has already."""
         self.before_commits()
-        with settings_of(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
+        with temporary_settings(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
             change(DeltaTable.forPath(session, self.path))
 
     @contextlib.contextmanager

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from cdc_assets.expressions import once
+from cdc_assets.expressions import compute_once
 from cdc_assets.mysql_types.debezium import HEX
 from cdc_assets.mysql_types.reference import TIMESTAMP_RANGE, TYPES, Family, Range, value_range
 from cdc_assets.mysql_types.types import MySQLType
@@ -114,7 +114,7 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
     texts = isinstance(target, StringType) and not isinstance(own, BinaryType)
     held = decimals or texts or widen(own, target) == target
     typed = decoder(value, _Wish(mysql_type, time_zone, target if held else own))
-    return typed.try_cast(target) if held else once(typed.try_cast(own), lambda v: _unchanged(v, own, target))
+    return typed.try_cast(target) if held else compute_once(typed.try_cast(own), lambda v: _unchanged(v, own, target))
 
 
 def _unchanged(value: Column, own: DataType, target: DataType) -> Column:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from cdc_assets.expressions import first_true, once
+from cdc_assets.expressions import compute_once, first_true
 from cdc_assets.mysql_types.casting import decode
 from cdc_assets.mysql_types.debezium import HEX
 from cdc_assets.mysql_types.reference import TYPES, Family
@@ -81,13 +81,13 @@ _Conversion = Callable[[Column, _Change], Column | None]
 def _via(say: _Say, read: _Read) -> _Conversion:
     def convert(value: Column, change: _Change) -> Column | None:
         text = say(value, change)
-        return None if text is None else once(text, lambda said: read(said, change))
+        return None if text is None else compute_once(text, lambda said: read(said, change))
 
     return convert
 
 
 def _decoded(text: Column, change: _Change, wire: str = "ddl") -> Column:
-    return once(text, lambda said: decode(said, change.new, wire, change.time_zone, change.target))
+    return compute_once(text, lambda said: decode(said, change.new, wire, change.time_zone, change.target))
 
 
 # Numbers as text. "Rounding Behavior" of the chapter "Precision Math"; "Out-of-Range and Overflow Handling".
@@ -138,7 +138,7 @@ def _read_decimal(text: Column, change: _Change) -> Column:
         return _decoded(_plain(text), change)
     rounded = DecimalType(38, change.new.scale or 0)
     # A value of more than 38 digits remains as it is: it fits when it needs no rounding.
-    return once(
+    return compute_once(
         _plain(text), lambda plain: _decoded(F.coalesce(plain.try_cast(rounded).cast(StringType()), plain), change)
     )
 
@@ -182,7 +182,7 @@ def _scientific(number: Column) -> Column:
 
 def _float_digits(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
     """The number as MySQL computes with it: as DOUBLE, a FLOAT too."""
-    return once(value.cast(DoubleType()), _scientific)
+    return compute_once(value.cast(DoubleType()), _scientific)
 
 
 def _double_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
@@ -225,7 +225,7 @@ def _printed(scientific: Column) -> Column:
         )
         return F.concat(number["sign"], text)
 
-    return F.when(scientific.isNotNull(), once(parts, laid_out))
+    return F.when(scientific.isNotNull(), compute_once(parts, laid_out))
 
 
 def _float_text(value: Column, change: _Change) -> Column | None:
@@ -234,11 +234,11 @@ def _float_text(value: Column, change: _Change) -> Column | None:
         return None
     number = value.cast(DoubleType())
     if change.old.scale is not None:
-        exact = once(number, _scientific)
+        exact = compute_once(number, _scientific)
         return exact.try_cast(DecimalType(38, change.old.scale)).cast(StringType())
     if change.old.base == "float":
-        number = once(number, _six_digits)
-    return once(once(number, _scientific), _printed)
+        number = compute_once(number, _six_digits)
+    return compute_once(compute_once(number, _scientific), _printed)
 
 
 def _nearest_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
@@ -247,7 +247,7 @@ def _nearest_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- 
     def nearest(number: Column) -> Column:
         return F.when(F.rint(number) == F.round(number), F.rint(number).try_cast(_WHOLE))
 
-    return once(value.cast(DoubleType()), nearest).cast(StringType())
+    return compute_once(value.cast(DoubleType()), nearest).cast(StringType())
 
 
 # Text and bytes. "The CHAR and VARCHAR Types", "The BINARY and VARBINARY Types", "The BLOB and TEXT Types".
@@ -284,7 +284,7 @@ def _stored_bytes(data: Column, change: _Change) -> Column:
 
 
 def _utf8_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
-    return once(value.cast(StringType()), lambda text: F.when(F.is_valid_utf8(text), text))
+    return compute_once(value.cast(StringType()), lambda text: F.when(F.is_valid_utf8(text), text))
 
 
 # Dates and times. "Date and Time Literals", "Conversion Between Date and Time Types", "Fractional Seconds in Time Values".
@@ -319,7 +319,7 @@ def _read_stamp(text: Column) -> Column:
         clock = F.concat(F.concat_ws(":", hour, minute, second), F.lit("."), F.rpad(part[6], 6, "0"))
         return F.when(part[0] != "0000", F.concat_ws(" ", date, clock)).try_cast(TimestampNTZType())
 
-    return once(F.split(parts, "[-: .]"), stamp)
+    return compute_once(F.split(parts, "[-: .]"), stamp)
 
 
 def _stamp_text(stamp: Column) -> Column:
@@ -328,7 +328,7 @@ def _stamp_text(stamp: Column) -> Column:
     def filled(text: Column) -> Column:
         return F.concat(F.substring(text, 1, 19), F.lit("."), F.rpad(F.substring(text, 21, 6), 6, "0"))
 
-    return once(stamp.try_cast(StringType()), filled)
+    return compute_once(stamp.try_cast(StringType()), filled)
 
 
 def _seconds_later(stamp: Column, seconds: Decimal) -> Column:
@@ -379,7 +379,7 @@ def _datetime_text(value: Column, change: _Change) -> Column:
     def shown(text: Column) -> Column:
         return F.when(~F.substring(text, end + 1, 7).rlike("[1-9]"), F.substring(text, 1, end))
 
-    return once(_full_text(value, change), shown)
+    return compute_once(_full_text(value, change), shown)
 
 
 def _told(text: Column, change: _Change) -> Column:
@@ -404,7 +404,7 @@ def _read_timestamp(text: Column, change: _Change) -> Column:
         back = _local(found, change._replace(old=change.new))
         return F.when(back == rounded.try_cast(TimestampNTZType()), found)
 
-    return once(_rounded(_read_stamp(_told(text, change)), _digits(change.new)), instant)
+    return compute_once(_rounded(_read_stamp(_told(text, change)), _digits(change.new)), instant)
 
 
 def _rounded_instant(value: Column, change: _Change) -> Column | None:
@@ -420,7 +420,7 @@ def _read_time_of_day(text: Column, change: _Change) -> Column:
         same_day = F.substring(rounded, 1, 10) == F.substring(_stamp_text(stamp), 1, 10)
         return F.when(same_day, F.substring(rounded, 12, 15))
 
-    return _decoded(once(_read_stamp(_told(text, change)), clock), change)
+    return _decoded(compute_once(_read_stamp(_told(text, change)), clock), change)
 
 
 # Sign, days, hours, minutes, seconds, fraction: "11:12" is 11:12:00, "1112" is 00:11:12.
@@ -441,7 +441,7 @@ def _micros(text: Column) -> Column:
         size = whole + F.rpad(part[5], 6, "0").try_cast(LongType())
         return F.when((minutes < 60) & (seconds < 60), F.when(part[0] == "-", -size).otherwise(size))
 
-    return once(F.split(parts, ";"), total)
+    return compute_once(F.split(parts, ";"), total)
 
 
 def _clock_text(micros: Column, digits: int) -> Column:
@@ -463,14 +463,14 @@ def _clock_text(micros: Column, digits: int) -> Column:
 
 
 def _read_time(text: Column, change: _Change) -> Column:
-    clock = once(_micros(_told(text, change)), lambda micros: _clock_text(micros, _digits(change.new)))
+    clock = compute_once(_micros(_told(text, change)), lambda micros: _clock_text(micros, _digits(change.new)))
     return _decoded(clock, change)
 
 
 def _time_text(value: Column, change: _Change) -> Column:
     """With all digits of the type; as it came when they are not known."""
     digits = change.old.length
-    return value if digits is None else once(_micros(value), lambda micros: _clock_text(micros, digits))
+    return value if digits is None else compute_once(_micros(value), lambda micros: _clock_text(micros, digits))
 
 
 def _midnight_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
@@ -566,7 +566,7 @@ def _read_labels(text: Column, change: _Change) -> Column:
         unknown = F.size(F.array_except(given, _array(names)))
         return F.when(unknown == 0, F.concat_ws(",", *marked))
 
-    return F.when(text == "", text).otherwise(once(given, chosen)).try_cast(change.target)
+    return F.when(text == "", text).otherwise(compute_once(given, chosen)).try_cast(change.target)
 
 
 def _read_ordinal(text: Column, change: _Change) -> Column:

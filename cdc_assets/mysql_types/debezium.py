@@ -21,7 +21,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, TimestampNTZType
 
-from cdc_assets.expressions import once
+from cdc_assets.expressions import compute_once
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import SPATIAL, MySQLType, parsed
 
@@ -478,7 +478,7 @@ def _times(limbs: Column, factor: Column, more: Column) -> Column:
 
     def step(s: Column, limb: Column) -> Column:
         total = (limb * factor + s["carry"]).cast(DecimalType(38, 0))
-        return once(
+        return compute_once(
             total,
             lambda t: F.struct(
                 F.concat(s["limbs"], F.array((t % base).cast(_LIMB))).alias("limbs"),

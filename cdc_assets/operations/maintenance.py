@@ -218,7 +218,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     changes = lake.released_changes.read(session).where(
         F.col("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.DDL), str(ReleasedKind.REPEAT))
     )
-    needed_from = min([tso.at(before), *_applied_again(cursor, behind)])
+    needed_from = min([tso.first_commit_ts(before), *_applied_again(cursor, behind)])
     young = changes.where(F.col("commit_ts") >= needed_from).agg(F.min("release")).head()
     through = _below(applied, young)
     # Rows of a dump, and the layouts that they name, have no other place.

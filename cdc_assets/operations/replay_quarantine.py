@@ -26,7 +26,7 @@ from cdc_assets.protocols.payload import unpack
 from cdc_assets.release.base import positions
 from cdc_assets.release.choose import has_watermarks
 from cdc_assets.release.watermark import bound
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import checkpointed
 from cdc_assets.stages import decode
 
 _PLACE = ["batch", "topic", "partition", "offset"]
@@ -129,7 +129,7 @@ def _moved(lake: Lakehouse, rows: DataFrame) -> DataFrame:
     cursor = lake.raw_records.cursor()
     held = lake.raw_records.read(rows.sparkSession).select(*_PLACE)
     there = F.col("batch") > (cursor.trimmed if cursor else 0)
-    return settled(rows.where(there).join(held, on=_PLACE, how="left_anti"))
+    return checkpointed(rows.where(there).join(held, on=_PLACE, how="left_anti"))
 
 
 def _without(rows: DataFrame, condition: str) -> Callable[[DeltaTable], object]:

@@ -25,7 +25,14 @@ from cdc_assets.operations.explained import in_brief
 from cdc_assets.operations.finality import final
 from cdc_assets.operations.keys import key_columns, key_of, row_key
 from cdc_assets.operations.plain import row_text, value_text
-from cdc_assets.sources.mysql import Address, Snapshot, SourceError, snapshot, table_name, text_of
+from cdc_assets.sources.mysql import (
+    DatabaseSnapshot,
+    ServerAddress,
+    SourceError,
+    decode_text,
+    open_snapshot,
+    qualified_name,
+)
 from cdc_assets.tso import time_text
 
 Texts = dict[str, str | None]
@@ -96,7 +103,7 @@ class Verified:
 
 
 def verify(
-    lake: Lakehouse, feed: Feed, names: tuple[str, str], address: Address, position: int, samples: int = SAMPLES
+    lake: Lakehouse, feed: Feed, names: tuple[str, str], address: ServerAddress, position: int, samples: int = SAMPLES
 ) -> Verified:
     """Compare a history as of a position with the source's own rows.
 
@@ -111,14 +118,14 @@ def verify(
     Raises:
         SourceError: the source does not answer, or has no such table, or its key cannot be compared.
     """
-    with snapshot(address, position) as source:
+    with open_snapshot(address, position) as source:
         it = _Comparison(lake, feed, names, position, source)
         differing = it.differing()
         found = it.narrowed(differing, samples)
         return Verified(
             table=".".join(names),
             position=position,
-            source=source.told,
+            source=source.description,
             rows=it.rows,
             source_rows=it.source_rows,
             chunks=it.chunks,
@@ -142,7 +149,9 @@ class _Differing:
 class _Comparison:
     """The two sides. Of neither are all rows ever in memory."""
 
-    def __init__(self, lake: Lakehouse, feed: Feed, names: tuple[str, str], position: int, source: Snapshot) -> None:
+    def __init__(
+        self, lake: Lakehouse, feed: Feed, names: tuple[str, str], position: int, source: DatabaseSnapshot
+    ) -> None:
         self._lake, self._feed, self._names, self._position, self._source = lake, feed, names, position, source
         self._history = lake.history(*names)
         self._engine = engine_for(lake.session, self._history)
@@ -184,7 +193,7 @@ class _Comparison:
 
     @property
     def _from(self) -> str:
-        return table_name(*self._names)
+        return qualified_name(*self._names)
 
     def _read(self) -> Iterator[tuple[pa.Array, dict[str, pa.Array]]]:
         """The history's rows as of the position, some at a time: `_cdc_key`, and their canonical values."""
@@ -239,7 +248,7 @@ class _Comparison:
         sql = f"SELECT {self._digests.id_sql}, {self._digests.value_sql} FROM {self._from} WHERE {within}"
         rows = self._source.rows(sql)
         while some := list(islice(rows, _FETCHED)):
-            ids = pa.array([bytes.fromhex(text_of(told)) for told, _ in some], ID)
+            ids = pa.array([bytes.fromhex(decode_text(told)) for told, _ in some], ID)
             yield _counted(ids, pa.array([int(digest) for _, digest in some], pa.uint64()), -1)
 
     def told(self, ids: Mapping[str, Sequence[bytes]]) -> Iterator[Found]:
@@ -287,13 +296,13 @@ class _Comparison:
         columns = ", ".join([self._digests.id_sql, *(c.value for c in self.columns)])
         rows = self._source.rows(f"SELECT {columns} FROM {self._from} WHERE {self._digests.id_sql} IN ({listed})")
         names = [c.name for c in self.columns]
-        return {bytes.fromhex(text_of(row[0])): dict(zip(names, row[1:], strict=True)) for row in rows}
+        return {bytes.fromhex(decode_text(row[0])): dict(zip(names, row[1:], strict=True)) for row in rows}
 
     def unsettled(self) -> list[str]:
         """What may have changed one side only."""
         until = final(self._lake, *self._names)
         said = [] if self._position <= until.position else [f"{self._position} is not final yet: {until.reason}"]
-        if not self._source.exact:
+        if not self._source.is_at_position:
             said.append(
                 "the source is read as it is now: what it did after that position shows as a difference, "
                 "and a difference that it has undone since does not show"

@@ -40,7 +40,8 @@ def believed(events: DataFrame, lead: timedelta) -> DataFrame:
     ahead = tso.to_milliseconds(F.col("commit_ts")) - known > lead // timedelta(milliseconds=1)
     absurd = (F.col("kind") == str(Kind.WATERMARK)) & (known > 0) & ahead
     times = (
-        F.date_format(t, "yyyy-MM-dd HH:mm:ss") for t in (tso.instant(F.col("commit_ts")), F.col("record_timestamp"))
+        F.date_format(t, "yyyy-MM-dd HH:mm:ss")
+        for t in (tso.to_timestamp(F.col("commit_ts")), F.col("record_timestamp"))
     )
     told = F.concat(F.lit("the watermark is of "), next(times), F.lit(", its record of "), next(times))
     return events.withColumns(

@@ -177,7 +177,9 @@ def _frames(key: Column, value: Column) -> Column:
     """
     event = schema.struct(key=schema.BINARY, value=schema.BINARY)
     returns = schema.struct(events=schema.array(event), error=schema.STRING)
-    return F.call_function("cdc_frames", key, value, F.lit(VERSION), F.lit(_MOST_EVENTS), F.lit(returns.json()))
+    return F.call_function(
+        "cdc_open_protocol_events", key, value, F.lit(VERSION), F.lit(_MOST_EVENTS), F.lit(returns.json())
+    )
 
 
 def _ddl_type() -> Column:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from cdc_assets.lakehouse.schema import frame_of
 from cdc_assets.protocols.base import Envelope
-from cdc_assets.spark.executors import prove_seen
+from cdc_assets.spark.executors import check_file_visible
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LENGTH_BYTES = 8  # of the numbers in Open Protocol's frames
@@ -34,7 +34,7 @@ def packed(value: Column, envelope: Envelope) -> Column:
 def unpack(messages: DataFrame, envelope: Envelope) -> DataFrame:
     """Decompress the values that are compressed; what is not, or cannot be, stays. In and out: value BINARY, and more."""
     compressed = packed(F.col("value"), envelope)
-    opened = F.call_function("cdc_unpacked", "value", F.lit(bool(envelope.value)))
+    opened = F.call_function("cdc_decompress", "value", F.lit(bool(envelope.value)))
     return messages.where(~compressed).unionByName(messages.where(compressed).withColumn("value", opened))
 
 
@@ -66,7 +66,7 @@ def claim(
     paths = {name: path for path in listed if (name := path.rsplit("/", 1)[-1]) in wanted}
     if not paths:
         return events
-    prove_seen(spark, next(iter(paths.values())), "claim_check")
+    check_file_visible(spark, next(iter(paths.values())), "claim_check")
     schema = StructType([*[events.schema[c] for c in place], StructField("name", StringType())])
     pointed = [dict(zip(schema.names, c, strict=True)) for c in claims if c[-1] in paths]
     places = frame_of(spark, pointed, schema)

@@ -18,7 +18,7 @@ from cdc_assets import tso
 from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column as TableColumn
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.expressions import once
+from cdc_assets.expressions import compute_once
 from cdc_assets.lakehouse.change_events import CORRUPTED, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.mysql_types.simple import type_text
@@ -232,7 +232,9 @@ def _of_avro(raw: DataFrame) -> DataFrame:
 
     # Within one expression: as a column of its own, what was parsed would be copied value by value into Spark's format for
     # rows.
-    message = raw.select(*_PLACE, once(simple_avro.parse(F.col("value")), read).alias("m")).select(*_PLACE, "m.*")
+    message = raw.select(*_PLACE, compute_once(simple_avro.parse(F.col("value")), read).alias("m")).select(
+        *_PLACE, "m.*"
+    )
     names, schemas = ["sql", "database", "table"], ["tableSchema", "preTableSchema"]
     wrong_text = simple_avro.invalid_text(F.col("value"), names, schemas, ["data", "old"])
     broken = F.when(F.col("unparsed"), str(Reason.MALFORMED_AVRO)).when(wrong_text, str(Reason.INVALID_UTF8))

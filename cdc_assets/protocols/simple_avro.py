@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from cdc_assets.expressions import once
+from cdc_assets.expressions import compute_once
 
 # The branch of `Message` in the union at the top, as every value begins; a row's goes on with the symbol and the branch DML.
 _MESSAGE_BRANCH = b"\x16"
@@ -207,7 +207,9 @@ def invalid_text(value: Column, names: list[str], schemas: list[str], images: li
     in_names = [*[wrong(F.col(name)) for name in names], *[wrong_schema(F.col(name)) for name in schemas]]
     suspect = [F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in images]
     # U+FFFD may also be what was sent: read again, in the few messages that have one, it tells.
-    return reduce(or_, in_names) | F.when(reduce(or_, suspect), once(parse(value), wrong_row)).otherwise(F.lit(False))
+    return reduce(or_, in_names) | F.when(reduce(or_, suspect), compute_once(parse(value), wrong_row)).otherwise(
+        F.lit(False)
+    )
 
 
 def claim_check(value: Column) -> Column:

@@ -20,7 +20,7 @@ from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, array, struct
 from cdc_assets.release.changes import STATE
 from cdc_assets.release.late import LATE_SAMPLE, NO_LATE, Late
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import checkpointed
 
 _DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
 _KEY = ["database", "table", "key"]
@@ -178,7 +178,7 @@ def deduplicate(split: DataFrame, prior: DataFrame | None, *, by_place: bool, tr
     stay two changes, as they would be if a run ended between them (the chop law).
     """
     # Done once, for two uses; and a plan that went on from such expressions would take seconds to make.
-    judged = settled(judge_pieces(split, prior, by_place=by_place, trimmed=trimmed), eager=False)
+    judged = checkpointed(judge_pieces(split, prior, by_place=by_place, trimmed=trimmed), eager=False)
     changes = _changes(judged)
     if prior is None:
         return changes, NO_LATE

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.release.changes import pieces
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import checkpointed
 
 LATE_SAMPLE = 50
 
@@ -30,7 +30,7 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
 
     In: row events with `key` and `key_before`; the row changes released before, which hold those of the same times.
     """
-    split = settled(pieces(late).where("weight = 1"))
+    split = checkpointed(pieces(late).where("weight = 1"))
     bounds = split.agg(F.min("commit_ts"), F.max("commit_ts"), F.count("*")).head() or (0, 0, 0)
     change = ["database", "table", "key", "commit_ts"]
     changed = (F.col("kind") == str(ReleasedKind.ROW)) & F.col("commit_ts").between(bounds[0], bounds[1])
@@ -39,7 +39,7 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
     unseen = split.alias("late").join(before.alias("released"), on=same, how="left_anti")
     shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
     # A copy of a late event that was never seen is a repeat, not another event: shown is the first in Kafka.
-    distinct = settled(
+    distinct = checkpointed(
         unseen.groupBy(*change, "piece_op").agg(F.min(F.struct(*shown)).alias("first")).select("first.*")
     )
     count = distinct.count()

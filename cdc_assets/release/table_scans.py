@@ -248,7 +248,7 @@ def seen_since(events: DataFrame, scans: Sequence[TableScan], part: Column) -> l
     mine = events.withColumns({"ms": kafka_ms, "part": part}).join(of_scans, on=["database", "table"])
     mine = mine.where("ms >= low").withColumn("within", F.col("ms") <= F.col("high"))
     in_log = F.col("within") & (F.col("op") != str(Op.SNAPSHOT)) & F.col("source.file").isNotNull()
-    by_log = mine.groupBy("n", "topic", "partition", F.when(in_log, binlog.log_of()).alias("log")).agg(
+    by_log = mine.groupBy("n", "topic", "partition", F.when(in_log, binlog.log_hash()).alias("log")).agg(
         F.min("offset").alias("offset"),
         F.min("commit_ts").alias("since"),
         F.min(F.struct(binlog.file_number().alias("number"), "source.position")).alias("place"),

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import checkpointed
 
 Bounds = dict[str, dict[str, int]]  # topic -> partition -> the first offset that is held back
 
@@ -59,7 +59,7 @@ def bounds_of(candidates: DataFrame, every: Callable[[], DataFrame], known: set[
         F.max("transaction.collections").alias("collections"),
     )  # fmt: skip
     of_rows = rows.where(F.col("transaction.id").isNotNull()).select("transaction.id").distinct()
-    transactions = settled(of_rows.join(marks, on="id", how="full"))
+    transactions = checkpointed(of_rows.join(marks, on="id", how="full"))
     return _bounds(transactions, rows, every, known)
 
 

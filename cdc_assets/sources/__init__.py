@@ -1,1 +1,1 @@
-"""Kafka records in: recorded snapshots, verbatim and each record once."""
+"""Sources of records: Kafka topics and recorded snapshots; and the source database, for comparison."""

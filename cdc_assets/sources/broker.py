@@ -1,6 +1,6 @@
-"""A Kafka broker's own account of its topics: which there are, with how many partitions, and which offsets they have.
+"""Topics, partitions and offsets of a Kafka broker, read with librdkafka, which needs no JVM.
 
-It is asked by librdkafka, which needs no JVM. What a feed's options hold may be a secret, and no message shows it.
+A feed's options may hold secrets: no message shows the value of an option that may be one.
 """
 
 import logging
@@ -12,21 +12,22 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec
 
 from cdc_assets.config import Kafka
-from cdc_assets.config.kafka_options import PREFIX, QUOTED, TIMEOUT, is_public, librdkafka_options, unescaped
-from cdc_assets.sources.offsets import Bounds, Place, Snapshot, Topic
+from cdc_assets.config.kafka_options import PREFIX, QUOTED, TIMEOUT, is_public, librdkafka_options, unescape
+from cdc_assets.sources.offsets import OffsetBounds, Topic, TopicPartition, TopicSnapshot
 
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics on brokers before Kafka 2.8
-# How long a topic that was just created or deleted may be known to some of the brokers only.
-_SETTLING_SECONDS = 10
-_SHOWN = "***"
-_DEFAULT_TIMEOUT_MS = 60_000  # of the Java client's API
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the id of every topic on brokers before Kafka 2.8
+# After a topic is created or deleted, some brokers of the cluster may not know it yet.
+_METADATA_SECONDS = 10
+_MASK = "***"
+_DEFAULT_TIMEOUT_MS = 60_000  # the Java client's default.api.timeout.ms
 _UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
-# While a partition gets a leader, or another one. It gets one soon.
-_UNSETTLED = (
+# Errors of a partition while the cluster elects its leader.
+_NO_LEADER = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -34,29 +35,29 @@ _UNSETTLED = (
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 )
-_QUIET = logging.getLogger(f"{__name__}.client")
-_QUIET.addHandler(logging.NullHandler())
-_QUIET.propagate = False
+_SILENT_LOGGER = logging.getLogger(f"{__name__}.client")
+_SILENT_LOGGER.addHandler(logging.NullHandler())
+_SILENT_LOGGER.propagate = False
 
 _T = TypeVar("_T")
 
 
 class BrokerError(RuntimeError):
-    """The broker did not answer, or not with what was asked for."""
+    """The broker did not answer, or refused a request."""
 
 
 class UnknownTopicError(BrokerError):
-    """A topic is not there any more, or not yet everywhere."""
+    """A topic or partition does not exist, or some brokers do not know it yet."""
 
 
-class _UnsettledError(BrokerError):
-    """A partition has no leader at this moment."""
+class _NoLeaderError(BrokerError):
+    """A partition has no leader at the moment."""
 
 
-def options(kafka: Kafka) -> dict[str, str]:
-    """Return Spark's options of the connection, secrets and all: never to be shown.
+def spark_options(kafka: Kafka) -> dict[str, str]:
+    """Return the options of Spark's Kafka reader and writer, including secrets: never show them.
 
-    Records of transactions that were aborted are not read, unless the feed says so itself.
+    Records of aborted transactions are not read, unless the feed sets another isolation level.
     """
     return {
         f"{PREFIX}bootstrap.servers": kafka.bootstrap_servers,
@@ -65,172 +66,186 @@ def options(kafka: Kafka) -> dict[str, str]:
 
 
 def client_settings(kafka: Kafka) -> dict[str, str]:
-    """Return librdkafka's options of a connection that lists topics and offsets, secrets and all: never to be shown."""
-    own = {name: value.get_secret_value() for name, value in kafka.client_options.items()}
-    settings = librdkafka_options(options(kafka), own)
-    del settings["isolation.level"]  # of consumers
+    """Return librdkafka's settings for listing topics and offsets, including secrets: never show them."""
+    client_options = {name: value.get_secret_value() for name, value in kafka.client_options.items()}
+    settings = librdkafka_options(spark_options(kafka), client_options)
+    del settings["isolation.level"]  # an option of consumers only
     return settings
 
 
-def censored(text: str, kafka: Kafka) -> str:
-    """The text in one line, without what may be a secret in the feed's options: those that are not known to be none."""
+def mask_secrets(text: str, kafka: Kafka) -> str:
+    """Return a text as one line, with the value of each feed option that may be a secret replaced by `***`."""
     for name, value in (kafka.options | kafka.client_options).items():
         if is_public(name.removeprefix(PREFIX)):
             continue
         secret = value.get_secret_value()
-        # A JAAS configuration has its secrets in quotes, and a message may have one of them.
+        # A JAAS configuration has secrets in quotes; a message may contain one of them without the rest.
         quoted = QUOTED.findall(secret)
-        parts = {secret, *quoted, *map(unescaped, quoted)} - {""}
+        parts = {secret, *quoted, *map(unescape, quoted)} - {""}
         for part in sorted(parts, key=len, reverse=True):
-            text = text.replace(part, _SHOWN)
+            text = text.replace(part, _MASK)
     return " ".join(text.split())
 
 
 class Broker:
-    """A connection to the brokers of one feed; a context manager.
+    """A connection to the Kafka cluster of one feed; a context manager.
 
     Raises:
-        BrokerError: from every method, when the broker does not answer, or refuses.
+        BrokerError: every method raises it if the broker does not answer or refuses the request.
     """
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
         self._pattern = re.compile(kafka.topic_pattern) if kafka.topic_pattern is not None else None
-        given = options(kafka)
-        self._timeout = int(given.get(f"{PREFIX}{TIMEOUT}", _DEFAULT_TIMEOUT_MS)) / 1000
-        committed = given[f"{PREFIX}isolation.level"].lower() == "read_committed"
+        options = spark_options(kafka)
+        self._timeout = int(options.get(f"{PREFIX}{TIMEOUT}", _DEFAULT_TIMEOUT_MS)) / 1000
+        committed = options[f"{PREFIX}isolation.level"].lower() == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         self._errors: list[str] = []
-        self._refused = False  # the login
+        self._login_is_refused = False
         self._poll: Callable[[float], object] = lambda _: 0
 
     def __enter__(self) -> Self:
         settings = client_settings(self._kafka)
-        callbacks: dict[str, Any] = {"error_cb": self._failed}
-        self._admin = self._asked(lambda: AdminClient({**settings, **callbacks}, logger=_QUIET))
+        callbacks: dict[str, Any] = {"error_cb": self._on_connection_error}
+        self._admin = self._call(lambda: AdminClient({**settings, **callbacks}, logger=_SILENT_LOGGER))
         self._poll = self._admin.poll
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        del self._admin, self._poll  # its connections end with it
+        del self._admin, self._poll  # librdkafka closes the connections when the client is deleted
 
     def reads(self, topic: str) -> bool:
-        """Whether the feed reads a topic of this name."""
+        """Return whether the feed reads the topic with this name."""
         if self._pattern is None:
             return topic in (self._kafka.topics or ())
         return bool(self._pattern.fullmatch(topic))
 
-    def snapshot(self) -> Snapshot:
-        """The topics that the feed reads and that are there, with the offsets that every partition has at this moment."""
-        topics, until = self.topics(), time.monotonic() + _SETTLING_SECONDS
+    def snapshot(self) -> TopicSnapshot:
+        """Return the existing topics that the feed reads, with the offsets of every partition at this moment."""
+        topics, deadline = self.list_topics(), time.monotonic() + _METADATA_SECONDS
         while True:
-            places = [Place(name, number) for name, (_, count) in topics.items() for number in range(count)]
-            found = None
+            partitions = [
+                TopicPartition(name, number) for name, (_, count) in topics.items() for number in range(count)
+            ]
+            offsets = None
             try:
-                found = self.earliest(places), self.latest(places)
+                offsets = self.earliest_offsets(partitions), self.latest_offsets(partitions)
             except UnknownTopicError:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-            # A partition that came meanwhile may hold what a watermark in the others, read up to now, says to be complete.
-            again = self.topics()
-            if again == topics and found is not None:
+            # List again: a partition that was added meanwhile may hold events below a watermark of the other partitions.
+            topics_after = self.list_topics()
+            if topics_after == topics and offsets is not None:
                 break
-            topics = again
-        earliest, latest = found
-        bounds: dict[str, dict[int, Bounds]] = {name: {} for name in topics}
-        for place in places:
-            bounds[place.topic][place.partition] = Bounds(earliest[place], latest[place])
+            topics = topics_after
+        earliest, latest = offsets
+        bounds: dict[str, dict[int, OffsetBounds]] = {name: {} for name in topics}
+        for each in partitions:
+            bounds[each.topic][each.partition] = OffsetBounds(earliest[each], latest[each])
         return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
 
-    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The first offset that each partition still has."""
-        return self._offsets(places, OffsetSpec.earliest())
+    def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that the broker still has of each partition."""
+        return self._offsets(partitions, OffsetSpec.earliest())
 
-    def latest(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The offset that the next record of each partition gets."""
-        return self._offsets(places, OffsetSpec.latest())
+    def latest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset that the next record of each partition will get."""
+        return self._offsets(partitions, OffsetSpec.latest())
 
-    def offsets_at(self, places: Iterable[Place], instant: datetime) -> dict[Place, int]:
-        """Per partition the offset of the first record at or after the instant; -1 where there is none."""
-        return self._offsets(places, OffsetSpec.for_timestamp(int(instant.timestamp() * 1000)))
+    def offsets_at(self, partitions: Iterable[TopicPartition], instant: datetime) -> dict[TopicPartition, int]:
+        """Return the offset of each partition's first record at or after an instant; -1 if there is no such record."""
+        return self._offsets(partitions, OffsetSpec.for_timestamp(int(instant.timestamp() * 1000)))
 
-    def create(self, topics: Mapping[str, int]) -> None:
-        """Create topics, name -> number of partitions, with the broker's own settings for the rest."""
+    def create_topics(self, topics: Mapping[str, int]) -> None:
+        """Create topics, and return when they can be used.
+
+        Args:
+            topics: name -> number of partitions; all other settings are the broker's defaults.
+        """
         if not topics:
             return
-        wanted = [NewTopic(name, partitions, -1) for name, partitions in topics.items()]
-        self._results(self._asked(lambda: self._admin.create_topics(wanted, request_timeout=self._timeout)))
-        self.snapshot()  # returns when they can be used
+        new_topics = [NewTopic(name, partitions, -1) for name, partitions in topics.items()]
+        self._results(self._call(lambda: self._admin.create_topics(new_topics, request_timeout=self._timeout)))
+        self.snapshot()  # waits until the brokers know the topics
 
-    def topics(self) -> dict[str, tuple[str | None, int]]:
-        """The feed's topics that are there: name -> id, None where the broker has none, and number of partitions."""
-        listed = self._asked(self._listed)
-        names = sorted(name for name in listed.topics if self.reads(name))
+    def list_topics(self) -> dict[str, tuple[str | None, int]]:
+        """Return the existing topics that the feed reads: name -> (id, number of partitions).
+
+        The id is None if the broker has no topic ids.
+        """
+        metadata = self._call(self._cluster_metadata)
+        names = sorted(name for name in metadata.topics if self.reads(name))
         if not names:
             return {}
-        asked = self._asked(lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout))
-        found = {}
+        futures = self._call(lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout))
+        topics = {}
         for name in names:
             try:
-                described = self._asked(asked[name].result)
+                description = self._call(futures[name].result)
             except UnknownTopicError:
                 continue  # deleted since it was listed
-            # As Java writes it.
-            topic_id = str(described.topic_id).translate(str.maketrans("+/", "-_")).rstrip("=")
-            found[name] = (None if topic_id == _NO_ID else topic_id, len(described.partitions))
-        return found
+            # In the form in which Kafka's own tools print ids.
+            topic_id = str(description.topic_id).translate(str.maketrans("+/", "-_")).rstrip("=")
+            topics[name] = (None if topic_id == _NO_ID else topic_id, len(description.partitions))
+        return topics
 
-    def _listed(self) -> ClusterMetadata:
-        """Every topic that is there.
+    def _cluster_metadata(self) -> ClusterMetadata:
+        """Return the metadata of the cluster, with every topic.
 
-        Librdkafka tries a login that is refused again and again, until the time is over, and tells of it between two calls.
+        librdkafka retries a refused login until the timeout, and reports the refusal only between two calls. So this method
+        makes calls with a short timeout first, and stops at a refusal.
         """
-        until, patience = time.monotonic() + self._timeout, 1.0
+        deadline, timeout = time.monotonic() + self._timeout, 1.0
         while True:
             try:
-                return self._admin.list_topics(timeout=min(patience, max(until - time.monotonic(), 0)))
+                return self._admin.list_topics(timeout=min(timeout, max(deadline - time.monotonic(), 0)))
             except KafkaException:
                 self._poll(0)
-                if self._refused or time.monotonic() >= until:
+                if self._login_is_refused or time.monotonic() >= deadline:
                     raise
-            patience *= 2
+            timeout *= 2
 
-    def _offsets(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
-        asked = {TopicPartition(p.topic, p.partition): which for p in places}
-        if not asked:
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        request = {ClientPartition(each.topic, each.partition): spec for each in partitions}
+        if not request:
             return {}
-        until = time.monotonic() + _SETTLING_SECONDS
+        deadline = time.monotonic() + _METADATA_SECONDS
         while True:
-            found = self._asked(
-                lambda: self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=self._timeout)
+            futures = self._call(
+                lambda: self._admin.list_offsets(
+                    request, isolation_level=self._isolation, request_timeout=self._timeout
+                )
             )
             try:
-                return {Place(p.topic, p.partition): told.offset for p, told in self._results(found).items()}
-            except _UnsettledError:
-                if time.monotonic() > until:
+                results = self._results(futures)
+                return {TopicPartition(each.topic, each.partition): result.offset for each, result in results.items()}
+            except _NoLeaderError:
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
     def _results(self, futures: Mapping[Any, "Future[_T]"]) -> dict[Any, _T]:
-        return {key: self._asked(future.result) for key, future in futures.items()}
+        return {key: self._call(future.result) for key, future in futures.items()}
 
-    def _failed(self, problem: KafkaError) -> None:
-        """Keep what is told of connections, but for how long they took: they are tried again and again."""
-        self._errors.append(problem.str().partition(" (after ")[0])
-        self._refused |= problem.code() == KafkaError._AUTHENTICATION  # noqa: SLF001
+    def _on_connection_error(self, error: KafkaError) -> None:
+        """Keep a connection error without its duration, so that repeated errors are equal."""
+        self._errors.append(error.str().partition(" (after ")[0])
+        self._login_is_refused |= error.code() == KafkaError._AUTHENTICATION  # noqa: SLF001
 
-    def _asked(self, ask: Callable[[], _T]) -> _T:
+    def _call(self, call: Callable[[], _T]) -> _T:
+        """Return the result of a call of librdkafka; raise its error as `BrokerError` without secrets."""
         try:
-            return ask()
-        except KafkaException as error:
-            problem: KafkaError = error.args[0]
-            self._poll(0)  # now it tells what went wrong in the background
-            told = "; ".join(dict.fromkeys([problem.str(), *self._errors]))
-        # Outside the except block: the exception has the client's own words, and must not be chained.
-        settling = {_UNKNOWN_TOPIC: UnknownTopicError, _UNSETTLED: _UnsettledError}
-        kind = next((kind for codes, kind in settling.items() if problem.code() in codes), BrokerError)
-        raise kind(
-            f"Kafka at {self._kafka.bootstrap_servers}: {censored(told, self._kafka)} "
-            "(look at source.kafka in the feeds file, and whether the broker is up)"
+            return call()
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            self._poll(0)  # librdkafka now calls `_on_connection_error` for errors of its background threads
+            message = "; ".join(dict.fromkeys([error.str(), *self._errors]))
+        # Outside the except block, so that the exception is not chained: its text may contain secrets.
+        error_types = {_UNKNOWN_TOPIC: UnknownTopicError, _NO_LEADER: _NoLeaderError}
+        error_type = next((each for codes, each in error_types.items() if error.code() in codes), BrokerError)
+        raise error_type(
+            f"Kafka at {self._kafka.bootstrap_servers}: {mask_secrets(message, self._kafka)} "
+            "(check source.kafka in the feeds file, and whether the broker is running)"
         )

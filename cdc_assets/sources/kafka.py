@@ -1,4 +1,4 @@
-"""Kafka topics as a bounded snapshot: which offsets a run reads of every partition, and the records there."""
+"""Kafka topics as a bounded snapshot: the plan of the offsets that a run reads, and the records at these offsets."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,40 +10,57 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Kafka
-from cdc_assets.sources.broker import Broker, BrokerError, options
-from cdc_assets.sources.offsets import GONE, DataLossError, Held, Loss, Place, Range, Snapshot, fair, losses
+from cdc_assets.sources.broker import Broker, BrokerError, spark_options
+from cdc_assets.sources.offsets import (
+    DELETED_TOPIC,
+    DataLossError,
+    IngestedOffsets,
+    Loss,
+    OffsetRange,
+    TopicPartition,
+    TopicSnapshot,
+    find_losses,
+    share_limit,
+)
 
-# With a task a partition, three of them keep two cores busy for as long as four would: a core gets several. But a task of
-# fewer records is not worth a consumer, and a file, of its own; nor does one of more make anything faster.
-_TASKS_A_CORE = 4
-_FEWEST, _MOST = 10_000, 50_000
-# What is read is there already. But behind the last record of a partition the consumer asks for more, and its next partition
-# on that broker has to wait until the broker has answered. (Measured: 4,000 records of 3 partitions took 1.3 s with Kafka's
-# 500 ms, 0.2 s with this.)
-_WAIT = {"kafka.fetch.max.wait.ms": "10"}
+# Several tasks a core, as tasks of partitions of different sizes end at different times. A small task is not worth its own
+# consumer and file, so a task reads at least some thousand records.
+_TASKS_PER_CORE = 4
+_MIN_TASK_RECORDS, _MAX_TASK_RECORDS = 10_000, 50_000
+# All planned records are on the broker. But at the end of a partition the consumer asks for more, and this wait delays the
+# consumer's next partition on the same broker.
+_FETCH_OPTIONS = {"kafka.fetch.max.wait.ms": "10"}
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run reads, fixed and committed before it reads the first record: a retry reads the same."""
+class ReadPlan:
+    """The offsets that a run reads; it is committed before the run reads a record, so that a retry reads the same.
 
-    ranges: Mapping[Place, Range]  # of every partition, the empty ones too
-    ids: Mapping[str, str | None]  # of every topic ever read
-    restarted: frozenset[str] = frozenset()  # topics whose offsets begin anew
-    left: int = 0  # offsets left for later runs by max_records_per_run
+    Attributes:
+        ranges: the offsets of every partition; empty ranges are included.
+        ids: topic -> its id, for every topic that was ever read.
+        restarted: topics whose offsets begin again, because they were created again.
+        left: how many offsets `max_records_per_run` leaves for later runs.
+        fixed_at: when the plan was made; ISO 8601.
+    """
+
+    ranges: Mapping[TopicPartition, OffsetRange]
+    ids: Mapping[str, str | None]
+    restarted: frozenset[str] = frozenset()
+    left: int = 0
     fixed_at: str = ""
 
     @property
     def size(self) -> int:
-        """How many offsets there are to read; not every offset has a record."""
+        """Number of offsets in the plan; not every offset has a record."""
         return sum(end - start for start, end in self.ranges.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as it stands in a cursor."""
+        """Return the plan in the form in which a cursor stores it."""
         return {
-            "ranges": nested({place: list(range_) for place, range_ in self.ranges.items()}),
+            "ranges": nest_by_topic({partition: list(offsets) for partition, offsets in self.ranges.items()}),
             "ids": dict(self.ids),
             "restarted": sorted(self.restarted),
             "left": self.left,
@@ -51,126 +68,137 @@ class Plan:
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> "Plan":
-        """The plan that a cursor holds."""
+    def from_json(cls, stored: Mapping[str, Any]) -> "ReadPlan":
+        """Return the plan that a cursor stores."""
         ranges = {
-            Place(topic, int(number)): Range(*bounds)
-            for topic, partitions in said["ranges"].items()
-            for number, bounds in partitions.items()
+            TopicPartition(topic, int(number)): OffsetRange(*offsets)
+            for topic, partitions in stored["ranges"].items()
+            for number, offsets in partitions.items()
         }
-        return cls(ranges, said["ids"], frozenset(said["restarted"]), said["left"], said["fixed_at"])
+        return cls(ranges, stored["ids"], frozenset(stored["restarted"]), stored["left"], stored["fixed_at"])
 
 
-def nested(by_place: Mapping[Place, _T]) -> dict[str, dict[str, _T]]:
-    """Topic -> partition -> value, as JSON has it."""
-    found: dict[str, dict[str, _T]] = {}
-    for place, value in sorted(by_place.items()):
-        found.setdefault(place.topic, {})[str(place.partition)] = value
-    return found
+def nest_by_topic(values: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
+    """Return the values of partitions as topic -> partition -> value, with keys as JSON needs them."""
+    nested: dict[str, dict[str, _T]] = {}
+    for partition, value in sorted(values.items()):
+        nested.setdefault(partition.topic, {})[str(partition.partition)] = value
+    return nested
 
 
-def fix(broker: Broker, kafka: Kafka, held: Held, *, first: bool, turn: int) -> tuple[Plan, list[Loss]]:
-    """Fix what this run reads: from what is held, or where partitions that are new begin, to the ends of this moment.
+def plan_read(
+    broker: Broker, kafka: Kafka, ingested: IngestedOffsets, *, first: bool, turn: int
+) -> tuple[ReadPlan, list[Loss]]:
+    """Plan the offsets that a run reads: of each partition from its next offset to its present end.
 
     Args:
         broker: the connection.
         kafka: the feed's source.
-        held: what raw_records holds.
-        first: whether the feed has never read from a broker: `starting_offsets` is about that moment, and a partition that
-            comes later is read from its beginning.
-        turn: a number that grows with each run.
+        ingested: what raw_records has ingested.
+        first: whether the feed has never read from a broker. `starting_offsets` applies to the first run; a partition that
+            is added later is read from its beginning.
+        turn: a number that grows with each run; see `share_limit`.
 
     Returns:
-        The plan, and the losses that it accepts.
+        The plan, and the losses that the feed accepts.
 
     Raises:
-        BrokerError: the broker does not answer, or a topic that the feed names has never been there.
-        DataLossError: records were lost before they were read, and the feed does not accept it.
+        BrokerError: the broker does not answer, or a topic that the feed names never existed.
+        DataLossError: records were lost before they were read, and the feed does not accept losses.
     """
-    there = broker.snapshot()
-    unknown = [topic for topic in kafka.topics or () if topic not in there and topic not in held.ids]
-    if unknown:
+    topics = broker.snapshot()
+    missing = [topic for topic in kafka.topics or () if topic not in topics and topic not in ingested.topic_ids]
+    if missing:
         raise BrokerError(
-            f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(unknown)} (source.kafka.topics in the feeds file): "
+            f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(missing)} (source.kafka.topics in the feeds file): "
             "create it, or correct the name; a topic_pattern takes in topics as they appear"
         )
-    back = {topic for topic in there if held.ids.get(topic) == GONE}
-    wanted = {
-        place: offset
-        for place, offset in held.following.items()
-        if held.ids.get(place.topic) != GONE and broker.reads(place.topic)
+    reappeared = {topic for topic in topics if ingested.topic_ids.get(topic) == DELETED_TOPIC}
+    next_offsets = {
+        partition: offset
+        for partition, offset in ingested.next_offsets.items()
+        if ingested.topic_ids.get(partition.topic) != DELETED_TOPIC and broker.reads(partition.topic)
     }
-    every = {Place(name, number) for name, topic in there.items() for number in topic.partitions}
-    wanted |= _initial(broker, kafka, sorted(every - wanted.keys()), there, first=first)
-    lost = losses(wanted, held, there)
-    if lost and kafka.on_data_loss == "fail":
-        raise DataLossError(lost)
-    starts = wanted | {loss.place: loss.resume for loss in lost}
+    partitions = {TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions}
+    next_offsets |= _first_offsets(broker, kafka, sorted(partitions - next_offsets.keys()), topics, first=first)
+    losses = find_losses(next_offsets, ingested, topics)
+    if losses and kafka.on_data_loss == "fail":
+        raise DataLossError(losses)
+    starts = next_offsets | {loss.partition: loss.resume_offset for loss in losses}
     ranges = {
-        place: Range(start, max(start, there[place.topic].partitions[place.partition].latest))
-        for place in sorted(every)
-        if (start := starts[place]) is not None
+        partition: OffsetRange(start, max(start, topics[partition.topic].partitions[partition.partition].latest))
+        for partition in sorted(partitions)
+        if (start := starts[partition]) is not None
     }
-    cut = fair(ranges, kafka.max_records_per_run, turn)
-    gone = {loss.place.topic for loss in lost if loss.place.topic not in there}
-    ids = dict(held.ids) | {name: topic.id for name, topic in there.items()} | dict.fromkeys(gone, GONE)
-    anew = {loss.place.topic for loss in lost if loss.created_again}
-    plan = Plan(cut, ids, frozenset(back | anew), fixed_at=datetime.now(UTC).isoformat(timespec="seconds"))
-    return replace(plan, left=sum(end - start for start, end in ranges.values()) - plan.size), lost
+    limited = share_limit(ranges, kafka.max_records_per_run, turn)
+    deleted = {loss.partition.topic for loss in losses if loss.partition.topic not in topics}
+    ids = dict(ingested.topic_ids) | {name: topic.id for name, topic in topics.items()}
+    ids |= dict.fromkeys(deleted, DELETED_TOPIC)
+    recreated = {loss.partition.topic for loss in losses if loss.is_recreated}
+    plan = ReadPlan(
+        limited, ids, frozenset(reappeared | recreated), fixed_at=datetime.now(UTC).isoformat(timespec="seconds")
+    )
+    return replace(plan, left=sum(end - start for start, end in ranges.values()) - plan.size), losses
 
 
-def _initial(
-    broker: Broker, kafka: Kafka, places: Iterable[Place], there: Snapshot, *, first: bool
-) -> dict[Place, int]:
-    """Where partitions that the feed has never seen are read from."""
-    chosen, bounds = kafka.starting_offsets, {p: there[p.topic].partitions[p.partition] for p in places}
-    begin = {place: each.earliest for place, each in bounds.items()}
-    if isinstance(chosen, dict):
-        return {place: chosen.get(place.topic, {}).get(place.partition, offset) for place, offset in begin.items()}
-    if not first or chosen == "earliest":
-        return begin
-    end = {place: each.latest for place, each in bounds.items()}
-    if chosen == "latest":
-        return end
-    return end | {p: offset for p, offset in broker.offsets_at(bounds, chosen).items() if offset >= 0}
+def _first_offsets(
+    broker: Broker, kafka: Kafka, partitions: Iterable[TopicPartition], topics: TopicSnapshot, *, first: bool
+) -> dict[TopicPartition, int]:
+    """Return the offsets at which reading of partitions begins that the feed has never read."""
+    starting = kafka.starting_offsets
+    bounds = {each: topics[each.topic].partitions[each.partition] for each in partitions}
+    earliest = {partition: each.earliest for partition, each in bounds.items()}
+    if isinstance(starting, dict):
+        return {each: starting.get(each.topic, {}).get(each.partition, offset) for each, offset in earliest.items()}
+    if not first or starting == "earliest":
+        return earliest
+    latest = {partition: each.latest for partition, each in bounds.items()}
+    if starting == "latest":
+        return latest
+    return latest | {each: offset for each, offset in broker.offsets_at(bounds, starting).items() if offset >= 0}
 
 
-def resume(broker: Broker, kafka: Kafka, plan: Plan) -> tuple[Plan, list[Loss]]:
-    """A plan that a run before has fixed and not read: the same, unless some of it has been lost since.
+def resume_plan(broker: Broker, kafka: Kafka, plan: ReadPlan) -> tuple[ReadPlan, list[Loss]]:
+    """Return a plan that an earlier run made and did not complete, without records that have been lost since.
+
+    Returns:
+        The plan, and the losses that the feed accepts.
 
     Raises:
         BrokerError: the broker does not answer.
-        DataLossError: records were lost before they were read, and the feed does not accept it.
+        DataLossError: records were lost before they were read, and the feed does not accept losses.
     """
-    wanted = {place: start for place, (start, end) in plan.ranges.items() if start < end}
-    lost = losses(wanted, Held({}, plan.ids), broker.snapshot())
-    if lost and kafka.on_data_loss == "fail":
-        raise DataLossError(lost)
+    next_offsets = {partition: start for partition, (start, end) in plan.ranges.items() if start < end}
+    losses = find_losses(next_offsets, IngestedOffsets({}, plan.ids), broker.snapshot())
+    if losses and kafka.on_data_loss == "fail":
+        raise DataLossError(losses)
     ranges = dict(plan.ranges)
-    for loss in lost:
-        end = ranges[loss.place].end
-        # What was created again is another log: the next run begins it, and knows by its id that it is another.
-        start = end if loss.resume is None or loss.created_again else min(loss.resume, end)
-        ranges[loss.place] = Range(start, end)
-    return replace(plan, ranges=ranges), lost
+    for loss in losses:
+        end = ranges[loss.partition].end
+        # A topic that was created again has new offsets: the next run plans them, and recognises the topic by its id.
+        start = end if loss.resume_offset is None or loss.is_recreated else min(loss.resume_offset, end)
+        ranges[loss.partition] = OffsetRange(start, end)
+    return replace(plan, ranges=ranges), losses
 
 
-def read(spark: SparkSession, kafka: Kafka, ranges: Mapping[Place, Range]) -> DataFrame:
-    """The records at these offsets of partitions.
+def read_records(spark: SparkSession, kafka: Kafka, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+    """Return the records at these offsets.
 
-    Out: topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
-    headers ARRAY<STRUCT<key STRING, value BINARY>>, never null.
+    Returns:
+        topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
+        headers ARRAY<STRUCT<key STRING, value BINARY>>, never null.
     """
-    sizes = {place: end - start for place, (start, end) in ranges.items() if start < end}
-    tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
-    reader = spark.read.format("kafka").options(**_WAIT | options(kafka))
+    sizes = {partition: end - start for partition, (start, end) in ranges.items() if start < end}
+    tasks = _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    task_records = min(max(_MIN_TASK_RECORDS, sum(sizes.values()) // tasks), _MAX_TASK_RECORDS)
+    reader = spark.read.format("kafka").options(**_FETCH_OPTIONS | spark_options(kafka))
     reader = reader.options(
-        assign=json.dumps({topic: [int(n) for n in numbers] for topic, numbers in nested(sizes).items()}),
-        startingOffsets=json.dumps(nested({place: ranges[place].start for place in sizes})),
-        endingOffsets=json.dumps(nested({place: ranges[place].end for place in sizes})),
+        assign=json.dumps({topic: [int(n) for n in numbers] for topic, numbers in nest_by_topic(sizes).items()}),
+        startingOffsets=json.dumps(nest_by_topic({partition: ranges[partition].start for partition in sizes})),
+        endingOffsets=json.dumps(nest_by_topic({partition: ranges[partition].end for partition in sizes})),
         includeHeaders="true",
         failOnDataLoss="true",
-        maxRecordsPerPartition=str(min(max(_FEWEST, sum(sizes.values()) // tasks), _MOST)),
+        maxRecordsPerPartition=str(task_records),
     )
     headers = F.coalesce("headers", F.array().cast("array<struct<key: string, value: binary>>"))
     columns = ["topic", "partition", "offset", "timestamp", "key", "value"]

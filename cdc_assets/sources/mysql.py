@@ -1,4 +1,4 @@
-"""The rows of the source itself, as of one moment: TiDB, MySQL and MariaDB by MySQL's protocol, without a JVM."""
+"""Queries to the source database as of one moment: TiDB, MySQL and MariaDB, through MySQL's protocol, without a JVM."""
 
 import os
 import ssl
@@ -15,32 +15,32 @@ from pymysql.cursors import SSCursor
 from cdc_assets.lakehouse.schema import quoted
 
 USER, PASSWORD = "CDC_VERIFY_USER", "CDC_VERIFY_PASSWORD"
-_SECONDS = 20  # to connect
+_CONNECT_SECONDS = 20
 _PORTS = {"mysql": 3306, "mariadb": 3306}
 _TLS = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_IDENTITY")
-_LOGIN = ("user", "username", "password")
+_LOGIN_PARAMETERS = ("user", "username", "password")
 
 
 class SourceError(RuntimeError):
-    """The source does not answer as it has to; the message is one line."""
+    """The source database refuses a request or gives no usable answer; the message is one line."""
 
 
-class Column(NamedTuple):
-    """A column of the source's table: its name, and the text of its MySQL type."""
+class DatabaseColumn(NamedTuple):
+    """A column of a table in the source database: its name, and its MySQL type as text."""
 
     name: str
     type: str
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where a server is.
+class ServerAddress:
+    """The address of a database server.
 
     Attributes:
-        host: its name or address.
+        host: its host name or IP address.
         port: its port.
-        tls: `DISABLED`; `PREFERRED`: if it can; `REQUIRED`: whoever answers; `VERIFY_IDENTITY`: it has a certificate of that
-            name.
+        tls: `DISABLED`; `PREFERRED`: TLS if the server supports it; `REQUIRED`: TLS, with any certificate;
+            `VERIFY_IDENTITY`: TLS, with a trusted certificate for `host`.
     """
 
     host: str
@@ -48,11 +48,11 @@ class Address:
     tls: str = "PREFERRED"
 
     @classmethod
-    def of(cls, url: str) -> "Address":
-        """Read a JDBC URL, `jdbc:mysql://host:port/...?sslMode=...`; its other parameters are for JDBC drivers.
+    def from_jdbc_url(cls, url: str) -> "ServerAddress":
+        """Return the address in a JDBC URL, `jdbc:mysql://host:port/...?sslMode=...`; other parameters are ignored.
 
         Raises:
-            SourceError: it is none, or it has a user or a password in it; the message does not repeat it.
+            SourceError: it is not such a URL, or it contains a user or a password; the message does not repeat the URL.
         """
         try:
             parts = urlsplit(url.removeprefix("jdbc:"))
@@ -60,18 +60,20 @@ class Address:
         except ValueError:
             host, port = None, None
         if not url.startswith("jdbc:") or not host or parts.scheme not in _PORTS:
-            raise SourceError("no JDBC URL of a MySQL server; allowed: jdbc:mysql://HOST:PORT/ and jdbc:mariadb://...")
+            raise SourceError(
+                "not a JDBC URL of a MySQL server; allowed: jdbc:mysql://HOST:PORT/ and jdbc:mariadb://..."
+            )
         parameters = {name.lower(): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
-        if parts.username is not None or parts.password is not None or parameters.keys() & set(_LOGIN):
-            raise SourceError(f"the URL has a user or a password in it: set {USER} and {PASSWORD} instead")
+        if parts.username is not None or parts.password is not None or parameters.keys() & set(_LOGIN_PARAMETERS):
+            raise SourceError(f"the URL contains a user or a password: set {USER} and {PASSWORD} instead")
         tls = parameters.get("sslmode", "PREFERRED").upper().replace("-", "_")
         if tls not in _TLS:
             raise SourceError(f"sslMode {tls}: unknown; allowed: {', '.join(_TLS)}")
         return cls(host, port or _PORTS[parts.scheme], tls)
 
     @property
-    def security(self) -> dict[str, Any]:
-        """What the client is told about TLS."""
+    def tls_options(self) -> dict[str, Any]:
+        """PyMySQL's options for TLS."""
         if self.tls == "DISABLED":
             return {"ssl_disabled": True}
         if self.tls == "PREFERRED":
@@ -82,82 +84,94 @@ class Address:
         return {"ssl": context}
 
 
-class Snapshot:
-    """The source as of one moment: every query sees the same rows."""
+class DatabaseSnapshot:
+    """The source database as of one moment: every query returns rows of the same state.
+
+    Attributes:
+        is_at_position: whether the snapshot is as of the requested position.
+        description: a text for people, with the server's kind and the snapshot's position.
+    """
 
     def __init__(self, connection: "pymysql.Connection[Any]", position: int) -> None:
-        """Take it.
+        """Begin a snapshot.
 
         Args:
-            connection: to the server, of which nothing else is asked.
-            position: the commit_ts as of which TiDB is asked; other servers have their own present only.
+            connection: a connection to the server, used by this snapshot only.
+            position: the commit_ts that the snapshot of a TiDB server has; other servers can only read their present state.
         """
         self._connection = connection
-        # TIMESTAMP in UTC, bytes as they are; and nothing stops at a value that a mode does not permit.
+        # TIMESTAMP values in UTC. No SQL mode, so that no query fails at a stored value that a mode forbids.
         self._run("SET SESSION time_zone = '+00:00', sql_mode = ''")
         ((version,),) = self._run("SELECT VERSION()")
-        self.exact = "TiDB" in version  # whether it is as of the position asked for
-        if self.exact:
-            self.told = self._tidb(position)
+        self.is_at_position = "TiDB" in version
+        if self.is_at_position:
+            self.description = self._begin_tidb(position)
         else:
-            self.told = self._mariadb() if "MariaDB" in version else self._mysql(version)
+            self.description = self._begin_mariadb() if "MariaDB" in version else self._begin_mysql(version)
 
-    def columns(self, database: str, table: str) -> list[Column]:
-        """The columns of a table.
+    def columns(self, database: str, table: str) -> list[DatabaseColumn]:
+        """Return the columns of a table.
 
         Raises:
-            SourceError: there is no such table.
+            SourceError: the table does not exist.
         """
-        rows = self._run(f"SHOW COLUMNS FROM {table_name(database, table)}")
-        return [Column(row[0], text_of(row[1])) for row in rows]
+        rows = self._run(f"SHOW COLUMNS FROM {qualified_name(database, table)}")
+        return [DatabaseColumn(row[0], decode_text(row[1])) for row in rows]
 
     def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """The answer to a SELECT, as it comes in."""
+        """Yield the rows of a query as the server sends them."""
         try:
             with closing(self._connection.cursor(SSCursor)) as cursor:
                 cursor.execute(sql)
                 yield from cursor
         except pymysql.MySQLError as error:
-            raise _said(error) from error
+            raise _source_error(error) from error
 
     def _run(self, sql: str) -> list[tuple[Any, ...]]:
         return list(self.rows(sql))
 
-    def _tidb(self, position: int) -> str:
-        """By the TSO: `AS OF TIMESTAMP` knows no more of it than its milliseconds, within which rows change."""
+    def _begin_tidb(self, position: int) -> str:
+        """Set the TSO of a snapshot: `AS OF TIMESTAMP` takes milliseconds only, and rows change within one."""
         self._run(f"SET SESSION tidb_snapshot = '{position}'")
         return f"TiDB as of {position}"
 
-    def _mariadb(self) -> str:
-        """MariaDB keeps the position that belongs to a snapshot."""
-        self._start()
-        said = {name.lower(): value for name, value in self._run("SHOW STATUS LIKE 'binlog_snapshot_%'")}
-        return _binlog("MariaDB", said.get("binlog_snapshot_file"), said.get("binlog_snapshot_position"))
+    def _begin_mariadb(self) -> str:
+        """Begin a snapshot on MariaDB, which states the snapshot's binlog position."""
+        self._start_transaction()
+        status = {name.lower(): value for name, value in self._run("SHOW STATUS LIKE 'binlog_snapshot_%'")}
+        return _describe("MariaDB", status.get("binlog_snapshot_file"), status.get("binlog_snapshot_position"))
 
-    def _mysql(self, version: str) -> str:
-        """MySQL keeps none; and a global lock, under which to read it, would have writers wait: from before, and after."""
+    def _begin_mysql(self, version: str) -> str:
+        """Begin a snapshot on MySQL, with the binlog positions before and after.
+
+        MySQL does not state a snapshot's position, and reading it under a global lock would block writers.
+        """
         major, minor, *_ = version.partition("-")[0].split(".")
         log = "BINARY LOG" if (int(major), int(minor)) >= (8, 2) else "MASTER"
         (before,) = self._run(f"SHOW {log} STATUS") or [(None, None)]
-        self._start()
+        self._start_transaction()
         (after,) = self._run(f"SHOW {log} STATUS") or [(None, None)]
-        told = _binlog("MySQL", *before[:2])
-        return told if before[:2] == after[:2] else f"{told}, or up to {after[0]}:{after[1]}"
+        description = _describe("MySQL", *before[:2])
+        return description if before[:2] == after[:2] else f"{description}, or up to {after[0]}:{after[1]}"
 
-    def _start(self) -> None:
+    def _start_transaction(self) -> None:
         self._run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self._run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
 
 @contextmanager
-def snapshot(address: Address, position: int, environment: Mapping[str, str] = os.environ) -> Iterator[Snapshot]:
-    """Connect as the environment's user, and take a snapshot.
+def open_snapshot(
+    address: ServerAddress, position: int, environment: Mapping[str, str] = os.environ
+) -> Iterator[DatabaseSnapshot]:
+    """Connect as the environment's user, and yield a snapshot.
 
     Raises:
-        SourceError: no user is named, or the server does not let us in, or cannot do it.
+        SourceError: the environment names no user, or the server refuses the login or the snapshot.
     """
     if not environment.get(USER):
-        raise SourceError(f"{USER} is not set: the user of the source, with {PASSWORD} its password")
+        raise SourceError(
+            f"{USER} is not set: set it to the user of the source database, and {PASSWORD} to the password"
+        )
     try:
         connection = pymysql.connect(
             host=address.host,
@@ -165,29 +179,29 @@ def snapshot(address: Address, position: int, environment: Mapping[str, str] = o
             user=environment[USER],
             password=environment.get(PASSWORD, ""),
             charset="utf8mb4",
-            connect_timeout=_SECONDS,
-            conv=dict[Any, Any](encoders),  # no decoders: texts, but for bytes
-            **address.security,
+            connect_timeout=_CONNECT_SECONDS,
+            conv=dict[Any, Any](encoders),  # without decoders, so that values come as text or bytes
+            **address.tls_options,
         )
-    except (pymysql.MySQLError, RuntimeError) as error:  # the latter: a login that is possible with TLS only
-        raise _said(error) from error
+    except (pymysql.MySQLError, RuntimeError) as error:  # RuntimeError: the login needs TLS
+        raise _source_error(error) from error
     with closing(connection):
-        yield Snapshot(connection, position)
+        yield DatabaseSnapshot(connection, position)
 
 
-def table_name(database: str, table: str) -> str:
-    """A table's name in SQL."""
+def qualified_name(database: str, table: str) -> str:
+    """Return a table's quoted name with its database, for SQL."""
     return f"{quoted(database)}.{quoted(table)}"
 
 
-def text_of(value: str | bytes) -> str:
-    """A text of an answer, of which some come as bytes."""
+def decode_text(value: str | bytes) -> str:
+    """Return a value of a query's row as text; servers send some texts as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _binlog(server: str, file: str | None, position: str | None) -> str:
+def _describe(server: str, file: str | None, position: str | None) -> str:
     return f"{server} as it is now, at binlog {file}:{position}" if file else f"{server} as it is now, without a binlog"
 
 
-def _said(error: Exception) -> SourceError:
-    return SourceError(f"the source says: {' '.join(str(error.args[-1] if error.args else error).split())}")
+def _source_error(error: Exception) -> SourceError:
+    return SourceError(f"the source database answers: {' '.join(str(error.args[-1] if error.args else error).split())}")

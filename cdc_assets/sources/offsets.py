@@ -1,6 +1,6 @@
-"""Which offsets a run reads: pure arithmetic over what is held already and what the broker has.
+"""Offset arithmetic of Kafka partitions: lost offsets, shares of a limit, counts of distinct offsets.
 
-Offsets are Kafka's: of a partition, `earliest` is the first that the broker still has, `latest` the one after the last.
+Offsets are Kafka's: `earliest` is the first offset that the broker still has, `latest` is the offset after the last record.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,18 +10,20 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-# Of a topic that is gone, and whose loss was accepted (`on_data_loss: skip`), instead of its id.
-GONE = ""
+# Stands in place of a topic's id once the topic was deleted and its loss was accepted (`on_data_loss: skip`).
+DELETED_TOPIC = ""
+
+_SHOWN_LOSSES = 10
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
     partition: int
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """The offsets [earliest, latest) that a broker has of one partition."""
 
     earliest: int
@@ -30,16 +32,21 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the broker has it: `id` is its own alone (a topic created again has another); None: the broker has none."""
+    """A topic on the broker.
+
+    Attributes:
+        id: the topic's id; a topic that is created again gets another id. None: the broker has no topic ids.
+        partitions: partition number -> its offsets.
+    """
 
     id: str | None
-    partitions: Mapping[int, Bounds]
+    partitions: Mapping[int, OffsetBounds]
 
 
-Snapshot = Mapping[str, Topic]
+TopicSnapshot = Mapping[str, Topic]  # by name
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """The offsets [start, end) that a run reads of one partition."""
 
     start: int
@@ -47,48 +54,62 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the table holds: the next offset of every partition known, and the id of every topic read from a broker."""
+class IngestedOffsets:
+    """How far raw_records has ingested a feed's topics.
 
-    following: Mapping[Place, int]
-    ids: Mapping[str, str | None]
+    Attributes:
+        next_offsets: partition -> the offset after the last ingested one.
+        topic_ids: topic -> its id, None if its broker has no ids, `DELETED_TOPIC` after an accepted loss.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Offsets that were to be read and that the broker no longer has."""
+    """Offsets of one partition that the broker deleted before they were read.
 
-    place: Place
-    wanted: int
-    available: Bounds | None  # None: the topic is gone
-    why: str
-    resume: int | None  # where `on_data_loss: skip` goes on; None: nowhere
-    created_again: bool = False  # the topic under this name is another one
+    Attributes:
+        partition: the partition.
+        next_offset: the offset at which reading was to continue.
+        available: the offsets that the broker has; None: the topic or partition is deleted.
+        reason: a text for people.
+        resume_offset: the offset at which `on_data_loss: skip` continues; None: there is nothing to read.
+        is_recreated: whether the topic is another one with the same name.
+    """
+
+    partition: TopicPartition
+    next_offset: int
+    available: OffsetBounds | None
+    reason: str
+    resume_offset: int | None
+    is_recreated: bool = False
 
     def __str__(self) -> str:
-        there = (
-            f"available: {self.available.earliest} to {self.available.latest}" if self.available else "none available"
-        )
-        return f"{self.place.topic} partition {self.place.partition}: wanted from offset {self.wanted}, {there} ({self.why})"
+        bounds = self.available
+        available = f"available: {bounds.earliest} to {bounds.latest}" if bounds else "none available"
+        topic, partition = self.partition
+        return f"{topic} partition {partition}: needed from offset {self.next_offset}, {available} ({self.reason})"
 
 
 class DataLossError(RuntimeError):
-    """Records were deleted on the broker before they were read, and the feed says `on_data_loss: fail`."""
+    """Records were deleted on the broker before they were read, and the feed has `on_data_loss: fail`."""
 
     def __init__(self, losses: Iterable[Loss]) -> None:
-        told = [str(loss) for loss in losses]
-        more = f"; and {len(told) - 10} partitions more" if len(told) > 10 else ""
+        texts = [str(loss) for loss in losses]
+        more = f"; and {len(texts) - _SHOWN_LOSSES} more partitions" if len(texts) > _SHOWN_LOSSES else ""
         super().__init__(
-            f"Records are lost: {'; '.join(told[:10])}{more}. Nothing was taken in. Two ways on: restore the records on the "
-            "broker, if that can be done, and run again; or set on_data_loss: skip under source.kafka in the feeds file, "
-            "which goes on with what is available and writes what is missing into quarantine."
+            f"Records are lost: {'; '.join(texts[:_SHOWN_LOSSES])}{more}. Nothing was ingested. Either restore the records "
+            "on the broker and run again, or set on_data_loss: skip under source.kafka in the feeds file: then the run "
+            "ingests the available records and writes a row for each partition with lost records into quarantine."
         )
 
 
-class Different:
-    """Offsets of one partition, in any order and any number of times: the first, the last, and how many different ones.
+class DistinctOffsets:
+    """The distinct offsets of one partition among offsets that are added in any order, with repeats.
 
-    What is kept are the ranges that they fill: a few, unless they lie scattered.
+    It stores ranges of consecutive offsets, so its size follows the number of gaps.
     """
 
     def __init__(self) -> None:
@@ -96,62 +117,75 @@ class Different:
         self._ends: list[npt.NDArray[np.int64]] = []
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Add at least one."""
+        """Add one offset or more."""
         ordered = np.unique(offsets)
         jumps = np.flatnonzero(np.diff(ordered) > 1)
         self._starts.append(ordered[np.append(0, jumps + 1)])
         self._ends.append(ordered[np.append(jumps, -1)] + 1)
 
     def bounds(self) -> list[int]:
-        """The lowest and the highest."""
+        """Return the lowest and the highest offset."""
         return [int(min(each[0] for each in self._starts)), int(max(each[-1] for each in self._ends)) - 1]
 
     def __len__(self) -> int:
         starts, ends = np.concatenate(self._starts), np.concatenate(self._ends)
         order = np.argsort(starts)
         starts, ends = starts[order], ends[order]
-        # Of each range what none before it reaches.
-        reached = np.append(starts[0], np.maximum.accumulate(ends)[:-1])
-        return int(np.maximum(ends - np.maximum(starts, reached), 0).sum())
+        # Count of each range only the offsets that no earlier range contains.
+        covered_to = np.append(starts[0], np.maximum.accumulate(ends)[:-1])
+        return int(np.maximum(ends - np.maximum(starts, covered_to), 0).sum())
 
 
-def losses(wanted: Mapping[Place, int], held: Held, there: Snapshot) -> list[Loss]:
-    """Compare the offset wanted next of each partition with what the broker has, and the topics' ids with those held."""
-    found = []
-    for place, offset in sorted(wanted.items()):
-        topic, known = there.get(place.topic), held.ids.get(place.topic)
-        bounds = topic.partitions.get(place.partition) if topic else None
-        if topic is None:
-            found.append(Loss(place, offset, None, "the topic was deleted", None))
-        elif bounds is None or (known and topic.id and known != topic.id):
-            resume = bounds.earliest if bounds else None
-            found.append(
-                Loss(place, offset, bounds, "the topic was deleted and created again", resume, created_again=True)
-            )
-        elif offset < bounds.earliest:
-            found.append(Loss(place, offset, bounds, "the records before have expired", bounds.earliest))
-        elif offset > bounds.latest and known and topic.id:
-            found.append(Loss(place, offset, bounds, "the log was cut off", bounds.latest))
-        elif offset > bounds.latest:
-            why = "the log ends before: the topic was created again, or starting_offsets is wrong"
-            found.append(Loss(place, offset, bounds, why, bounds.earliest, created_again=True))
-    return found
+def find_losses(
+    next_offsets: Mapping[TopicPartition, int], ingested: IngestedOffsets, topics: TopicSnapshot
+) -> list[Loss]:
+    """Return the partitions whose next offset the broker no longer has.
 
-
-def fair(ranges: Mapping[Place, Range], limit: int | None, turn: int) -> dict[Place, Range]:
-    """Cut the ends so that all ranges together have at most `limit` offsets; None: as many as there are.
-
-    Every partition gets the same share, and what one does not need goes to the others. Where there are fewer offsets than
-    partitions, `turn`, a number that grows with each run, says whose turn it is.
+    Args:
+        next_offsets: partition -> the offset at which reading continues.
+        ingested: what raw_records has ingested; its topic ids are compared with the broker's.
+        topics: the topics on the broker.
     """
-    sizes = {place: end - start for place, (start, end) in ranges.items() if end > start}
+    losses = []
+    for partition, offset in sorted(next_offsets.items()):
+        topic, ingested_id = topics.get(partition.topic), ingested.topic_ids.get(partition.topic)
+        bounds = topic.partitions.get(partition.partition) if topic else None
+        if topic is None:
+            losses.append(Loss(partition, offset, None, "the topic was deleted", None))
+        elif bounds is None or (ingested_id and topic.id and ingested_id != topic.id):
+            resume = bounds.earliest if bounds else None
+            reason = "the topic was deleted and created again"
+            losses.append(Loss(partition, offset, bounds, reason, resume, is_recreated=True))
+        elif offset < bounds.earliest:
+            losses.append(Loss(partition, offset, bounds, "the records before have expired", bounds.earliest))
+        elif offset > bounds.latest and ingested_id and topic.id:
+            losses.append(Loss(partition, offset, bounds, "the log was truncated", bounds.latest))
+        elif offset > bounds.latest:
+            reason = "the log ends before: the topic was created again, or starting_offsets is wrong"
+            losses.append(Loss(partition, offset, bounds, reason, bounds.earliest, is_recreated=True))
+    return losses
+
+
+def share_limit(
+    ranges: Mapping[TopicPartition, OffsetRange], limit: int | None, turn: int
+) -> dict[TopicPartition, OffsetRange]:
+    """Return the ranges, with their ends reduced so that together they have at most `limit` offsets.
+
+    Every partition gets an equal share, and what one partition does not need goes to the others.
+
+    Args:
+        ranges: the offsets to read of each partition.
+        limit: the highest number of offsets; None: no limit.
+        turn: a number that grows with each run; it selects the partitions to read if there are more than `limit`.
+    """
+    sizes = {partition: end - start for partition, (start, end) in ranges.items() if end > start}
     if limit is None or sum(sizes.values()) <= limit:
         return dict(ranges)
-    waiting = sorted(sizes)
-    first = turn % len(waiting)
-    waiting = [*waiting[first:], *waiting[:first]][:limit]
+    selected = sorted(sizes)
+    first = turn % len(selected)
+    selected = [*selected[first:], *selected[:first]][:limit]
     shares, left = dict.fromkeys(ranges, 0), limit
-    for n, place in enumerate(sorted(waiting, key=lambda place: sizes[place])):
-        shares[place] = min(sizes[place], left // (len(waiting) - n))
-        left -= shares[place]
-    return {place: Range(start, start + shares[place]) for place, (start, _) in ranges.items()}
+    for n, partition in enumerate(sorted(selected, key=lambda each: sizes[each])):
+        shares[partition] = min(sizes[partition], left // (len(selected) - n))
+        left -= shares[partition]
+    return {partition: OffsetRange(start, start + shares[partition]) for partition, (start, _) in ranges.items()}

@@ -1,6 +1,6 @@
 """Recorded snapshots: folders of `*.jsonl` and `*.jsonl.gz`, one Kafka record a line.
 
-The form is the contract's: `{"topic", "partition", "offset", "timestamp" (ms), "key" (base64 or null), "value" (base64 or
+The form of a line: `{"topic", "partition", "offset", "timestamp" (ms), "key" (base64 or null), "value" (base64 or
 null), "headers": [{"key", "value" (base64)}]}`.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_assets.spark.executors import prove_seen
+from cdc_assets.spark.executors import check_file_visible
 from cdc_assets.stores.storage import LOCAL, Store
 
 _LINE = (
@@ -19,9 +19,9 @@ _LINE = (
     "headers ARRAY<STRUCT<key: STRING, value: STRING>>, _corrupt STRING"
 )
 
-# Milliseconds, of the years 1 to 9999.
+# The years 1 to 9999, in milliseconds.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
-# Whether a line is a record.
+# Condition: the line is a record.
 _GOOD = (
     "r._corrupt IS NULL AND r.topic IS NOT NULL AND r.partition >= 0 AND r.offset >= 0 "
     f"AND r.timestamp BETWEEN {_FIRST_TIME} AND {_LAST_TIME} "
@@ -31,7 +31,7 @@ _FIELDS = {
     "topic": "r.topic",
     "partition": "r.partition",
     "offset": "r.offset",
-    "timestamp": "timestamp_millis(IF(_good, r.timestamp, NULL))",  # which of other numbers is an error
+    "timestamp": "timestamp_millis(IF(_good, r.timestamp, NULL))",  # fails for numbers out of range
     "key": "_key",
     "value": "_value",
     "headers": "transform(r.headers, h -> struct(h.key AS key, try_to_binary(h.value, 'base64') AS value))",
@@ -41,45 +41,46 @@ FileState = list[int]  # size in bytes, modification time in ns
 
 
 def snapshot_files(folder: str, store: Store = LOCAL) -> dict[str, FileState]:
-    """Name -> [size, mtime_ns] of the snapshot files in `folder`, by name.
+    """Return the snapshot files in a folder: name -> [size, mtime_ns], sorted by name.
 
     Raises:
         FileNotFoundError: the folder does not exist.
     """
     system, path = store.files(folder)
     try:
-        found = system.get_file_info(FileSelector(path))
+        entries = system.get_file_info(FileSelector(path))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"{folder}: no such folder of recorded snapshots (source.recorded in the feeds file)."
         ) from None
-    files = [f for f in found if f.type == FileType.File and f.base_name.endswith((".jsonl", ".jsonl.gz"))]
+    files = [f for f in entries if f.type == FileType.File and f.base_name.endswith((".jsonl", ".jsonl.gz"))]
     return {f.base_name: [f.size, f.mtime_ns] for f in sorted(files, key=lambda f: f.base_name)}
 
 
 def read_lines(spark: SparkSession, folder: str, names: Iterable[str]) -> DataFrame:
-    """Read snapshot files into one row a line.
+    """Read snapshot files into one row a line; blank lines are skipped.
 
-    Out: topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
-    headers ARRAY<STRUCT<key STRING, value BINARY>>, `_line` BINARY and `_file` STRING where the line is not a record (the
-    other columns are null then), else null. Blank lines are skipped.
+    Returns:
+        topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
+        headers ARRAY<STRUCT<key STRING, value BINARY>>, `_line` BINARY, `_file` STRING. `_line` and `_file` are null for a
+        record. For a line that is not a record, they hold the line and its file's name, and all other columns are null.
 
     Raises:
-        PlaceError: a folder of the driver's machine that executors do not see.
+        LocationError: the folder is on the driver's machine, and executors cannot read it.
     """
     paths = [f"{folder}/{name}" for name in names]
     if paths:
-        prove_seen(spark, paths[0], "source.recorded")
+        check_file_visible(spark, paths[0], "source.recorded")
     text = spark.read.text(paths, lineSep="\n")
     parsed = text.where("length(trim(value)) > 0").selectExpr(
         "value AS _text",
         f"from_json(value, '{_LINE}', map('columnNameOfCorruptRecord', '_corrupt')) AS r",
         "_metadata.file_name AS _name",
     )
-    # A projection of its own: Spark decodes the base64 once here, and once for each use below otherwise (twice the time).
+    # In a projection of its own, so that Spark decodes the base64 once and not at each use below.
     decoded = [f"try_to_binary(r.{name}, 'base64') AS _{name}" for name in ("key", "value")]
-    judged = parsed.selectExpr("*", *decoded).selectExpr("*", f"coalesce({_GOOD}, false) AS _good")
-    return judged.selectExpr(
+    checked = parsed.selectExpr("*", *decoded).selectExpr("*", f"coalesce({_GOOD}, false) AS _good")
+    return checked.selectExpr(
         *[f"IF(_good, {value}, NULL) AS {name}" for name, value in _FIELDS.items()],
         "IF(_good, NULL, CAST(_text AS BINARY)) AS _line",
         "IF(_good, NULL, _name) AS _file",
@@ -87,20 +88,23 @@ def read_lines(spark: SparkSession, folder: str, names: Iterable[str]) -> DataFr
 
 
 def locate_lines(folder: str, bad: dict[str, set[bytes]], store: Store = LOCAL) -> list[dict[str, Any]]:
-    """Give bad lines, which Spark found without their place, their file and line number (from 1).
+    """Return the file and line number of lines that are not records: Spark reads lines without their numbers.
 
     Args:
-        folder: where the files are.
+        folder: the folder of the files.
         bad: file name -> the texts of its lines that are not records.
-        store: how the folder is reached.
+        store: access to the folder.
+
+    Returns:
+        One mapping a line: `file`, `line` (from 1), `value` (the line's bytes).
     """
-    found: list[dict[str, Any]] = []
+    located: list[dict[str, Any]] = []
     system, path = store.files(folder)
     for name, texts in sorted(bad.items()):
-        # What ends in .gz is unpacked.
+        # pyarrow decompresses files whose names end in .gz.
         with io.BufferedReader(system.open_input_stream(f"{path}/{name}")) as file:
             for number, raw in enumerate(file, start=1):
                 line = raw.removesuffix(b"\n")
                 if line in texts:
-                    found.append({"file": name, "line": number, "value": line})
-    return found
+                    located.append({"file": name, "line": number, "value": line})
+    return located

@@ -1,1 +1,1 @@
-"""Spark: the session, the jars that it needs, and the few functions that run in the JVM (`native/`)."""
+"""The Spark session, checks of the cluster, and the functions that run in the JVM (`native/`)."""

@@ -1,52 +1,54 @@
-"""Whether a cluster's executors see the driver's files: tried, where these lie in a folder of a machine."""
+"""Check that the executors of a cluster can read local files of the driver's machine, as on a shared mount."""
 
 import uuid
 from functools import cache
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.config.places import PlaceError, scheme_of
+from cdc_assets.config.locations import LocationError, scheme_of
 from cdc_assets.spark.session import hadoop_path, on_cluster
 from cdc_assets.stores.storage import Store
 
-_FOLDER = "_seen"
+_FOLDER = "_seen"  # below the root
 
 
-def prove_seen(spark: SparkSession, file: str, named: str) -> None:
-    """Be sure that the executors that are there see a file; what lies in a store they ask for by themselves.
+def check_file_visible(spark: SparkSession, file: str, setting: str) -> None:
+    """Check that the running executors can read a local file; files in a store need no check.
 
     Args:
         spark: the session.
-        file: its path or URI.
-        named: what names it, of the feeds file or the environment.
+        file: the file's path or URI.
+        setting: the setting of the feeds file or environment that names the file's folder; for the message.
 
     Raises:
-        PlaceError: one does not see it.
+        LocationError: an executor cannot read the file.
     """
-    if not _in_doubt(file):
+    if not _needs_check(file):
         return
     path, conf = hadoop_path(spark, file)
     if path.getFileSystem(conf).getFileStatus(path).getLen() == 0:
-        return  # Spark does not ask for it.
-    # A file a task, and tasks for all cores. What is missing is passed over, as a task that fails is tried again elsewhere.
-    own, tasks = spark.newSession(), 2 * spark.sparkContext.defaultParallelism
-    own.conf.set("spark.sql.files.maxPartitionBytes", "1")
-    copies = own.read.format("binaryFile").option("ignoreMissingFiles", "true").load([file] * tasks)
+        return  # Spark does not read empty files.
+    # One copy of the file a task, and two tasks a core, to reach every executor. Spark ignores missing files, and the copies
+    # that were read are counted: a task that fails would be retried on another executor.
+    session, tasks = spark.newSession(), 2 * spark.sparkContext.defaultParallelism
+    session.conf.set("spark.sql.files.maxPartitionBytes", "1")
+    copies = session.read.format("binaryFile").option("ignoreMissingFiles", "true").load([file] * tasks)
     if copies.select("length").count() < tasks:
-        raise PlaceError(
-            f"{file}: {named} is a folder of the driver's machine, which not every executor of {spark.sparkContext.master} "
-            "sees: put it on a store that all reach, or mount it under the same path everywhere."
+        raise LocationError(
+            f"{file}: {setting} is a local folder of the driver's machine, which not every executor of "
+            f"{spark.sparkContext.master} can read: move it to a store that all machines reach, or mount it under the same "
+            "path on every machine."
         )
 
 
 @cache
-def prove_root_seen(spark: SparkSession, root: str, store: Store) -> None:
-    """Be sure that what executors write below a root comes where this process looks for it. Tried once in a process.
+def check_root_visible(spark: SparkSession, root: str, store: Store) -> None:
+    """Check that the executors read and write below a root where this process does. Runs once a process for each root.
 
     Raises:
-        PlaceError: one does not see what this process writes there.
+        LocationError: an executor cannot read a file that this process wrote.
     """
-    if not _in_doubt(root):
+    if not _needs_check(root):
         return
     files, base = store.files(root)
     files.create_dir(f"{base}/{_FOLDER}")
@@ -54,10 +56,10 @@ def prove_root_seen(spark: SparkSession, root: str, store: Store) -> None:
     with files.open_output_stream(f"{base}/{_FOLDER}/{name}") as file:
         file.write(b"seen")
     try:
-        prove_seen(spark, f"{root}/{_FOLDER}/{name}", "CDC_LAKEHOUSE")
+        check_file_visible(spark, f"{root}/{_FOLDER}/{name}", "CDC_LAKEHOUSE")
     finally:
         files.delete_file(f"{base}/{_FOLDER}/{name}")
 
 
-def _in_doubt(place: str) -> bool:
-    return on_cluster() and scheme_of(place) in {"", "file"}
+def _needs_check(location: str) -> bool:
+    return on_cluster() and scheme_of(location) in {"", "file"}

@@ -1,4 +1,4 @@
-"""The Spark session: its settings, and how it goes about few rows and many."""
+"""The Spark session and its settings, by the number of rows too."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ from cdc_assets.stores.jars import class_archive, spark_jars
 from cdc_assets.stores.storage import LOCAL, Store
 
 _ENV_PREFIX = "CDC_SPARK_"
-# By which Spark is told what comes after its own jars; no setting does that.
+# The environment variable whose jars Spark puts after its own on the class path; no Spark setting does that.
 _LAST_JARS = "SPARK_DIST_CLASSPATH"
-# Below the root, of runs on a cluster.
+# The folder of checkpoints, below the root; runs on a cluster only.
 _CHECKPOINTS = "_checkpoints"
 
 _DEFAULTS = {
@@ -25,7 +25,7 @@ _DEFAULTS = {
     "spark.driver.memory": "3g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Kept for a UI that is off, plans and all.
+    # Spark keeps jobs with their plans for the UI, which is off.
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
     "spark.ui.retainedTasks": "100",
@@ -33,38 +33,38 @@ _DEFAULTS = {
     "spark.log.level": "ERROR",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,cdc_assets.Functions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Instants are instants: no result may depend on the machine's zone.
+    # No result may depend on the machine's time zone.
     "spark.sql.session.timeZone": "UTC",
-    # Few, adaptive tasks: a run is small more often than not, and a task costs more than a thousand rows.
+    # Few tasks, as most runs are small and each task has a fixed cost.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    # Without it PySpark looks up the caller's line, and tells the JVM, at each call that builds an expression: five times as
-    # slow (100 calls took 0.44 s with it, 0.15 s without), and a run builds some thousands.
+    # With debugging on, PySpark sends the caller's line to the JVM at each call that builds an expression, and a run builds
+    # thousands of expressions.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # A hostile message may name a column twice.
+    # A message may contain a column twice; the default policy would fail the stage.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-    # Of instants in the old form a file's footer tells no smallest and largest.
+    # Parquet has no minimum and maximum for INT96 timestamps, Spark's default.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 
-# Where there are no executors but the driver.
-_ALONE = {
-    # No other machine has to reach it.
+# Defaults for a local master.
+_LOCAL_DEFAULTS = {
+    # No other machine connects to the driver.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-# Avro makes room for as much as a length says before it reads: in a corrupt record that may be any number, and the JVM dies.
-# No row has more values, and no type more labels, than MySQL's 65,535 labels of an enum; and TiDB's largest row has 120 MB.
+# Avro allocates memory for a length before it reads the data. In a corrupt record the length may be any number, and the JVM
+# would run out of memory. No collection is larger than MySQL's 65,535 labels of an enum, and TiDB's largest row has 120 MB.
 _AVRO_LIMITS = {"collectionItems": 1 << 16, "string": 1 << 27, "bytes": 1 << 27}
 _JAVA_OPTIONS = [f"-Dorg.apache.avro.limits.{what}.maxLength={limit}" for what, limit in _AVRO_LIMITS.items()]
-# In any other zone Delta makes the list of a table's files anew at each commit.
+# In any other time zone Delta recomputes the list of a table's files at each commit.
 _JAVA_OPTIONS += ["-Duser.timezone=UTC"]
-# A new process spends more on compiling what Spark generates than on running it: with less of it inlined 200,000 events took
-# 25 s instead of 30, and the third time as long as before. Where a JVM does not know these, it goes without.
+# A new process spends more time on compiling Spark's generated code than on running it, and less inlining shortens the
+# compilation. A JVM without these options ignores them.
 _JAVA_OPTIONS += [
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:FreqInlineSize=40",
@@ -72,39 +72,38 @@ _JAVA_OPTIONS += [
     "-XX:InlineSmallCode=700",
 ]
 
-# To generate and compile code for the expressions of its plans takes Spark a third of a small run; over more rows than this
-# that is gained back. (Measured: a run of 100 records took 5.3 s interpreted and 8.0 s compiled; decoding 100,000 records
-# in a new process took as long in both ways.)
-SMALL = 50_000
-_EVALUATION = "spark.sql.codegen.factoryMode"
-_FEW_ROWS = {
-    _EVALUATION: "NO_CODEGEN",
-    # One task a stage is enough. An adaptive plan would be optimized again, and start a job, for each shuffle.
+# Up to this number of rows, Spark interprets the expressions of its plans: generating and compiling code for them would take
+# longer than it saves.
+INTERPRETED_ROW_LIMIT = 50_000
+_CODEGEN_MODE = "spark.sql.codegen.factoryMode"
+_INTERPRETED = {
+    _CODEGEN_MODE: "NO_CODEGEN",
+    # One task a stage is enough. Adaptive execution would optimize the plan again and start a job for each shuffle.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.files.minPartitionNum": "1",
 }
-_MANY_ROWS = {
-    _EVALUATION: "FALLBACK",
-    # Of what is shuffled each core gets a part, however little it is.
+_COMPILED = {
+    _CODEGEN_MODE: "FALLBACK",
+    # Keep a shuffle partition for each core, however small the partitions are.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
 }
 
 
 def session_for(spark: SparkSession, rows: int) -> SparkSession:
-    """Return a session of its own for plans over about `rows` rows: interpreted where they are few, else compiled.
+    """Return a new session for plans over about `rows` rows: interpreted up to `INTERPRETED_ROW_LIMIT`, else compiled.
 
-    What is set in it is nobody else's, so that two stages, or two tables, can be at work at once.
+    Each session has its own settings, so that two stages or two tables can run at the same time.
     """
     session = spark.newSession()
-    for key, value in (_MANY_ROWS if rows > SMALL else _FEW_ROWS).items():
+    for key, value in (_COMPILED if rows > INTERPRETED_ROW_LIMIT else _INTERPRETED).items():
         session.conf.set(key, value)
     return session
 
 
 @contextmanager
-def settings_of(session: SparkSession, values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set settings of a session, those that are None to Spark's default; afterwards they are as they were before."""
+def temporary_settings(session: SparkSession, values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set settings of a session and restore them afterwards; None sets Spark's default."""
     before = {key: session.conf.get(key, None) for key in values}
     _set(session, values)
     try:
@@ -122,75 +121,73 @@ def _set(session: SparkSession, values: Mapping[str, str | None]) -> None:
 
 
 @contextmanager
-def compiled(session: SparkSession) -> Iterator[None]:
-    """Give a session of `session_for` the settings for many rows: for a large table in a run of few changes.
-
-    (Measured: 10,000 rows of 3,300,000 found by their keys, all columns: 5.0 s interpreted, 1.4 s compiled.)
-    """
+def compiled_plans(session: SparkSession) -> Iterator[None]:
+    """Temporarily give a session of `session_for` the settings for many rows: a run of few changes reads a large table."""
     configured = session.newSession().conf
-    with settings_of(session, {key: configured.get(key, None) for key in _FEW_ROWS} | _MANY_ROWS):
+    with temporary_settings(session, {key: configured.get(key, None) for key in _INTERPRETED} | _COMPILED):
         yield
 
 
 def is_local(master: str) -> bool:
-    """Whether a master is threads of the driver's own process: there are no executors but it."""
+    """Return whether a Spark master runs its tasks in the driver's process, without executors."""
     return master == "local" or master.startswith("local[")
 
 
 def on_cluster() -> bool:
-    """Whether Spark has started in this process, with executors that are processes of their own, and may be elsewhere."""
-    context = SparkContext._active_spark_context  # noqa: SLF001 -- asked for without starting it
+    """Return whether Spark runs in this process with executors in other processes, perhaps on other machines."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 -- public methods would start Spark
     return context is not None and not is_local(str(context.master))
 
 
-def hadoop_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
-    """A place as Hadoop's own Path, in the JVM, and the configuration by which it finds its file system."""
-    jvm: Any = spark._jvm  # noqa: SLF001 -- there is no other way to it
-    return jvm.org.apache.hadoop.fs.Path(place), spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+def hadoop_path(spark: SparkSession, location: str) -> tuple[Any, Any]:
+    """Return a location as a Hadoop Path object in the JVM, and the session's Hadoop configuration."""
+    jvm: Any = spark._jvm  # noqa: SLF001 -- PySpark has no public access to the JVM
+    return jvm.org.apache.hadoop.fs.Path(location), spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
 
 
-def settled(frame: DataFrame, *, eager: bool = True) -> DataFrame:
-    """The rows computed once, for a plan that begins with them.
+def checkpointed(frame: DataFrame, *, eager: bool = True) -> DataFrame:
+    """Return the rows of a frame with their plan cut off, so that they are computed once.
 
-    Where executors may be lost, and with them what they keep, the rows go into files below the root, at once.
+    On a cluster the rows are written to files below the root at once, because a lost executor loses a local checkpoint.
 
     Args:
-        frame: of rows.
-        eager: whether to compute them at once; otherwise with the first use.
+        frame: the rows.
+        eager: whether to compute the rows now; else the first action computes them. On a cluster they are computed now.
     """
     if not on_cluster():
         return frame.localCheckpoint(eager)
-    spark, done = frame.sparkSession, frame.checkpoint()
+    spark, rows = frame.sparkSession, frame.checkpoint()
     folder, conf = hadoop_path(spark, spark.sparkContext.getCheckpointDir() or "")
     folder.getFileSystem(conf).deleteOnExit(folder)
-    return done
+    return rows
 
 
 def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> dict[str, str]:
-    """Return every Spark setting: the defaults, over them `store`'s, `configured`, and the environment's; and the jars.
+    """Return every Spark setting, jars included.
 
-    An environment variable `CDC_SPARK_MASTER` stands for `spark.master`, `CDC_SPARK_DRIVER_MEMORY` for
-    `spark.driver.memory`: lower case, underscores as dots. A setting with capitals goes into the feeds file.
+    Later settings override earlier ones: the defaults, those of `store`, `configured`, environment variables. The variable
+    `CDC_SPARK_DRIVER_MEMORY` sets `spark.driver.memory`: lower case, with dots for underscores. A setting with capital
+    letters can only be set in the feeds file.
     """
     from_env = {
         "spark." + name.removeprefix(_ENV_PREFIX).lower().replace("_", "."): value
         for name, value in os.environ.items()
         if name.startswith(_ENV_PREFIX)
     }
-    given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configured.items()}
-    settings = _DEFAULTS | store.spark_settings() | given | from_env
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configured.items()}
+    settings = _DEFAULTS | store.spark_settings() | texts | from_env
     local = is_local(settings["spark.master"])
-    settings = (_ALONE if local else _for_cluster(store)) | settings
+    settings = (_LOCAL_DEFAULTS if local else _cluster_defaults(store)) | settings
     for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
     jars = spark_jars()
     if local:
-        # For frames that the session's user makes of Python's values; the pipeline has no Python outside the driver.
+        # For frames that a user of the session creates from Python values; the pipeline runs no Python on executors.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # A second faster than spark.jars, which copies every jar for each session.
+        # On the class path, because spark.jars copies every jar at each start.
         present = settings.get("spark.driver.extraClassPath")
         if not present and (archive := class_archive(jars)).exists():
-            # Of a JVM that does not take it nothing is to be heard: it starts all the same.
+            # A JVM that cannot use the archive starts without it; these options suppress its warnings.
             settings["spark.driver.extraJavaOptions"] += (
                 f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
             )
@@ -201,12 +198,12 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
     return settings
 
 
-def _for_cluster(store: Store) -> dict[str, str]:
-    """What Spark is to be told where its executors are processes of their own."""
-    return {"spark.checkpoint.dir": f"{store.places[0]}/{_CHECKPOINTS}"} if store.places else {}
+def _cluster_defaults(store: Store) -> dict[str, str]:
+    """Return the default settings for a master with executors."""
+    return {"spark.checkpoint.dir": f"{store.locations[0]}/{_CHECKPOINTS}"} if store.locations else {}
 
 
-def _built(settings: Mapping[str, str]) -> SparkSession:
+def _start(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -216,20 +213,20 @@ def _built(settings: Mapping[str, str]) -> SparkSession:
 def spark_session(
     configured: Mapping[str, object] | None = None,
     store: Store = LOCAL,
-    start: Callable[[Mapping[str, str]], SparkSession] = _built,
+    start: Callable[[Mapping[str, str]], SparkSession] = _start,
 ) -> SparkSession:
-    """Return the running session, or have `start` start one under `spark_settings`."""
+    """Return the running session, or a new one that `start` creates with `spark_settings`."""
     settings = spark_settings(configured or {}, store)
-    with _behind_spark(store.jars() if is_local(settings["spark.master"]) else []):
+    with _last_jars(store.jars() if is_local(settings["spark.master"]) else []):
         return start(settings)
 
 
 @contextmanager
-def _behind_spark(jars: Sequence[Path]) -> Iterator[None]:
-    """Within it a JVM that is started has these jars at the end of its class path.
+def _last_jars(jars: Sequence[Path]) -> Iterator[None]:
+    """Put jars at the end of the class path of a JVM that is started within this context.
 
-    A JVM takes an archive of classes for a class path that begins as the archive's. And Spark reads its own classes again
-    for every closure: so it does not look for each in all of these first.
+    At the end, because a JVM accepts a class archive only if its class path begins as the archive's does, and because Spark
+    looks up its own classes for every closure and would search earlier jars first.
     """
     before = os.environ.get(_LAST_JARS)
     os.environ[_LAST_JARS] = os.pathsep.join([*map(str, jars), *([before] if before else [])])

@@ -17,8 +17,8 @@ from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import packed
 from cdc_assets.sources import kafka as topics
-from cdc_assets.sources.broker import Broker, BrokerError, censored
-from cdc_assets.sources.offsets import Different, Held, Loss, Place
+from cdc_assets.sources.broker import Broker, BrokerError, mask_secrets
+from cdc_assets.sources.offsets import DistinctOffsets, IngestedOffsets, Loss, TopicPartition
 from cdc_assets.sources.recorded import FileState, locate_lines, read_lines, snapshot_files
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
@@ -137,10 +137,10 @@ def _cursor(lake: Lakehouse) -> RawCursor:
     return cursor
 
 
-def following_offsets(cursor: RawCursor) -> dict[Place, int]:
+def following_offsets(cursor: RawCursor) -> dict[TopicPartition, int]:
     """Return for each partition of the table the offset after its last record."""
     return {
-        Place(topic, int(number)): hi + 1
+        TopicPartition(topic, int(number)): hi + 1
         for topic, partitions in cursor.offsets.items()
         for number, (_, hi) in partitions.items()
     }
@@ -160,13 +160,13 @@ def _find_new_offsets(kafka: Kafka, cursor: RawCursor) -> NewInput | None:
     return NewInput(description, str((sorted(plan.ranges.items()), plan.left, sorted(plan.ids.items()), lost)))
 
 
-def _fix_offsets(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.Plan, list[Loss]]:
+def _fix_offsets(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.ReadPlan, list[Loss]]:
     """Return the offsets that a run should read now, and the records that the broker has lost."""
-    held = Held(following_offsets(cursor), cursor.ids or {})
-    return topics.fix(broker, kafka, held, first=cursor.ids is None, turn=cursor.sequence)
+    held = IngestedOffsets(following_offsets(cursor), cursor.ids or {})
+    return topics.plan_read(broker, kafka, held, first=cursor.ids is None, turn=cursor.sequence)
 
 
-def _has_new_input(plan: topics.Plan, lost: list[Loss], cursor: RawCursor) -> bool:
+def _has_new_input(plan: topics.ReadPlan, lost: list[Loss], cursor: RawCursor) -> bool:
     has_new_partition = not following_offsets(cursor).keys() >= plan.ranges.keys()
     return bool(lost) or plan.size > 0 or cursor.ids != plan.ids or has_new_partition
 
@@ -175,7 +175,7 @@ def _ingest_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor)
     """Commit a plan of offsets, then read exactly these offsets and commit their records; without new input no commit."""
     with Broker(kafka) as broker:
         if cursor.plan is not None:
-            plan, lost = topics.resume(broker, kafka, topics.Plan.from_json(cursor.plan))
+            plan, lost = topics.resume_plan(broker, kafka, topics.ReadPlan.from_json(cursor.plan))
         else:
             plan, lost = _fix_offsets(broker, kafka, cursor)
             if not _has_new_input(plan, lost, cursor):
@@ -189,17 +189,17 @@ def _ingest_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor)
         try:
             report = _ingest_offsets(lake, spark, feed, kafka, plan, cursor)
         except (PySparkException, Py4JError) as error:
-            problem = censored(str(error).strip().splitlines()[0], kafka)
+            problem = mask_secrets(str(error).strip().splitlines()[0], kafka)
         else:
             losses = [str(loss) for loss in lost]
             return replace(report, quarantined=len(lost), in_quarantine=quarantined, lost=losses)
         # Outside the except block, because Spark's exception may contain secrets and must not be chained.
-        topics.resume(broker, kafka, plan)
+        topics.resume_plan(broker, kafka, plan)
     raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: the records could not be read or written: {problem}")
 
 
 def _ingest_offsets(
-    lake: Lakehouse, spark: SparkSession, feed: Feed, kafka: Kafka, plan: topics.Plan, cursor: RawCursor
+    lake: Lakehouse, spark: SparkSession, feed: Feed, kafka: Kafka, plan: topics.ReadPlan, cursor: RawCursor
 ) -> IngestReport:
     """Read the plan's offsets, and commit their records with a cursor without the plan."""
     batch = cursor.sequence + 1
@@ -214,7 +214,7 @@ def _ingest_offsets(
     )  # fmt: skip
     table = lake.raw_records
     if plan.size:
-        staged = table.stage(_as_raw_records(topics.read(spark, kafka, plan.ranges), feed, batch))
+        staged = table.stage(_as_raw_records(topics.read_records(spark, kafka, plan.ranges), feed, batch))
     else:
         staged = table.stage_rows([])
     table.commit(staged, advanced)
@@ -224,7 +224,7 @@ def _ingest_offsets(
         lines=staged.rows,
         records=staged.rows,
         taken=staged.rows,
-        offsets=topics.nested(read),
+        offsets=topics.nest_by_topic(read),
         held=held,
         without_record=plan.size - staged.rows,
         left=plan.left,
@@ -256,9 +256,9 @@ def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss
             "batch": batch,
             "reason": str(Reason.DATA_LOSS),
             "detail": str(loss),
-            "topic": loss.place.topic,
-            "partition": loss.place.partition,
-            "offset": loss.wanted,
+            "topic": loss.partition.topic,
+            "partition": loss.partition.partition,
+            "offset": loss.next_offset,
         }
         for loss in lost
     ]
@@ -327,13 +327,15 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
 
 def _offset_ranges(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
     """Return the lowest and highest offset of each partition among staged records, and the number of distinct records."""
-    distinct: dict[Place, Different] = {}
+    distinct: dict[TopicPartition, DistinctOffsets] = {}
     for rows in table.parts(records.files, *_PLACE):
         grouped = rows.group_by(["topic", "partition"]).aggregate([("offset", "list")])
         for topic, partition, offsets in zip(*map(grouped.column, ("topic", "partition", "offset_list")), strict=True):
-            place = Place(topic.as_py(), partition.as_py())
-            distinct.setdefault(place, Different()).add(offsets.values.to_numpy())
-    return topics.nested({place: each.bounds() for place, each in distinct.items()}), sum(map(len, distinct.values()))
+            place = TopicPartition(topic.as_py(), partition.as_py())
+            distinct.setdefault(place, DistinctOffsets()).add(offsets.values.to_numpy())
+    return topics.nest_by_topic({place: each.bounds() for place, each in distinct.items()}), sum(
+        map(len, distinct.values())
+    )
 
 
 def _quarantine_lines(lake: Lakehouse, folder: str, lines: DataFrame, batch: int) -> int:

@@ -11,7 +11,7 @@ from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.quarantine import MESSAGES, QUARANTINE, QuarantineCursor
 from cdc_assets.lakehouse.schema import conform
 from cdc_assets.lakehouse.table import LakeTable, Staged
-from cdc_assets.spark.session import settled
+from cdc_assets.spark.session import checkpointed
 
 _IDENTITY = ["batch", "reason", "topic", "partition", "offset", "index", "file", "line", "database", "table", "column"]
 # Several threads write history tables, and each commit of the quarantine builds on the one before.
@@ -52,7 +52,7 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
         present_rows = 0
         if any(_may_hold(f, stage, after, through) for f in table.files()):
             of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
-            present = settled(table.read(rows.sparkSession).where(of_batches))
+            present = checkpointed(table.read(rows.sparkSession).where(of_batches))
             same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
             present_rows = present.count()

@@ -48,7 +48,7 @@ from cdc_assets.release.source_snapshots import advanced_snapshots, damaged, end
 from cdc_assets.release.statements import Statement, statements_of, why_held
 from cdc_assets.release.table_scans import Seen, advanced_scans, looked, scans_told
 from cdc_assets.release.tables import taken_tables
-from cdc_assets.spark.session import SMALL, session_for, settled
+from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, checkpointed, session_for
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class _Run:
         self.before = self.gate.held(self.cursor.holds)
         self.files = self.gate.files()
         rows = sum(f.rows for f in self.files)
-        self.small = rows <= SMALL
+        self.small = rows <= INTERPRETED_ROW_LIMIT
         # A load from before the oldest event has the outcome of none.
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
         self.loads = [each for each in self.cursor.loads if not each.anew and each.position >= oldest]
@@ -495,7 +495,7 @@ class _Run:
     def _apart(self, events: DataFrame, facts: Facts) -> tuple[DataFrame, Late | None]:
         """Many events: only those that share a key with another are looked at together."""
         by, keyless = self.gate.by, F.size("key_columns") == 0
-        shared = F.broadcast(settled(several(events.where(~keyless), *by)))
+        shared = F.broadcast(checkpointed(several(events.where(~keyless), *by)))
         hashed = events.withColumn("group", group_hash(*by))
         moved = F.col("key_before").isNotNull() | keyless
         single = hashed.where(~moved).join(shared, on="group", how="left_anti").drop("group")

@@ -1,4 +1,4 @@
-"""What an object store is to the rest of the package."""
+"""The interface of object stores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from cdc_assets.stores.jars import Jar, store_jars
 
 
 class ObjectStore(ABC):
-    """A kind of object store: what Spark (Hadoop), deltalake and pyarrow want to be told of places in it.
+    """A kind of object store, with the settings that Spark (Hadoop), deltalake and pyarrow need to reach it.
 
-    Nobody is told credentials by settings: each takes them from the environment or the platform, by the same names.
+    The settings contain no credentials: each library reads them from the environment or the platform, under the same names.
 
     Attributes:
-        schemes: of the places' URIs.
-        log_store: this package's class that writes Delta's commits there: Delta's own looks whether a commit is there, and
-            then writes it, whoever wrote it meanwhile, or cannot tell its own commit from another's.
-        own_jars: what Spark needs beside it.
-        condition: the condition by which a file is written only if it is absent, as it is told to people.
+        schemes: the schemes of its URIs.
+        log_store: the Delta LogStore class of this package that writes commits there. Delta's own log stores check for a
+            commit and then write it, which may overwrite a commit written meanwhile, or cannot recognise their own commit.
+        own_jars: the jars that Spark needs for it.
+        condition: the condition with which a file is written only if it is absent; for messages.
     """
 
     schemes: tuple[str, ...]
@@ -30,47 +30,50 @@ class ObjectStore(ABC):
     condition: str
 
     @abstractmethod
-    def files(self, place: str, settings: Storage) -> tuple[FileSystem, str]:
-        """The file system that has a place, as pyarrow reaches it, and the place's path there."""
+    def files(self, location: str, settings: Storage) -> tuple[FileSystem, str]:
+        """Return the pyarrow file system of a location, and the location's path in it."""
 
     @abstractmethod
-    def log_options(self, place: str, settings: Storage) -> dict[str, str]:
-        """What deltalake wants to be told of a place, as its `storage_options`."""
+    def deltalake_options(self, location: str, settings: Storage) -> dict[str, str]:
+        """Return deltalake's `storage_options` for a location."""
 
     @abstractmethod
     def hadoop_settings(self, settings: Storage) -> dict[str, str]:
-        """What Hadoop's file system wants to be told."""
+        """Return the settings of Hadoop's file system for this store."""
 
     def jars(self) -> list[Path]:
-        """The jars that Spark needs, fetched if they are missing.
+        """Return the jars that Spark needs for this store; missing ones are fetched.
 
         Raises:
-            RuntimeError: one could not be fetched, or is not the one that is pinned.
+            RuntimeError: a jar could not be fetched, or has another checksum than the pinned one.
         """
         return store_jars(self.own_jars)
 
 
-def listed(selector: FileSelector, bucket: str, options: dict[str, str]) -> list[FileInfo]:
-    """What is in a folder, as deltalake's object_store lists it, which asks the store for the folders in it.
+def list_folder(selector: FileSelector, bucket: str, options: dict[str, str]) -> list[FileInfo]:
+    """Return the files and folders in a folder, listed by deltalake.
+
+    Unlike pyarrow, deltalake finds folders that have files below them but no object of their own.
 
     Args:
-        selector: the folder; its path begins with the bucket, as pyarrow has it.
-        bucket: its URI.
-        options: for deltalake.
+        selector: the folder; its path begins with the bucket's name, as in pyarrow.
+        bucket: the bucket's URI.
+        options: deltalake's options.
 
     Raises:
-        FileNotFoundError: there is none, and that is not allowed.
+        FileNotFoundError: the folder is empty or missing, and the selector does not allow that.
     """
     name, _, folder = selector.base_dir.partition("/")
-    found = PyFileSystem(DeltaStorageHandler(bucket, options)).get_file_info(FileSelector(folder, allow_not_found=True))
-    if not found and not selector.allow_not_found:
+    file_system = PyFileSystem(DeltaStorageHandler(bucket, options))
+    entries = file_system.get_file_info(FileSelector(folder, allow_not_found=True))
+    if not entries and not selector.allow_not_found:
         raise FileNotFoundError(selector.base_dir)
-    # What stands for a folder is not a file in it, or beside it.
-    folders = {folder.rstrip("/"), *(i.path for i in found if i.type == FileType.Directory)}
-    kept = [i for i in found if i.type == FileType.Directory or i.path not in folders]
+    # Leave out objects that stand for a folder and are listed as files.
+    folders = {folder.rstrip("/"), *(i.path for i in entries if i.type == FileType.Directory)}
+    kept = [i for i in entries if i.type == FileType.Directory or i.path not in folders]
     return [FileInfo(f"{name}/{i.path}", i.type, mtime_ns=i.mtime_ns, size=i.size) for i in kept]
 
 
-def plain(endpoint: str | None) -> dict[str, str]:
-    """What object_store, by which deltalake reaches all stores, wants to be told of an endpoint without TLS."""
+def http_options(endpoint: str | None) -> dict[str, str]:
+    """Return deltalake's options for an endpoint without TLS; nothing for another endpoint."""
     return {"allow_http": "true"} if endpoint and endpoint.startswith("http:") else {}

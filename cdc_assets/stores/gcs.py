@@ -1,7 +1,7 @@
 """Google Cloud Storage.
 
-Credentials are Google's application default credentials: the file that `GOOGLE_APPLICATION_CREDENTIALS` names, else those
-that `gcloud` has left, else the service account of the machine or pod that this runs on.
+Credentials are Google's application default credentials: the file that `GOOGLE_APPLICATION_CREDENTIALS` names, else the
+credentials that `gcloud` has stored, else the service account of the machine or pod.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from functools import cache
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, GcsFileSystem
 
 from cdc_assets.config import Storage
-from cdc_assets.stores.base import ObjectStore, listed, plain
+from cdc_assets.stores.base import ObjectStore, http_options, list_folder
 from cdc_assets.stores.jars import GCS_JARS
 
 
@@ -20,16 +20,16 @@ class _Gcs(ObjectStore):
     own_jars = GCS_JARS
     condition = "an upload with ifGenerationMatch=0"
 
-    def files(self, place: str, settings: Storage) -> tuple[FileSystem, str]:
-        return _files(settings.endpoint), place.partition("://")[2]
+    def files(self, location: str, settings: Storage) -> tuple[FileSystem, str]:
+        return _file_system(settings.endpoint), location.partition("://")[2]
 
-    def log_options(self, place: str, settings: Storage) -> dict[str, str]:  # noqa: ARG002 -- of any place
-        return _object_store(settings.endpoint)
+    def deltalake_options(self, location: str, settings: Storage) -> dict[str, str]:  # noqa: ARG002 -- the same everywhere
+        return _deltalake_options(settings.endpoint)
 
     def hadoop_settings(self, settings: Storage) -> dict[str, str]:
         return {
             "fs.gs.auth.type": "APPLICATION_DEFAULT",
-            # Nobody here needs folders without files.
+            # Without repair Hadoop creates no objects for folders; nothing here reads them.
             "fs.gs.implicit.dir.repair.enable": "false",
             **({"fs.gs.storage.root.url": f"{settings.endpoint}/"} if settings.endpoint else {}),
         }
@@ -38,8 +38,8 @@ class _Gcs(ObjectStore):
 GCS = _Gcs()
 
 
-class _Files(GcsFileSystem):  # type: ignore[misc]
-    """pyarrow's, but for folders, which that one finds only where they are objects of their own: nobody makes those here."""
+class _GcsFileSystem(GcsFileSystem):  # type: ignore[misc]
+    """pyarrow's file system, corrected for folders: pyarrow's finds a folder only if an object marks it."""
 
     endpoint: str | None = None
 
@@ -47,21 +47,21 @@ class _Files(GcsFileSystem):  # type: ignore[misc]
         if not isinstance(paths_or_selector, FileSelector) or paths_or_selector.recursive:
             return super().get_file_info(paths_or_selector)
         bucket = paths_or_selector.base_dir.partition("/")[0]
-        return listed(paths_or_selector, f"gs://{bucket}", _object_store(self.endpoint))
+        return list_folder(paths_or_selector, f"gs://{bucket}", _deltalake_options(self.endpoint))
 
     def delete_dir(self, path: str) -> None:
-        # When all that is in it is gone, an object that stands for the folder is not there to be deleted.
+        # pyarrow deletes the files of the folder, and then fails if no object marks the folder.
         with contextlib.suppress(FileNotFoundError):
             super().delete_dir(path)
 
 
 @cache
-def _files(endpoint: str | None) -> GcsFileSystem:
+def _file_system(endpoint: str | None) -> GcsFileSystem:
     scheme, _, host = (endpoint or "https://").partition("://")
-    files = _Files(endpoint_override=host or None, scheme=scheme)
+    files = _GcsFileSystem(endpoint_override=host or None, scheme=scheme)
     files.endpoint = endpoint
     return files
 
 
-def _object_store(endpoint: str | None) -> dict[str, str]:
-    return plain(endpoint) | ({"google_base_url": endpoint} if endpoint else {})
+def _deltalake_options(endpoint: str | None) -> dict[str, str]:
+    return http_options(endpoint) | ({"google_base_url": endpoint} if endpoint else {})

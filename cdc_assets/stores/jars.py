@@ -1,8 +1,8 @@
-"""The JVM jars that Spark needs beside its own, fetched once and kept in a cache; those of a store only when it is used.
+"""The jars that Spark needs beside its own: fetched once, and cached. An object store's jars are fetched when it is used.
 
-Only the jars named here are fetched, without their dependencies: Spark has all of those already, and a second Hadoop,
-Parquet and Jackson on the class path slow every session's start. Ivy, which pyspark brings along, does the fetching, so
-a user's Ivy mirror settings (`CDC_IVY_SETTINGS`) apply. Every jar is compared with the checksum pinned here.
+Only the jars in this module are fetched, without their dependencies: Spark contains these, and a second Hadoop, Parquet and
+Jackson on the class path would slow the start of every session. Ivy, which is part of pyspark, fetches the jars, so a
+user's Ivy settings with a mirror (`CDC_IVY_SETTINGS`) apply. Each jar's checksum must equal the one pinned here.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import pyspark
 
 
 class Jar(NamedTuple):
-    """One artifact of a Maven repository, and the SHA-256 of its jar."""
+    """An artifact of a Maven repository, and the SHA-256 checksum of its jar."""
 
     organisation: str
     module: str
@@ -29,7 +29,7 @@ class Jar(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The file's name in the cache."""
+        """The name of the jar's file in the cache."""
         return f"{'-'.join(filter(None, [self.module, self.revision, self.classifier]))}.jar"
 
 
@@ -58,7 +58,7 @@ JARS = (
         "4.1.1",
         "9c1ce986f548e6b1dcb0e2dfe2f253a0bc58f2232a32a0c9c6c674dd25a8570c",
     ),
-    # 4.1.1 of this one is missing in some mirrors; nothing in it has changed that the connector calls.
+    # Version 4.1.1 is missing in some mirrors; the classes that the connector calls are unchanged since 4.0.0.
     Jar(
         "org.apache.spark",
         "spark-token-provider-kafka-0-10_2.13",
@@ -79,8 +79,8 @@ JARS = (
     ),
 )
 
-# The version of Hadoop that pyspark brings along, and of the AWS SDK that this version is made for. Of the SDK only the
-# modules that Hadoop's S3A uses: all of it in one jar has 600 MB.
+# The version of Hadoop in pyspark, and the version of the AWS SDK for which that Hadoop is built. Only the modules that
+# Hadoop's S3A uses: the jar with the complete SDK is very large.
 _HADOOP, _AWS_SDK = "3.4.2", "2.29.52"
 _AWS_SDK_MODULES = {
     "annotations": "8cd8bd8afd7eca5a367f69fd87427f6d9f3e7d359962122da24d71f1963f00cd",
@@ -162,14 +162,14 @@ AZURE_JARS: tuple[Jar, ...] = (
     ),
 )
 
-# usepoms="false": the jars alone, not what they depend on.
+# usepoms="false": fetch the jars without their dependencies.
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <resolvers><ibiblio name="central" m2compatible="true" usepoms="false" checkconsistency="false"/></resolvers>
 </ivysettings>
 """
 
-# One run of Ivy for all: its JVM takes longer to start than most jars to fetch.
+# One run of Ivy fetches all jars, because starting its JVM takes longer than fetching most jars.
 _IVY_MODULES = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="cdc-assets" module="jars"/>
   <configurations><conf name="default"/></configurations>
@@ -186,39 +186,39 @@ _IVY_CLASSIFIED = '<artifact name="{module}" type="jar" ext="jar" m:classifier="
 
 
 def cache_dir() -> Path:
-    """The folder of the jars: `CDC_JARS`, else below the user's cache folder."""
+    """Return the folder of the jars: `CDC_JARS`, else a folder below the user's cache folder."""
     if configured := os.environ.get("CDC_JARS"):
         return Path(configured)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc-assets" / "jars"
 
 
 def java() -> str:
-    """The command that starts a JVM: `JAVA_HOME`'s, else the one on the path."""
+    """Return the command that starts a JVM: that of `JAVA_HOME`, else `java` on the path."""
     return str(Path(os.environ["JAVA_HOME"], "bin", "java")) if os.environ.get("JAVA_HOME") else "java"
 
 
 def ensure_jars(jars: Sequence[Jar] | None = None) -> list[Path]:
-    """Return the paths of `jars` (default: `JARS`); fetch the missing ones first, and use no network if there are none.
+    """Return the paths of `jars` (default: `JARS`) in the cache; missing ones are fetched first.
 
     Raises:
-        RuntimeError: a jar could not be fetched, or is not the one that is pinned.
+        RuntimeError: a jar could not be fetched, or has another checksum than the pinned one.
     """
-    folder, wanted = cache_dir(), JARS if jars is None else jars
-    if missing := [jar for jar in wanted if not (folder / jar.file_name).exists()]:
+    folder, required = cache_dir(), JARS if jars is None else jars
+    if missing := [jar for jar in required if not (folder / jar.file_name).exists()]:
         _fetch(missing, folder)
-    return [folder / jar.file_name for jar in wanted]
+    return [folder / jar.file_name for jar in required]
 
 
 def class_archive(jars: Sequence[Path]) -> Path:
-    """Return where the archive of classes of a JVM with these jars before Spark's own lies, if there is one.
+    """Return the path of the class archive (class data sharing) for a JVM with these jars before Spark's; it may not exist.
 
-    Another JVM, another Spark, one installed anew, or other jars have another archive: a JVM takes only that of its own
-    class path.
+    The name depends on the JVM, the installation of Spark and the jars, because a JVM uses an archive only if it was made
+    by the same JVM with the same class path.
     """
     command = Path(shutil.which(java()) or java()).resolve()
-    told = [pyspark.__version__, pyspark.__file__, str(command), *map(str, jars)]
-    told += [str(file.stat().st_mtime_ns) for file in (command, Path(pyspark.__file__), *jars) if file.exists()]
-    return cache_dir() / f"classes-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}.jsa"
+    identity = [pyspark.__version__, pyspark.__file__, str(command), *map(str, jars)]
+    identity += [str(file.stat().st_mtime_ns) for file in (command, Path(pyspark.__file__), *jars) if file.exists()]
+    return cache_dir() / f"classes-{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.jsa"
 
 
 def _fetch(jars: Sequence[Jar], folder: Path) -> None:
@@ -236,9 +236,9 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         absent = [jar for jar in jars if not (Path(work) / jar.file_name).exists()]
         if done.returncode or absent:
-            told = ", ".join(f"{jar.organisation}:{jar.module}:{jar.revision}" for jar in absent)
+            names = ", ".join(f"{jar.organisation}:{jar.module}:{jar.revision}" for jar in absent)
             raise RuntimeError(
-                f"{told} could not be fetched into {folder}: "
+                f"{names} could not be fetched into {folder}: "
                 f"check the network, or name an Ivy settings file with a mirror in CDC_IVY_SETTINGS.\n{done.stdout}"
             )
         for jar in jars:
@@ -246,12 +246,12 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
             digest = hashlib.sha256(fetched.read_bytes()).hexdigest()
             if digest != jar.sha256:
                 raise RuntimeError(f"{jar.file_name} has the SHA-256 {digest}, but {jar.sha256} is pinned.")
-            fetched.replace(folder / jar.file_name)  # atomic: a reader sees the whole jar or none
+            fetched.replace(folder / jar.file_name)  # atomic, so that no other process reads a part of the jar
 
 
 def _dependency(jar: Jar) -> str:
-    told = jar._asdict()
-    return _IVY_DEPENDENCY.format(**told, artifact=_IVY_CLASSIFIED.format(**told) if jar.classifier else "")
+    fields = jar._asdict()
+    return _IVY_DEPENDENCY.format(**fields, artifact=_IVY_CLASSIFIED.format(**fields) if jar.classifier else "")
 
 
 def spark_jars() -> list[Path]:

@@ -1,4 +1,4 @@
-"""S3, and what speaks its protocol."""
+"""Amazon S3 and stores with its protocol."""
 
 import os
 from functools import cache
@@ -9,7 +9,7 @@ from cdc_assets.config import Storage
 from cdc_assets.stores.base import ObjectStore
 from cdc_assets.stores.jars import S3_JARS
 
-# With credentials that the driver found in its environment, Spark configures the executors, too; else each process asks.
+# Spark passes credentials of the driver's environment to the executors; without them each process asks the platform.
 _CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
@@ -23,13 +23,13 @@ class _S3(ObjectStore):
     own_jars = S3_JARS
     condition = "PUT with If-None-Match: *"
 
-    def files(self, place: str, settings: Storage) -> tuple[FileSystem, str]:
-        return _files(settings.endpoint, _region(settings), settings.path_style), place.partition("://")[2]
+    def files(self, location: str, settings: Storage) -> tuple[FileSystem, str]:
+        return _file_system(settings.endpoint, _region(settings), settings.path_style), location.partition("://")[2]
 
-    def log_options(self, place: str, settings: Storage) -> dict[str, str]:  # noqa: ARG002 -- of any place
+    def deltalake_options(self, location: str, settings: Storage) -> dict[str, str]:  # noqa: ARG002 -- the same everywhere
         endpoint, region = settings.endpoint, _region(settings)
         return {
-            # The default; but a commit that is not conditional would overwrite another's.
+            # deltalake's default, set because an unconditional commit would overwrite that of another run.
             "aws_conditional_put": "etag",
             "aws_virtual_hosted_style_request": str(not settings.path_style).lower(),
             **(
@@ -54,13 +54,13 @@ S3 = _S3()
 
 
 def _region(settings: Storage) -> str | None:
-    given = settings.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    # Other stores than Amazon's have none, and their clients want one all the same.
-    return given or ("us-east-1" if settings.endpoint else None)
+    region = settings.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    # Stores other than Amazon's have no regions, but the clients require one.
+    return region or ("us-east-1" if settings.endpoint else None)
 
 
 @cache
-def _files(endpoint: str | None, region: str | None, path_style: bool) -> S3FileSystem:  # noqa: FBT001 -- as in the file
+def _file_system(endpoint: str | None, region: str | None, path_style: bool) -> S3FileSystem:  # noqa: FBT001 -- private
     scheme, _, host = (endpoint or "https://").partition("://")
     return S3FileSystem(
         endpoint_override=host or None, scheme=scheme, region=region, force_virtual_addressing=not path_style

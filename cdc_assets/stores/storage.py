@@ -1,7 +1,7 @@
-"""How places are reached, told to each of those who read and write there.
+"""Access to locations: local folders, HDFS and object stores.
 
-Spark reaches one through Hadoop's file systems, deltalake and pyarrow without a JVM. What the feeds file says under
-`storage:` is turned here, and in the module of the object store that has the place, into what each of them wants to be told.
+Spark reaches a location through Hadoop's file systems, deltalake and pyarrow reach it without a JVM. This module and the
+modules of the object stores translate the section `storage:` of the feeds file into the settings of each of these libraries.
 """
 
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ from pyarrow.fs import (
 )
 
 from cdc_assets.config import FeedsFile, Storage
-from cdc_assets.config.places import HDFS, scheme_of
+from cdc_assets.config.locations import HDFS, scheme_of
 from cdc_assets.stores import OBJECT_STORES, ObjectStore, store_of
 
-# Scheme -> this package's own class that writes Delta's commits there.
+# Scheme -> the LogStore class of this package that writes Delta's commits at such locations.
 LOG_STORES = {
     "file": "cdc_assets.LinkingLogStore",
     **{scheme: f"cdc_assets.{store.log_store}" for store in OBJECT_STORES for scheme in store.schemes},
@@ -33,19 +33,19 @@ LOG_STORES = {
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """How places are reached.
+    """Access to the locations of a lakehouse and its sources.
 
     Attributes:
-        settings: the feeds file's.
-        places: all places that Spark may be asked for; the lakehouse's root first.
+        settings: the section `storage:` of the feeds file.
+        locations: all locations that Spark may read or write; the lakehouse's root is the first.
     """
 
     settings: Storage = field(default_factory=Storage)
-    places: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, file: FeedsFile, root: str) -> "Store":
-        """The store of a feeds file, and of the lakehouse below `root`."""
+        """Return access to the lakehouse below `root`, and to the sources and dumps of a feeds file."""
         others = [p for f in file.feeds.values() for p in (f.source.recorded, f.claim_check)]
         loads = [f.initial_load for f in file.feeds.values() if f.initial_load is not None]
         others += [p for load in loads for p in (load.path, *(table.path for table in load.tables.values()))]
@@ -53,48 +53,48 @@ class Store:
 
     # --- without a JVM
 
-    def files(self, place: str) -> tuple[FileSystem, str]:
-        """The file system that has a place, as pyarrow reaches it, and the place's path there."""
-        scheme = scheme_of(place)
+    def files(self, location: str) -> tuple[FileSystem, str]:
+        """Return the pyarrow file system of a location, and the location's path in it."""
+        scheme = scheme_of(location)
         if not scheme:
-            return LocalFileSystem(), place
-        if store := store_of(place):
-            return store.files(place, self._told(store))
+            return LocalFileSystem(), location
+        if store := store_of(location):
+            return store.files(location, self._settings_for(store))
         if scheme == HDFS:
-            server, _, path = place.partition("://")[2].partition("/")
+            server, _, path = location.partition("://")[2].partition("/")
             return _hdfs(server), f"/{path}"
-        found: tuple[FileSystem, str] = FileSystem.from_uri(place)
-        return found
+        file_system: tuple[FileSystem, str] = FileSystem.from_uri(location)
+        return file_system
 
-    def log_options(self, place: str) -> dict[str, str]:
-        """What deltalake wants to be told of a place, as its `storage_options`."""
-        store = store_of(place)
-        return store.log_options(place, self._told(store)) if store else {}
+    def deltalake_options(self, location: str) -> dict[str, str]:
+        """Return deltalake's `storage_options` for a location."""
+        store = store_of(location)
+        return store.deltalake_options(location, self._settings_for(store)) if store else {}
 
     # --- for Spark
 
     def spark_settings(self) -> dict[str, str]:
-        """Spark's settings for these places; may hold secrets."""
+        """Return Spark's settings for these locations; they may hold secrets."""
         stores = {f"spark.delta.logStore.{scheme}.impl": name for scheme, name in LOG_STORES.items()}
-        hadoop = {k: v for store in self._stores for k, v in store.hadoop_settings(self._told(store)).items()}
+        hadoop = {k: v for store in self._stores for k, v in store.hadoop_settings(self._settings_for(store)).items()}
         hadoop |= {key: value.get_secret_value() for key, value in self.settings.options.items()}
         return stores | {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
 
     def jars(self) -> list[Path]:
-        """The jars that Spark needs for these places beside those that it always needs, fetched if they are missing.
+        """Return the jars that Spark needs for these locations beside its usual ones; missing jars are fetched.
 
         Raises:
-            RuntimeError: one could not be fetched, or is not the one that is pinned.
+            RuntimeError: a jar could not be fetched, or has another checksum than the pinned one.
         """
         return list(dict.fromkeys(jar for store in self._stores for jar in store.jars()))
 
     @cached_property
     def _stores(self) -> list[ObjectStore]:
-        """The object stores that have these places."""
-        return [each for each in OBJECT_STORES if any(store_of(place) is each for place in self.places)]
+        """The object stores of these locations."""
+        return [each for each in OBJECT_STORES if any(store_of(location) is each for location in self.locations)]
 
-    def _told(self, store: ObjectStore) -> Storage:
-        """The settings as they are for one store: the endpoint is that of the first of those that have places."""
+    def _settings_for(self, store: ObjectStore) -> Storage:
+        """Return the settings for one store: only the first of the stores that have locations gets the endpoint."""
         if store is next(iter(self._stores), store):
             return self.settings
         return self.settings.model_copy(update={"endpoint": None})
@@ -104,23 +104,23 @@ LOCAL = Store()
 
 
 def make_folder(files: FileSystem, path: str) -> None:
-    """Make a folder in which files are to be written; object stores have none, and need none."""
+    """Create a folder for new files; object stores have no folders, so nothing is done there."""
     if not isinstance(files, S3FileSystem | GcsFileSystem | AzureFileSystem):
         files.create_dir(path)
 
 
 class _Hdfs(HdfsFileSystem):
-    """hdfs-native's files, which tell when they were written under the name, and in seconds, as pyarrow asks for it."""
+    """hdfs-native's file system, which gives modification times as pyarrow reads them: as `mtime`, in seconds."""
 
     def info(self, path: str, **more: object) -> dict[str, Any]:
-        return _timed(super().info(path, **more))
+        return _with_mtime(super().info(path, **more))
 
     def ls(self, path: str, detail: bool = True, **more: object) -> list[str | dict[str, Any]]:  # noqa: FBT001, FBT002 -- as fsspec has it
-        found = super().ls(path, detail, **more)
-        return [each if isinstance(each, str) else _timed(each) for each in found]
+        entries = super().ls(path, detail, **more)
+        return [each if isinstance(each, str) else _with_mtime(each) for each in entries]
 
 
-def _timed(info: dict[str, Any]) -> dict[str, Any]:
+def _with_mtime(info: dict[str, Any]) -> dict[str, Any]:
     return info | {"mtime": info["modification_time"] / 1000}
 
 

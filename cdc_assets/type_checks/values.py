@@ -1,7 +1,7 @@
 """The classifier of values: whether a value on the wire is one that its column's type holds.
 
 What a column may hold is data (`Limits`), not an expression of its own, so that a wide table makes no larger plan. A
-function in the JVM, `Remarks.scala`, compares the values with it.
+function in the JVM, `ValueChecks.scala`, compares the values with it.
 """
 
 import json
@@ -64,7 +64,7 @@ DESCRIBED = "described by a schema change"
 
 
 class Limits(NamedTuple):
-    """What the values of a column may be. `Remarks.scala` reads the fields by their names.
+    """What the values of a column may be. `ValueChecks.scala` reads the fields by their names.
 
     Attributes:
         form: how a value's text is written.
@@ -185,7 +185,7 @@ def find_remarks(
     }
     settings = F.lit(json.dumps(layouts)), F.lit(has_wire_types), F.lit(_REMARKS.json())
     wire_types = F.coalesce("wire_types", F.lit(""))
-    return F.call_function("cdc_remarks", F.col("layout_hash"), F.col("image"), wire_types, *settings)
+    return F.call_function("cdc_check_values", F.col("layout_hash"), F.col("image"), wire_types, *settings)
 
 
 _REMARKS = array(struct(**dict.fromkeys(["name", "wire", "class", "text"], STRING)))

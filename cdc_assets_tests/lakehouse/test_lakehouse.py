@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from cdc_assets.config.places import PlaceError
+from cdc_assets.config.locations import LocationError
 from cdc_assets.lakehouse.lakehouse import Lakehouse, history_tables, lakehouse_root, path_segment
 from cdc_assets.lakehouse.query import Arrow
 from cdc_assets.lakehouse.schema import frame_of, quoted
@@ -123,7 +123,7 @@ def test_the_root_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_root_that_deltalake_does_not_find_again_is_refused(tmp_path: Path, folder: str) -> None:
     for root in (tmp_path / folder, f"s3://bucket/{folder}/lake"):
         with pytest.raises(
-            PlaceError, match=r"the lakehouse's path contains .* Choose a path without it\.$"
+            LocationError, match=r"the lakehouse's path contains .* Choose a path without it\.$"
         ) as refused:
             lakehouse_root(str(root))
         assert len(str(refused.value).splitlines()) == 1

@@ -88,12 +88,15 @@ def test_executors_need_nothing_but_spark_and_may_be_lost(
     assert killed.split()[2:] == sorted(moments)
     (refused,) = told
     master = cluster.spark["spark.master"]
-    assert f"source.recorded is a folder of the driver's machine, which not every executor of {master} sees" in refused
+    assert (
+        f"source.recorded is a local folder of the driver's machine, which not every executor of {master} can read"
+        in refused
+    )
 
 
 def test_what_only_a_local_master_is_told(tmp_path: Path) -> None:
     local, cluster = (
-        spark_settings({"spark.master": master}, Store(places=("s3a://bucket/lake",)))
+        spark_settings({"spark.master": master}, Store(locations=("s3a://bucket/lake",)))
         for master in ("local[2]", "spark://host:7077")
     )
     loopback = {"spark.driver.host", "spark.driver.bindAddress"}

@@ -161,7 +161,7 @@ def scenario_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 def evaluation(spark: SparkSession, rows: int) -> str | None:
     """How Spark goes about plans over so many rows."""
-    return session.session_for(spark, rows).conf.get(session._EVALUATION)
+    return session.session_for(spark, rows).conf.get(session._CODEGEN_MODE)
 
 
 def records_of(stream: Path) -> list[Record]:
@@ -448,7 +448,7 @@ def test_compiled(
     """What Spark compiles for many rows gives the very histories that it gives where it interprets, for few."""
     interpreted = histories(scenario_of(stream.parent.name, stream.name).lake)
     for module in (session, release):
-        monkeypatch.setattr(module, "SMALL", -1)
+        monkeypatch.setattr(module, "INTERPRETED_ROW_LIMIT", -1)
     assert evaluation(spark, 0) == "FALLBACK"
     compiled = histories(run(spark, tmp_path, stream).lake)
     assert compiled == {table: interpreted[table] for table in compiled}
@@ -462,7 +462,7 @@ def test_large_tables(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(work, limit, -1)
     for module in (session, standing) if not few else ():
-        monkeypatch.setattr(module, "SMALL", -1)
+        monkeypatch.setattr(module, "INTERPRETED_ROW_LIMIT", -1)
     made = run(spark, tmp_path, TICDC / "canal-json_ext/orders", cuts=2)
     assert check_versions(made, "orders")
     (name,) = made.lake.histories()

@@ -23,14 +23,14 @@ from pyspark.sql import SparkSession
 from cdc_assets import cli
 from cdc_assets.assets.resources import LakehouseResource
 from cdc_assets.config import Storage
-from cdc_assets.config.places import PlaceError
+from cdc_assets.config.locations import LocationError
 from cdc_assets.lakehouse.log import Logs
 from cdc_assets.lakehouse.schema import frame_of
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable
 from cdc_assets.operations import maintenance
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.sources.recorded import snapshot_files
-from cdc_assets.spark.exclusive import prove_exclusive
+from cdc_assets.spark.exclusive_writes import check_exclusive_writes
 from cdc_assets.stores.storage import Store, make_folder
 from cdc_assets_tests.jobs import Job, evaluated
 from cdc_assets_tests.lakehouse.numbers import NUMBERS, NumbersCursor
@@ -424,12 +424,14 @@ def test_a_store_that_replaces_what_is_there_is_refused(
     root = f"{server.root}/unsafe"
     chain = Chain(spark, tmp_path, root=root, store=Store(server.settings, (root,)))
     chain.add(records()[0])
-    with pytest.raises(PlaceError, match=r"this store replaces a file .* Two runs at once would overwrite each other"):
+    with pytest.raises(
+        LocationError, match=r"this store replaces a file .* Two runs at once would overwrite each other"
+    ):
         chain.run()
     assert not chain.lake.raw_records.exists()
 
 
 def test_a_bucket_that_is_not_there_is_told(server: StoreServer, spark: SparkSession) -> None:
     root = f"{server.root.replace(BUCKET, 'nowhere')}/lake"
-    with pytest.raises(PlaceError, match=rf"^{re.escape(root)}: cannot be written, .*{server.no_bucket}"):
-        prove_exclusive(spark, root)
+    with pytest.raises(LocationError, match=rf"^{re.escape(root)}: cannot be written, .*{server.no_bucket}"):
+        check_exclusive_writes(spark, root)

@@ -38,7 +38,7 @@ from cdc_assets.operations.keys import Near, row_key
 from cdc_assets.operations.maintenance import trim_changes
 from cdc_assets.operations.report import as_html, gather
 from cdc_assets.operations.views import catalog_name
-from cdc_assets.tso import position_of, time_of
+from cdc_assets.tso import parse_position, time_of
 from cdc_assets_tests.operations.lived import (
     BYTES,
     EXCLUDED,
@@ -105,13 +105,13 @@ def test_a_column_that_is_not_there(lived: Lived) -> None:
 def test_a_time_is_a_position(lived: Lived) -> None:
     """Of several commits in one millisecond, as of its time all have happened."""
     eighth = datetime(2023, 11, 14, 22, 13, 20, 8_000, tzinfo=UTC)
-    assert [position_of(t) for t in (eighth, "2023-11-14T23:13:20.008999+01:00", "2023-11-14T22:13:20.008")] == [
+    assert [parse_position(t) for t in (eighth, "2023-11-14T23:13:20.008999+01:00", "2023-11-14T22:13:20.008")] == [
         tso(9) - 1
     ] * 3
-    assert position_of(str(tso(8))) == tso(8)
+    assert parse_position(str(tso(8))) == tso(8)
     assert comparable(table(lived).as_of(eighth).to_pylist()) == held_at(tso(8))
-    with pytest.raises(ValueError, match=r"yesterday: no position; allowed: a commit_ts, or a time in ISO 8601"):
-        position_of("yesterday")
+    with pytest.raises(ValueError, match=r"yesterday is not a position; allowed: a commit_ts, or a time in ISO 8601"):
+        parse_position("yesterday")
 
 
 def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
@@ -592,7 +592,7 @@ def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
     assert said("diff", FEED, "shop.order", "0", "final", code=1).startswith("shop.order: the feed shop has no such ")
     with pytest.raises(SystemExit):
         cli.main(["why", FEED, "shop.orders", "2", "--at", "yesterday"])
-    assert "argument --at: yesterday: no position; allowed: " in capsys.readouterr().err
+    assert "argument --at: yesterday is not a position; allowed: " in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("at_home")

@@ -226,7 +226,7 @@ def test_files_of_a_new_project_are_those_of_this_one() -> None:
 
 def sent(broker: TestBroker, topic: str, lines: Lines) -> None:
     with Broker(Kafka(bootstrap_servers=broker.servers, topics=(topic,))) as asked:
-        asked.create({topic: 2})
+        asked.create_topics({topic: 2})
     producer = Producer({"bootstrap.servers": broker.servers})
     for line in lines:
         key, value = (None if line[name] is None else base64.b64decode(line[name]) for name in ("key", "value"))

@@ -17,7 +17,7 @@ from cdc_assets.mysql_types.canonical import Form, form_of
 from cdc_assets.operations import verify as verifying
 from cdc_assets.operations.fates import Fate
 from cdc_assets.operations.verify import Verified, verify
-from cdc_assets.sources.mysql import PASSWORD, USER, Address, Snapshot, SourceError, snapshot
+from cdc_assets.sources.mysql import PASSWORD, USER, DatabaseSnapshot, ServerAddress, SourceError, open_snapshot
 from cdc_assets_tests import mariadb
 from cdc_assets_tests.mariadb import MariaDB
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, dml, tso
@@ -176,7 +176,7 @@ def no_session() -> SparkSession:
 def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 1, samples: int = 100) -> Verified:
     """Without a JVM."""
     lake = replace(feed.lake, session=no_session)
-    return verify(lake, feed.feed, ("shop", table), Address.of(source.url), at, samples)
+    return verify(lake, feed.feed, ("shop", table), ServerAddress.from_jdbc_url(source.url), at, samples)
 
 
 @pytest.mark.parametrize("table", ["kinds", "odd.pairs", "logs", "orders"])
@@ -256,7 +256,7 @@ def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monk
     monkeypatch.setattr(query, "_COLLECTED", 1)
     source.run("UPDATE totals SET n = n + 1 WHERE id > 0", "INSERT INTO totals VALUES (9, NULL)")
     names, at = ("shop", "totals"), tso(RELEASED) - 1
-    told = verify(feed.lake, feed.feed, names, Address.of(source.url), at)
+    told = verify(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
     assert (told.rows, told.source_rows, told.counts) == (3, 4, {"missing": 1, "extra": 0, "changed": 2})
     shown = {(s.kind, s.key["id"]): (s.history, s.source) for s in told.samples}
     assert shown == {
@@ -383,11 +383,11 @@ def test_what_the_source_refuses_is_one_line(
     command = ["verify", "shop", "shop.orders", "--jdbc", source.url]
     source.run("DROP TABLE orders")
     assert cli.main(command) == 1
-    assert capsys.readouterr().err == "the source says: Table 'shop.orders' doesn't exist\n"
+    assert capsys.readouterr().err == "the source database answers: Table 'shop.orders' doesn't exist\n"
     monkeypatch.setenv(PASSWORD, "guessed-wrong")
     assert cli.main(command) == 1
     said = capsys.readouterr().err
-    assert said.startswith("the source says: Access denied for user 'verifier'@")
+    assert said.startswith("the source database answers: Access denied for user 'verifier'@")
     assert "guessed-wrong" not in said
     monkeypatch.delenv(USER)
     assert cli.main(command) == 1
@@ -395,13 +395,13 @@ def test_what_the_source_refuses_is_one_line(
 
 
 def test_a_snapshot_stays_as_it_is(source: MariaDB) -> None:
-    with snapshot(Address.of(source.url), 0) as taken:
+    with open_snapshot(ServerAddress.from_jdbc_url(source.url), 0) as taken:
         before = list(taken.rows("SELECT COUNT(*) FROM shop.orders"))
         source.run("DELETE FROM orders WHERE id < 10")
         assert list(taken.rows("SELECT COUNT(*) FROM shop.orders")) == before
         file, position = source.run("SHOW MASTER STATUS")[0][:2]
-        assert file in taken.told
-        assert int(taken.told.rsplit(":", 1)[1]) < position
+        assert file in taken.description
+        assert int(taken.description.rsplit(":", 1)[1]) < position
 
 
 class Servers:
@@ -431,9 +431,9 @@ class Servers:
 def test_tidb_is_asked_as_of_the_position() -> None:
     """With the logical part of the TSO."""
     server: Any = Servers("8.0.11-TiDB-v8.5.1")
-    taken = Snapshot(server, tso(5, 3))
+    taken = DatabaseSnapshot(server, tso(5, 3))
     assert server.asked[-1] == f"SET SESSION tidb_snapshot = '{tso(5, 3)}'"
-    assert (taken.exact, taken.told) == (True, f"TiDB as of {tso(5, 3)}")
+    assert (taken.is_at_position, taken.description) == (True, f"TiDB as of {tso(5, 3)}")
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_tidb_is_asked_as_of_the_position() -> None:
 def test_mysql_tells_the_binlog_before_and_after_the_snapshot(version: str, status: str) -> None:
     """Without a lock."""
     server: Any = Servers(version)
-    assert Snapshot(server, 0).told == "MySQL as it is now, at binlog binlog.000002:157"
+    assert DatabaseSnapshot(server, 0).description == "MySQL as it is now, at binlog binlog.000002:157"
     asked = [sql for sql in server.asked if sql != "SELECT VERSION()"]
     assert [sql.partition(" WITH ")[0] for sql in asked[-4:]] == [
         f"SHOW {status} STATUS",
@@ -463,21 +463,21 @@ def test_mysql_tells_the_binlog_before_and_after_the_snapshot(version: str, stat
     ],
 )
 def test_addresses(url: str, address: tuple[str, int, str]) -> None:
-    assert Address.of(url) == Address(*address)
+    assert ServerAddress.from_jdbc_url(url) == ServerAddress(*address)
 
 
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("mysql://db/", "no JDBC URL of a MySQL server"),
-        ("jdbc:postgresql://db/", "no JDBC URL of a MySQL server"),
-        ("jdbc:mysql://db:x/", "no JDBC URL of a MySQL server"),
-        ("jdbc:mysql://root:hunter2@db/", "the URL has a user or a password in it: set CDC_VERIFY_USER"),
-        ("jdbc:mysql://db/?user=root&password=hunter2", "the URL has a user or a password in it: set CDC_VERIFY_USER"),
+        ("mysql://db/", "not a JDBC URL of a MySQL server"),
+        ("jdbc:postgresql://db/", "not a JDBC URL of a MySQL server"),
+        ("jdbc:mysql://db:x/", "not a JDBC URL of a MySQL server"),
+        ("jdbc:mysql://root:hunter2@db/", "the URL contains a user or a password: set CDC_VERIFY_USER"),
+        ("jdbc:mysql://db/?user=root&password=hunter2", "the URL contains a user or a password: set CDC_VERIFY_USER"),
         ("jdbc:mysql://db/?sslMode=SOME", "sslMode SOME: unknown; allowed: DISABLED"),
     ],
 )
 def test_addresses_that_are_refused(url: str, why: str) -> None:
     with pytest.raises(SourceError, match=f"^{why}") as raised:
-        Address.of(url)
+        ServerAddress.from_jdbc_url(url)
     assert "hunter2" not in str(raised.value)

@@ -227,8 +227,8 @@ _FIRST_KEY, _FIRST_VALUE = len(json_bytes(row_key(1))), len(json_bytes(INSERT))
         (_KEY, _VALUE[:-1], f"byte {8 + _FIRST_VALUE} of the value: a length that reaches past the value's end"),
         (_KEY, _VALUE[:-8], f"byte {8 + _FIRST_VALUE} of the value: a length that reaches past the value's end"),
         (_KEY, b"", "byte 0 of the value: a length that reaches past the value's end"),
-        (_KEY, _VALUE + b"x", f"byte {16 + _FIRST_VALUE} of the value: more than the key's events"),
-        (_KEY, _VALUE + frame(b"{}"), f"byte {16 + _FIRST_VALUE} of the value: more than the key's events"),
+        (_KEY, _VALUE + b"x", f"byte {16 + _FIRST_VALUE} of the value: data after the last event"),
+        (_KEY, _VALUE + frame(b"{}"), f"byte {16 + _FIRST_VALUE} of the value: data after the last event"),
         (_KEY + b"x", _VALUE, PAST.format(len(_KEY))),
     ],
 )  # fmt: skip

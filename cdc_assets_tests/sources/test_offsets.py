@@ -1,59 +1,77 @@
-"""Which offsets a run reads: what is lost, and who gets how much of a limit; and how many different ones there are."""
+"""Offset arithmetic: lost offsets, shares of a limit between partitions, counts of distinct offsets."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.sources.offsets import GONE, Bounds, DataLossError, Different, Held, Place, Range, Topic, fair, losses
+from cdc_assets.sources.offsets import (
+    DELETED_TOPIC,
+    DataLossError,
+    DistinctOffsets,
+    IngestedOffsets,
+    OffsetBounds,
+    OffsetRange,
+    Topic,
+    TopicPartition,
+    find_losses,
+    share_limit,
+)
 
 pytestmark = pytest.mark.fast
 
-A, B, C = Place("t", 0), Place("t", 1), Place("u", 0)
-THERE = {"t": Topic("id-1", {0: Bounds(10, 20), 1: Bounds(0, 5)})}
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+TOPICS = {"t": Topic("id-1", {0: OffsetBounds(10, 20), 1: OffsetBounds(0, 5)})}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "ids", "expected"),
+    ("next_offset", "ingested_id", "expected"),
     [
-        # offset wanted of partition 0, the id held -> where to go on, whether the topic is another; None: nothing is lost
+        # Next offset of partition 0, ingested topic id -> (resume_offset, is_recreated); None: no loss.
         (10, "id-1", None),
-        (20, "id-1", None),  # all read
-        (15, None, None),  # never read from a broker: nothing is known of its id
+        (20, "id-1", None),  # everything is read
+        (15, None, None),  # never read from a broker: no id to compare
         (9, "id-1", (10, False)),  # expired
-        (21, "id-1", (20, False)),  # cut off
-        (21, None, (10, True)),  # nobody can tell
-        (15, "id-0", (10, True)),  # created again, although the offset is there
+        (21, "id-1", (20, False)),  # the log was truncated
+        (21, None, (10, True)),  # without an id, truncation and recreation look the same
+        (15, "id-0", (10, True)),  # created again, although the offset exists
     ],
 )
-def test_what_is_lost(wanted: int, ids: str | None, expected: tuple[int, bool] | None) -> None:
-    found = losses({A: wanted}, Held({}, {"t": ids} if ids else {}), THERE)
-    assert [(loss.resume, loss.created_again) for loss in found] == ([expected] if expected else [])
-    assert all((loss.place, loss.wanted, loss.available) == (A, wanted, Bounds(10, 20)) for loss in found)
+def test_lost_offsets_of_a_partition(
+    next_offset: int, ingested_id: str | None, expected: tuple[int, bool] | None
+) -> None:
+    losses = find_losses({A: next_offset}, IngestedOffsets({}, {"t": ingested_id} if ingested_id else {}), TOPICS)
+    assert [(loss.resume_offset, loss.is_recreated) for loss in losses] == ([expected] if expected else [])
+    assert all(
+        (loss.partition, loss.next_offset, loss.available) == (A, next_offset, OffsetBounds(10, 20)) for loss in losses
+    )
 
 
-def test_a_topic_and_a_partition_that_are_gone() -> None:
-    deleted, shrunk = losses({C: 7, Place("t", 2): 3}, Held({}, {"t": "id-1", "u": "id-9"}), THERE)[::-1]
-    assert (deleted.place, deleted.available, deleted.resume, deleted.created_again) == (C, None, None, False)
-    assert (shrunk.place, shrunk.available, shrunk.resume, shrunk.created_again) == (Place("t", 2), None, None, True)
+def test_a_deleted_topic_and_a_deleted_partition() -> None:
+    third = TopicPartition("t", 2)
+    ingested = IngestedOffsets({}, {"t": "id-1", "u": "id-9"})
+    shrunk, deleted = find_losses({C: 7, third: 3}, ingested, TOPICS)
+    assert (deleted.partition, deleted.available, deleted.resume_offset, deleted.is_recreated) == (C, None, None, False)
+    assert (shrunk.partition, shrunk.available, shrunk.resume_offset, shrunk.is_recreated) == (third, None, None, True)
 
 
 def test_the_error_names_topic_partition_offsets_and_both_ways_on() -> None:
-    text = str(DataLossError(losses({A: 3, C: 7}, Held({}, {"t": "id-1"}), THERE)))
-    assert "t partition 0: wanted from offset 3, available: 10 to 20" in text
-    assert "u partition 0: wanted from offset 7, none available (the topic was deleted)" in text
+    text = str(DataLossError(find_losses({A: 3, C: 7}, IngestedOffsets({}, {"t": "id-1"}), TOPICS)))
+    assert "t partition 0: needed from offset 3, available: 10 to 20" in text
+    assert "u partition 0: needed from offset 7, none available (the topic was deleted)" in text
     assert "restore the records" in text
     assert "on_data_loss: skip" in text
 
 
-def test_ids_of_brokers_without_ids() -> None:
-    there = {"t": Topic(None, {0: Bounds(0, 20)})}
-    assert losses({A: 5}, Held({}, {"t": "id-1"}), there) == []
-    assert losses({A: 5}, Held({}, {"t": GONE}), THERE) == losses({A: 5}, Held({}, {}), THERE)
+def test_brokers_without_topic_ids() -> None:
+    topics = {"t": Topic(None, {0: OffsetBounds(0, 20)})}
+    assert find_losses({A: 5}, IngestedOffsets({}, {"t": "id-1"}), topics) == []
+    after_accepted_loss = IngestedOffsets({}, {"t": DELETED_TOPIC})
+    assert find_losses({A: 5}, after_accepted_loss, TOPICS) == find_losses({A: 5}, IngestedOffsets({}, {}), TOPICS)
 
 
-def ranges(**sizes: int) -> dict[Place, Range]:
-    return {Place(name, 0): Range(100, 100 + size) for name, size in sizes.items()}
+def ranges(**sizes: int) -> dict[TopicPartition, OffsetRange]:
+    return {TopicPartition(name, 0): OffsetRange(100, 100 + size) for name, size in sizes.items()}
 
 
 @pytest.mark.parametrize(
@@ -67,20 +85,20 @@ def ranges(**sizes: int) -> dict[Place, Range]:
         ({"a": 7, "b": 7, "c": 7}, 10, [3, 3, 4]),
     ],
 )
-def test_a_limit_is_shared_fairly(sizes: dict[str, int], limit: int | None, shares: list[int]) -> None:
-    cut = fair(ranges(**sizes), limit, 0)
-    assert list(cut.values()) == [Range(100, 100 + share) for share in shares]
+def test_partitions_share_a_limit_equally(sizes: dict[str, int], limit: int | None, shares: list[int]) -> None:
+    limited = share_limit(ranges(**sizes), limit, 0)
+    assert list(limited.values()) == [OffsetRange(100, 100 + share) for share in shares]
 
 
-def test_with_fewer_offsets_than_partitions_everyone_has_a_turn() -> None:
-    cuts = [fair(ranges(a=9, b=1000, c=9), 2, turn) for turn in range(3)]
-    assert [[end - start for start, end in cut.values()] for cut in cuts] == [[1, 1, 0], [0, 1, 1], [1, 0, 1]]
+def test_with_fewer_offsets_than_partitions_the_partitions_take_turns() -> None:
+    runs = [share_limit(ranges(a=9, b=1000, c=9), 2, turn) for turn in range(3)]
+    assert [[end - start for start, end in run.values()] for run in runs] == [[1, 1, 0], [0, 1, 1], [1, 0, 1]]
 
 
 @given(st.lists(st.lists(st.integers(0, 40), min_size=1), min_size=1))
-def test_different_offsets_are_counted_once(parts: list[list[int]]) -> None:
-    found = Different()
+def test_repeated_offsets_are_counted_once(parts: list[list[int]]) -> None:
+    distinct = DistinctOffsets()
     for offsets in parts:
-        found.add(np.array(offsets, np.int64))
-    different = {offset for offsets in parts for offset in offsets}
-    assert (len(found), found.bounds()) == (len(different), [min(different), max(different)])
+        distinct.add(np.array(offsets, np.int64))
+    expected = {offset for offsets in parts for offset in offsets}
+    assert (len(distinct), distinct.bounds()) == (len(expected), [min(expected), max(expected)])

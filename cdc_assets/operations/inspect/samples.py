@@ -12,11 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
 from cdc_assets.config import Kafka
-from cdc_assets.sources.broker import Broker, BrokerError, censored, client_settings
-from cdc_assets.sources.offsets import Place
+from cdc_assets.sources.broker import Broker, BrokerError, client_settings, mask_secrets
+from cdc_assets.sources.offsets import TopicPartition
 from cdc_assets.sources.snapshots import SnapshotError
 
 _IDLE_SECONDS = 10.0
@@ -129,13 +130,13 @@ def sample_broker(kafka: Kafka, limit: int) -> list[TopicSample]:
                     record
                     for number, bounds in sorted(topic.partitions.items())
                     for start, end in _ranges(*bounds, limit)
-                    for record in _read(consumer, Place(name, number), start, end)
+                    for record in _read(consumer, TopicPartition(name, number), start, end)
                 ),
             )
             for name, topic in sorted(snapshot.items())
         ]
     except KafkaException as error:
-        told = censored(str(error.args[0]), kafka)
+        told = mask_secrets(str(error.args[0]), kafka)
     finally:
         consumer.close()
     # Outside the except block: the exception has the client's own words, and must not be chained.
@@ -150,10 +151,10 @@ def _ranges(start: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
         yield max(middle, end - limit // 2), end
 
 
-def _read(consumer: Consumer, place: Place, start: int, end: int) -> Iterator[SampledRecord]:
+def _read(consumer: Consumer, place: TopicPartition, start: int, end: int) -> Iterator[SampledRecord]:
     if start >= end:
         return
-    consumer.assign([TopicPartition(place.topic, place.partition, start)])
+    consumer.assign([ClientPartition(place.topic, place.partition, start)])
     while (message := consumer.poll(_IDLE_SECONDS)) is not None:
         error = message.error()
         if error is not None:

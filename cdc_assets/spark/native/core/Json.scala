@@ -16,39 +16,38 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** A message that is to be one JSON object, read in one pass: each field is of the type that is wanted, or the message is told
-  * to be wrong. `protocols/messages.py` has the types, and what comes back: STRUCT<m, wrong>.
+/** Reads a message that must be one JSON object, and checks the type of each field. `protocols/messages.py` describes the types
+  * and the result, STRUCT<m, wrong>.
   *
-  * A function of this package's own, as Spark's `from_json` reads a value of any type into a STRING without a word. To find out
-  * what it was, by patterns in the text, took longer than to read the message.
+  * A native function, because Spark's `from_json` converts a value of any type to STRING without an error.
   *
-  * @param wanted a JSON object: field -> its type
+  * @param types a JSON object: field -> its expected type
   */
-class JsonMessage(wanted: String) extends Serializable {
+class JsonMessage(types: String) extends Serializable {
   import Json._
 
-  @transient private lazy val message = new Fields(Mapper.readTree(wanted))
-  @transient private lazy val seen = new Seen
+  @transient private lazy val fields = new Fields(Mapper.readTree(types))
+  @transient private lazy val cache = new ReadCache
 
   def read(value: Array[Byte]): InternalRow =
     try {
-      val found = seen.message(value, message)
-      if (found == null) InternalRow(null, WrongType) else InternalRow(found, null)
+      val row = cache.readMessage(value, fields)
+      if (row == null) InternalRow(null, WrongType) else InternalRow(row, null)
     } catch {
       case NotUtf8 => InternalRow(null, InvalidUtf8)
       case NonFatal(_) => InternalRow(null, Malformed)
     }
 }
 
-/** A row out of its JSON text, which was read before: of each column its text, or the JSON text of what else it is.
+/** Reads columns of a row from its JSON text, which `JsonMessage` has checked: a text value as it is, another value as JSON.
   *
-  * @param names a JSON array: the columns
+  * @param names the columns, a JSON array
   */
 class JsonRow(names: String) extends Serializable {
   import Json._
 
   @transient private lazy val columns =
-    new Fields(Mapper.readTree(names).elements.asScala.map(_.asText -> (AnyText: Wanted)).toArray)
+    new Fields(Mapper.readTree(names).elements.asScala.map(_.asText -> (AnyText: Expected)).toArray)
 
   def read(image: UTF8String): InternalRow = new Reader(image.getBytes, strict = false).message(columns)
 }
@@ -58,14 +57,14 @@ final class JsonTexts
 object JsonTexts {
   import Json._
 
-  /** One JSON object laid over another: the fields of the first, and those of the second that the first does not have. */
+  /** Return a JSON object with the fields of `over`, and those fields of `under` that `over` does not have. */
   def overlay(over: UTF8String, under: UTF8String): UTF8String = {
-    val found = new Reader(over.getBytes).parts()
-    for ((name, part) <- new Reader(under.getBytes).parts() if !found.contains(name)) found(name) = part
-    joined(found.valuesIterator.toArray)
+    val fields = new Reader(over.getBytes).fieldTexts()
+    for ((name, text) <- new Reader(under.getBytes).fieldTexts() if !fields.contains(name)) fields(name) = text
+    objectOf(fields.valuesIterator.toArray)
   }
 
-  /** Whether a number of 17 digits and points, or more, may be the value of a field. */
+  /** Return whether a number of 17 or more digits and points may be the value of a field. */
   def longNumber(text: UTF8String): Boolean = {
     val value = text.getBytes
     val end = value.length - LongNumber
@@ -83,21 +82,21 @@ object JsonTexts {
     false
   }
 
-  /** Whether a text is one JSON document and nothing else. */
+  /** Return whether a text is exactly one JSON document. */
   def isDocument(text: UTF8String): Boolean = {
     val parser = Factory.createParser(text.getBytes)
     try {
       val begins = parser.nextToken() != null
       parser.skipChildren()
-      // A text that begins as a document may go on after it.
+      // The text must end with the document.
       begins && parser.nextToken() == null
     } catch { case NonFatal(_) => false } finally parser.close()
   }
 
-  /** The names of an object's fields, in order; null: it is no JSON object. */
+  /** Return the names of an object's fields in order; null if the text is not a JSON object. */
   def names(text: UTF8String): ArrayData = try new Reader(text.getBytes, strict = false).names() catch { case NonFatal(_) => null }
 
-  /** The values of these columns of a row, as the text of a JSON array of texts; one that the row does not have is null. */
+  /** Return the values of columns of a row as a JSON array of texts; the value of a missing column is null. */
   def key(image: UTF8String, columns: ArrayData): UTF8String = {
     val names = Array.tabulate(columns.numElements)(n => if (columns.isNullAt(n)) null else columns.getUTF8String(n).toString)
     val out = new JStringBuilder("[")
@@ -114,7 +113,7 @@ object JsonTexts {
 
 private object Json {
   val Mapper = new ObjectMapper
-  // A row may have a value of 120 MB: TiDB's own limit.
+  // TiDB allows values of up to 120 MB.
   val Factory: JsonFactory = new JsonFactoryBuilder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).streamReadConstraints(
     StreamReadConstraints.builder.maxStringLength(Int.MaxValue).build).build
   val Quoting: JsonStringEncoder = JsonStringEncoder.getInstance
@@ -130,62 +129,73 @@ private object Json {
   val Malformed: UTF8String = UTF8String.fromString("malformed_json")
   val WrongType: UTF8String = UTF8String.fromString("wrong_type")
 
-  // --- what is wanted
+  // --- expected types
 
-  sealed trait Wanted
-  final class Fields(all: Array[(String, Wanted)]) extends Wanted {
-    def this(told: JsonNode) = this(told.properties.asScala.toArray.map(e => e.getKey -> wantedOf(e.getValue)))
-    val types: Array[Wanted] = all.map(_._2)
-    private val places = new java.util.HashMap[String, Integer]
-    for (((name, _), n) <- all.zipWithIndex) places.put(name, n)
-    def place(name: String): Int = { val n = places.get(name); if (n == null) -1 else n }
+  sealed trait Expected
+  /** An object with these fields; other fields are skipped. */
+  final class Fields(all: Array[(String, Expected)]) extends Expected {
+    def this(json: JsonNode) = this(json.properties.asScala.toArray.map(e => e.getKey -> expectedOf(e.getValue)))
+    val types: Array[Expected] = all.map(_._2)
+    private val indices = new java.util.HashMap[String, Integer]
+    for (((name, _), n) <- all.zipWithIndex) indices.put(name, n)
+    /** Return a field's index in the result; -1 if the field is skipped. */
+    def index(name: String): Int = { val n = indices.get(name); if (n == null) -1 else n }
   }
-  final class Items(val each: Wanted) extends Wanted
-  // The columns of Open Protocol: objects, whatever their names, with `t`, `h`, `f` and `v`. The JSON text of the object of what
-  // they have as `v`, and what the others say of them all.
-  final class Columns(told: JsonNode) extends Wanted {
-    // Pairs of flags: the key are the columns that have, of the first ones of a pair, just the second.
-    private val keys = told.get("keys").elements.asScala.map(pair => (pair.get(0).asInt, pair.get(1).asInt)).toArray
-    private val unsupported = told.get("unsupported").asInt
+  /** An array of items of one type. */
+  final class Items(val item: Expected) extends Expected
+  /** The columns of Open Protocol: an object of objects with `t`, `h`, `f` and `v`, under any names. They are read as the JSON text
+    * of the object of all `v`, and the layout that the other fields state.
+    */
+  final class Columns(json: JsonNode) extends Expected {
+    // Pairs of flag masks: the key consists of the columns that have, of the first mask, exactly the second.
+    private val keys = json.get("keys").elements.asScala.map(pair => (pair.get(0).asInt, pair.get(1).asInt)).toArray
+    private val unsupported = json.get("unsupported").asInt
 
-    def shape(names: Array[String], columns: Array[Column]): Shape = {
+    def layoutOf(names: Array[String], columns: Array[Column]): ColumnLayout = {
       val layout = new JStringBuilder("{")
       for ((name, n) <- names.zipWithIndex) {
         if (n > 0) layout.append(',')
         quoted(name, layout)
         layout.append(":{\"t\":").append(columns(n).code).append(",\"f\":").append(columns(n).flags).append('}')
       }
-      def having(of: Column => Boolean): Array[UTF8String] = names.indices.filter(n => of(columns(n))).map(n => UTF8String.fromString(names(n))).toArray
-      val byFlags = keys.iterator.map { case (mask, wanted) => having(c => (c.flags & mask) == wanted) }.find(_.nonEmpty)
-      val key: Array[Any] = byFlags.getOrElse(having(_.ofHandle)).sortWith(_.compareTo(_) < 0).map(name => name: Any)
-      new Shape(UTF8String.fromString(layout.append('}').toString), new GenericArrayData(key), !columns.exists(_.code == unsupported))
+      def namesWhere(condition: Column => Boolean): Array[UTF8String] =
+        names.indices.filter(n => condition(columns(n))).map(n => UTF8String.fromString(names(n))).toArray
+      val byFlags = keys.iterator.map { case (mask, flags) => namesWhere(c => (c.flags & mask) == flags) }.find(_.nonEmpty)
+      val key: Array[Any] = byFlags.getOrElse(namesWhere(_.isHandle)).sortWith(_.compareTo(_) < 0).map(name => name: Any)
+      new ColumnLayout(UTF8String.fromString(layout.append('}').toString), new GenericArrayData(key), !columns.exists(_.code == unsupported))
     }
   }
 
-  /** What a column says: its type's code, or that there is none; flags; whether it is of the handle key; from where to where its
-    * name and value stand in the text that is made, if it has a value.
+  /** A column of a message.
+    *
+    * @param hasCode  whether the column states a type code
+    * @param code     the type code
+    * @param flags    the flags
+    * @param isHandle whether the column belongs to the handle key
+    * @param from     where its name and value begin in the text of all values
+    * @param end      where they end there; equal to `from` if the column has no value
     */
-  final class Column(val hasCode: Boolean, val code: Int, val flags: Int, val ofHandle: Boolean, val from: Int, val end: Int) {
-    def isValued: Boolean = end > from
+  final class Column(val hasCode: Boolean, val code: Int, val flags: Int, val isHandle: Boolean, val from: Int, val end: Int) {
+    def hasValue: Boolean = end > from
   }
 
-  /** What columns say: those of a table's rows say the same each time. */
-  final class Shape(val layout: UTF8String, val key: ArrayData, val isSupported: Boolean)
+  /** The layout that the columns of a message state; it is the same for most rows of a table. */
+  final class ColumnLayout(val layout: UTF8String, val key: ArrayData, val isSupported: Boolean)
 
-  case object Text extends Wanted // a text
-  case object AnyText extends Wanted // a text, or the JSON text of what else it is
-  case object JsonText extends Wanted // the JSON text of what it is, but of a text
-  case object Texts extends Wanted // the JSON text of an object of texts, in the order of its names
-  case object Ints extends Wanted // the JSON text of an object of INTs
-  case object IntNumber extends Wanted
-  case object BigNumber extends Wanted
-  case object Flag extends Wanted
+  case object Text extends Expected // a text
+  case object AnyText extends Expected // a text, or the JSON text of another value
+  case object JsonText extends Expected // the JSON text of any value except a text
+  case object Texts extends Expected // the JSON text of an object of texts, sorted by name
+  case object Ints extends Expected // the JSON text of an object of INTs
+  case object IntNumber extends Expected
+  case object BigNumber extends Expected
+  case object Flag extends Expected
 
-  private def wantedOf(told: JsonNode): Wanted =
-    if (told.has("*")) new Columns(Mapper.readTree(told.get("*").asText))
-    else if (told.isObject) new Fields(told)
-    else if (told.isArray) new Items(wantedOf(told.get(0)))
-    else told.asText match {
+  private def expectedOf(json: JsonNode): Expected =
+    if (json.has("*")) new Columns(Mapper.readTree(json.get("*").asText))
+    else if (json.isObject) new Fields(json)
+    else if (json.isArray) new Items(expectedOf(json.get(0)))
+    else json.asText match {
       case "text" => Text
       case "any" => AnyText
       case "json" => JsonText
@@ -198,43 +208,44 @@ private object Json {
 
   private val NoColumn = new Column(false, 0, 0, false, 0, 0)
 
-  /** What was found in the place of what is wanted; the message is read to its end all the same. */
-  private final val Other = new Object
+  /** Stands for a value of another type than expected; the message is read to its end all the same. */
+  private final val OtherType = new Object
 
   // --- reading
 
-  /** Bytes that become more; `java.io.ByteArrayOutputStream` takes a lock for each. */
-  final class Bytes(room: Int) {
-    private var (all, length) = (new Array[Byte](room), 0)
+  /** A growing array of bytes; `java.io.ByteArrayOutputStream` locks at each byte. */
+  final class Bytes(capacity: Int) {
+    private var (buffer, length) = (new Array[Byte](capacity), 0)
     def add(each: Byte): Unit = {
-      if (length == all.length) all = Arrays.copyOf(all, 2 * length + 1)
-      all(length) = each
+      if (length == buffer.length) buffer = Arrays.copyOf(buffer, 2 * length + 1)
+      buffer(length) = each
       length += 1
     }
     def add(from: Array[Byte], begin: Int, end: Int): Unit = {
       val more = end - begin
-      if (length + more > all.length) all = Arrays.copyOf(all, 2 * length + more)
-      System.arraycopy(from, begin, all, length, more)
+      if (length + more > buffer.length) buffer = Arrays.copyOf(buffer, 2 * length + more)
+      System.arraycopy(from, begin, buffer, length, more)
       length += more
     }
     def add(number: Int): Unit = for (shift <- 0 until 32 by 8) add((number >> shift).toByte)
     def size: Int = length
-    def part(from: Int, end: Int): Array[Byte] = Arrays.copyOfRange(all, from, end)
-    def result: Array[Byte] = Arrays.copyOf(all, length)
+    def part(from: Int, end: Int): Array[Byte] = Arrays.copyOfRange(buffer, from, end)
+    def result: Array[Byte] = Arrays.copyOf(buffer, length)
   }
 
-  /** Texts that came before, each with what it was read as: the newest of them, as many as the tables whose events may take turns.
-    * Others are mostly told by their lengths.
+  /** The last distinct texts of messages, each with the value that was read from it.
+    *
+    * @param size the number of texts; it should exceed the number of tables whose events alternate
     */
-  final class Recent[T](size: Int) {
-    private val kept = new Array[(Array[Byte], T)](size)
-    private var turn = 0
+  final class RecentTexts[T](size: Int) {
+    private val entries = new Array[(Array[Byte], T)](size)
+    private var next = 0
 
-    /** The text that stands there, if it came before; null: it did not. */
+    /** Return the entry whose text is at this position of `value`; null if no text is. */
     def at(value: Array[Byte], from: Int): (Array[Byte], T) = {
       var n = 0
       while (n < size) {
-        val each = kept(n)
+        val each = entries(n)
         if (each != null) {
           val end = from + each._1.length
           if (end <= value.length && value(end - 1) == each._1.last && Arrays.equals(value, from, end, each._1, 0, each._1.length)) return each
@@ -244,253 +255,266 @@ private object Json {
       null
     }
 
-    def keep(text: Array[Byte], read: T): Unit = {
-      kept(turn) = (text, read)
-      turn = (turn + 1) % size
+    def add(text: Array[Byte], read: T): Unit = {
+      entries(next) = (text, read)
+      next = (next + 1) % size
     }
   }
 
-  /** Objects that came in the messages before, and what became of them: those of types are the same in most events of a table. */
-  final class Seen {
-    val (texts, ints, shapes) = (new Recent[UTF8String](32), new Recent[UTF8String](32), new Recent[Shape](32))
-    private val heads = new Recent[Head](64)
-    private var missed = 0
+  /** Cached results for parts of messages: the objects that state types are equal in most events of a table. */
+  final class ReadCache {
+    val texts, ints = new RecentTexts[UTF8String](32)
+    val layouts = new RecentTexts[ColumnLayout](32)
+    private val heads = new RecentTexts[Head](64)
+    private var misses = 0
 
-    /** As `Reader.message`. The first field of a message, a schema longer than all the rest, may be one that was read before. */
-    def message(value: Array[Byte], wanted: Fields): InternalRow = {
-      val known = if (missed < MostMissed) heads.at(value, 0) else null
-      if (known == null || !goesOn(value, known._1.length)) {
+    /** Read a message as `Reader.message` does.
+      *
+      * The first field of a message may be a schema that is longer than the rest. If the first field is cached, only the rest
+      * is parsed.
+      */
+    def readMessage(value: Array[Byte], fields: Fields): InternalRow = {
+      val cached = if (misses < MaxMisses) heads.at(value, 0) else null
+      if (cached == null || !hasNextField(value, cached._1.length)) {
         if (!UTF8String.fromBytes(value).isValid) throw NotUtf8
-        val reader = new Reader(value, seen = this)
-        val found = reader.message(wanted)
-        if (known == null && reader.headEnd > 0 && found != null && missed < MostMissed) {
-          missed += 1
-          heads.keep(Arrays.copyOf(value, reader.headEnd), new Head(reader.headPlace, found.getStruct(reader.headPlace, 0)))
+        val reader = new Reader(value, cache = this)
+        val row = reader.message(fields)
+        if (cached == null && reader.headEnd > 0 && row != null && misses < MaxMisses) {
+          misses += 1
+          heads.add(Arrays.copyOf(value, reader.headEnd), new Head(reader.headIndex, row.getStruct(reader.headIndex, 0)))
         }
-        found
+        row
       } else {
-        missed = 0
-        val (text, head) = known
-        // Where the comma is the rest begins.
+        misses = 0
+        val (text, head) = cached
+        // The rest begins with a comma; replace the comma by the brace of an object.
         val rest = Arrays.copyOfRange(value, text.length, value.length)
         if (!UTF8String.fromBytes(rest).isValid) throw NotUtf8
         rest(0) = '{'
-        val reader = new Reader(rest, seen = this, readBefore = head.place)
-        val found = reader.message(wanted)
-        if (found != null && !reader.readAgain) found.update(head.place, head.read)
-        found
+        val reader = new Reader(rest, cache = this, cachedIndex = head.index)
+        val row = reader.message(fields)
+        if (row != null && !reader.hasCachedFieldAgain) row.update(head.index, head.row)
+        row
       }
     }
 
-    private def goesOn(value: Array[Byte], end: Int): Boolean = end + 1 < value.length && value(end) == ',' && value(end + 1) == '"'
+    private def hasNextField(value: Array[Byte], end: Int): Boolean =
+      end + 1 < value.length && value(end) == ',' && value(end + 1) == '"'
   }
 
-  /** What messages begin with: which field it is, and what it is read as. */
-  final class Head(val place: Int, val read: InternalRow)
-  // So many messages begin otherwise than those before them, one after the other: then nobody looks any more.
-  private val MostMissed = 1000
+  /** The first field of messages: its index in the result, and its value. */
+  final class Head(val index: Int, val row: InternalRow)
+  /** After this number of consecutive misses the cache of first fields is not used any more. */
+  private val MaxMisses = 1000
 
-  /** @param strict whether half of a character breaks the text: not so in one that was read before.
-    * @param seen what messages before had; null: nobody asks
-    * @param readBefore the field of the message that was read before; -1: none was
+  /** Reads one JSON text.
+    *
+    * @param value       the text
+    * @param strict      whether an escaped half of a surrogate pair is an error; a text that was read before has been checked
+    * @param cache       results of earlier messages; null: no cache
+    * @param cachedIndex the index of the field of the message that was taken from the cache; -1: none was
     */
-  final class Reader(value: Array[Byte], strict: Boolean = true, seen: Seen = null, readBefore: Int = -1) {
+  final class Reader(value: Array[Byte], strict: Boolean = true, cache: ReadCache = null, cachedIndex: Int = -1) {
     private val parser: JsonParser = Factory.createParser(value)
-    private val checksHalves = strict && mayHaveHalves(value)
-    private var other = false
-    /** Where the first field of the message ends, and which it is, if it is an object of fields; else 0. */
-    var (headEnd, headPlace) = (0, 0)
-    /** Whether the field that was read before comes once more: the last of one name counts. */
-    var readAgain = false
+    private val checksSurrogates = strict && mayHaveSurrogates(value)
+    private var hasOtherType = false
+    /** Where the message's first field ends, and its index, if the field is an object with expected fields; else 0. */
+    var (headEnd, headIndex) = (0, 0)
+    /** Whether the rest of the message repeats the cached field: of fields with one name the last counts. */
+    var hasCachedFieldAgain = false
 
-    /** The fields of the message; null where it, or one of them, is of another type. */
+    /** Return the fields of the message; null if the message or a field is of another type. */
     def message(fields: Fields): InternalRow = {
       if (next() == null) throw Broken
-      val found = if (parser.currentToken == JsonToken.START_OBJECT) row(fields, ofMessage = true) else read(fields)
+      val result = if (parser.currentToken == JsonToken.START_OBJECT) row(fields, isMessage = true) else read(fields)
       if (next() != null) throw Broken
-      if (other || !found.isInstanceOf[InternalRow]) null else found.asInstanceOf[InternalRow]
+      if (hasOtherType || !result.isInstanceOf[InternalRow]) null else result.asInstanceOf[InternalRow]
     }
 
-    /** The fields of an object by their names, each as its JSON text, with the name. */
-    def parts(): mutable.LinkedHashMap[String, Array[Byte]] = {
-      val found = mutable.LinkedHashMap.empty[String, Array[Byte]]
+    /** Return the fields of an object: name -> the JSON text of name and value. */
+    def fieldTexts(): mutable.LinkedHashMap[String, Array[Byte]] = {
+      val texts = mutable.LinkedHashMap.empty[String, Array[Byte]]
       if (next() != JsonToken.START_OBJECT) throw Broken
       while (next() == JsonToken.FIELD_NAME) {
         val (name, out) = (parser.currentName, new Bytes(64))
-        this.name(out)
+        copyName(out)
         next()
         copy(out)
-        found(name) = out.result
+        texts(name) = out.result
       }
-      found
+      texts
     }
 
-    /** The names of an object's fields, in order; null: it is none. */
+    /** Return the names of an object's fields in order; null if the text is not an object. */
     def names(): ArrayData = {
       if (next() != JsonToken.START_OBJECT) return null
-      val found = Array.newBuilder[Any]
+      val result = Array.newBuilder[Any]
       while (next() == JsonToken.FIELD_NAME) {
-        found += UTF8String.fromString(parser.currentName)
+        result += UTF8String.fromString(parser.currentName)
         next()
         parser.skipChildren()
       }
-      new GenericArrayData(found.result())
+      new GenericArrayData(result.result())
     }
 
-    /** The values of these fields, of each the first: a text, or the JSON text of what else it is. No further than need be. */
+    /** Return the values of fields, of a repeated field the first: a text as it is, another value as JSON. Reading stops when
+      * all fields have a value.
+      */
     def texts(names: Array[String]): Array[String] = {
-      val (found, seen) = (new Array[String](names.length), new Array[Boolean](names.length))
+      val (result, isRead) = (new Array[String](names.length), new Array[Boolean](names.length))
       var left = names.length
-      if (next() != JsonToken.START_OBJECT) return found
+      if (next() != JsonToken.START_OBJECT) return result
       while (left > 0 && next() == JsonToken.FIELD_NAME) {
-        val place = names.indexOf(parser.currentName)
+        val index = names.indexOf(parser.currentName)
         next()
-        if (place < 0 || seen(place)) skipped()
+        if (index < 0 || isRead(index)) skip()
         else {
-          found(place) = parser.currentToken match {
+          result(index) = parser.currentToken match {
             case JsonToken.VALUE_NULL => null
             case JsonToken.VALUE_STRING => parser.getText
             case _ => json().toString
           }
-          seen(place) = true
+          isRead(index) = true
           left -= 1
         }
       }
-      found
+      result
     }
 
     private def next(): JsonToken = {
       val token = parser.nextToken()
-      if (checksHalves && (token == JsonToken.FIELD_NAME || token == JsonToken.VALUE_STRING) && hasHalf(parser.getText)) throw Broken
+      if (checksSurrogates && (token == JsonToken.FIELD_NAME || token == JsonToken.VALUE_STRING) && hasLoneSurrogate(parser.getText)) throw Broken
       token
     }
 
-    /** The value at which the parser stands: null, or what is wanted, or `Other`; the parser stands at its end then. */
-    private def read(wanted: Wanted): Any = {
+    /** Return the current value: null, a value of the expected type, or `OtherType`. The parser is at the value's end then. */
+    private def read(expected: Expected): Any = {
       val token = parser.currentToken
-      val found: Any = if (token == JsonToken.VALUE_NULL) null else wanted match {
-        case fields: Fields => if (token == JsonToken.START_OBJECT) row(fields) else skipped()
-        case items: Items => if (token == JsonToken.START_ARRAY) array(items) else skipped()
-        case columns: Columns => if (token == JsonToken.START_OBJECT) this.columns(columns) else skipped()
-        case Text => if (token == JsonToken.VALUE_STRING) text() else skipped()
+      val result: Any = if (token == JsonToken.VALUE_NULL) null else expected match {
+        case fields: Fields => if (token == JsonToken.START_OBJECT) row(fields) else skip()
+        case items: Items => if (token == JsonToken.START_ARRAY) array(items) else skip()
+        case columns: Columns => if (token == JsonToken.START_OBJECT) this.columns(columns) else skip()
+        case Text => if (token == JsonToken.VALUE_STRING) text() else skip()
         case AnyText => if (token == JsonToken.VALUE_STRING) text() else json()
-        case JsonText => if (token == JsonToken.VALUE_STRING) skipped() else json()
+        case JsonText => if (token == JsonToken.VALUE_STRING) skip() else json()
         case Texts => if (token == JsonToken.START_OBJECT) texts() else nonObject(token)
         case Ints => if (token == JsonToken.START_OBJECT) ints() else nonObject(token)
-        case IntNumber => if (token == JsonToken.VALUE_NUMBER_INT) number(Integer.valueOf(parser.getIntValue)) else skipped()
-        case BigNumber => if (token == JsonToken.VALUE_NUMBER_INT) number(Long.box(parser.getLongValue)) else skipped()
-        case Flag => if (token.isBoolean) Boolean.box(parser.getBooleanValue) else skipped()
+        case IntNumber => if (token == JsonToken.VALUE_NUMBER_INT) number(Integer.valueOf(parser.getIntValue)) else skip()
+        case BigNumber => if (token == JsonToken.VALUE_NUMBER_INT) number(Long.box(parser.getLongValue)) else skip()
+        case Flag => if (token.isBoolean) Boolean.box(parser.getBooleanValue) else skip()
       }
-      if (found.asInstanceOf[AnyRef] eq Other) other = true
-      found
+      if (result.asInstanceOf[AnyRef] eq OtherType) hasOtherType = true
+      result
     }
 
-    private def row(fields: Fields, ofMessage: Boolean = false): InternalRow = {
+    private def row(fields: Fields, isMessage: Boolean = false): InternalRow = {
       val values = new Array[Any](fields.types.length)
-      var isFirst = ofMessage && !checksHalves
+      var isFirst = isMessage && !checksSurrogates
       while (next() == JsonToken.FIELD_NAME) {
-        val place = fields.place(parser.currentName)
-        val isHead = next() == JsonToken.START_OBJECT && isFirst && place >= 0 && fields.types(place).isInstanceOf[Fields]
+        val index = fields.index(parser.currentName)
+        val isHead = next() == JsonToken.START_OBJECT && isFirst && index >= 0 && fields.types(index).isInstanceOf[Fields]
         isFirst = false
-        if (place < 0) skipped() else values(place) = read(fields.types(place))
+        if (index < 0) skip() else values(index) = read(fields.types(index))
         if (isHead) {
-          headPlace = place
+          headIndex = index
           headEnd = parser.currentLocation.getByteOffset.toInt
         }
-        if (ofMessage && place >= 0 && place == readBefore) readAgain = true
+        if (isMessage && index >= 0 && index == cachedIndex) hasCachedFieldAgain = true
       }
       new GenericInternalRow(values)
     }
 
     private def array(items: Items): ArrayData = {
-      val found = Array.newBuilder[Any]
-      while (next() != JsonToken.END_ARRAY) found += read(items.each)
-      new GenericArrayData(found.result())
+      val values = Array.newBuilder[Any]
+      while (next() != JsonToken.END_ARRAY) values += read(items.item)
+      new GenericArrayData(values.result())
     }
 
-    /** STRUCT<text, valued, complete, supported, layout, key_columns>: as `messages.columns_of`. */
-    private def columns(wanted: Columns): InternalRow = {
-      val (found, text, shape) = (mutable.LinkedHashMap.empty[String, Column], new Bytes(512), new Bytes(256))
-      hasTwice = false
+    /** Return STRUCT<text, valued, complete, supported, layout, key_columns>, which `messages.columns_of` describes. */
+    private def columns(expected: Columns): InternalRow = {
+      val (columns, text, layoutText) = (mutable.LinkedHashMap.empty[String, Column], new Bytes(512), new Bytes(256))
+      hasRepeats = false
       text.add('{'.toByte)
       while (next() == JsonToken.FIELD_NAME) {
         val (name, begin) = (parser.currentName, this.begin)
         val column = if (next() == JsonToken.START_OBJECT) this.column(begin, text) else {
-          if (parser.currentToken != JsonToken.VALUE_NULL) { other = true; skipped() }
+          if (parser.currentToken != JsonToken.VALUE_NULL) { hasOtherType = true; skip() }
           NoColumn
         }
-        shape.add(value, begin, behind(begin))
-        shape.add(column.code)
-        shape.add(column.flags)
-        shape.add((if (column.ofHandle) 1 else 0).toByte)
-        hasTwice |= found.put(name, column).isDefined
+        layoutText.add(value, begin, stringEnd(begin))
+        layoutText.add(column.code)
+        layoutText.add(column.flags)
+        layoutText.add((if (column.isHandle) 1 else 0).toByte)
+        hasRepeats |= columns.put(name, column).isDefined
       }
-      val all = found.valuesIterator.toArray
-      val isValued = all.forall(_.isValued)
-      val isComplete = isValued && all.forall(_.hasCode)
-      // Of columns, or values, that come twice the last counts.
-      val texts = if (hasTwice) joined(all.filter(_.isValued).map(c => text.part(c.from, c.end))) else {
+      val all = columns.valuesIterator.toArray
+      val haveValues = all.forall(_.hasValue)
+      val areComplete = haveValues && all.forall(_.hasCode)
+      // Of repeated columns or values the last counts.
+      val values = if (hasRepeats) objectOf(all.filter(_.hasValue).map(c => text.part(c.from, c.end))) else {
         text.add('}'.toByte)
         UTF8String.fromBytes(text.result)
       }
-      val told = if (isComplete) this.shape(shape.result, wanted.shape(found.keysIterator.toArray, all)) else null
-      if (told == null) InternalRow(texts, isValued, isComplete, false, null, null)
-      else InternalRow(texts, isValued, isComplete, told.isSupported, told.layout, told.key)
+      val layout = if (areComplete) cachedLayout(layoutText.result, expected.layoutOf(columns.keysIterator.toArray, all)) else null
+      if (layout == null) InternalRow(values, haveValues, areComplete, false, null, null)
+      else InternalRow(values, haveValues, areComplete, layout.isSupported, layout.layout, layout.key)
     }
 
-    private var hasTwice = false
+    private var hasRepeats = false
 
+    /** Return a column, and add its name and value to the text of all values; its name begins at `name`. */
     private def column(name: Int, text: Bytes): Column = {
-      var (hasCode, code, flags, ofHandle, from, end) = (false, 0, 0, false, 0, 0)
+      var (hasCode, code, flags, isHandle, from, end) = (false, 0, 0, false, 0, 0)
       while (next() == JsonToken.FIELD_NAME) {
         val field = parser.currentName
         next()
         field match {
           case "v" =>
-            if (end > from) hasTwice = true
+            if (end > from) hasRepeats = true
             if (text.size > 1) text.add(','.toByte)
             from = text.size
-            this.name(text, name)
+            copyName(text, name)
             copy(text)
             end = text.size
           case "t" => read(IntNumber) match { case n: Integer => hasCode = true; code = n; case _ => hasCode = false }
           case "f" => read(IntNumber) match { case n: Integer => flags = n; case _ => flags = 0 }
-          case "h" => read(Flag) match { case is: java.lang.Boolean => ofHandle = is; case _ => ofHandle = false }
-          case _ => skipped()
+          case "h" => read(Flag) match { case flag: java.lang.Boolean => isHandle = flag; case _ => isHandle = false }
+          case _ => skip()
         }
       }
-      new Column(hasCode, code, flags, ofHandle, from, end)
+      new Column(hasCode, code, flags, isHandle, from, end)
     }
 
-    private def shape(of: Array[Byte], made: => Shape): Shape = {
-      if (seen == null || of.isEmpty) return made
-      val before = seen.shapes.at(of, 0)
-      if (before != null && before._1.length == of.length) return before._2
-      val found = made
-      seen.shapes.keep(of, found)
-      found
+    private def cachedLayout(text: Array[Byte], layout: => ColumnLayout): ColumnLayout = {
+      if (cache == null || text.isEmpty) return layout
+      val cached = cache.layouts.at(text, 0)
+      if (cached != null && cached._1.length == text.length) return cached._2
+      val computed = layout
+      cache.layouts.add(text, computed)
+      computed
     }
 
-    private def number(value: => Any): Any = try value catch { case NonFatal(_) => Other }
+    private def number(value: => Any): Any = try value catch { case NonFatal(_) => OtherType }
 
-    private def skipped(): AnyRef = {
-      if (!checksHalves) parser.skipChildren()
+    /** Skip the current value, and return `OtherType`. */
+    private def skip(): AnyRef = {
+      if (!checksSurrogates) parser.skipChildren()
       else if (parser.currentToken.isStructStart) {
         var depth = 1
         while (depth > 0) { val token = next(); if (token.isStructStart) depth += 1 else if (token.isStructEnd) depth -= 1 }
       }
-      Other
+      OtherType
     }
 
-    /** A text in the place of an object is another type; what else may stand there is for the decoder to judge. */
-    private def nonObject(token: JsonToken): Any = if (token == JsonToken.VALUE_STRING) skipped() else json()
+    /** Read a value where an object is expected: a text is of another type; other values are returned as JSON for the decoder. */
+    private def nonObject(token: JsonToken): Any = if (token == JsonToken.VALUE_STRING) skip() else json()
 
-    // --- JSON texts: without blanks, and else to the letter as they came
+    // --- JSON texts: copied without blanks, otherwise unchanged
 
     private def begin: Int = parser.currentTokenLocation.getByteOffset.toInt
 
-    /** Where the text ends whose quote stands at `from`: behind its other quote. What is wrong in it, the parser tells. */
-    private def behind(from: Int): Int = {
+    /** Return the position after the closing quote of the string that begins at `from`; the parser reports errors in the string. */
+    private def stringEnd(from: Int): Int = {
       var at = from + 1
       while (value(at) != '"') at += (if (value(at) == '\\') 2 else 1)
       at + 1
@@ -505,16 +529,16 @@ private object Json {
     private def copy(out: Bytes): Unit =
       if (parser.currentToken.isStructStart) {
         val from = begin
-        skipped()
-        unblanked(out, from, parser.currentLocation.getByteOffset.toInt)
+        skip()
+        copyWithoutBlanks(out, from, parser.currentLocation.getByteOffset.toInt)
       } else scalar(out)
 
-    /** What stands there, without the blanks between its parts. */
-    private def unblanked(out: Bytes, from: Int, end: Int): Unit = {
+    /** Copy a JSON text without the blanks between its tokens. */
+    private def copyWithoutBlanks(out: Bytes, from: Int, end: Int): Unit = {
       var (at, start) = (from, from)
       while (at < end) {
         val each = value(at)
-        if (each == '"') at = behind(at)
+        if (each == '"') at = stringEnd(at)
         else {
           if (each == ' ' || each == '\n' || each == '\r' || each == '\t') { out.add(value, start, at); start = at + 1 }
           at += 1
@@ -523,24 +547,24 @@ private object Json {
       out.add(value, start, end)
     }
 
-    /** A name, in its quotes, and the colon: where the parser stands may be behind it. */
-    private def name(out: Bytes): Unit = name(out, begin)
+    /** Copy the current field's name with its quotes, and a colon. */
+    private def copyName(out: Bytes): Unit = copyName(out, begin)
 
-    private def name(out: Bytes, from: Int): Unit = {
-      out.add(value, from, behind(from))
+    private def copyName(out: Bytes, from: Int): Unit = {
+      out.add(value, from, stringEnd(from))
       out.add(':'.toByte)
     }
 
     private def scalar(out: Bytes): Unit =
       if (parser.currentToken == JsonToken.VALUE_STRING) {
         val from = begin
-        out.add(value, from, behind(from))
+        out.add(value, from, stringEnd(from))
       } else {
         val text = parser.getText.getBytes(US_ASCII)
         out.add(text, 0, text.length)
       }
 
-    /** A text's characters. Without an escape among them they stand there as Spark wants them. */
+    /** Return the current string. Without escapes its bytes are already in Spark's format. */
     private def text(): UTF8String = {
       val from = begin + 1
       var at = from
@@ -548,50 +572,50 @@ private object Json {
       if (value(at) == '"') UTF8String.fromBytes(Arrays.copyOfRange(value, from, at)) else UTF8String.fromString(parser.getText)
     }
 
-    private def texts(): Any = known(_.texts, entries(JsonToken.VALUE_STRING, _ => true, sorted = true))
+    private def texts(): Any = cachedObject(_.texts, objectOfType(JsonToken.VALUE_STRING, _ => true, sorted = true))
 
     private def ints(): Any =
-      known(_.ints, entries(JsonToken.VALUE_NUMBER_INT, p => try { p.getIntValue; true } catch { case NonFatal(_) => false }, sorted = false))
+      cachedObject(_.ints, objectOfType(JsonToken.VALUE_NUMBER_INT, p => try { p.getIntValue; true } catch { case NonFatal(_) => false }, sorted = false))
 
-    /** What an object is read as, out of what it was in a message before, to the letter. */
-    private def known(of: Seen => Recent[UTF8String], read: => Any): Any = {
-      if (seen == null || checksHalves) return read
-      val (from, recent) = (begin, of(seen))
-      val before = recent.at(value, from)
-      if (before != null) {
-        skipped()
-        return before._2
+    /** Return the cached result for the current object if an earlier message had an identical one, else read the object. */
+    private def cachedObject(select: ReadCache => RecentTexts[UTF8String], read: => Any): Any = {
+      if (cache == null || checksSurrogates) return read
+      val (from, recent) = (begin, select(cache))
+      val cached = recent.at(value, from)
+      if (cached != null) {
+        skip()
+        return cached._2
       }
-      val found = read
-      found match {
-        case text: UTF8String => recent.keep(Arrays.copyOfRange(value, from, parser.currentLocation.getByteOffset.toInt), text)
+      val result = read
+      result match {
+        case text: UTF8String => recent.add(Arrays.copyOfRange(value, from, parser.currentLocation.getByteOffset.toInt), text)
         case _ =>
       }
-      found
+      result
     }
 
-    /** An object all of whose values are of one type. */
-    private def entries(token: JsonToken, fits: JsonParser => Boolean, sorted: Boolean): Any = {
-      val found = Array.newBuilder[Array[Byte]]
-      var fine = true
+    /** Return the JSON text of an object whose values must all be of one type. */
+    private def objectOfType(token: JsonToken, isValid: JsonParser => Boolean, sorted: Boolean): Any = {
+      val fields = Array.newBuilder[Array[Byte]]
+      var areValid = true
       while (next() == JsonToken.FIELD_NAME) {
         val out = new Bytes(64)
-        name(out)
-        if (next() == token && fits(parser)) scalar(out) else { fine = false; skipped() }
-        found += out.result
+        copyName(out)
+        if (next() == token && isValid(parser)) scalar(out) else { areValid = false; skip() }
+        fields += out.result
       }
-      if (!fine) return Other
-      val all = found.result()
+      if (!areValid) return OtherType
+      val all = fields.result()
       if (sorted) Arrays.sort(all, (a: Array[Byte], b: Array[Byte]) => Arrays.compareUnsigned(a, b))
-      joined(all)
+      objectOf(all)
     }
   }
 
-  /** An object of these fields, each with its name. */
-  def joined(parts: Array[Array[Byte]]): UTF8String = {
+  /** Return a JSON object of these fields; each is the JSON text of name and value. */
+  def objectOf(fields: Array[Array[Byte]]): UTF8String = {
     val out = new Bytes(256)
     out.add('{'.toByte)
-    for (n <- parts.indices) { if (n > 0) out.add(','.toByte); out.add(parts(n), 0, parts(n).length) }
+    for (n <- fields.indices) { if (n > 0) out.add(','.toByte); out.add(fields(n), 0, fields(n).length) }
     out.add('}'.toByte)
     UTF8String.fromBytes(out.result)
   }
@@ -599,8 +623,8 @@ private object Json {
   object NotUtf8 extends RuntimeException(null, null, false, false)
   private object Broken extends RuntimeException(null, null, false, false)
 
-  /** Whether there is an escape of a half of a character (`\ud800`). */
-  private def mayHaveHalves(value: Array[Byte]): Boolean = {
+  /** Return whether a text has an escape that may be a half of a surrogate pair (`\ud800`). */
+  private def mayHaveSurrogates(value: Array[Byte]): Boolean = {
     var at = 0
     while (at + 2 < value.length) {
       if (value(at) == '\\' && value(at + 1) == 'u' && (value(at + 2) == 'd' || value(at + 2) == 'D')) return true
@@ -609,8 +633,8 @@ private object Json {
     false
   }
 
-  /** Whether one half of a character stands there without the other. */
-  private def hasHalf(text: String): Boolean = {
+  /** Return whether a text has one half of a surrogate pair without the other. */
+  private def hasLoneSurrogate(text: String): Boolean = {
     var at = 0
     while (at < text.length) {
       val point = text.codePointAt(at)

@@ -12,12 +12,14 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Decides which changes of one key a feed without watermarks applies, in which order, and which are repeats.
+/** Decides which changes of one key a feed without watermarks applies, in which order, and which changes are duplicates.
   *
   * `release/deduplication.py` states the rule and the columns; its model is `cdc_assets_tests/release/order_model.py`.
   *
-  * @param byPlace whether a repeat is recognised by its place in the binlog, else by its content
-  * @param trimmed the highest commit_ts of a change that maintenance has deleted
+  * @param byPlace       whether a duplicate is recognised by its binlog position, else by its content
+  * @param trimmed       the highest commit_ts of a change that maintenance has deleted
+  * @param pieceFields   the number of fields of a new piece
+  * @param appliedFields the number of fields of an applied change
   */
 class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields: Int) extends Serializable {
   import KeyOrder._
@@ -25,9 +27,9 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
   /** Judge the new pieces of a key.
     *
     * @param pieces       the new pieces, in any order
-    * @param applied      the changes applied before that may be repeated
+    * @param applied      the changes of earlier releases that new pieces may repeat
     * @param replaying    whether the last release ended within a replay of this key
-    * @param tableNewest  the largest time of a change of the table that was applied before
+    * @param tableNewest  the latest time of a change of the table in earlier releases
     * @return STRUCT<kept ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats INT>>, repeated ARRAY<STRUCT<at INT, repeats INT>>,
     *         lost ARRAY<INT>, unseen INT, in_replay BOOLEAN>
     */
@@ -39,12 +41,12 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     key.result
   }
 
-  private def read(found: ArrayData, fields: Int, offset: Int): IndexedSeq[Piece] =
-    (0 until found.numElements).map(n => new Piece(n, found.getStruct(n, fields), offset))
+  private def read(rows: ArrayData, fields: Int, offset: Int): IndexedSeq[Piece] =
+    (0 until rows.numElements).map(n => new Piece(n, rows.getStruct(n, fields), offset))
 
-  /** Apply changes of a row with a key: per partition by offset, between partitions by their images. */
+  /** Apply the changes of a row with a key: within a partition by offset, between partitions by row images. */
   private def follow(key: Key, fresh: IndexedSeq[Piece]): Unit = {
-    val queues = fresh.groupBy(_.partition).toIndexedSeq.sortBy(_._1).map(q => mutable.Queue.from(q._2.sortBy(_.place)))
+    val queues = fresh.groupBy(_.partition).toIndexedSeq.sortBy(_._1).map(q => mutable.Queue.from(q._2.sortBy(_.recordOrder)))
     for (queue <- queues if key.past.nonEmpty) {
       val overtaken = key.overtaken(queue)
       for (_ <- 0 until overtaken) key.dropLate(queue.dequeue())
@@ -66,15 +68,16 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       if (again) key.apply(piece) else key.drop(piece, same)
   }
 
-  /** Count equal rows of a table without a key: within one pass over the stream each is a row of its own. */
+  /** Count the equal rows of a table without a key: within one pass over the stream, each is a separate row. */
   private def countCopies(key: Key, fresh: IndexedSeq[Piece], tableNewest: Long): Unit = {
     val seen = mutable.Map.empty[Any, Int].withDefaultValue(0)
     val times = mutable.Map.empty[Partition, Long].withDefaultValue(Long.MinValue)
-    // Kafka has no order between partitions: there the clock decides, which never overtakes an offset here.
-    val ordered = fresh.sortBy(_.place).map { piece =>
+    // Order within a partition by offset. Between partitions Kafka has no order, so use the source's time there, made
+    // non-decreasing within each partition.
+    val ordered = fresh.sortBy(_.recordOrder).map { piece =>
       times(piece.partition) = times(piece.partition) max piece.time
       (times(piece.partition), piece)
-    }.sortBy { case (time, piece) => (time, piece.place) }.map(_._2)
+    }.sortBy { case (time, piece) => (time, piece.recordOrder) }.map(_._2)
     for (piece <- ordered) {
       val (content, pass) = ((piece.time, piece.op), (piece.partition, piece.pass, piece.time, piece.op))
       seen(pass) += 1
@@ -87,7 +90,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     }
   }
 
-  /** What is known of a key, and what became of its new pieces. */
+  /** The state of a key, and the results for its new pieces. */
   private final class Key(val past: IndexedSeq[Piece], replaying: Boolean) {
     var inReplay: Boolean = replaying
     var state: Option[Image] = past.lastOption.flatMap(_.after)
@@ -106,7 +109,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
 
     def copies(content: (Long, UTF8String)): ArrayBuffer[Piece] = applied.getOrElse(content, ArrayBuffer.empty)
 
-    /** The change that a piece is equal to, the last of several. */
+    /** Return the applied change that a piece repeats; of several, the last. */
     def find(piece: Piece): Option[Piece] =
       if (byPlace) byIdentity.get(piece.identity).orElse(piece.twin.flatMap(byTwin.get).filter(_.file != piece.file))
       else copies((piece.time, piece.op)).reverseIterator.find(_.isSame(piece))
@@ -118,7 +121,9 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       } else applied.getOrElseUpdate((piece.time, piece.op), ArrayBuffer.empty) += piece
     }
 
-    /** Whether the last change is of another partition, and of a later time: what does not continue it has no place. */
+    /** Return whether the last change is later and from another partition: then a piece that does not continue it has no
+      * position in the order.
+      */
     def isBehind(piece: Piece): Boolean = last.exists(_.partition != piece.partition) && piece.time < newest
 
     def apply(piece: Piece): Unit = {
@@ -145,11 +150,11 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       case None => lose(piece)
     }
 
-    /** How many pieces of a partition, from its first on, lie before what was applied out of another partition.
+    /** Return how many of a partition's first pieces precede changes that were already applied from another partition.
       *
-      * A row that leaves its key is sent in another partition than the rest of the key. Where a run had the one without the
-      * other, pieces come that do not continue the state; the last of them leaves what an applied change began with, and no
-      * change before that one had left.
+      * When an update changes a row's key, the old key's delete is sent in another partition than the key's other changes. If
+      * an earlier run applied one partition without the other, pieces arrive that do not continue the state. The last of them
+      * has the after image with which an applied change began, and which no applied change before that one had left.
       */
     def overtaken(queue: collection.Seq[Piece]): Int = {
       if (queue.find(find(_).isEmpty).forall(_.continues(state))) return 0
@@ -159,7 +164,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       queue.lastIndexWhere(leads) + 1
     }
 
-    /** The partition whose first piece is next. */
+    /** Return the partition whose first piece is the next in the order. */
     def next(queues: IndexedSeq[mutable.Queue[Piece]]): mutable.Queue[Piece] = {
       def begins(piece: Piece) = if (isKnown) piece.continues(state)
         else !queues.exists(_.exists(other => !other.eq(piece) && same(other.after, piece.before)))
@@ -167,20 +172,20 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
         else piece.op == Insert
       queues.minBy { queue =>
         val head = queue.head
-        // What was applied already changes nothing, and so comes first.
+        // Repeats come first, because they change nothing.
         (find(head).isEmpty, !begins(head), !leads(head), head.time)
       }
     }
 
     def result: InternalRow = {
-      val rows = kept.map { case (piece, at) => new GenericInternalRow(Array[Any](piece.number, at, repeats(piece))) }
-      val before = repeated.map(piece => new GenericInternalRow(Array[Any](piece.number, repeats(piece))))
-      InternalRow(new GenericArrayData(rows.toArray[Any]), new GenericArrayData(before.toArray[Any]),
+      val rows = kept.map { case (piece, commitTs) => new GenericInternalRow(Array[Any](piece.number, commitTs, repeats(piece))) }
+      val earlier = repeated.map(piece => new GenericInternalRow(Array[Any](piece.number, repeats(piece))))
+      InternalRow(new GenericArrayData(rows.toArray[Any]), new GenericArrayData(earlier.toArray[Any]),
         new GenericArrayData(lost.map(_.number).toArray[Any]), lost.map(_.weight).sum, inReplay)
     }
   }
 
-  /** A new piece, or a change that was applied before. */
+  /** A new piece, or a change of an earlier release. */
   private final class Piece(val number: Int, row: InternalRow, offset: Int) {
     private def image(n: Int) = if (row.isNullAt(offset + n)) None else Some(new Image(row.getUTF8String(offset + n)))
 
@@ -188,7 +193,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     val ordinal: Int = if (offset == 0) 0 else row.getInt(1)
     val position: Long = if (offset == 0) 0 else row.getLong(2)
     val partition: Partition = (row.getUTF8String(offset), row.getInt(offset + 1))
-    val place: (UTF8String, Int, Long, Int, Int) =
+    val recordOrder: (UTF8String, Int, Long, Int, Int) =
       (partition._1, partition._2, row.getLong(offset + 2), row.getInt(offset + 3), row.getInt(offset + 4))
     val message: (Partition, Long) = (partition, row.getLong(offset + 2))
     val time: Long = row.getLong(offset + 5)
@@ -202,10 +207,10 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     val twin: Option[Long] = if (row.isNullAt(offset + 13)) None else Some(row.getLong(offset + 13))
     val file: Option[Long] = if (row.isNullAt(offset + 14)) None else Some(row.getLong(offset + 14))
 
-    /** Whether both did the same to the row; that they are of one time and operation is known. */
+    /** Return whether both changes have the same images; the caller compares their times and operations. */
     def isSame(other: Piece): Boolean = same(before, other.before) && same(after, other.after)
 
-    /** Whether the row was in this state before the change. */
+    /** Return whether the before image equals the row's state. */
     def continues(state: Option[Image]): Boolean = (before, state) match {
       case (None, None) => op == Insert
       case (Some(one), Some(other)) => one.agrees(other)
@@ -218,7 +223,7 @@ private object KeyOrder {
   private type Partition = (UTF8String, Int)
   private implicit val texts: Ordering[UTF8String] = (a, b) => a.compareTo(b)
 
-  /** The fields of an applied change before those of a piece. */
+  /** The number of fields of an applied change in front of the fields that it shares with a piece. */
   private val PastOffset = 3
 
   private val Insert = UTF8String.fromString("insert")
@@ -230,29 +235,29 @@ private object KeyOrder {
     case _ => a.isEmpty && b.isEmpty
   }
 
-  /** A row image, a JSON object: its columns, whatever their order, blanks and forms of escapes. */
+  /** A row image, a JSON object; images are equal if their columns are, whatever the order, blanks and escapes. */
   private final class Image(private val text: UTF8String) {
     private lazy val columns: TreeMap[String, String] = {
-      val found = new TreeMap[String, String]
+      val texts = new TreeMap[String, String]
       try {
         val parser = Json.createParser(text.getBytes)
         if (parser.nextToken() == JsonToken.START_OBJECT)
           while (parser.nextToken() == JsonToken.FIELD_NAME) {
             val name = parser.currentName
-            found.put(name, valueAt(parser))
+            texts.put(name, valueAt(parser))
           }
-      } catch { case NonFatal(_) => found.put("", text.toString) }
-      found
+      } catch { case NonFatal(_) => texts.put("", text.toString) }
+      texts
     }
 
-    /** The text of a value, NULL for null; of an object or an array its tokens, one after the other. */
+    /** Return the text of a value, NULL for null; for an object or an array, the sequence of its tokens. */
     private def valueAt(parser: JsonParser): String = parser.nextToken() match {
       case JsonToken.VALUE_NULL => null
       case JsonToken.START_OBJECT | JsonToken.START_ARRAY =>
-        val (made, depth) = (new StringBuilder(parser.getText), parser.getParsingContext.getNestingDepth)
+        val (tokens, depth) = (new StringBuilder(parser.getText), parser.getParsingContext.getNestingDepth)
         while (parser.nextToken() != null && parser.getParsingContext.getNestingDepth >= depth)
-          made.append(parser.currentToken.id).append(parser.getText).append('\u0000')
-        made.toString
+          tokens.append(parser.currentToken.id).append(parser.getText).append('\u0000')
+        tokens.toString
       case _ => parser.getText
     }
 
@@ -263,7 +268,7 @@ private object KeyOrder {
 
     override def hashCode: Int = columns.hashCode
 
-    /** Whether the columns that both have are equal. */
+    /** Return whether the columns that both images have are equal. */
     def agrees(other: Image): Boolean = equals(other) || {
       val shared = columns.keySet.stream.filter(other.columns.containsKey(_))
       shared.allMatch(name => java.util.Objects.equals(columns.get(name), other.columns.get(name)))

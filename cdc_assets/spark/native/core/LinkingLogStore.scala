@@ -9,11 +9,11 @@ import io.delta.storage.HDFSLogStore
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-/** Delta's log in a local folder, safe for any number of drivers: a commit gets its name by a hard link, which is refused if
-  * there is one of that name.
+/** The log store of local folders, safe with several drivers: a commit gets its name by a hard link, which fails if the name
+  * exists.
   *
-  * Delta's own log store there looks first and renames then, as renaming would replace what is there, and so is safe within
-  * one JVM alone.
+  * Delta's own log store checks for the commit and then renames a file, which would replace a commit written meanwhile: it is
+  * safe within one JVM only.
   */
 class LinkingLogStore(conf: Configuration) extends HDFSLogStore(conf) {
 
@@ -21,10 +21,10 @@ class LinkingLogStore(conf: Configuration) extends HDFSLogStore(conf) {
     if (overwrite) super.write(path, actions, overwrite, conf)
     else {
       val commit = File.of(path.toUri.getPath)
-      val written = commit.resolveSibling(s".${commit.getFileName}.${UUID.randomUUID}.tmp")
+      val temporary = commit.resolveSibling(s".${commit.getFileName}.${UUID.randomUUID}.tmp")
       try {
-        Files.write(written, actions.asScala.to(Iterable).asJava)
-        Files.createLink(commit, written) // throws FileAlreadyExistsException, as is asked of a log store
-      } finally Files.deleteIfExists(written)
+        Files.write(temporary, actions.asScala.to(Iterable).asJava)
+        Files.createLink(commit, temporary) // throws FileAlreadyExistsException, as LogStore.write must
+      } finally Files.deleteIfExists(temporary)
     }
 }

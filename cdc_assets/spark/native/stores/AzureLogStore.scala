@@ -4,7 +4,7 @@ package org.apache.hadoop.fs.azurebfs.services {
   import org.apache.hadoop.fs.azurebfs.extensions.SASTokenProvider.CREATE_FILE_OPERATION
   import org.apache.hadoop.fs.azurebfs.utils.TracingContext
 
-  /** What Hadoop's client (3.4.2) can, and keeps to its own package: Azure's Put Blob with a content. */
+  /** Access to a call that Hadoop's client (3.4.2) has for its own package only: Azure's Put Blob with the complete content. */
   object WholeBlob {
 
     def putIfAbsent(client: AbfsBlobClient, path: String, content: Array[Byte], context: TracingContext): Unit = {
@@ -26,7 +26,7 @@ package cdc_assets {
   import java.net.HttpURLConnection.{HTTP_CONFLICT, HTTP_PRECON_FAILED}
   import java.util.UUID
 
-  import io.delta.storage.{AzureLogStore => DeltasLogStore}
+  import io.delta.storage.{AzureLogStore => DeltaAzureLogStore}
   import org.apache.hadoop.conf.Configuration
   import org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem
   import org.apache.hadoop.fs.azurebfs.constants.FSOperationType
@@ -35,29 +35,27 @@ package cdc_assets {
   import org.apache.hadoop.fs.azurebfs.utils.{TracingContext, TracingHeaderFormat}
   import org.apache.hadoop.fs.{FileSystem, Path}
 
-  /** Delta's log in Azure: a commit is one Put Blob with `If-None-Match: *`, in accounts with folders and without, as deltalake
-    * writes it.
+  /** The log store of Azure: a commit is one Put Blob with `If-None-Match: *`, as in deltalake, in all kinds of accounts.
     *
-    * Delta's own log store renames a finished file, which is one step only where the account has a hierarchical namespace. And
-    * Hadoop's `create(overwrite = false)` makes an empty file, and fills it later: who looks in between takes the commit for
-    * an empty one, and what a driver fills in that was stopped there comes twice.
+    * Delta's own log store renames a complete file, which is atomic only in accounts with a hierarchical namespace. Hadoop's
+    * `create(overwrite = false)` creates an empty file and fills it later: a reader could see an empty commit meanwhile.
     */
-  class AzureLogStore(conf: Configuration) extends DeltasLogStore(conf) with ConditionalLogStore {
+  class AzureLogStore(conf: Configuration) extends DeltaAzureLogStore(conf) with ConditionalLogStore {
 
     override protected def put(files: FileSystem, path: Path, content: Array[Byte]): Boolean = {
       val store = files.asInstanceOf[AzureBlobFileSystem].getAbfsStore
-      val (id, told) = (UUID.randomUUID.toString, TracingHeaderFormat.SINGLE_ID_FORMAT)
-      val context = new TracingContext(id, id, FSOperationType.CREATE, told, null)
+      val (id, header) = (UUID.randomUUID.toString, TracingHeaderFormat.SINGLE_ID_FORMAT)
+      val context = new TracingContext(id, id, FSOperationType.CREATE, header, null)
       try {
         WholeBlob.putIfAbsent(store.getClientHandler.getBlobClient, store.getRelativePath(path), content, context)
         true
       } catch {
-        case error: AbfsRestOperationException if AzureLogStore.Refusals(error.getStatusCode) => false
+        case error: AbfsRestOperationException if AzureLogStore.RefusedStatus(error.getStatusCode) => false
       }
     }
   }
 
   private object AzureLogStore {
-    val Refusals = Set(HTTP_CONFLICT, HTTP_PRECON_FAILED)
+    val RefusedStatus = Set(HTTP_CONFLICT, HTTP_PRECON_FAILED)
   }
 }

@@ -11,12 +11,12 @@ import io.delta.storage.LogStore
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 
-/** Delta's log in an object store, safe for any number of drivers: a commit is written by one request, which the store refuses
-  * if it is there.
+/** A log store of an object store, safe with several drivers: it writes a commit by one request, which the store refuses if
+  * the commit exists.
   */
 trait ConditionalLogStore extends LogStore {
 
-  /** Write a file by one such request, without a look whether it is there. Returns whether it was written; false: refused. */
+  /** Write a file by one conditional request, without a check before. Return false if the store refuses it. */
   protected def put(files: FileSystem, path: Path, content: Array[Byte]): Boolean
 
   abstract override def write(path: Path, lines: Lines[String], overwrite: java.lang.Boolean, conf: Configuration): Unit =
@@ -25,7 +25,7 @@ trait ConditionalLogStore extends LogStore {
       val bytes = new ByteArrayOutputStream
       lines.forEachRemaining(line => bytes.write((line + "\n").getBytes(UTF_8)))
       val (files, content) = (path.getFileSystem(conf), bytes.toByteArray)
-      // What is there may be this very commit, whose answer was lost, so that the client sent it again.
+      // After a lost answer the client sends the request again: then the existing commit is this one.
       if (!put(files, path, content) && !Arrays.equals(content, read(files, path)))
         throw new FileAlreadyExistsException(path.toString)
     }

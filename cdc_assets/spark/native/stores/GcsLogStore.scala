@@ -12,10 +12,10 @@ import io.delta.storage.internal.ThreadUtils
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 
-/** Delta's log in Google Cloud Storage.
+/** The log store of Google Cloud Storage.
   *
-  * A file of generation 0 is one that is not there: so Google's client sends the condition (`ifGenerationMatch=0`) and does not
-  * look before, as it does for Delta's own log store, which takes a refusal for another's commit in any case.
+  * Generation 0 stands for a file that does not exist: with it Google's client sends the condition `ifGenerationMatch=0` and
+  * does not check before. Delta's own log store lets the client check, and treats every refusal as another driver's commit.
   */
 class GcsLogStore(conf: Configuration) extends GCSLogStore(conf) with ConditionalLogStore {
 
@@ -24,12 +24,12 @@ class GcsLogStore(conf: Configuration) extends GCSLogStore(conf) with Conditiona
     val file = new StorageResourceId(path.toUri.getAuthority, path.toUri.getPath.stripPrefix("/"), GcsLogStore.Absent)
     val upload: Callable[Boolean] = () => {
       val channel = store.create(file, CreateObjectOptions.DEFAULT_NO_OVERWRITE)
-      // To close it is to have it written: not after an error.
+      // Closing completes the upload, so the channel is not closed after an error.
       channel.write(ByteBuffer.wrap(content))
       channel.close()
       true
     }
-    // In a thread of its own, as Delta does it: an upload that is interrupted may end as a part of the file.
+    // In a separate thread, as in Delta's own log store: an interrupted upload may leave a part of the file.
     try ThreadUtils.runInNewThread("cdc-assets-commit", true, upload)
     catch { case error: IOException if ApiErrorExtractor.INSTANCE.preconditionNotMet(error) => false }
   }

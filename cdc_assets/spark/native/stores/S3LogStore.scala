@@ -5,10 +5,10 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 import org.apache.hadoop.fs.s3a.RemoteFileChangedException
 
-/** Delta's log on S3.
+/** The log store of S3.
   *
-  * Delta's own log store for S3 looks first and writes then, and so is safe within one driver alone; and Hadoop's S3A (3.4.2)
-  * writes conditionally only when a file is made by its builder, and asked to.
+  * Delta's own log store for S3 checks for a commit and then writes it, so it is safe within one driver only. Hadoop's S3A
+  * (3.4.2) writes conditionally only for a file that is created by its builder with the option below.
   */
 class S3LogStore(conf: Configuration) extends S3SingleDriverLogStore(conf) with ConditionalLogStore {
 

@@ -438,8 +438,12 @@ def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> 
 @pytest.mark.parametrize(
     ("reason", "first", "told"),
     [
-        (HoldReason.SCHEMA, {"schema_version": 7}, "schema version 7 of its rows has not arrived"),
-        (HoldReason.TYPE, {"column": "v", "told": "x"}, "column v breaks the type mapping: x"),
+        (HoldReason.SCHEMA, {"schema_version": 7}, "version 7 of its schema has not arrived"),
+        (
+            HoldReason.TYPE,
+            {"topic": "t", "partition": 0, "offset": 24, "column": "v", "told": "x"},
+            "column v of topic t, partition 0, offset 24 breaks the type mapping: x; give its type",
+        ),
         (HoldReason.LINKED, {"why": "from a", "statement": "RENAME"}, "from a: RENAME"),
         (
             HoldReason.DDL,

@@ -155,7 +155,7 @@ def test_what_may_still_come_is_waited_for(spark: SparkSession, tmp_path: Path) 
         (Fate.VERSION, 0),
     ]
     assert {s.reason for s in told.steps[:2]} == {
-        f"It waits for the rest of a transaction that begins at topic {sent[3]['topic']} offset 3."
+        f"It waits for the rest of a transaction that begins at {sent[3]['topic']} partition 0 offset 3."
     }
     assert told.verdict.endswith("; not in it yet: 2 pending")
     chain.add([row("u", 2, "a", "b", 40, "T4", 1) | {"partition": 1, "offset": 99}])

@@ -80,7 +80,8 @@ class EventFates:
         if self._is_gated_by_watermark(event) and event["commit_ts"] >= cursor.watermarks.get(topic, 0):
             return self._explain_missing_watermark(event)
         if transaction_start is not None and event["offset"] >= transaction_start:
-            return f"It waits for the rest of a transaction that begins at topic {topic} offset {transaction_start}."
+            start = format_place((topic, event["partition"], transaction_start))
+            return f"It waits for the rest of a transaction that begins at {start}."
         return None
 
     def _explain_missing_watermark(self, event: Row) -> str:

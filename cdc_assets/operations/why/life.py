@@ -18,7 +18,7 @@ class Fate(StrEnum):
 
     VERSION = "version"  # it opened a version
     END = "end"  # it closed a version, and no other version of the row follows
-    NO_EFFECT = "no_effect"  # it opened no version and closed none, as is right: `LifeStep.reason` says why
+    NO_EFFECT = "no_effect"  # it opened no version and closed none: `LifeStep.reason` says why
     DUPLICATE = "duplicate"  # the feed brought a released event again
     LATE = "late"  # it came below what was released, and was never seen before: no history has it
     PENDING = "pending"  # it is not in the history yet: `LifeStep.reason` says what it waits for

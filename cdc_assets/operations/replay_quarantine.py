@@ -116,7 +116,7 @@ def _move_to_new_batch(lake: Lakehouse, session: SparkSession, cursor: RawCursor
     number = cursor.sequence + 1
     rows = frame_of(session, places, struct(batch=BIGINT, topic=STRING, partition=INT, offset=BIGINT)).alias("s")
     is_same_record = " AND ".join(f"t.{column} = s.{column}" for column in _PLACE)
-    batch = {"batch": F.lit(number).cast("bigint")}
+    batch: dict[str, str | Column] = {"batch": F.lit(number).cast("bigint")}
     lake.raw_records.transact(
         session,
         replace(cursor, sequence=number),

@@ -51,7 +51,7 @@ class StepDetails:
         The types are the layout's, completed by the table's schema and the feeds file; without a layout, the schema's.
         """
         schemas = [row["columns"] for row in self.evidence.statements if row["commit_ts"] <= commit_ts]
-        newest = next((columns for columns in reversed(schemas) if columns is not None), [])
+        newest: list[Row] = next((columns for columns in reversed(schemas) if columns is not None), [])
         declared = {column["name"]: column["type"] for column in newest}
         layout = self._find_layout(layout_id)
         if layout is None:

@@ -34,7 +34,10 @@ _FOLDERS = {
 }  # fmt: skip
 # Of one folder's name below the history: what `path_segment` leaves.
 _SEGMENT = re.compile(r"[A-Za-z0-9_~-]{1,200}|_delta_log")
-_MOST_MEMORY = 2 << 30  # bytes, of this process, and of the JVM's heap
+_MOST_MEMORY = 2 << 30  # bytes, of this process
+_MOST_HEAP_GROWTH = (
+    1 << 30
+)  # bytes, of the JVM's heap, which in a test session also holds what earlier tests left there
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
     lines = [line for each in kind.bent for line in read_lines(RECORDED / kind.name / each)]
     mutants = Mutants(lines, (kind.name, seed), kind.form)
     around = _around(made.folder)
+    heap_before = _heap_in_use(made.lake.spark)
     # The feed has to go on after the bent records.
     half, first = len(whole) // 2, mutants.take(count)
     for lines in ([*whole[:half], *first], whole[half:]):
@@ -120,7 +124,8 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
     _told(made)
     assert around == _around(made.folder), "a file outside the root"
     _inside(made.folder)
-    _little_memory(made.lake.spark)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 < _MOST_MEMORY
+    assert _heap_in_use(made.lake.spark) - heap_before < _MOST_HEAP_GROWTH
     tables = tables_of(made.lake)
     assert expected
     assert expected.keys() <= tables.keys()
@@ -154,14 +159,13 @@ def _inside(folder: Path) -> None:
         assert depth > 2 or _SEGMENT.fullmatch(path.name), path
 
 
-def _little_memory(spark: SparkSession) -> None:
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 < _MOST_MEMORY
+def _heap_in_use(spark: SparkSession) -> int:
+    """Return the bytes of live objects in the JVM's heap."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
+    jvm.System.gc()
     runtime = jvm.Runtime.getRuntime()
-    if runtime.totalMemory() - runtime.freeMemory() >= _MOST_MEMORY:
-        jvm.System.gc()
-    assert runtime.totalMemory() - runtime.freeMemory() < _MOST_MEMORY
+    return int(runtime.totalMemory() - runtime.freeMemory())
 
 
 def main() -> int:

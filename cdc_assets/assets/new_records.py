@@ -113,11 +113,11 @@ def _ask(lake: Lakehouse, feed: Feed) -> _Asked | None:
     tried = [(each.name, each.tried_at, each.version) for each in progress.failed] if progress else []
     stands = str([*(cursor.sequence if cursor else 0 for cursor in cursors), *tried])
     try:
-        news = INGEST.news(lake, feed)
+        new_input = INGEST.find_new_input(lake, feed)
     except DataLossError as error:
         # What it means is for the run to tell.
         return _Asked(str(error), f"{stands}{error}")
-    if news is not None:
-        return _Asked(news.told, stands + news.state)
+    if new_input is not None:
+        return _Asked(new_input.description, stands + new_input.state)
     due = next((stage.name for stage in STAGES if stage is not INGEST and stage.due(lake, feed)), None)
     return _Asked(f"{due} has something to do that no run has done", stands + due) if due else None

@@ -1,4 +1,4 @@
-"""What is done: one module a stage, all of one shape, in one ordered list."""
+"""The steps of the pipeline: one module a stage, in one ordered list."""
 
 from typing import Any, Protocol
 
@@ -14,18 +14,18 @@ from cdc_assets.stages.types import Types
 
 
 class Stage(Protocol):
-    """One step of the pipeline, from what a stage before it has kept to a commit of its own."""
+    """One step of the pipeline: it reads the tables of earlier stages and commits to its own."""
 
     name: str
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there is anything to do; asked without Spark."""
+        """Return whether the stage has anything to do, without Spark."""
 
     def run(self, lake: Lakehouse, feed: Feed) -> Any:  # noqa: ANN401 -- each stage has a report of its own
-        """Read what is new, transform it, commit it; a report of plain values."""
+        """Read the new input, transform it, commit it, and return a report of plain values."""
 
 
 INGEST, DECODE, LOAD, SCHEMAS = Ingest(), Decode(), Load(), Schemas()
 TYPES, RELEASE, HISTORY = Types(), Release(), History()
-# In the order in which they run: none reads the table of one that comes after it.
+# In the order in which they run: no stage reads the table of a later one.
 STAGES: tuple[Stage, ...] = (INGEST, DECODE, LOAD, SCHEMAS, TYPES, RELEASE, HISTORY)

@@ -24,40 +24,51 @@ _SET_AND_REPLAY = "set that in the feeds file, and run the job replay_quarantine
 
 @dataclass(frozen=True)
 class DecodeReport:
-    """What one run of the stage did: events by kind, over the raw batches in (after, through]."""
+    """What one run of the stage did with the raw batches in (after, through].
+
+    Attributes:
+        after: the last batch that an earlier run decoded.
+        through: the last batch that this run decoded.
+        records: the records of these batches.
+        decoded: those of them with at least one event.
+        events: the number of events by kind.
+        in_quarantine: the undecodable events of these batches that the quarantine holds.
+        contradicting: events of all batches so far whose messages contradict the feed's settings.
+        contradiction: topic, partition and offset of the first record with such an event.
+    """
 
     after: int = 0
     through: int = 0
-    records: int = 0  # of these batches
-    decoded: int = 0  # records that have an event
+    records: int = 0
+    decoded: int = 0
     events: dict[str, int] = field(default_factory=dict)
-    in_quarantine: int = 0  # undecodable events of these batches that are in quarantine
-    contradicting: int = 0  # events of all batches so far whose messages contradict the feed's settings
-    contradiction: dict[str, Any] | None = None  # topic, partition and offset of the first of these records
+    in_quarantine: int = 0
+    contradicting: int = 0
+    contradiction: dict[str, Any] | None = None
 
     @property
     def undecodable(self) -> int:
-        """How many events could not be decoded."""
+        """The number of events that could not be decoded."""
         return self.events.get(Kind.UNDECODABLE, 0)
 
 
 class Decode:
-    """Decodes the raw batches that are not decoded yet."""
+    """Decode the raw batches that no run has decoded yet."""
 
     name = "change_events"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:  # noqa: ARG002 -- every stage has the same signature
-        """Whether there are raw records that are not decoded."""
-        return bool(_new_records(lake, _cursor(lake).batch))
+        """Return whether there are raw records that no run has decoded."""
+        return bool(_new_files(lake, _cursor(lake).batch))
 
     def run(self, lake: Lakehouse, feed: Feed) -> DecodeReport:
-        """Decode them: what cannot be decoded goes into quarantine, then one commit to change_events.
+        """Decode new records: quarantine the undecodable ones, then commit all events to change_events at once.
 
         Raises:
             ConcurrentRunError: another run decoded these batches meanwhile.
         """
         cursor = _cursor(lake)
-        files = _new_records(lake, cursor.batch)
+        files = _new_files(lake, cursor.batch)
         if not files:
             return DecodeReport(
                 cursor.batch, cursor.batch, contradicting=cursor.contradicting, contradiction=cursor.contradiction
@@ -69,23 +80,23 @@ class Decode:
         raw = lake.raw_records.read_files(spark, files).where(_between(cursor.batch, through))
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
-        undecodable = made.only(kind=str(Kind.UNDECODABLE))
-        held = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
+        events = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
+        undecodable = events.only(kind=str(Kind.UNDECODABLE))
+        quarantined = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
         advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)
         if protocol.denied_setting(feed) is not None:
-            advanced = _with_contradictions(lake, advanced, made)
-        lake.change_events.commit(made, advanced)
+            advanced = _with_contradictions(lake, advanced, events)
+        lake.change_events.commit(events, advanced)
         counts = Counter[str]()
-        for file in made.files:
+        for file in events.files:
             counts[file.partition["kind"]] += file.rows
         return DecodeReport(
             after=cursor.batch,
             through=through,
-            records=_records(lake, files, cursor.batch, through),
-            decoded=sum(f.rows - f.nulls["record_bytes"] for f in made.files),
+            records=_count_records(lake, files, cursor.batch, through),
+            decoded=sum(f.rows - f.nulls["record_bytes"] for f in events.files),
             events={kind: counts[kind] for kind in Kind if counts[kind]},
-            in_quarantine=held,
+            in_quarantine=quarantined,
             contradicting=advanced.contradicting,
             contradiction=advanced.contradiction,
         )
@@ -95,27 +106,28 @@ def _cursor(lake: Lakehouse) -> EventsCursor:
     return lake.change_events.cursor() or EventsCursor(sequence=0)
 
 
-def _new_records(lake: Lakehouse, after: int) -> list[DataFile]:
-    """The files with records of later batches."""
+def _new_files(lake: Lakehouse, after: int) -> list[DataFile]:
+    """Return the files of raw_records that hold later batches than `after`."""
     return [f for f in lake.raw_records.files() if f.rows and f.high["batch"] > after]
 
 
 def _between(after: int, through: int) -> Column:
-    """Whether a row is of the batches in (after, through]. BOOLEAN."""
+    """Return BOOLEAN: whether a row's batch is in (after, through]."""
     return (F.col("batch") > after) & (F.col("batch") <= through)
 
 
-def _records(lake: Lakehouse, files: list[DataFile], after: int, through: int) -> int:
-    """How many records of later batches the files hold; only where maintenance put files together is there more to it."""
+def _count_records(lake: Lakehouse, files: list[DataFile], after: int, through: int) -> int:
+    """Return the number of records of the batches in (after, through]."""
+    # After maintenance compacted files, a file may hold earlier batches too.
     if all(f.low["batch"] > after for f in files):
         return sum(f.rows for f in files)
     return lake.raw_records.read(lake.spark).where(_between(after, through)).count()
 
 
-def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, made: Staged) -> EventsCursor:
-    """Return the cursor with the events of these new files that contradict the feed's settings."""
-    # Undecodable events have a detail of another meaning.
-    decoded = [f for f in made.files if f.partition["kind"] != Kind.UNDECODABLE]
+def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, staged: Staged) -> EventsCursor:
+    """Return the cursor with the staged events added that contradict the feed's settings."""
+    # An undecodable event's detail has another meaning.
+    decoded = [f for f in staged.files if f.partition["kind"] != Kind.UNDECODABLE]
     marked = [f for f in decoded if f.rows > f.nulls.get("detail", 0)]
     if not marked:
         return cursor
@@ -123,7 +135,7 @@ def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, made: Staged) ->
     first = cursor.contradiction
     if first is None:
         spark = session_for(lake.spark, sum(f.rows for f in marked))
-        events = lake.change_events.read_staged(spark, Staged(made.name, marked))
+        events = lake.change_events.read_staged(spark, Staged(staged.name, marked))
         events = events.where(F.col("detail") == CONTRADICTS_SETTINGS)
         lowest = events.agg(F.min(F.struct("topic", "partition", "offset")).alias("place")).collect()[0]["place"]
         first = lowest.asDict() if lowest else None
@@ -131,16 +143,16 @@ def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, made: Staged) ->
 
 
 def _quarantine(lake: Lakehouse, feed: Feed, undecodable: Staged, after: int, through: int) -> int:
-    """Copy undecodable events into quarantine, with their records' keys and values; how many of them are there then.
+    """Copy undecodable events into quarantine with their records' keys and values; return how many it holds then.
 
-    A record that looks as if it were written under other settings has them named in its message.
+    If a record looks as if it were written under other settings, its message names these settings.
     """
     spark = session_for(lake.spark, undecodable.rows)
     coordinates = ["batch", "topic", "partition", "offset"]
-    bad = lake.change_events.read_staged(spark, undecodable).select(*coordinates, "index", "reason", "detail")
+    reasons = lake.change_events.read_staged(spark, undecodable).select(*coordinates, "index", "reason", "detail")
     records = lake.raw_records.read(spark).where(_between(after, through)).select(*coordinates, "key", "value")
     settings = fitting_settings(feed)
     hint = F.concat(F.lit("the record looks like one of "), settings, F.lit(f": {_SET_AND_REPLAY}"))
     detail = F.nullif(F.concat_ws("; ", F.col("detail"), hint), F.lit(""))
-    rows = records.join(F.broadcast(bad), on=coordinates).withColumn("detail", detail)
+    rows = records.join(F.broadcast(reasons), on=coordinates).withColumn("detail", detail)
     return quarantine(lake, rows, STAGE, after, through)

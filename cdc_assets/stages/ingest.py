@@ -26,55 +26,71 @@ from cdc_assets.stages.quarantining import quarantine
 STAGE = "ingest"
 
 _PLACE = ["topic", "partition", "offset"]
-_LINE_BYTES = 1 << 10  # of a recorded record, about
-_GOOD = "_good"  # whether a line is a record: of no column, but of the files that a run writes
+_LINE_BYTES = 1 << 10  # estimated size of a line of a recorded file
+_GOOD = "_good"  # BOOLEAN, only in staged files: whether the line is a record
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What one run of the stage did."""
+    """What one run of the stage did.
 
-    batch: int | None = None  # None: nothing new
+    Attributes:
+        batch: the batch that the run committed; None: there was nothing new.
+        files: the recorded files that the run read.
+        lines: the lines, or records of a broker, that the run read.
+        records: distinct (topic, partition, offset) among them.
+        held_before: those of `records` that the table held before.
+        taken: those of `records` that this batch added.
+        quarantined: lines that are not records; with a broker, partitions that lost records.
+        in_quarantine: those of `quarantined` that the quarantine holds.
+        offsets: lowest and highest offset of each partition in this batch, duplicates included.
+        held: lowest and highest offset of each partition in the table.
+        without_record: with a broker, offsets without a record: compacted, transaction markers, aborted.
+        left: with a broker, offsets that `max_records_per_run` leaves to later runs.
+        lost: with a broker, losses that the feed's settings accept.
+        fixed_at: with a broker, when the range of offsets was fixed; earlier than this run if an earlier run died.
+    """
+
+    batch: int | None = None
     files: list[str] = field(default_factory=list)
     lines: int = 0
-    records: int = 0  # different (topic, partition, offset) among the lines
-    held_before: int = 0  # of these, those that the table held already
-    taken: int = 0  # of these, those that the table holds since this batch
-    quarantined: int = 0  # lines that are not records; of a broker, partitions that have lost records
-    in_quarantine: int = 0  # of these, those that are there
-    offsets: Offsets = field(default_factory=dict)  # of this batch, the repeated included
-    held: Offsets = field(default_factory=dict)  # of the whole table
-    # of a broker
-    without_record: int = 0  # offsets read that have no record: compacted, of transaction markers, or aborted
-    left: int = 0  # offsets left for later runs by max_records_per_run
-    lost: list[str] = field(default_factory=list)  # what was lost on the broker, and accepted
-    fixed_at: str = ""  # when the range was fixed; before this run, if a run before died
+    records: int = 0
+    held_before: int = 0
+    taken: int = 0
+    quarantined: int = 0
+    in_quarantine: int = 0
+    offsets: Offsets = field(default_factory=dict)
+    held: Offsets = field(default_factory=dict)
+    without_record: int = 0
+    left: int = 0
+    lost: list[str] = field(default_factory=list)
+    fixed_at: str = ""
 
 
 @dataclass(frozen=True)
-class News:
-    """What the source has that raw_records has not.
+class NewInput:
+    """Records of the source that raw_records lacks.
 
     Attributes:
-        told: it, for people.
-        state: the same as long as neither the source nor what is held of it changes.
+        description: a sentence for people.
+        state: a text that stays equal while neither the source nor the table changes.
     """
 
-    told: str
+    description: str
     state: str
 
 
 class Ingest:
-    """Takes in what the feed's source has that raw_records has not."""
+    """Ingest the records of the feed's source that raw_records lacks."""
 
     name = "raw_records"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether the source has something new; raises as `news` does."""
-        return self.news(lake, feed) is not None
+        """Return whether the source has new records; raises as `find_new_input` does."""
+        return self.find_new_input(lake, feed) is not None
 
-    def news(self, lake: Lakehouse, feed: Feed) -> News | None:
-        """What is new: files that are new or have changed, offsets that were not read. Asked without Spark.
+    def find_new_input(self, lake: Lakehouse, feed: Feed) -> NewInput | None:
+        """Return what is new in the source, without Spark: new or changed files, or offsets that no run has read.
 
         Raises:
             FileNotFoundError: the feed's folder does not exist.
@@ -84,41 +100,45 @@ class Ingest:
         """
         cursor = _cursor(lake)
         if feed.source.kafka is not None:
-            return _news_of_broker(feed.source.kafka, cursor)
-        if changed := _changed(_files(lake, feed), cursor):
-            return News(f"{len(changed)} files are new or have changed", str(sorted(changed.items())))
+            return _find_new_offsets(feed.source.kafka, cursor)
+        if changed := _changed_files(_files(lake, feed), cursor):
+            return NewInput(f"{len(changed)} files are new or have changed", str(sorted(changed.items())))
         return None
 
     def run(self, lake: Lakehouse, feed: Feed) -> IngestReport:
-        """Take it in: one commit with the records and how far they reach; of a broker, one before it with the plan.
+        """Ingest the new records: one commit with the records and the cursor; with a broker, a commit of the plan before it.
 
         Raises:
             FileNotFoundError: the feed's folder does not exist.
             BrokerError: the broker does not answer, or its records cannot be read.
             DataLossError: the broker has lost records that were not read yet.
-            ConcurrentRunError: another run took in a batch meanwhile, or the feed is being rebuilt.
+            ConcurrentRunError: another run ingested a batch meanwhile, or the feed is being rebuilt.
         """
         cursor = _cursor(lake)
         for table in lake.stage_tables:
             table.create()
         if feed.source.kafka is not None:
-            return _from_broker(lake, feed, feed.source.kafka, cursor)
-        return _from_files(lake, feed, cursor)
+            return _ingest_broker(lake, feed, feed.source.kafka, cursor)
+        return _ingest_files(lake, feed, cursor)
 
 
 def _cursor(lake: Lakehouse) -> RawCursor:
-    """Where the stage stands; its `records` include those of its commit."""
+    """Return the stage's cursor.
+
+    Raises:
+        ConcurrentRunError: the feed is being rebuilt.
+    """
     cursor = standing(lake.raw_records) or RawCursor(sequence=0)
     if cursor.rebuilding:
         raise ConcurrentRunError(
-            f"{lake.raw_records.name}: this feed is being rebuilt: wait for the end of that. If it has died, run the job "
-            "rebuild again."
+            f"{lake.raw_records.name}: this feed is being rebuilt. Wait until the job rebuild has ended; if it died, run "
+            "it again."
         )
     return cursor
 
 
 def following_offsets(cursor: RawCursor) -> dict[Place, int]:
-    """The offset after the last one held of every partition known."""
+    """Return for each partition of the table the offset after its last record."""
     return {
         Place(topic, int(number)): hi + 1
         for topic, partitions in cursor.offsets.items()
@@ -129,58 +149,59 @@ def following_offsets(cursor: RawCursor) -> dict[Place, int]:
 # --- from a broker
 
 
-def _news_of_broker(kafka: Kafka, cursor: RawCursor) -> News | None:
+def _find_new_offsets(kafka: Kafka, cursor: RawCursor) -> NewInput | None:
     if cursor.plan is not None:
-        return News("a run before fixed offsets, and did not read them", str(cursor.plan))
+        return NewInput("an earlier run fixed offsets and did not read them", str(cursor.plan))
     with Broker(kafka) as broker:
-        plan, lost = _fixed(broker, kafka, cursor)
-    if not _is_news(plan, lost, cursor):
+        plan, lost = _fix_offsets(broker, kafka, cursor)
+    if not _has_new_input(plan, lost, cursor):
         return None
-    told = f"{plan.size + plan.left} offsets of {len(plan.ids)} topics are new"
-    return News(told, str((sorted(plan.ranges.items()), plan.left, sorted(plan.ids.items()), lost)))
+    description = f"{plan.size + plan.left} offsets of {len(plan.ids)} topics are new"
+    return NewInput(description, str((sorted(plan.ranges.items()), plan.left, sorted(plan.ids.items()), lost)))
 
 
-def _fixed(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.Plan, list[Loss]]:
+def _fix_offsets(broker: Broker, kafka: Kafka, cursor: RawCursor) -> tuple[topics.Plan, list[Loss]]:
+    """Return the offsets that a run should read now, and the records that the broker has lost."""
     held = Held(following_offsets(cursor), cursor.ids or {})
     return topics.fix(broker, kafka, held, first=cursor.ids is None, turn=cursor.sequence)
 
 
-def _is_news(plan: topics.Plan, lost: list[Loss], cursor: RawCursor) -> bool:
-    known = following_offsets(cursor)
-    return bool(lost) or plan.size > 0 or cursor.ids != plan.ids or not known.keys() >= plan.ranges.keys()
+def _has_new_input(plan: topics.Plan, lost: list[Loss], cursor: RawCursor) -> bool:
+    has_new_partition = not following_offsets(cursor).keys() >= plan.ranges.keys()
+    return bool(lost) or plan.size > 0 or cursor.ids != plan.ids or has_new_partition
 
 
-def _from_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -> IngestReport:
-    """Fix the offsets in a commit, then read exactly these and commit their records; no commit when nothing is new."""
+def _ingest_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor) -> IngestReport:
+    """Commit a plan of offsets, then read exactly these offsets and commit their records; without new input no commit."""
     with Broker(kafka) as broker:
         if cursor.plan is not None:
             plan, lost = topics.resume(broker, kafka, topics.Plan.from_json(cursor.plan))
         else:
-            plan, lost = _fixed(broker, kafka, cursor)
-            if not _is_news(plan, lost, cursor):
+            plan, lost = _fix_offsets(broker, kafka, cursor)
+            if not _has_new_input(plan, lost, cursor):
                 return IngestReport(held=cursor.offsets)
         spark = session_for(lake.spark, plan.size)
-        fixed_now = plan.size > 0 and cursor.plan is None
-        written = _quarantine_losses(lake, spark, lost, cursor.sequence + 1 + fixed_now)
-        if fixed_now:
+        is_new_plan = plan.size > 0 and cursor.plan is None
+        quarantined = _quarantine_losses(lake, spark, lost, cursor.sequence + 1 + is_new_plan)
+        if is_new_plan:
             cursor = replace(cursor, sequence=cursor.sequence + 1, plan=plan.to_json())
             lake.raw_records.commit(lake.raw_records.stage_rows([]), cursor)
         try:
-            report = _take_in_offsets(lake, spark, feed, kafka, plan, cursor)
+            report = _ingest_offsets(lake, spark, feed, kafka, plan, cursor)
         except (PySparkException, Py4JError) as error:
-            told = censored(str(error).strip().splitlines()[0], kafka)
+            problem = censored(str(error).strip().splitlines()[0], kafka)
         else:
-            shown = [str(loss) for loss in lost]
-            return replace(report, quarantined=len(lost), in_quarantine=written, lost=shown)
-        # Outside the except block: the exception has Spark's own words, and must not be chained.
+            losses = [str(loss) for loss in lost]
+            return replace(report, quarantined=len(lost), in_quarantine=quarantined, lost=losses)
+        # Outside the except block, because Spark's exception may contain secrets and must not be chained.
         topics.resume(broker, kafka, plan)
-    raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: the records could not be read or written: {told}")
+    raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: the records could not be read or written: {problem}")
 
 
-def _take_in_offsets(
+def _ingest_offsets(
     lake: Lakehouse, spark: SparkSession, feed: Feed, kafka: Kafka, plan: topics.Plan, cursor: RawCursor
 ) -> IngestReport:
-    """Read the plan's offsets, and commit their records with a cursor that no longer holds the plan."""
+    """Read the plan's offsets, and commit their records with a cursor without the plan."""
     batch = cursor.sequence + 1
     held: Offsets = {t: dict(p) for t, p in cursor.offsets.items() if t not in plan.restarted}
     for place, (start, end) in plan.ranges.items():
@@ -193,7 +214,7 @@ def _take_in_offsets(
     )  # fmt: skip
     table = lake.raw_records
     if plan.size:
-        staged = table.stage(_of_batch(topics.read(spark, kafka, plan.ranges), feed, batch))
+        staged = table.stage(_as_raw_records(topics.read(spark, kafka, plan.ranges), feed, batch))
     else:
         staged = table.stage_rows([])
     table.commit(staged, advanced)
@@ -211,8 +232,8 @@ def _take_in_offsets(
     )
 
 
-def _of_batch(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
-    """Records as the table has them. In: `topics.read`, `read_lines`."""
+def _as_raw_records(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
+    """Return the columns of `raw_records`, and `more`, of the frames that `topics.read` and `read_lines` return."""
     compressed = packed(F.col("value"), protocol_of(feed).envelope(feed))
     return records.select(
         "topic",
@@ -229,7 +250,7 @@ def _of_batch(records: DataFrame, feed: Feed, batch: int, *more: Column) -> Data
 
 
 def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss], batch: int) -> int:
-    """One row a partition that has lost records: its offset is the first that was wanted."""
+    """Quarantine one row a partition that lost records, with its first lost offset; return the rows in quarantine."""
     rows = [
         {
             "batch": batch,
@@ -254,8 +275,8 @@ def _files(lake: Lakehouse, feed: Feed) -> dict[str, FileState]:
     return snapshot_files(_folder(feed), lake.store)
 
 
-def _changed(files: dict[str, FileState], cursor: RawCursor) -> dict[str, FileState]:
-    """The files that are new or have changed, with their states."""
+def _changed_files(files: dict[str, FileState], cursor: RawCursor) -> dict[str, FileState]:
+    """Return the files that are new or have changed, with their states."""
     return {name: state for name, state in files.items() if cursor.files.get(name) != state}
 
 
@@ -265,71 +286,70 @@ def _folder(feed: Feed) -> str:
     return feed.source.recorded
 
 
-def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
-    """Take in the lines of recorded files that are new or have changed: one commit; none when no file changed."""
+def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
+    """Ingest the lines of new or changed files in one commit; without such files no commit."""
     files = _files(lake, feed)
-    changed = _changed(files, cursor)
+    changed = _changed_files(files, cursor)
     if not changed:
         return IngestReport(held=cursor.offsets)
     size = sum(size for size, _ in changed.values())
     spark = session_for(lake.spark, size // _LINE_BYTES)
     lines = read_lines(spark, _folder(feed), changed)
     table, batch = lake.raw_records, cursor.sequence + 1
-    # Written first, and then looked at: the files are parsed once, and only where a coordinate comes twice, or may be held
-    # already, are records written again.
+    # Stage first and check then: the files are parsed once, and records are staged again only if coordinates repeat.
     good = F.col("topic").isNotNull().alias(_GOOD)
-    staged = table.stage(_of_batch(lines, feed, batch, good), by=_GOOD)
-    records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
-    offsets, different = _coordinates(table, records)
+    staged = table.stage(_as_raw_records(lines, feed, batch, good), by=_GOOD)
+    records, bad_lines = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
+    offsets, distinct_records = _offset_ranges(table, records)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
-    if different < records.rows or overlap:
-        records = table.stage(_only_once(spark, table, records, overlap))
-        held_before = different - records.rows
-    in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad else 0
-    held = _merged(cursor.offsets, offsets)
-    # Of files that are gone nothing need be known: should one come back, its offsets tell what of it is held.
-    there = {name: state for name, state in cursor.files.items() if name in files}
-    table.commit(records, replace(cursor, sequence=batch, files=there | changed, offsets=held))
+    if distinct_records < records.rows or overlap:
+        records = table.stage(_without_duplicates(spark, table, records, overlap))
+        held_before = distinct_records - records.rows
+    in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad_lines else 0
+    held = _merge_offsets(cursor.offsets, offsets)
+    # The cursor forgets deleted files: if one comes back, the offsets of its records show that the table holds them.
+    existing_files = {name: state for name, state in cursor.files.items() if name in files}
+    table.commit(records, replace(cursor, sequence=batch, files=existing_files | changed, offsets=held))
     return IngestReport(
         batch=batch,
         files=list(changed),
         lines=staged.rows,
-        records=different,
+        records=distinct_records,
         held_before=held_before,
         taken=records.rows,
-        quarantined=bad,
+        quarantined=bad_lines,
         in_quarantine=in_quarantine,
         offsets=offsets,
         held=held,
     )
 
 
-def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
-    """The lowest and highest offset of each partition among staged records, and how many different records they are."""
-    found: dict[Place, Different] = {}
+def _offset_ranges(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
+    """Return the lowest and highest offset of each partition among staged records, and the number of distinct records."""
+    distinct: dict[Place, Different] = {}
     for rows in table.parts(records.files, *_PLACE):
         grouped = rows.group_by(["topic", "partition"]).aggregate([("offset", "list")])
         for topic, partition, offsets in zip(*map(grouped.column, ("topic", "partition", "offset_list")), strict=True):
             place = Place(topic.as_py(), partition.as_py())
-            found.setdefault(place, Different()).add(offsets.values.to_numpy())
-    return topics.nested({place: each.bounds() for place, each in found.items()}), sum(map(len, found.values()))
+            distinct.setdefault(place, Different()).add(offsets.values.to_numpy())
+    return topics.nested({place: each.bounds() for place, each in distinct.items()}), sum(map(len, distinct.values()))
 
 
 def _quarantine_lines(lake: Lakehouse, folder: str, lines: DataFrame, batch: int) -> int:
-    """The lines that are no records, with their files and numbers."""
-    found = lines.where(F.col("_file").isNotNull()).select("_file", "_line").distinct().collect()
+    """Quarantine the lines that are not records, with their files and line numbers; return the rows in quarantine."""
+    bad_lines = lines.where(F.col("_file").isNotNull()).select("_file", "_line").distinct().collect()
     texts: dict[str, set[bytes]] = {}
-    for r in found:
-        texts.setdefault(r["_file"], set()).add(bytes(r["_line"]))
-    bad = locate_lines(folder, texts, lake.store)
-    located = [line | {"batch": batch, "reason": str(Reason.NOT_A_RECORD)} for line in bad]
+    for line in bad_lines:
+        texts.setdefault(line["_file"], set()).add(bytes(line["_line"]))
+    reason = {"batch": batch, "reason": str(Reason.NOT_A_RECORD)}
+    located = [line | reason for line in locate_lines(folder, texts, lake.store)]
     columns = struct(batch=BIGINT, reason=STRING, file=STRING, line=BIGINT, value=BINARY)
     return quarantine(lake, frame_of(lines.sparkSession, located, columns), STAGE, batch - 1, batch)
 
 
 def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
-    """(topic, partition, lowest, highest) of the new offsets that may be held already."""
+    """Return (topic, partition, lowest, highest) of the new offsets that the table may hold."""
     return [
         (topic, int(partition), lo, min(hi, held[topic][partition][1]))
         for topic, partitions in new.items()
@@ -338,10 +358,10 @@ def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def _only_once(
+def _without_duplicates(
     spark: SparkSession, table: LakeTable[RawCursor], records: Staged, overlap: list[tuple[str, int, int, int]]
 ) -> DataFrame:
-    """Each staged record once, and none that the table holds."""
+    """Return each staged record once, without those that the table holds."""
     once = table.read_staged(spark, records).dropDuplicates(_PLACE)
     if not overlap:
         return once
@@ -350,7 +370,7 @@ def _only_once(
     return once.join(table.read(spark).where(within).select(*_PLACE), on=_PLACE, how="left_anti")
 
 
-def _merged(held: Offsets, new: Offsets) -> Offsets:
+def _merge_offsets(held: Offsets, new: Offsets) -> Offsets:
     merged = {topic: dict(partitions) for topic, partitions in held.items()}
     for topic, partitions in new.items():
         for partition, (lo, hi) in partitions.items():

@@ -1,4 +1,4 @@
-"""Putting something into quarantine, once, whichever run it was that first tried to."""
+"""Append unusable input to the quarantine exactly once, also if a run repeats an earlier run's work."""
 
 import threading
 from collections import Counter
@@ -14,12 +14,12 @@ from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.spark.session import settled
 
 _IDENTITY = ["batch", "reason", "topic", "partition", "offset", "index", "file", "line", "database", "table", "column"]
-# The history's tables are written by several threads, and each commit of the quarantine goes on from the one before.
-_ONE_AT_A_TIME = threading.Lock()
+# Several threads write history tables, and each commit of the quarantine builds on the one before.
+_COMMIT_LOCK = threading.Lock()
 
 
 def message_of(reason: Column) -> Column:
-    """STRING reason code -> STRING message; NULL for NULL."""
+    """Return STRING: the message of a reason code; NULL for NULL."""
     return F.try_element_at(_messages(), reason)
 
 
@@ -28,29 +28,34 @@ def _messages() -> Column:
 
 
 def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through: int) -> int:
-    """Append what `stage` could not use of the batches in (after, through], as far as it is not there yet.
+    """Append the input that `stage` could not use from the batches in (after, through], unless the quarantine holds it.
 
-    Called before the stage commits those batches, or, where it has, again by the next run: a run that dies in between and
-    one that repeats the work find the rows there, and rows that a retry sees for the first time are still taken in.
+    A stage calls this before it commits these batches. If the run dies in between, the next run finds the rows in quarantine
+    and adds only those that it sees for the first time.
 
-    In: `reason`, maybe a `detail`, and any other columns of the table but `stage` and `message`.
+    Args:
+        lake: the feed's tables.
+        rows: `reason` STRING, optionally `detail` STRING, and any other columns of the quarantine but `stage` and `message`.
+        stage: the stage's name.
+        after: the last batch before those that the stage works on.
+        through: the last batch that the stage works on.
 
     Returns:
-        How many rows of that stage and those batches are in quarantine now.
+        the number of rows of that stage and those batches in quarantine.
     """
     message = message_of(F.col("reason"))
     if "detail" in rows.columns:
         message = F.concat_ws(" ", message, F.concat(F.lit("("), F.col("detail"), F.lit(")")))
     new = conform(rows.withColumns({"stage": F.lit(stage), "message": message}), QUARANTINE.columns)
     table = lake.quarantine
-    with _ONE_AT_A_TIME:
-        there = 0
+    with _COMMIT_LOCK:
+        present_rows = 0
         if any(_may_hold(f, stage, after, through) for f in table.files()):
             of_batches = (F.col("stage") == stage) & (F.col("batch") > after) & (F.col("batch") <= through)
             present = settled(table.read(rows.sparkSession).where(of_batches))
             same = [F.col(f"new.{c}").eqNullSafe(F.col(f"old.{c}")) for c in _IDENTITY]
             new = new.alias("new").join(present.alias("old"), on=same, how="left_anti")
-            there = present.count()
+            present_rows = present.count()
         staged = table.stage(new)
         reasons = _reasons(table, staged)
         if reasons:
@@ -61,19 +66,19 @@ def quarantine(lake: Lakehouse, rows: DataFrame, stage: str, after: int, through
                 reasons=dict(Counter(before.reasons) + reasons),
             )
             table.commit(staged, cursor)
-    return there + reasons.total()
+    return present_rows + reasons.total()
 
 
 def _may_hold(file: DataFile, stage: str, after: int, through: int) -> bool:
-    """Whether rows of a stage and of batches in (after, through] may be in a file."""
+    """Return whether the file may have rows of the stage and of the batches in (after, through]."""
     low, high = file.low, file.high
     return bool(low["stage"] <= stage <= high["stage"] and high["batch"] > after and low["batch"] <= through)
 
 
 def _reasons(table: LakeTable[QuarantineCursor], staged: Staged) -> Counter[str]:
-    """Reason -> rows of these files."""
-    found = Counter[str]()
+    """Return the number of staged rows by reason."""
+    counts = Counter[str]()
     for rows in table.parts(staged.files, "reason"):
         for each in rows["reason"].value_counts().to_pylist():
-            found[each["values"]] += each["counts"]
-    return found
+            counts[each["values"]] += each["counts"]
+    return counts

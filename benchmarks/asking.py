@@ -15,8 +15,8 @@ from benchmarks.measuring import Ratio, Section, Timing, median, timed
 from benchmarks.stages import Place, prepare, run_stages
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import LakeTable
-from cdc_assets.operations.diff import Side, diff
-from cdc_assets.operations.explain import explain
+from cdc_assets.operations.diff import DiffSide, compare_rows
+from cdc_assets.operations.why.explain import explain_row
 
 _ALLOWED = 5.0  # seconds
 _TABLE = ("bench", "orders")
@@ -33,11 +33,11 @@ def measure(bench: Bench) -> Section:
         lake, feed = place.lake(bench.spark), place.feed()
         name, key = ".".join(_TABLE), str(2 * size // _EACH // 3)
         position = generate.TABLE_TS + size // 2
-        before, after = (Side(lake, *_TABLE, at) for at in (position, position + size // 100))
+        before, after = (DiffSide(lake, *_TABLE, at) for at in (position, position + size // 100))
         asked: dict[str, Callable[[], object]] = {
-            "why": partial(explain, lake, feed, name, [key]),
-            "why, never seen": partial(explain, lake, feed, name, ["-1"]),
-            "diff, 1 row in 100": partial(diff, before, after),
+            "why": partial(explain_row, lake, feed, name, [key]),
+            "why, never seen": partial(explain_row, lake, feed, name, ["-1"]),
+            "diff, 1 row in 100": partial(compare_rows, before, after),
         }
         for what, ask in asked.items():
             timings.append(median([timed(f"{what}, of {size:,}", ask) for _ in range(bench.form.rounds)]))

@@ -14,16 +14,19 @@ from cdc_assets.history.progress import blocked_tables, holds_of, retry
 from cdc_assets.lakehouse.decisions import Verdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
-from cdc_assets.operations import diff, explained, verify
-from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
-from cdc_assets.operations.explain import ExplainError, explain
-from cdc_assets.operations.finality import final
+from cdc_assets.operations import diff
+from cdc_assets.operations.acknowledge import AcknowledgeError, build_decision, record_decision
+from cdc_assets.operations.finality import find_final_position
+from cdc_assets.operations.formatting import format_json
 from cdc_assets.operations.inspect import shown
-from cdc_assets.operations.inspect.project import ProjectError, Source, write_project
+from cdc_assets.operations.inspect.project import InspectedSource, ProjectError, write_project
 from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
 from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
-from cdc_assets.operations.plain import as_json
-from cdc_assets.operations.views import register
+from cdc_assets.operations.verify import text as verify_text
+from cdc_assets.operations.verify.compare import verify_history
+from cdc_assets.operations.views import register_histories
+from cdc_assets.operations.why import text as why_text
+from cdc_assets.operations.why.explain import ExplainError, explain_row
 from cdc_assets.sources.broker import Broker, BrokerError
 from cdc_assets.sources.mysql import PASSWORD, USER, ServerAddress, SourceError
 from cdc_assets.sources.offsets import OffsetRange, TopicPartition
@@ -218,11 +221,13 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
         "--other", metavar="ROOT", help="the lakehouse that the second position is of; default: the same"
     )
     compare.add_argument(
-        "--samples", type=int, default=diff.SAMPLES, help="how many of each kind; default: %(default)s"
+        "--samples", type=int, default=diff.DEFAULT_SAMPLES, help="how many of each kind; default: %(default)s"
     )
     form = compare.add_mutually_exclusive_group()
-    form.add_argument("--json", dest="form", action="store_const", const=as_json, help="as JSON")
-    form.add_argument("--html", dest="form", action="store_const", const=diff.as_html, help="as a page of HTML")
+    form.add_argument("--json", dest="form", action="store_const", const=format_json, help="as JSON")
+    form.add_argument(
+        "--html", dest="form", action="store_const", const=diff.format_diff_html, help="as a page of HTML"
+    )
     compare.set_defaults(run=_diff)
     against = commands.add_parser(
         "verify",
@@ -244,7 +249,7 @@ def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
         help=f"{_POSITION}; or {_FINAL}, the last that changes no more, the default",
     )
     against.add_argument(
-        "--samples", type=int, default=diff.SAMPLES, help="how many rows of each kind; default: %(default)s"
+        "--samples", type=int, default=diff.DEFAULT_SAMPLES, help="how many rows of each kind; default: %(default)s"
     )
     against.add_argument("--json", action="store_true", help="as JSON")
     against.set_defaults(run=_verify)
@@ -323,7 +328,7 @@ def _inspect(given: argparse.Namespace) -> str:
 
 
 def _init(given: argparse.Namespace) -> str:
-    source = Source(given.recorded, given.kafka or "", tuple(_options(given).items()))
+    source = InspectedSource(given.recorded, given.kafka or "", tuple(_options(given).items()))
     written = write_project(Path.cwd(), _inspected(given), source)
     lines = [f"{path.name} written" for path in written]
     return "\n".join([*lines, "Next: look through feeds.yaml, then run `CDC_FEEDS=feeds.yaml dagster dev`."])
@@ -352,43 +357,48 @@ def _retry(file: FeedsFile, given: argparse.Namespace) -> str:
 
 def _acknowledge(file: FeedsFile, given: argparse.Namespace) -> str:
     verdict = Verdict.APPLY if given.apply else Verdict.IGNORE if given.ignore else Verdict.AS
-    held = acknowledge(_lakehouse(file, given.feed), given.statement_id, decision_of(verdict, given.read_as))
+    decision = build_decision(verdict, given.read_as)
+    held = record_decision(_lakehouse(file, given.feed), given.statement_id, decision)
     tables = ", ".join(".".join(name) for name in held.tables)
     return f"{tables}: the pipeline's next run goes on from {held.statement}"
 
 
 def _why(file: FeedsFile, given: argparse.Namespace) -> str:
     lake = _lakehouse(file, given.feed)
-    told = explain(lake, file.feeds[given.feed], given.table, given.key, given.at, records=given.records)
-    return as_json(told) if given.json else explained.as_text(told)
+    feed = file.feeds[given.feed]
+    life = explain_row(lake, feed, given.table, given.key, given.at, with_messages=given.records)
+    return format_json(life) if given.json else why_text.format_text(life)
 
 
 def _diff(file: FeedsFile, given: argparse.Namespace) -> str:
-    def side(root: str | None, position: int | None) -> diff.Side:
+    def side(root: str | None, position: int | None) -> diff.DiffSide:
         lake = _lakehouse(file, given.feed, root)
-        name = read.existing(lake, given.table)
-        return diff.Side(lake, *name, final(lake, *name).position if position is None else position)
+        name = read.find_history(lake, given.table)
+        final = find_final_position(lake, *name).position if position is None else position
+        return diff.DiffSide(lake, *name, final)
 
-    told = diff.diff(side(None, given.before), side(given.other, given.after), given.samples)
-    return str((given.form or diff.as_text)(told))
+    difference = diff.compare_rows(side(None, given.before), side(given.other, given.after), given.samples)
+    return str((given.form or diff.format_diff_text)(difference))
 
 
 def _verify(file: FeedsFile, given: argparse.Namespace) -> str:
     address = ServerAddress.from_jdbc_url(given.jdbc)
     lake = _lakehouse(file, given.feed)
-    name = read.existing(lake, given.table)
-    position = final(lake, *name).position if given.at is None else given.at
-    told = verify.verify(lake, file.feeds[given.feed], name, address, position, given.samples)
-    text = as_json(told) if given.json else verify.as_text(told)
-    return text if told.equal else _Differing(text)
+    name = read.find_history(lake, given.table)
+    position = find_final_position(lake, *name).position if given.at is None else given.at
+    verification = verify_history(lake, file.feeds[given.feed], name, address, position, given.samples)
+    text = format_json(verification) if given.json else verify_text.format_text(verification)
+    return text if verification.is_equal else _Differing(text)
 
 
 def _report(file: FeedsFile, given: argparse.Namespace) -> str:
     # Only this command needs the libraries that draw.
-    from cdc_assets.operations import report  # noqa: PLC0415
+    from cdc_assets.operations.report.collect import collect_report  # noqa: PLC0415
+    from cdc_assets.operations.report.page import render_page  # noqa: PLC0415
 
     path = given.file or Path(f"{given.feed}.html")
-    path.write_text(report.as_html(report.gather(_lakehouse(file, given.feed), file.feeds[given.feed])), "utf-8")
+    report = collect_report(_lakehouse(file, given.feed), file.feeds[given.feed])
+    path.write_text(render_page(report), "utf-8")
     return f"{path} written"
 
 
@@ -397,7 +407,7 @@ def _views(file: FeedsFile, given: argparse.Namespace) -> str:
     schema = file.feeds[given.feed].views
     if schema is None:
         raise FeedsError(f"{given.feed}: the feeds file has no views for it: name a schema of Spark's catalog there")
-    return "\n".join(register(lake, schema)) or "no history is there yet"
+    return "\n".join(register_histories(lake, schema)) or "no history is there yet"
 
 
 def _broker_of(feeds: Mapping[str, Feed], name: str) -> Kafka:

@@ -1,6 +1,7 @@
-"""Read history tables: the rows of now, of any position, what changed between two, and every version.
+"""Read history tables: current rows, rows at a position, changes between two positions, and all versions.
 
-Arrow tables without a JVM, which Polars, pandas and DuckDB take as they are; or frames of a Spark session.
+Without a Spark session they are Arrow tables, read without a JVM, which Polars, pandas and DuckDB accept; with one they are
+DataFrames.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,8 @@ from cdc_assets.config import Storage
 from cdc_assets.history.completeness import Complete, complete_from
 from cdc_assets.lakehouse.history import COPY, HISTORY, covers, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
-from cdc_assets.lakehouse.query import Arrow, Engine, Spark
-from cdc_assets.operations.finality import Final
-from cdc_assets.operations.finality import final as final_of
+from cdc_assets.lakehouse.query import Arrow, Engine, Spark, Tables
+from cdc_assets.operations.finality import FinalPosition, find_final_position
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
 from cdc_assets.tso import Position, parse_position
@@ -26,15 +26,21 @@ T = TypeVar("T")
 
 
 class NoTableError(LookupError):
-    """There is no such history table; the message names those that there are."""
+    """There is no such history table; the message names the existing ones."""
 
 
 @dataclass(frozen=True)
 class Table(Generic[T]):
-    """A history table, read by one of the engines.
+    """A history table.
 
-    A position is a commit_ts, or a time, and stands for what the source's table held after all that it did up to then, that
-    position included. What is said of positions after `final()` may still change.
+    A position is a commit_ts or a time, and means the rows that the source's table held after everything up to and including
+    it. What is read at a position above `final()` may still change.
+
+    Attributes:
+        lake: the feed's tables.
+        database: the source's database.
+        table: the source's table.
+        engine: what reads it.
     """
 
     lake: Lakehouse
@@ -42,91 +48,104 @@ class Table(Generic[T]):
     table: str
     engine: Engine[T]
 
-    def final(self) -> Final:
-        """Up to which position all that this table tells is final."""
-        return final_of(self.lake, self.database, self.table)
+    def final(self) -> FinalPosition:
+        """Return the position up to which the table can no longer change, and what bounds it."""
+        return find_final_position(self.lake, self.database, self.table)
 
     def complete(self) -> Complete:
-        """From which position on it has every row that the source had: as of one before it rows may be missing."""
+        """Return the position from which on the table has every row of the source; before it rows may be missing."""
         return complete_from(self.lake, self.database, self.table)
 
     def current(self, columns: Sequence[str] | None = None) -> T:
-        """The rows that the source's table holds, as far as they were released: its columns, or some of them.
-
-        Raises:
-            ValueError: a column is not there.
-        """
-        return self._rows("_cdc_is_current", columns)
-
-    def as_of(self, position: Position, columns: Sequence[str] | None = None) -> T:
-        """The rows that it held at a position: its columns, or some of them; one that came later is NULL.
-
-        Raises:
-            ValueError: the position is none, or a column is not there.
-        """
-        return self._rows(covers(parse_position(position)), columns)
-
-    def versions(self, columns: Sequence[str] | None = None) -> T:
-        """Every version of every row: all columns of the history table, or some of them.
-
-        Raises:
-            ValueError: a column is not there.
-        """
-        return self._rows("true", columns or self._columns())
-
-    def changes_between(self, after: Position, through: Position | None = None) -> T:
-        """What leads from the rows as of one position to those as of another, each change in the order of the source.
+        """Return the rows that the source's table holds, as far as they are released.
 
         Args:
-            after: the position that is known.
-            through: the position to come to, included; default: `final()`.
-
-        Returns:
-            commit_ts BIGINT; op STRING: insert, update, delete, or snapshot and ddl, which bring rows, too; key STRING, the
-            key's values as a JSON array; before and after STRUCT, the row, NULL where there was none. One row a key and
-            commit_ts, by these.
+            columns: some columns of the history table; default: the source's columns.
 
         Raises:
-            ValueError: a position is none.
+            ValueError: a column does not exist.
+        """
+        return self._select("_cdc_is_current", columns)
+
+    def as_of(self, position: Position, columns: Sequence[str] | None = None) -> T:
+        """Return the rows that the source's table held at a position; a column that was added later is NULL.
+
+        Args:
+            position: a commit_ts, or a time.
+            columns: some columns of the history table; default: the source's columns.
+
+        Raises:
+            ValueError: the position is neither a commit_ts nor a time, or a column does not exist.
+        """
+        return self._select(covers(parse_position(position)), columns)
+
+    def versions(self, columns: Sequence[str] | None = None) -> T:
+        """Return every version of every row.
+
+        Args:
+            columns: some columns of the history table; default: all.
+
+        Raises:
+            ValueError: a column does not exist.
+        """
+        return self._select("true", columns or self._list_columns())
+
+    def changes_between(self, after: Position, through: Position | None = None) -> T:
+        """Return the changes that lead from the rows at one position to those at another.
+
+        Args:
+            after: the position to start from, excluded.
+            through: the position to end at, included; default: `final()`.
+
+        Returns:
+            One row a key and commit_ts, ordered by commit_ts, then key: commit_ts BIGINT; op STRING (insert, update, delete;
+            or snapshot and ddl, which bring rows as well); key STRING (the key's values as a JSON array); before and after
+            STRUCT (the row, NULL where there was none).
+
+        Raises:
+            ValueError: a position is neither a commit_ts nor a time.
         """
         start = parse_position(after)
         end = self.final().position if through is None else parse_position(through)
-        own, name = self._own(), self.engine.name
-        same = "o._cdc_key = c._cdc_key AND o._cdc_from_ts = c._cdc_to_ts"
-        if COPY.name in self._columns():
-            same += f" AND coalesce(o.{COPY.name}, 0) = coalesce(c.{COPY.name}, 0)"
+        return self.engine.run(self._build_changes_sql(start, end), self._tables)
 
-        def row(of: str) -> str:
-            fields = ", ".join(f"{self.engine.text(c)}, {of}.{name(c)}" for c in own)
-            return f"CASE WHEN {of}._cdc_key IS NOT NULL THEN named_struct({fields}) END"
-
-        # A version that ends where it begins no position sees.
-        lasting = "(_cdc_to_ts IS NULL OR _cdc_to_ts > _cdc_from_ts)"
-        return self._run(
+    def _build_changes_sql(self, start: int, end: int) -> str:
+        """Return the SQL that joins the versions opened after `start` (o) with those closed after it (c), up to `end`."""
+        columns, name = self._list_columns(), self.engine.name
+        is_same_row = "o._cdc_key = c._cdc_key AND o._cdc_from_ts = c._cdc_to_ts"
+        if COPY.name in columns:
+            is_same_row += f" AND coalesce(o.{COPY.name}, 0) = coalesce(c.{COPY.name}, 0)"
+        before, after = (
+            f"CASE WHEN {side}._cdc_key IS NOT NULL THEN named_struct("
+            + ", ".join(f"{self.engine.text(column)}, {side}.{name(column)}" for column in source_columns(columns))
+            + ") END"
+            for side in ("c", "o")
+        )
+        # No position sees a version that ends where it begins.
+        has_length = "(_cdc_to_ts IS NULL OR _cdc_to_ts > _cdc_from_ts)"
+        return (
             "SELECT coalesce(o._cdc_from_ts, c._cdc_to_ts) AS commit_ts, "
             "CASE WHEN o._cdc_key IS NULL THEN 'delete' WHEN c._cdc_key IS NULL THEN o._cdc_op ELSE 'update' END AS op, "
-            f"coalesce(o._cdc_key, c._cdc_key) AS key, {row('c')} AS before, {row('o')} AS after "
-            f"FROM (SELECT * FROM h WHERE _cdc_from_ts > {start} AND _cdc_from_ts <= {end} AND {lasting}) o "
-            f"FULL OUTER JOIN (SELECT * FROM h WHERE _cdc_to_ts > {start} AND _cdc_to_ts <= {end} AND {lasting}) c "
-            f"ON {same} ORDER BY commit_ts, key"
+            f"coalesce(o._cdc_key, c._cdc_key) AS key, {before} AS before, {after} AS after "
+            f"FROM (SELECT * FROM h WHERE _cdc_from_ts > {start} AND _cdc_from_ts <= {end} AND {has_length}) o "
+            f"FULL OUTER JOIN (SELECT * FROM h WHERE _cdc_to_ts > {start} AND _cdc_to_ts <= {end} AND {has_length}) c "
+            f"ON {is_same_row} ORDER BY commit_ts, key"
         )
 
-    def _rows(self, where: str, columns: Sequence[str] | None) -> T:
-        unknown = [c for c in columns or () if c not in self._columns()]
-        if unknown:
-            raise ValueError(f"{', '.join(unknown)}: no such column; allowed: {', '.join(self._columns())}")
-        chosen = ", ".join(map(self.engine.name, columns or self._own()))
-        return self._run(f"SELECT {chosen} FROM h WHERE {where}")
+    def _select(self, where: str, columns: Sequence[str] | None) -> T:
+        existing = self._list_columns()
+        if unknown := [column for column in columns or () if column not in existing]:
+            raise ValueError(f"There is no column {', '.join(unknown)}. The columns are: {', '.join(existing)}.")
+        selected = ", ".join(map(self.engine.name, columns or source_columns(existing)))
+        return self.engine.run(f"SELECT {selected} FROM h WHERE {where}", self._tables)
 
-    def _run(self, sql: str) -> T:
-        return self.engine.run(sql, {"h": self.lake.history(self.database, self.table)})
+    @property
+    def _tables(self) -> Tables:
+        return {"h": self.lake.history(self.database, self.table)}
 
-    def _columns(self) -> list[str]:
-        found = self.lake.history(self.database, self.table).schema()
-        return found.names if found else HISTORY.columns.names
-
-    def _own(self) -> list[str]:
-        return source_columns(self._columns())
+    def _list_columns(self) -> list[str]:
+        schema = self.lake.history(self.database, self.table).schema()
+        return schema.names if schema else HISTORY.columns.names
 
 
 @overload
@@ -147,15 +166,14 @@ def table(
     storage: Storage | None = None,
     spark: SparkSession | None = None,
 ) -> Table[Any]:
-    """A history table of a feed.
+    """Return a history table of a feed.
 
     Args:
-        feed: its name.
-        name: `database.table` of the source.
-        root: of the lakehouse; default: `CDC_LAKEHOUSE`, else `data/lakehouse`.
-        storage: how an object store is reached, as `storage:` of the feeds file has it.
-        spark: the session that is to read it; default: none, and Arrow tables. A table of which types were widened
-            (`tables.query.WidenedError`) needs one.
+        feed: the feed's name.
+        name: the source's table, `database.table`.
+        root: the lakehouse's root; default: `CDC_LAKEHOUSE`, else `data/lakehouse`.
+        storage: how to reach an object store, as `storage:` in the feeds file.
+        spark: the session to read with; default: none, and Arrow tables. A table whose column types were widened needs one.
 
     Raises:
         NoTableError: there is no such table.
@@ -164,16 +182,16 @@ def table(
     store = Store(storage or Storage(), (place,))
     session = partial(spark_session, {}, store) if spark is None else lambda: spark
     lake = Lakehouse(session, place, feed, store)
-    return Table(lake, *existing(lake, name), Arrow() if spark is None else Spark(spark))
+    return Table(lake, *find_history(lake, name), Arrow() if spark is None else Spark(spark))
 
 
-def existing(lake: Lakehouse, name: str) -> tuple[str, str]:
-    """The history table that is called `database.table`, where either may have dots.
+def find_history(lake: Lakehouse, name: str) -> tuple[str, str]:
+    """Return database and table of the history `database.table`, where either name may have dots.
 
     Raises:
-        NoTableError: there is none.
+        NoTableError: there is no such history.
     """
-    if (found := lake.history_called(name)) is not None:
-        return found
-    known = ", ".join(map(".".join, lake.histories())) or "none"
-    raise NoTableError(f"{name}: the feed {lake.feed} has no such history table; it has {known}")
+    if (history := lake.history_called(name)) is not None:
+        return history
+    histories = ", ".join(map(".".join, lake.histories())) or "none"
+    raise NoTableError(f"{name}: feed {lake.feed} has no such history table. It has: {histories}.")

@@ -26,7 +26,7 @@ from cdc_assets.config import Feed, FeedsFile
 from cdc_assets.history.writer import TableReport
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import LakeTable
-from cdc_assets.operations import maintenance
+from cdc_assets.operations.maintenance.files import list_tables
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, RELEASE, SCHEMAS, TYPES
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
@@ -425,7 +425,7 @@ def _log_of(table: LakeTable[Any]) -> Any:
 
 def tables_of(lake: Lakehouse) -> dict[str, LakeTable[Any]]:
     """Every table of the feed that exists, by name."""
-    return {table.name: table for table in maintenance.tables(lake)}
+    return {table.name: table for table in list_tables(lake)}
 
 
 def contents(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:

@@ -84,8 +84,8 @@ from cdc_assets.history.writer import TableReport
 from cdc_assets.lakehouse.history import source_columns, source_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
-from cdc_assets.operations.fates import held_by
-from cdc_assets.operations.views import register
+from cdc_assets.operations.holds import describe_hold
+from cdc_assets.operations.views import register_histories
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.stages import HISTORY
@@ -240,7 +240,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
 def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
     """Have the catalog know the tables that a run touched; the run has done its work, whatever the catalog says."""
     try:
-        register(lake, schema, [(report.database, report.table) for report in run.tables])
+        register_histories(lake, schema, [(report.database, report.table) for report in run.tables])
     except Exception as error:  # noqa: BLE001 -- a metastore has many
         context.log.warning(
             f"{lake.feed}: not registered in the catalog (`cdc-assets views {lake.feed}` does so): {error}"
@@ -401,7 +401,7 @@ def _tell_table(
 
 def on_call(report: TableReport, feed: str, hold: Hold | None) -> dict[str, Any]:
     """What somebody on call asks first, in that order: what there is, what the run did, what it waits for, what to do."""
-    held = f"{report.database}.{report.table}: {held_by(hold, feed)}" if hold else ""
+    held = f"{report.database}.{report.table}: {describe_hold(hold, feed)}" if hold else ""
     steps = [held, "load the table anew: reload_required says why" if report.reload else ""]
     waits = "; changes wait" if hold else ""
     return {

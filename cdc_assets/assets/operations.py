@@ -23,14 +23,14 @@ from cdc_assets.assets.table_assets import each_alone, table_asset
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.decisions import Verdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.operations import maintenance
-from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, decision_of
-from cdc_assets.operations.diff import Difference
-from cdc_assets.operations.diff import as_text as difference_text
-from cdc_assets.operations.explain import ExplainError, explain
-from cdc_assets.operations.explained import as_markdown, as_text
-from cdc_assets.operations.rebuild import check, rebuild
+from cdc_assets.operations.acknowledge import AcknowledgeError, build_decision, record_decision
+from cdc_assets.operations.diff import Difference, format_diff_text
+from cdc_assets.operations.maintenance.files import compact_tables, vacuum_tables
+from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
+from cdc_assets.operations.rebuild import compare_with_rebuild, rebuild_feed
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
+from cdc_assets.operations.why.explain import ExplainError, explain_row
+from cdc_assets.operations.why.text import format_markdown, format_text
 from cdc_assets.tso import parse_position
 
 
@@ -106,18 +106,18 @@ def _maintain(lake: Lakehouse, feed: Feed, config: MaintenanceConfig) -> Iterato
         yield "raw records stay, as recorded files may be read again and would bring them back"
     elif config.raw_retention_days is not None:
         before = _ago(config.raw_retention_days)
-        yield f"{maintenance.trim_records(lake, feed, before)} raw records from before {before:%Y-%m-%d %H:%M} UTC deleted"
+        yield f"{trim_records(lake, feed, before)} raw records from before {before:%Y-%m-%d %H:%M} UTC deleted"
     if config.events_retention_days is not None:
         before = _ago(config.events_retention_days)
-        yield f"{maintenance.trim_events(lake, feed, before)} change events from before {before:%Y-%m-%d %H:%M} UTC deleted"
+        yield f"{trim_events(lake, feed, before)} change events from before {before:%Y-%m-%d %H:%M} UTC deleted"
     if config.changes_retention_days is not None:
         before = _ago(config.changes_retention_days)
-        yield f"{maintenance.trim_changes(lake, before)} released changes from before {before:%Y-%m-%d %H:%M} UTC deleted"
+        yield f"{trim_changes(lake, before)} released changes from before {before:%Y-%m-%d %H:%M} UTC deleted"
     if config.compact:
-        for done in maintenance.compact(lake):
+        for done in compact_tables(lake):
             yield f"{done.table}: {done.removed} files put together into {done.added}"
     if config.vacuum_hours is not None:
-        maintenance.vacuum(lake, config.vacuum_hours)
+        vacuum_tables(lake, config.vacuum_hours)
         yield f"files that no version of the last {config.vacuum_hours:g} hours needs removed"
 
 
@@ -132,8 +132,8 @@ def _warn_of_passed(context: OpExecutionContext, report: ReplayReport) -> None:
 def _fail_if_changed(context: OpExecutionContext, compared: Iterable[tuple[str, Difference | None]]) -> None:
     changed = []
     for name, found in compared:
-        context.log.info(difference_text(found) if found else f"{name}: is there only before, or only after")
-        changed += [] if found and found.equal else [name]
+        context.log.info(format_diff_text(found) if found else f"{name}: is there only before, or only after")
+        changed += [] if found and found.is_equal else [name]
     if changed:
         raise Failure(f"a rebuild would change {', '.join(changed)}: the log has how", allow_retries=False)
 
@@ -185,9 +185,9 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         (name,) = _chosen(feeds, [config.feed])
         watch, lake = Stopwatch(), lakehouse.feed(name)
         if config.check:
-            _fail_if_changed(context, check(lake, feeds[name]))
+            _fail_if_changed(context, compare_with_rebuild(lake, feeds[name]))
             return
-        for done in rebuild(lake, feeds[name]):
+        for done in rebuild_feed(lake, feeds[name]):
             context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
         refresh(context, lake)
 
@@ -209,8 +209,8 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
-            decision = decision_of(config.verdict, config.read_as)
-            held = acknowledge(lakehouse.feed(name), config.statement_id, decision)
+            decision = build_decision(config.verdict, config.read_as)
+            held = record_decision(lakehouse.feed(name), config.statement_id, decision)
         except AcknowledgeError as error:
             raise Failure(str(error), allow_retries=False) from None
         tables = ", ".join(".".join(table) for table in held.tables)
@@ -233,13 +233,13 @@ def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         (name,) = _chosen(feeds, [config.feed])
         try:
             at = None if config.at is None else parse_position(config.at)
-            told = explain(lakehouse.feed(name), feeds[name], config.table, config.key, at)
+            told = explain_row(lakehouse.feed(name), feeds[name], config.table, config.key, at)
         except (ExplainError, ValueError) as error:
             raise Failure(str(error), allow_retries=False) from None
-        context.log.info(as_text(told))
+        context.log.info(format_text(told))
         alone = each_alone(feeds[name], known_tables(lakehouse.root, name))
         asset = table_asset(name, told.database, told.table, alone=alone)
-        shown = {"why": MetadataValue.md(as_markdown(told))}
+        shown = {"why": MetadataValue.md(format_markdown(told))}
         context.log_event(AssetObservation(asset.key, partition=asset.partition, metadata=shown))
 
     @job(

@@ -38,11 +38,12 @@ def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: S
     if len(tables) > MOST_TABLES:
         return
     # Which a run without news need not load.
-    from cdc_assets.operations.report import as_html, gather  # noqa: PLC0415
+    from cdc_assets.operations.report.collect import collect_report  # noqa: PLC0415
+    from cdc_assets.operations.report.page import render_page  # noqa: PLC0415
 
     path = place(lake.feed)
     try:
-        write_whole(path, as_html(gather(lake, feed)))
+        write_whole(path, render_page(collect_report(lake, feed)))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the run has done its work
         context.log.warning(f"{lake.feed}: its page {path} could not be made: {error}")
     else:
@@ -54,18 +55,20 @@ def picture(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, Metada
 
     There is none where there is too little to draw. Dagster keeps each run's, so it is short.
     """
-    from cdc_assets.operations.report import charts, releases_of  # noqa: PLC0415 -- as above
+    from cdc_assets.operations.report.charts import draw_release_charts  # noqa: PLC0415 -- as above
+    from cdc_assets.operations.report.collect import list_releases  # noqa: PLC0415 -- as above
 
-    return _drawn(
-        context, lake.feed, "over_time", lambda: next(reversed(charts(releases_of(lake)[-_DRAWN:], _INK)), None)
-    )
+    def draw() -> tuple[str, str] | None:
+        return next(reversed(draw_release_charts(list_releases(lake)[-_DRAWN:], _INK)), None)
+
+    return _drawn(context, lake.feed, "over_time", draw)
 
 
 def versions_picture(context: AssetExecutionContext, table: str, days: Mapping[str, int]) -> dict[str, MetadataValue]:
     """A picture of a table's versions by day (ISO text), as metadata; none of a single day."""
-    from cdc_assets.operations.report import versions_chart  # noqa: PLC0415 -- as above
+    from cdc_assets.operations.report.charts import draw_versions_chart  # noqa: PLC0415 -- as above
 
-    return _drawn(context, table, "versions_by_day", lambda: versions_chart(days, _INK))
+    return _drawn(context, table, "versions_by_day", lambda: draw_versions_chart(days, _INK))
 
 
 def _drawn(

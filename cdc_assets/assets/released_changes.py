@@ -21,7 +21,7 @@ from cdc_assets.assets.names import asset_key
 from cdc_assets.assets.page import picture
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.operations.fates import held_by
+from cdc_assets.operations.holds import describe_hold
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.release.choose import may_have_watermarks
@@ -148,7 +148,7 @@ def on_call(report: ReleaseReport, feed: str, now: datetime) -> dict[str, Any]:
     """
     oldest = min(report.watermarks.values(), default=None)
     reached = f"released up to {time_text(oldest)}" if oldest else "what has come is released: there are no watermarks"
-    waits = [f"{h.database}.{h.table}: {held_by(h, feed)}" for h in report.holds]
+    waits = [f"{h.database}.{h.table}: {describe_hold(h, feed)}" for h in report.holds]
     late = {} if oldest is None else {"lag_seconds": round((now - time_of(oldest)).total_seconds(), 1)}
     return {
         "state": f"{reached}; row events that wait: {report.pending}; tables that are held: {len(waits)}",

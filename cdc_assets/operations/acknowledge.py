@@ -1,4 +1,4 @@
-"""Acknowledge: what a person decides about a DDL statement that holds its tables."""
+"""A person's decisions about DDL statements that block tables."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +12,20 @@ from cdc_assets.mysql_types.tokens import SqlSyntaxError
 
 
 class AcknowledgeError(ValueError):
-    """The decision cannot be taken. The message is one line, and says what can be."""
+    """The decision cannot be recorded; the message is one line, and says what to do."""
 
 
 @dataclass(frozen=True)
 class HeldStatement:
-    """A DDL statement that waits for a decision, and the tables that it holds."""
+    """A DDL statement that waits for a decision.
+
+    Attributes:
+        id: its id.
+        statement: its SQL.
+        why: why it was not applied.
+        commit_ts: its position.
+        tables: the (database, table) pairs that it blocks.
+    """
 
     id: str
     statement: str
@@ -26,74 +34,80 @@ class HeldStatement:
     tables: list[tuple[str, str]]
 
 
-def held_statements(lake: Lakehouse) -> list[HeldStatement]:
-    """The statements that wait, oldest first, without Spark."""
+def list_held_statements(lake: Lakehouse) -> list[HeldStatement]:
+    """Return the statements that wait for a decision, oldest first."""
     released = lake.released_changes.cursor()
     by_id: dict[str, list[Hold]] = {}
     for hold in released.holds if released else []:
         if hold.reason == HoldReason.DDL:
             by_id.setdefault(hold.first["statement_id"], []).append(hold)
-    found = [
+    statements = [
         HeldStatement(
-            key,
+            statement_id,
             holds[0].first["statement"],
             holds[0].first["why"],
             holds[0].since,
-            sorted((h.database, h.table) for h in holds),
+            sorted((hold.database, hold.table) for hold in holds),
         )
-        for key, holds in by_id.items()
+        for statement_id, holds in by_id.items()
     ]
-    return sorted(found, key=lambda s: s.commit_ts)
+    return sorted(statements, key=lambda statement: statement.commit_ts)
 
 
-def acknowledge(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldStatement:
-    """Keep a decision about a statement that waits; the pipeline's next run goes by it. Without Spark.
+def build_decision(verdict: Verdict, read_as: str | None) -> Decision:
+    """Return a decision.
+
+    Args:
+        verdict: what to do with the statement.
+        read_as: the statement to apply instead; only with the verdict `as`.
 
     Raises:
-        AcknowledgeError: no such statement waits, or it cannot be read and so not be applied.
-        ConcurrentRunError: somebody else decided something at the same moment.
+        AcknowledgeError: `read_as` is missing, or goes with another verdict.
     """
-    waiting = {s.id: s for s in held_statements(lake)}
+    if (verdict is Verdict.AS) != bool(read_as):
+        raise AcknowledgeError("Give a statement to apply instead with the verdict as, and with no other verdict.")
+    return Decision(verdict, read_as)
+
+
+def record_decision(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldStatement:
+    """Record a decision about a statement that waits, and return the statement; the pipeline's next run follows it.
+
+    Raises:
+        AcknowledgeError: the statement does not wait, was decided before, or is to be applied and cannot be read.
+        ConcurrentRunError: somebody else recorded a decision at the same moment.
+    """
+    held = {statement.id: statement for statement in list_held_statements(lake)}
     if statement_id in lake.decided():
-        raise AcknowledgeError(f"{statement_id}: decided already, and that stays; the pipeline's next run goes by it")
-    if statement_id not in waiting:
-        known = ", ".join(waiting) or "none"
         raise AcknowledgeError(
-            f"{statement_id}: no such statement waits in the feed {lake.feed}; those that do: {known}"
+            f"Statement {statement_id} was decided before, and a decision is final: the pipeline's next run follows it."
         )
-    held = waiting[statement_id]
-    if (taken_for := decision.text(held.statement)) is not None:
+    if statement_id not in held:
+        raise AcknowledgeError(
+            f"No statement {statement_id} waits in feed {lake.feed}. These wait: {', '.join(held) or 'none'}."
+        )
+    statement = held[statement_id]
+    if (applied := decision.text(statement.statement)) is not None:
         try:
-            read_statement(taken_for)
+            read_statement(applied)
         except SqlSyntaxError as error:
-            allowed = "allowed: ignore, or as, with a statement that can"
-            raise AcknowledgeError(f"it cannot be read: {taken_for}; {allowed} ({error})") from error
+            raise AcknowledgeError(
+                f"The statement cannot be read: {applied} ({error}). Ignore it, or give one that can be read with as."
+            ) from error
     cursor = lake.decisions.cursor() or DecisionsCursor(sequence=0)
-    rows = [_row(held, decision)]
+    rows = [_build_row(statement, decision)]
     lake.decisions.commit(lake.decisions.stage_rows(rows), DecisionsCursor(sequence=cursor.sequence + 1))
-    return held
+    return statement
 
 
-def _row(held: HeldStatement, decision: Decision) -> dict[str, Any]:
-    database, table = held.tables[0]
+def _build_row(statement: HeldStatement, decision: Decision) -> dict[str, Any]:
+    database, table = statement.tables[0]
     return {
-        "statement_id": held.id,
+        "statement_id": statement.id,
         "verdict": str(decision.verdict),
         "read_as": decision.read_as,
         "decided_at": datetime.now(UTC),
-        "commit_ts": held.commit_ts,
+        "commit_ts": statement.commit_ts,
         "database": database,
         "table": table,
-        "ddl_statement": held.statement,
+        "ddl_statement": statement.statement,
     }
-
-
-def decision_of(verdict: Verdict, read_as: str | None) -> Decision:
-    """A decision, of what a person has given.
-
-    Raises:
-        AcknowledgeError: a statement is missing, or there is one too many.
-    """
-    if (verdict is Verdict.AS) != bool(read_as):
-        raise AcknowledgeError("a statement to read it as goes with as, and with nothing else")
-    return Decision(verdict, read_as)

@@ -1,6 +1,6 @@
-"""How the rows of a table differ between two positions, or two lakehouses: by column, with samples.
+"""How the rows of a table differ between two positions or two lakehouses: counts, columns, samples.
 
-Between two positions of one history only the versions are looked at that are there at one of them and not at the other.
+Within one history only the versions are compared that hold at one of the positions and not at the other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,19 +11,25 @@ from typing import Any
 from cdc_assets.lakehouse.history import COPY, RESERVED, covers, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Engine, engine_for
-from cdc_assets.operations.finality import final
-from cdc_assets.operations.plain import row_text, value_text
-from cdc_assets.tso import time_text
+from cdc_assets.operations.finality import describe_position_not_final, find_final_position
+from cdc_assets.operations.formatting import format_position, format_row, format_value
 
 Row = dict[str, Any]
-SAMPLES = 5
+DEFAULT_SAMPLES = 5
 # Names that no column of a source's table can have.
-_COPY, _OF = f"{RESERVED}number", f"{RESERVED}of"
+_COPY, _KEY = f"{RESERVED}number", f"{RESERVED}of"
 
 
 @dataclass(frozen=True)
-class Side:
-    """The rows of one table as of one position."""
+class DiffSide:
+    """The rows of one table as of one position.
+
+    Attributes:
+        lake: the feed's tables in one lakehouse.
+        database: the source's database.
+        table: the source's table; its history must exist.
+        position: the commit_ts.
+    """
 
     lake: Lakehouse
     database: str
@@ -32,10 +38,17 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A row that differs: `before` and `after` have the columns that do, or all where it is on one side only."""
+class SampleRow:
+    """A row that differs.
 
-    op: str  # insert, delete, update
+    Attributes:
+        op: insert: only the second side has it; delete: only the first side has it; update: both have it.
+        key: its `_cdc_key`.
+        before: its columns on the first side, of an update only those that differ; None: it is not there.
+        after: the same for the second side.
+    """
+
+    op: str
     key: str
     before: Row | None
     after: Row | None
@@ -43,20 +56,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Difference:
-    """What leads from one side to the other.
+    """How the rows of two sides differ.
 
     Attributes:
         table: `database.table`.
-        before: the position of the first side.
-        after: that of the second.
-        inserted: how many rows only the second has.
-        deleted: how many only the first.
-        updated: how many differ.
-        columns: column -> in how many of these it does; those in none are left out.
-        only_before: columns that only the first has, which are not compared.
-        only_after: those that only the second has.
-        samples: some of each kind, by key.
-        unsettled: which position is not final yet, and why.
+        before: the first side's position.
+        after: the second side's position.
+        inserted: the number of rows that only the second side has.
+        deleted: the number of rows that only the first side has.
+        updated: the number of rows that both sides have, with different values.
+        columns: column -> in how many of the updated rows it differs; columns that differ in none are left out.
+        only_before: columns that only the first side has; they are not compared.
+        only_after: columns that only the second side has; they are not compared.
+        samples: some rows of each kind, by key.
+        caveats: which position is not final yet, and why; a sentence each.
     """
 
     table: str
@@ -68,37 +81,37 @@ class Difference:
     columns: dict[str, int]
     only_before: list[str]
     only_after: list[str]
-    samples: list[Sample]
-    unsettled: list[str]
+    samples: list[SampleRow]
+    caveats: list[str]
 
     @property
-    def equal(self) -> bool:
-        """Whether the rows of both sides are the same."""
+    def is_equal(self) -> bool:
+        """Whether both sides have the same rows."""
         return not (self.inserted or self.deleted or self.updated)
 
 
-def diff(before: Side, after: Side, samples: int = SAMPLES) -> Difference:
-    """Compare two sides, on the columns that both have; rows are told apart by their keys.
+def compare_rows(before: DiffSide, after: DiffSide, samples: int = DEFAULT_SAMPLES) -> Difference:
+    """Compare two sides on the columns that both have; rows are matched by key.
 
-    Rows of a table without a key are the same or not: none is updated.
+    In a table without a key a row is its own key, so that no row counts as updated.
 
     Args:
         before: the first side.
-        after: the second; its history has to be there, as that of the first.
-        samples: so many of each kind.
+        after: the second side.
+        samples: how many rows of each kind to return.
     """
     histories = [side.lake.history(side.database, side.table) for side in (before, after)]
     schemas = [history.schema() for history in histories]
-    names = [schema.names if schema else [] for schema in schemas]
-    own = [source_columns(each) for each in names]
-    common = [c for c in own[0] if c in own[1]]
-    compared = _Compared(
+    names_before, names_after = (schema.names if schema else [] for schema in schemas)
+    columns_before, columns_after = source_columns(names_before), source_columns(names_after)
+    common = [column for column in columns_before if column in columns_after]
+    query = _DiffQuery(
         engine_for(before.lake.session, *histories),
         {"a": histories[0], "b": histories[1]},
         common,
-        _joined(before, after, keyless=any(COPY.name in each for each in names)),
+        _join_sides(before, after, is_keyless=COPY.name in names_before or COPY.name in names_after),
     )
-    counts = compared.counts()
+    counts = query.count_rows()
     return Difference(
         table=f"{after.database}.{after.table}",
         before=before.position,
@@ -106,102 +119,118 @@ def diff(before: Side, after: Side, samples: int = SAMPLES) -> Difference:
         inserted=counts["inserted"],
         deleted=counts["deleted"],
         updated=counts["updated"],
-        columns={c: counts[f"c{n}"] for n, c in enumerate(common) if counts[f"c{n}"]},
-        only_before=[c for c in own[0] if c not in own[1]],
-        only_after=[c for c in own[1] if c not in own[0]],
-        samples=[s for op in ("insert", "delete", "update") for s in compared.samples(op, samples)],
-        unsettled=[said for side in (before, after) for said in _unsettled(side)],
+        columns={column: counts[f"c{n}"] for n, column in enumerate(common) if counts[f"c{n}"]},
+        only_before=[column for column in columns_before if column not in columns_after],
+        only_after=[column for column in columns_after if column not in columns_before],
+        samples=[row for op in ("insert", "delete", "update") for row in query.fetch_samples(op, samples)],
+        caveats=[
+            caveat
+            for side in (before, after)
+            for caveat in describe_position_not_final(
+                side.position, find_final_position(side.lake, side.database, side.table)
+            )
+        ],
     )
 
 
-def _joined(before: Side, after: Side, *, keyless: bool) -> str:
-    """The rows of both sides, `l` and `r`, side by side, in SQL."""
-    there, then = covers(before.position), covers(after.position)
+def _join_sides(before: DiffSide, after: DiffSide, *, is_keyless: bool) -> str:
+    """Return the SQL that joins the rows of both sides, `l` and `r`, by key."""
+    in_before, in_after = covers(before.position), covers(after.position)
     if before.lake.root == after.lake.root:
-        there, then = f"{there} AND NOT ({then})", f"{then} AND NOT ({there})"
-    # Equal rows are numbered as they come: which is which nobody can tell.
-    number = "row_number() OVER (PARTITION BY _cdc_key ORDER BY _cdc_from_ts)" if keyless else "1"
-    left, right = (f"(SELECT *, {number} AS {_COPY} FROM {t} WHERE {w})" for t, w in (("a", there), ("b", then)))
+        in_before, in_after = f"{in_before} AND NOT ({in_after})", f"{in_after} AND NOT ({in_before})"
+    # Nothing tells equal rows apart, so they are matched in the order of their versions.
+    number = "row_number() OVER (PARTITION BY _cdc_key ORDER BY _cdc_from_ts)" if is_keyless else "1"
+    left, right = (
+        f"(SELECT *, {number} AS {_COPY} FROM {table} WHERE {condition})"
+        for table, condition in (("a", in_before), ("b", in_after))
+    )
     return f"{left} l FULL OUTER JOIN {right} r ON l._cdc_key = r._cdc_key AND l.{_COPY} = r.{_COPY}"
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """Two sides in one query."""
+class _DiffQuery:
+    """Queries over both sides.
+
+    Attributes:
+        engine: what runs them.
+        tables: the histories by the names that `joined` has for them.
+        columns: the columns to compare.
+        joined: the SQL that joins both sides.
+    """
 
     engine: Engine[Any]
     tables: dict[str, Any]
     columns: Sequence[str]
     joined: str
 
+    def count_rows(self) -> dict[str, int]:
+        """Return the number of rows inserted, deleted and updated; as `c0`, `c1`, ... in how many each column differs."""
+        conditions = {"inserted": "insert", "deleted": "delete", "updated": "update"}
+        counted = {name: self._build_condition(op) for name, op in conditions.items()}
+        counted |= {f"c{n}": f"l._cdc_key = r._cdc_key AND {self._differs(c)}" for n, c in enumerate(self.columns)}
+        counts = ", ".join(f"count(CASE WHEN {condition} THEN 1 END) AS {name}" for name, condition in counted.items())
+        (row,) = self.engine.fetch(f"SELECT {counts} FROM {self.joined}", self.tables).to_pylist()
+        return dict(row)
+
+    def fetch_samples(self, op: str, count: int) -> list[SampleRow]:
+        """Return the first rows of a kind, by key."""
+        names = [(n, self.engine.name(column)) for n, column in enumerate(self.columns)]
+        values = "".join(f", l.{name} AS l{n}, r.{name} AS r{n}" for n, name in names)
+        sql = f"SELECT coalesce(l._cdc_key, r._cdc_key) AS {_KEY}{values} FROM {self.joined} "
+        sql += f"WHERE {self._build_condition(op)} ORDER BY {_KEY} LIMIT {count}"
+        return [self._build_sample(op, row) for row in self.engine.fetch(sql, self.tables).to_pylist()]
+
+    def _build_condition(self, op: str) -> str:
+        """Return the SQL condition that a joined row is an insert, a delete or an update."""
+        if op == "insert":
+            return "l._cdc_key IS NULL"
+        if op == "delete":
+            return "r._cdc_key IS NULL"
+        return f"l._cdc_key = r._cdc_key AND ({' OR '.join(map(self._differs, self.columns)) or 'false'})"
+
     def _differs(self, column: str) -> str:
         name = self.engine.name(column)
         return f"(l.{name} IS DISTINCT FROM r.{name})"
 
-    def _is(self, op: str) -> str:
-        return {
-            "insert": "l._cdc_key IS NULL",
-            "delete": "r._cdc_key IS NULL",
-            "update": f"l._cdc_key = r._cdc_key AND ({' OR '.join(map(self._differs, self.columns)) or 'false'})",
-        }[op]
-
-    def counts(self) -> dict[str, int]:
-        """How many rows of each kind, and `c0`, `c1`, ...: in how many of the updated each column differs."""
-        said = {"inserted": self._is("insert"), "deleted": self._is("delete"), "updated": self._is("update")}
-        said |= {f"c{n}": f"l._cdc_key = r._cdc_key AND {self._differs(c)}" for n, c in enumerate(self.columns)}
-        listed = ", ".join(f"count(CASE WHEN {each} THEN 1 END) AS {name}" for name, each in said.items())
-        (found,) = self.engine.fetch(f"SELECT {listed} FROM {self.joined}", self.tables).to_pylist()
-        return dict(found)
-
-    def samples(self, op: str, count: int) -> list[Sample]:
-        """Some rows of a kind."""
-        names = [(n, self.engine.name(c)) for n, c in enumerate(self.columns)]
-        listed = ", ".join(f"l.{name} AS l{n}, r.{name} AS r{n}" for n, name in names)
-        sql = f"SELECT coalesce(l._cdc_key, r._cdc_key) AS {_OF}{', ' * bool(names)}{listed} FROM {self.joined} "
-        rows = self.engine.fetch(f"{sql} WHERE {self._is(op)} ORDER BY {_OF} LIMIT {count}", self.tables).to_pylist()
-        return [self._sample(op, row) for row in rows]
-
-    def _sample(self, op: str, row: Row) -> Sample:
+    def _build_sample(self, op: str, row: Row) -> SampleRow:
         shown = [(n, c) for n, c in enumerate(self.columns) if op != "update" or row[f"l{n}"] != row[f"r{n}"]]
-        before = None if op == "insert" else {c: row[f"l{n}"] for n, c in shown}
-        after = None if op == "delete" else {c: row[f"r{n}"] for n, c in shown}
-        return Sample(op, row[_OF], before, after)
+        before = None if op == "insert" else {column: row[f"l{n}"] for n, column in shown}
+        after = None if op == "delete" else {column: row[f"r{n}"] for n, column in shown}
+        return SampleRow(op, row[_KEY], before, after)
 
 
-def _unsettled(side: Side) -> list[str]:
-    until = final(side.lake, side.database, side.table)
-    if side.position <= until.position:
-        return []
-    return [f"{side.position} is not final yet: {until.reason}"]
+def format_diff_text(difference: Difference) -> str:
+    """Return a difference as lines of text."""
+    lines = [f"  {' '.join(cells)}" for cells in _list_details(difference)]
+    return "\n".join([*_format_head(difference), *lines])
 
 
-def as_text(told: Difference) -> str:
-    """A difference as lines of text."""
-    return "\n".join([*_head(told), *(f"  {' '.join(cells)}" for cells in _lines(told))])
-
-
-def as_html(told: Difference) -> str:
-    """A difference as a page of HTML."""
-    head = "".join(f"<p>{escape(line)}</p>" for line in _head(told))
-    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in _lines(told))
+def format_diff_html(difference: Difference) -> str:
+    """Return a difference as a page of HTML."""
+    head = "".join(f"<p>{escape(line)}</p>" for line in _format_head(difference))
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in _list_details(difference)
+    )
     style = "<style>body {font-family: sans-serif} td {padding: 0.2em 1em; border-bottom: 1px solid #ccc}</style>"
-    return f"<!DOCTYPE html><meta charset=utf-8><title>{escape(told.table)}</title>{style}{head}<table>{rows}</table>"
+    title = f"<title>{escape(difference.table)}</title>"
+    return f"<!DOCTYPE html><meta charset=utf-8>{title}{style}{head}<table>{rows}</table>"
 
 
-def _head(told: Difference) -> list[str]:
-    before, after = (f"{p} ({time_text(p)})" for p in (told.before, told.after))
-    counts = f"{told.inserted} inserted, {told.deleted} deleted, {told.updated} updated"
-    return [f"{told.table} from {before} to {after}: rows {counts}", *told.unsettled]
+def _format_head(difference: Difference) -> list[str]:
+    positions = f"from {format_position(difference.before)} to {format_position(difference.after)}"
+    counts = f"{difference.inserted} inserted, {difference.deleted} deleted, {difference.updated} updated"
+    return [f"{difference.table} {positions}: rows {counts}", *difference.caveats]
 
 
-def _lines(told: Difference) -> Iterator[tuple[str, str, str]]:
-    """What differs: the kind, in what, and how."""
-    yield from (("column", column, f"differs in {count} rows") for column, count in told.columns.items())
-    yield from (("column", column, "only before") for column in told.only_before)
-    yield from (("column", column, "only after") for column in told.only_after)
-    for s in told.samples:
-        if s.before and s.after:
-            changes = (f"{c}: {value_text(old)} -> {value_text(s.after[c])}" for c, old in s.before.items())
-            yield s.op, s.key, ", ".join(changes)
+def _list_details(difference: Difference) -> Iterator[tuple[str, str, str]]:
+    """Yield what differs: `column` or an operation; the column or the key; how it differs."""
+    yield from (("column", column, f"differs in {count} rows") for column, count in difference.columns.items())
+    yield from (("column", column, "only before") for column in difference.only_before)
+    yield from (("column", column, "only after") for column in difference.only_after)
+    for row in difference.samples:
+        if row.before and row.after:
+            after = row.after
+            changes = (f"{c}: {format_value(old)} -> {format_value(after[c])}" for c, old in row.before.items())
+            yield row.op, row.key, ", ".join(changes)
         else:
-            yield s.op, s.key, row_text(s.after or s.before or {})
+            yield row.op, row.key, format_row(row.after or row.before or {})

@@ -1,4 +1,7 @@
-"""How far a history table is final: up to which position nothing of it will change any more. Without Spark."""
+"""Final positions: up to which commit_ts a history table can no longer change. Nothing here needs a JVM.
+
+(A history whose types were widened is read by Spark.)
+"""
 
 from dataclasses import dataclass
 
@@ -9,68 +12,65 @@ from cdc_assets.history.progress import holds_of, read_progress
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import engine_for
-from cdc_assets.lakehouse.released_changes import Hold, ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.tso import time_text
 
 
 @dataclass(frozen=True)
-class Final:
-    """How far a table is final.
+class FinalPosition:
+    """Up to which position a history table can no longer change.
 
     Attributes:
-        position: the last commit_ts up to which its rows, and those that it held, stay as they are; -1: there is none.
-        reason: what it ends at. Without a watermark it is the newest commit_ts that the table has, and what is behind in
-            another partition may still come below it.
+        position: the highest final commit_ts; -1: no position is final.
+        reason: what bounds it, a phrase. In a feed without watermarks the position is the table's newest commit_ts, and a
+            partition that is behind may still bring a change below it.
     """
 
     position: int
     reason: str
 
 
-def final(lake: Lakehouse, database: str, table: str) -> Final:
-    """How far a history table is final: by its topic's watermark, its hold, and what it has of the releases."""
+def find_final_position(lake: Lakehouse, database: str, table: str) -> FinalPosition:
+    """Return a history table's final position: the lowest bound that watermark, holds and unapplied changes set."""
     released, history = lake.released_changes.cursor(), lake.history(database, table).cursor()
     if released is None or history is None:
-        return Final(-1, "nothing was released")
-    has_watermarks = has_shown(released)
-    ends = [_by_watermark(lake, released, database, table)] if has_watermarks else []
-    ends += [
-        (hold.since - 1, f"it is held from commit_ts {hold.since} on: {hold.reason}")
+        return FinalPosition(-1, "the table has no released change in its history yet")
+    if has_shown_watermark(released):
+        bounds = [_bound_by_watermark(lake, released, database, table)]
+    else:
+        bounds = [FinalPosition(history.newest, "newest commit_ts of the table, as the feed has no watermarks")]
+    bounds += [
+        FinalPosition(hold.since - 1, f"the table is blocked from commit_ts {hold.since} on, reason {hold.reason}")
         for hold in holds_of(lake)
         if (hold.database, hold.table) == (database, table)
     ]
-    behind = _behind(lake, released, database, table)
-    if behind is not None:
-        ends.append((behind - 1, f"its history waits for the next run from commit_ts {behind} on"))
-    if not has_watermarks:
-        ends.append((history.newest, "the newest commit_ts that it has; there are no watermarks"))
-    position, reason = min(ends)
-    return Final(position, reason)
+    unapplied = _find_lowest_unapplied(lake, released, database, table)
+    if unapplied is not None:
+        reason = f"the next run applies the table's released changes from commit_ts {unapplied} on"
+        bounds.append(FinalPosition(unapplied - 1, reason))
+    return min(bounds, key=lambda bound: (bound.position, bound.reason))
 
 
-def has_shown(released: ReleaseCursor) -> bool:
-    """Whether there have been watermarks."""
+def describe_position_not_final(position: int, final: FinalPosition) -> list[str]:
+    """Return one sentence if `position` is above the final position, else nothing."""
+    if position <= final.position:
+        return []
+    return [f"Position {position} is not final yet: the table is {describe_final_position(final)}."]
+
+
+def describe_final_position(final: FinalPosition) -> str:
+    """Return up to where a table is final and what bounds it, as the end of a sentence."""
+    until = f"{final.position}, {time_text(final.position)}" if final.position >= 0 else "no position"
+    return f"final up to {until} ({final.reason})"
+
+
+def has_shown_watermark(released: ReleaseCursor) -> bool:
+    """Return whether any partition of the feed has shown a watermark."""
     return any(mark is not None for marks in released.partition_watermarks.values() for mark in marks.values())
 
 
-def hold_of(released: ReleaseCursor, database: str, table: str) -> Hold | None:
-    """What holds a table at the gate."""
-    return next((h for h in released.holds if (h.database, h.table) == (database, table)), None)
-
-
-def _by_watermark(lake: Lakehouse, released: ReleaseCursor, database: str, table: str) -> tuple[int, str]:
-    topics = list(released.partition_watermarks)
-    if len(topics) > 1:
-        history = lake.history(database, table)
-        found = engine_for(lake.session, history).fetch("SELECT DISTINCT _cdc_topic FROM h", {"h": history})
-        topics = [t for t in found["_cdc_topic"].to_pylist() if t != LOAD_TOPIC] or topics
-    mark, topic = min((released.watermarks.get(t, 0), t) for t in topics)
-    said = f"{mark} ({time_text(mark)})" if mark else "not there yet"
-    return mark - 1, f"the watermark of topic {topic} is {said}"
-
-
-def applied_release(lake: Lakehouse, database: str, table: str) -> int:
-    """Up to which release the history has all of its changes."""
+def find_applied_release(lake: Lakehouse, database: str, table: str) -> int:
+    """Return the newest release whose changes the history table has completely."""
     history, progress = lake.history(database, table).cursor(), read_progress(lake)
     applied = history.release if history else 0
     if progress is None or (database, table) in progress.behind:
@@ -78,17 +78,28 @@ def applied_release(lake: Lakehouse, database: str, table: str) -> int:
     return max(applied, progress.release)
 
 
-def _behind(lake: Lakehouse, released: ReleaseCursor, database: str, table: str) -> int | None:
-    """The lowest commit_ts of a released change, or a statement, that the history may not have; None: it has all."""
-    applied = applied_release(lake, database, table)
-    files = [f for f in lake.released_changes.files() if f.high.get("release", 0) > applied]
+def _bound_by_watermark(lake: Lakehouse, released: ReleaseCursor, database: str, table: str) -> FinalPosition:
+    """Return the bound of the lowest released watermark among the topics that the table's versions came from."""
+    topics = list(released.partition_watermarks)
+    if len(topics) > 1:
+        history = lake.history(database, table)
+        rows = engine_for(lake.session, history).fetch("SELECT DISTINCT _cdc_topic FROM h", {"h": history})
+        topics = [topic for topic in rows["_cdc_topic"].to_pylist() if topic != LOAD_TOPIC] or topics
+    mark, topic = min((released.watermarks.get(topic, 0), topic) for topic in topics)
+    return FinalPosition(mark - 1, f"watermark of topic {topic}" if mark else f"topic {topic} has no watermark yet")
+
+
+def _find_lowest_unapplied(lake: Lakehouse, released: ReleaseCursor, database: str, table: str) -> int | None:
+    """Return the lowest commit_ts of a released change or statement that the history may lack; None: it lacks none."""
+    applied = find_applied_release(lake, database, table)
+    files = [file for file in lake.released_changes.files() if file.high.get("release", 0) > applied]
     if applied >= released.sequence or not files:
         return None
     rows = lake.released_changes.fetch(files, "kind", "release", "commit_ts", "database", "table")
-    mine = pc.and_(pc.equal(rows["database"], database), pc.equal(rows["table"], table))
-    # A statement may lead to other tables than the one that it is sent for.
-    wanted = pc.or_(mine, pc.equal(rows["kind"], str(ReleasedKind.DDL)))
-    beside = pc.is_in(rows["kind"], pa.array([str(ReleasedKind.LAYOUT), str(ReleasedKind.REPEAT)]))
-    new = pc.and_(pc.greater(rows["release"], applied), pc.invert(beside))
-    lowest: int | None = pc.min(rows.filter(pc.and_(wanted, new))["commit_ts"]).as_py()
+    of_table = pc.and_(pc.equal(rows["database"], database), pc.equal(rows["table"], table))
+    # A statement can also change other tables than the one that its message names.
+    may_concern = pc.or_(of_table, pc.equal(rows["kind"], str(ReleasedKind.DDL)))
+    is_no_change = pc.is_in(rows["kind"], pa.array([str(ReleasedKind.LAYOUT), str(ReleasedKind.REPEAT)]))
+    is_unapplied = pc.and_(pc.greater(rows["release"], applied), pc.invert(is_no_change))
+    lowest: int | None = pc.min(rows.filter(pc.and_(may_concern, is_unapplied))["commit_ts"]).as_py()
     return lowest

@@ -1,4 +1,4 @@
-"""The key of a row as people give it, and as the tables have it; and which keys are next to one that is not there."""
+"""Row keys: from what a person gives to the text in `_cdc_key`, and which keys of a history are near one that it lacks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,176 +12,188 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Engine, engine_for
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 
-# As the JSON writer escapes that made the keys of the tables.
+# The escapes of the JSON writer that the decoders build keys with.
 _ESCAPES = {n: f"\\u{n:04X}" for n in range(32)} | {
     8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", ord('"'): '\\"', ord("\\"): "\\\\",
 }  # fmt: skip
+_HEX_DIGITS = set("0123456789abcdef")
 
 
 @dataclass(frozen=True)
-class Near:
-    """What a history has next to a key.
+class NearKeys:
+    """The keys of a history that are near a key that it lacks.
 
     Attributes:
         below: the next lower key; None: there is none.
-        above: the next higher.
-        lowest: of all keys.
-        highest: of all keys.
-        alike: keys that differ in letter case only.
+        above: the next higher key; None: there is none.
+        lowest: the lowest key of the history.
+        highest: the highest key of the history.
+        same_but_case: keys that differ from it in letter case only, at most five.
     """
 
     below: str | None
     above: str | None
     lowest: str | None
     highest: str | None
-    alike: list[str]
+    same_but_case: list[str]
 
 
-def keys_of(lake: Lakehouse, database: str, table: str) -> list[list[str]]:
-    """The columns of each key that a table has had, newest first; empty: it had none. No entry: nothing is known."""
+def find_key_columns(lake: Lakehouse, database: str, table: str) -> list[list[str]]:
+    """Return the columns of each key that a source table has had, newest key first.
+
+    An empty list of columns means that the table had no key then; no list at all, that nothing states its key.
+    """
     released = lake.released_changes
     files = released.files(kind=str(ReleasedKind.LAYOUT))
-    told = released.fetch(files, "database", "table", "last_ts", "key_columns").to_pylist()
-    told = [(r["last_ts"], r["key_columns"]) for r in told if (r["database"], r["table"]) == (database, table)]
-    if not told:
-        shapes = [r for r in lake.schema_rows([(database, table)]) if r["columns"] is not None]
-        told = [(r["commit_ts"], r["key_columns"]) for r in shapes]
-    newest_first: list[list[str]] = [columns for _, columns in sorted(told, reverse=True)]
+    layouts = released.fetch(files, "database", "table", "last_ts", "key_columns").to_pylist()
+    dated = [(r["last_ts"], r["key_columns"]) for r in layouts if (r["database"], r["table"]) == (database, table)]
+    if not dated:
+        schemas = lake.schema_rows([(database, table)])
+        dated = [(r["commit_ts"], r["key_columns"]) for r in schemas if r["columns"] is not None]
+    newest_first: list[list[str]] = [columns for _, columns in sorted(dated, reverse=True)]
     return [columns for n, columns in enumerate(newest_first) if columns not in newest_first[:n]]
 
 
-def key_columns(lake: Lakehouse, database: str, table: str) -> list[str] | None:
-    """The columns of a table's key, as its newest rows have it; empty: it has none; None: not known."""
-    return next(iter(keys_of(lake, database, table)), None)
+def match_key_columns(key: str, keys: Sequence[Sequence[str]]) -> Sequence[str] | None:
+    """Return the columns that the values of `key` belong to: of the newest of `keys` with as many columns; None: unknown."""
+    values = json.loads(key)
+    count = 0 if isinstance(values, dict) else len(values)
+    return next((columns for columns in keys if len(columns) == count), keys[0] if keys else None)
 
 
-def columns_of(key: str, keys: Sequence[Sequence[str]]) -> Sequence[str] | None:
-    """The columns whose values a key has, of those that its table's keys have had; None: not known."""
-    said = json.loads(key)
-    fitting = (columns for columns in keys if len(columns) == (0 if isinstance(said, dict) else len(said)))
-    return next(fitting, keys[0] if keys else None)
+def encode_key(values: Sequence[str | None]) -> str:
+    """Return key values as the tables hold them: a JSON array of texts."""
+    return "[" + ",".join("null" if value is None else _quote(value) for value in values) + "]"
 
 
-def key_of(values: Sequence[str | None]) -> str:
-    """A key as the tables have it: the text of a JSON array."""
-    return "[" + ",".join("null" if v is None else _quoted(v) for v in values) + "]"
+def encode_row_key(image: Mapping[str, Any]) -> str:
+    """Return a row as the key that the tables hold for a table without one: its values but NULLs, by column name."""
+    texts = {name: text for name, value in image.items() if (text := _to_text(value)) is not None}
+    return "{" + ",".join(f"{_quote(name)}:{_quote(texts[name])}" for name in sorted(texts)) + "}"
 
 
-def row_key(image: Mapping[str, Any]) -> str:
-    """The key of a row of a table without one: the row without its NULLs, in the order of the columns' names."""
-    told = {name: text for name, value in image.items() if (text := _text(value)) is not None}
-    return "{" + ",".join(f"{_quoted(name)}:{_quoted(told[name])}" for name in sorted(told)) + "}"
+def encode_image_key(image: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return the key of a row image; `columns`: its key's columns, none for a table without a key."""
+    return encode_key([_to_text(image.get(column)) for column in columns]) if columns else encode_row_key(image)
 
 
-def key_of_image(image: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """The key of a row."""
-    return key_of([_text(image.get(c)) for c in columns]) if columns else row_key(image)
+def list_key_values(key: str) -> list[str]:
+    """Return the values in a key as texts, without NULLs."""
+    values = json.loads(key)
+    return [value for value in (values.values() if isinstance(values, dict) else values) if value is not None]
 
 
-def texts_of(key: str) -> list[str]:
-    """The values in a key."""
-    said = json.loads(key)
-    return [v for v in (said.values() if isinstance(said, dict) else said) if v is not None]
-
-
-def sought(given: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
-    """The key that a person means.
+def parse_key(given: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
+    """Return the key that a person means, as the tables hold it.
 
     Args:
-        given: its values; or one JSON array of them, or one JSON object, the row of a table without a key.
+        given: the key's values; or all of them as one JSON array; or, of a table without a key, the row as one JSON object.
         keys: the columns of each key that the table has had, newest first, as far as they are known.
 
     Raises:
-        ValueError: these are not its values.
+        ValueError: the table has had no key with so many columns.
     """
     if len(given) == 1 and given[0][:1] in {"[", "{"}:
         try:
-            said = json.loads(given[0], parse_float=str, parse_int=str)
+            parsed = json.loads(given[0], parse_float=str, parse_int=str)
         except ValueError:
-            said = None  # a value that begins so
-        if isinstance(said, dict):
-            return row_key(said)
-        if isinstance(said, list):
-            return key_of([_text(v) for v in said])
+            parsed = None  # a key value that only begins like JSON
+        if isinstance(parsed, dict):
+            return encode_row_key(parsed)
+        if isinstance(parsed, list):
+            return encode_key([_to_text(value) for value in parsed])
     if keys and len(given) not in map(len, keys):
         if not keys[0]:
-            raise ValueError('has no key: give the row as one JSON object, such as {"a": "1"}')
-        raise ValueError(f"has the key ({', '.join(keys[0])}): {len(keys[0])} values are needed, {len(given)} given")
-    return key_of(given)
+            raise ValueError('The table has no key: give the row as one JSON object, such as {"a": "1"}.')
+        raise ValueError(
+            f"The table has the key ({', '.join(keys[0])}): give {len(keys[0])} values instead of {len(given)}."
+        )
+    return encode_key(given)
 
 
-def same_values(
+def find_key_by_typed_values(
     lake: Lakehouse, database: str, table: str, columns: Sequence[str] | None, given: Sequence[str]
 ) -> str | None:
-    """The key in the history whose typed columns have these values; None where there is none, or several.
+    """Return the one key in a history whose typed columns have the given values; None: no key has, or several have.
 
-    A protocol may send other texts than people give: days for a date, padded fractions, bytes in base64. Of bytes, people
-    give 0x and hexadecimal digits.
+    A protocol may send other texts than people give: days for a date, padded fractions, bytes in base64.
+
+    Args:
+        lake: the feed's tables.
+        database: the source's database.
+        table: the source's table.
+        columns: the key's columns; None: unknown.
+        given: their values in MySQL's text form, bytes as `0x` and hexadecimal digits.
     """
     history = lake.history(database, table)
     schema = history.schema()
     if schema is None or not columns or len(columns) != len(given):
         return None
     engine = engine_for(lake.session, history)
-    kinds = {f.name.lower(): (f.name, f.dataType) for f in schema}
-    named = [kinds.get(history_name(c).lower()) for c in columns]
-    told = [_is(engine, *of, text) for of, text in zip(named, given, strict=True) if of]
-    if len(told) != len(columns):
+    fields = {f.name.lower(): f for f in schema}
+    key_fields = [fields.get(history_name(column).lower()) for column in columns]
+    conditions = [
+        _match_value(engine, field.name, field.dataType, text)
+        for field, text in zip(key_fields, given, strict=True)
+        if field is not None
+    ]
+    if len(conditions) != len(columns):
         return None
-    sql = f"SELECT DISTINCT _cdc_key FROM h WHERE {' AND '.join(told)} LIMIT 2"
-    found = engine.fetch(sql, {"h": history})["_cdc_key"].to_pylist()
-    return found[0] if len(found) == 1 else None
+    sql = f"SELECT DISTINCT _cdc_key FROM h WHERE {' AND '.join(conditions)} LIMIT 2"
+    keys = engine.fetch(sql, {"h": history})["_cdc_key"].to_pylist()
+    return keys[0] if len(keys) == 1 else None
 
 
-def nearest(lake: Lakehouse, database: str, table: str, key: str) -> Near | None:
-    """The keys next to one, and the lowest and highest: as numbers, where the key is one; else as texts.
+def find_near_keys(lake: Lakehouse, database: str, table: str, key: str) -> NearKeys | None:
+    """Return the keys of a history around `key`; None: there is no history, or it holds no key.
 
-    None where there is no history, or no key in it.
+    A key of one numeric column is compared as a number, any other as text.
     """
     history = lake.history(database, table)
     schema = history.schema()
     if schema is None:
         return None
     engine = engine_for(lake.session, history)
-    columns, texts = columns_of(key, keys_of(lake, database, table)), texts_of(key)
-    kinds = {f.name.lower(): f for f in schema if not f.name.startswith(RESERVED)}
-    only = kinds.get(history_name(columns[0]).lower()) if columns and len(columns) == 1 and len(texts) == 1 else None
-    by, to = "_cdc_key", engine.text(key)
-    if only is not None and isinstance(only.dataType, NumericType) and _is_number(texts[0]):
-        by, to = engine.name(only.name), texts[0]
-    each = {
-        "below": f"max(CASE WHEN {by} < {to} THEN {by} END)",
-        "above": f"min(CASE WHEN {by} > {to} THEN {by} END)",
-        "lowest": f"min({by})",
-        "highest": f"max({by})",
-    }
-    listed = ", ".join(f"{said} AS {name}" for name, said in each.items())
-    (ends,) = engine.fetch(f"SELECT {listed} FROM h", {"h": history}).to_pylist()
-    sql = f"SELECT DISTINCT _cdc_key FROM h WHERE lower(_cdc_key) = lower({engine.text(key)}) LIMIT 5"
-    alike = engine.fetch(sql, {"h": history})["_cdc_key"].to_pylist()
-    if ends["lowest"] is None:
+    columns, values = match_key_columns(key, find_key_columns(lake, database, table)), list_key_values(key)
+    fields = {f.name.lower(): f for f in schema if not f.name.startswith(RESERVED)}
+    is_single = columns is not None and len(columns) == 1 and len(values) == 1
+    field = fields.get(history_name(columns[0]).lower()) if columns and is_single else None
+    term, literal = "_cdc_key", engine.text(key)
+    if field is not None and isinstance(field.dataType, NumericType) and _is_number(values[0]):
+        term, literal = engine.name(field.name), values[0]
+    sql = (
+        f"SELECT max(CASE WHEN {term} < {literal} THEN {term} END) AS below, "
+        f"min(CASE WHEN {term} > {literal} THEN {term} END) AS above, "
+        f"min({term}) AS lowest, max({term}) AS highest FROM h"
+    )
+    (bounds,) = engine.fetch(sql, {"h": history}).to_pylist()
+    if bounds["lowest"] is None:
         return None
-    return Near(**{k: None if v is None else str(v) for k, v in ends.items()}, alike=sorted(alike))
+    sql = f"SELECT DISTINCT _cdc_key FROM h WHERE lower(_cdc_key) = lower({engine.text(key)}) LIMIT 5"
+    same_but_case = engine.fetch(sql, {"h": history})["_cdc_key"].to_pylist()
+    texts = {name: None if value is None else str(value) for name, value in bounds.items()}
+    return NearKeys(**texts, same_but_case=sorted(same_but_case))
 
 
-def _is(engine: Engine[Any], name: str, kind: DataType, text: str) -> str:
-    """That a column has a value, in SQL."""
+def _match_value(engine: Engine[Any], name: str, kind: DataType, text: str) -> str:
+    """Return the SQL condition that a history column holds a value given in MySQL's text form."""
     if isinstance(kind, BinaryType):
         digits = text.removeprefix("0x")
-        hexadecimal = digits != text and not set(digits.lower()) - set("0123456789abcdef")
-        return f"{engine.name(name)} = X'{digits}'" if hexadecimal and len(digits) % 2 == 0 else "false"
-    said = kind.simpleString().replace("timestamp_ntz", "timestamp")
-    return f"{engine.name(name)} = TRY_CAST({engine.text(text)} AS {said})"
+        is_hexadecimal = digits != text and len(digits) % 2 == 0 and set(digits.lower()) <= _HEX_DIGITS
+        return f"{engine.name(name)} = X'{digits}'" if is_hexadecimal else "false"
+    # deltalake's SQL has no TIMESTAMP_NTZ: its TIMESTAMP is the one without a zone.
+    sql_type = kind.simpleString().replace("timestamp_ntz", "timestamp")
+    return f"{engine.name(name)} = TRY_CAST({engine.text(text)} AS {sql_type})"
 
 
 def _is_number(text: str) -> bool:
     return text.removeprefix("-").replace(".", "", 1).isdecimal()
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'
 
 
-def _text(value: object) -> str | None:
-    """A JSON value as its text."""
+def _to_text(value: object) -> str | None:
+    """Return a JSON value as the text that keys hold of it."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)

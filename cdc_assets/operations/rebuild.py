@@ -1,8 +1,8 @@
-"""Rebuild: everything that is derived from raw_records, derived again by today's decoder, in the place of what is there.
+"""Rebuild: derives every table of a feed again from raw_records with today's decoder, and replaces the existing tables.
 
-The new tables are built beside the old ones, by the pipeline's own stages, and then take their place: one Delta commit a
-table, so that no reader sees half a table. Meanwhile raw_records' cursor says `rebuilding`, and the pipeline refuses to run;
-a rebuild that died is repeated from its beginning by the next.
+The pipeline's own stages build the new tables in a folder beside the old ones. Then each replaces its old table in one Delta
+commit, so that no reader sees half a table. In the meantime the cursor of raw_records says `rebuilding`, and the pipeline
+refuses to run. If a rebuild dies, the next one starts again.
 """
 
 import uuid
@@ -27,192 +27,204 @@ from cdc_assets.lakehouse.raw_records import RawCursor, standing
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
-from cdc_assets.operations.diff import Difference, Side, diff
-from cdc_assets.operations.finality import final
+from cdc_assets.operations.diff import Difference, DiffSide, compare_rows
+from cdc_assets.operations.finality import find_final_position
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
 
 C = TypeVar("C", bound=Cursor)
 
-# Delta's own count of a table's columns.
-_COUNTED = "delta.columnMapping.maxColumnId"
+# Delta counts a table's columns itself, and refuses to be given the count.
+_COLUMN_COUNT = "delta.columnMapping.maxColumnId"
 
 
 class RebuildError(RuntimeError):
-    """The feed cannot be rebuilt."""
+    """The feed cannot be rebuilt; the message says why."""
 
 
 @dataclass(frozen=True)
-class _Beside(Lakehouse):
-    """The tables that are built, reading the raw records of the feed itself, its loads, and what people have decided."""
+class _NewTables(Lakehouse):
+    """The new tables; they are derived from the feed's own raw records, loads and decisions.
+
+    Attributes:
+        of: the feed's tables.
+    """
 
     of: Lakehouse = field(kw_only=True)
 
     @cached_property
     def raw_records(self) -> LakeTable[RawCursor]:
-        """The feed's own."""
+        """The feed's own raw_records."""
         return self.of.raw_records
 
     @cached_property
     def decisions(self) -> LakeTable[DecisionsCursor]:
-        """The feed's own."""
+        """The feed's own decisions."""
         return self.of.decisions
 
     @cached_property
     def loads(self) -> LakeTable[LoadsCursor]:
-        """The feed's own."""
+        """The feed's own loads."""
         return self.of.loads
 
     @property
     def loaded_before(self) -> LakeTable[ReleaseCursor]:
-        """The feed's own."""
+        """The feed's own released_changes, which name the loads so far."""
         return self.of.released_changes
 
     def loaded_rows(self, database: str, table: str) -> LakeTable[HistoryCursor]:
-        """The feed's own."""
+        """Return the feed's own loaded rows of a table."""
         return self.of.loaded_rows(database, table)
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """A table that a rebuild has replaced."""
+class ReplacedTable:
+    """A table that a rebuild has replaced.
+
+    Attributes:
+        table: its name.
+        rows: the number of its rows now.
+    """
 
     table: str
     rows: int
 
 
-def rebuild(lake: Lakehouse, feed: Feed) -> Iterator[Replaced]:
-    """Derive all other tables of the feed, and their quarantine, again from raw_records.
+def rebuild_feed(lake: Lakehouse, feed: Feed) -> Iterator[ReplacedTable]:
+    """Derive the feed's tables and their quarantine again from raw_records, and replace the existing ones.
 
-    As all events are there from the beginning, one that had come too late is now in its place.
+    An event that came late is in its place afterwards, as all events are there from the beginning.
 
     Raises:
         RebuildError: there are no raw records, or maintenance has deleted some of them.
-        ConcurrentRunError: a run, or another rebuild, committed meanwhile: rebuild again.
+        ConcurrentRunError: a run or another rebuild committed in the meantime: rebuild again.
     """
-    raw, cursor = lake.raw_records, _whole(lake)
-    marked = replace(cursor, sequence=cursor.sequence + 1, rebuilding=True)
-    raw.commit(raw.stage_rows([]), marked)
-    beside = _beside(lake, str(marked.sequence))
-    _derive(beside, feed)
-    yield from _replace(lake, beside)
-    raw.commit(raw.stage_rows([]), replace(marked, sequence=marked.sequence + 1, rebuilding=False))
-    _remove(beside)
+    raw, cursor = lake.raw_records, _check_raw_records(lake)
+    started = replace(cursor, sequence=cursor.sequence + 1, rebuilding=True)
+    raw.commit(raw.stage_rows([]), started)
+    new = _locate_new_tables(lake, str(started.sequence))
+    _derive_tables(new, feed)
+    yield from _replace_tables(lake, new)
+    raw.commit(raw.stage_rows([]), replace(started, sequence=started.sequence + 1, rebuilding=False))
+    _delete_tables(new)
 
 
-def check(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Difference | None]]:
-    """What a rebuild would change, and change nothing: derive all tables again, beside, and compare the histories.
+def compare_with_rebuild(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Difference | None]]:
+    """Return how a rebuild would change the histories, and change nothing.
 
     Returns:
-        `database.table` of each history, with how its rows differ as of the last position that is final for both; None: only
-        one of the two has it.
+        `database.table` of each history, and how its rows differ at the highest position that is final for both; None if
+        only one side has the history.
 
     Raises:
         RebuildError: there are no raw records, or maintenance has deleted some of them.
     """
-    _whole(lake)
-    beside = _beside(lake, f"check-{uuid.uuid4().hex}")
+    _check_raw_records(lake)
+    new = _locate_new_tables(lake, f"check-{uuid.uuid4().hex}")
     try:
-        _derive(beside, feed)
-        there, made = (set(each.histories()) for each in (lake, beside))
-        for name in sorted(there | made):
-            found = None
-            if name in there & made:
-                position = min(final(each, *name).position for each in (lake, beside))
-                found = diff(Side(lake, *name, position), Side(beside, *name, position))
-            yield ".".join(name), found
+        _derive_tables(new, feed)
+        before, after = set(lake.histories()), set(new.histories())
+        for name in sorted(before | after):
+            difference = None
+            if name in before & after:
+                position = min(find_final_position(each, *name).position for each in (lake, new))
+                difference = compare_rows(DiffSide(lake, *name, position), DiffSide(new, *name, position))
+            yield ".".join(name), difference
     finally:
-        _remove(beside)
+        _delete_tables(new)
 
 
-def _whole(lake: Lakehouse) -> RawCursor:
-    """The cursor of the raw records, if all that came are there."""
+def _check_raw_records(lake: Lakehouse) -> RawCursor:
+    """Return the cursor of raw_records.
+
+    Raises:
+        RebuildError: there are no raw records, or maintenance has deleted some of them.
+    """
     raw, cursor = lake.raw_records, standing(lake.raw_records)
     if cursor is None:
-        raise RebuildError(f"{raw.name}: nothing was taken in yet.")
+        raise RebuildError(f"{raw.name} has no records yet: run the feed's pipeline instead.")
     if cursor.trimmed:
         raise RebuildError(
-            f"{raw.name}: maintenance has deleted the records up to batch {cursor.trimmed}; the history that was made "
-            "of them cannot be made again."
+            f"{raw.name}: maintenance has deleted the records up to batch {cursor.trimmed}, so the history made of them "
+            "cannot be derived again. Keep the existing tables."
         )
     return cursor
 
 
-def _beside(lake: Lakehouse, name: str) -> _Beside:
-    return _Beside(lake.session, lake.place("rebuilding", lake.feed, name), lake.feed, lake.store, of=lake)
+def _locate_new_tables(lake: Lakehouse, name: str) -> _NewTables:
+    return _NewTables(lake.session, lake.place("rebuilding", lake.feed, name), lake.feed, lake.store, of=lake)
 
 
-def _derive(beside: _Beside, feed: Feed) -> None:
+def _derive_tables(new: _NewTables, feed: Feed) -> None:
     for stage in (DECODE, SCHEMAS, TYPES, RELEASE):
-        stage.run(beside, feed)
-    for failure in HISTORY.run(beside, feed).failures:
+        stage.run(new, feed)
+    for failure in HISTORY.run(new, feed).failures:
         raise failure.error
 
 
-def _remove(beside: _Beside) -> None:
-    files, path = beside.store.files(beside.root)
+def _delete_tables(new: _NewTables) -> None:
+    files, path = new.store.files(new.root)
     files.delete_dir(path)
 
 
-def _replace(lake: Lakehouse, beside: Lakehouse) -> Iterator[Replaced]:
+def _replace_tables(lake: Lakehouse, new: Lakehouse) -> Iterator[ReplacedTable]:
     """Put the new rows into the feed's tables.
 
-    The releases get one number, above all that were there, which is what each history's cursor goes by. So the released
-    changes are replaced before any history: a rebuild that dies in between, and comes again, finds a number above it.
+    All releases get one number above every earlier one, as a history's cursor names the releases that it has. So released
+    changes are replaced before any history: the next rebuild after one that died in between finds a number above it.
     """
     spark = lake.spark
-    decoded = _next(lake.change_events, beside.change_events)
-    yield _overwrite(lake.change_events, beside.change_events.read(spark), decoded)
-    learnt = _next(lake.table_schemas, beside.table_schemas)
-    yield _overwrite(lake.table_schemas, beside.table_schemas.read(spark), learnt)
-    judged = replace(_next(lake.type_observations, beside.type_observations), schemas=learnt.sequence)
-    yield _overwrite(lake.type_observations, beside.type_observations.read(spark), judged)
-    released = replace(_next(lake.released_changes, beside.released_changes), schemas=learnt.sequence)
+    decoded = _build_cursor(lake.change_events, new.change_events)
+    yield _overwrite(lake.change_events, new.change_events.read(spark), decoded)
+    schemas = _build_cursor(lake.table_schemas, new.table_schemas)
+    yield _overwrite(lake.table_schemas, new.table_schemas.read(spark), schemas)
+    types = replace(_build_cursor(lake.type_observations, new.type_observations), schemas=schemas.sequence)
+    yield _overwrite(lake.type_observations, new.type_observations.read(spark), types)
+    released = replace(_build_cursor(lake.released_changes, new.released_changes), schemas=schemas.sequence)
     number = F.lit(released.sequence).cast("bigint")
-    changes = beside.released_changes.read(spark)
+    changes = new.released_changes.read(spark)
     yield _overwrite(lake.released_changes, changes.withColumn("release", number), released)
-    yield from _replace_histories(lake, beside, released.sequence)
+    yield from _replace_histories(lake, new, released.sequence)
     write_progress(lake, Progress(released.sequence))
-    yield _replace_quarantine(lake, beside, number)
+    yield _replace_quarantine(lake, new, number)
 
 
-def _replace_histories(lake: Lakehouse, beside: Lakehouse, release: int) -> Iterator[Replaced]:
-    made = beside.histories()
+def _replace_histories(lake: Lakehouse, new: Lakehouse, release: int) -> Iterator[ReplacedTable]:
+    """Replace every history; one that the rebuild did not make is emptied."""
+    made = new.histories()
     for name in made:
-        old, new = lake.history(*name), beside.history(*name)
-        yield _overwrite_history(lake.spark.newSession(), old, new, replace(_next(old, new), release=release))
+        old_history, new_history = lake.history(*name), new.history(*name)
+        cursor = replace(_build_cursor(old_history, new_history), release=release)
+        yield _overwrite_history(lake.spark.newSession(), old_history, new_history, cursor)
     for name in sorted(set(lake.histories()) - set(made)):
-        old = lake.history(*name)
-        empty = HistoryCursor(sequence=_next(old, old).sequence, release=release)
-        yield _overwrite_history(lake.spark.newSession(), old, old, empty, rows=False)
+        history = lake.history(*name)
+        cursor = HistoryCursor(sequence=_build_cursor(history, history).sequence, release=release)
+        yield _overwrite_history(lake.spark.newSession(), history, history, cursor, is_emptied=True)
 
 
-def _replace_quarantine(lake: Lakehouse, beside: Lakehouse, release: Column) -> Replaced:
-    """What ingest put there stays."""
-    of_history = F.col("stage") == history_stage.STAGE
-    there, made = lake.quarantine.read(lake.spark), beside.quarantine.read(lake.spark)
-    derived = made.withColumn("batch", F.when(of_history, release).otherwise(F.col("batch")))
-    frame = there.where(F.col("stage") == ingest.STAGE).unionByName(derived)
-    reasons = Counter({r["reason"]: r["count"] for r in frame.groupBy("reason").count().collect()})
-    sequence = _next(lake.quarantine, beside.quarantine).sequence
-    return _overwrite(
-        lake.quarantine,
-        frame,
-        QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons)),
-    )
+def _replace_quarantine(lake: Lakehouse, new: Lakehouse, release: Column) -> ReplacedTable:
+    """Replace the quarantine but for the rows of the stage ingest, which a rebuild does not run."""
+    is_of_history = F.col("stage") == history_stage.STAGE
+    old_rows, new_rows = lake.quarantine.read(lake.spark), new.quarantine.read(lake.spark)
+    derived = new_rows.withColumn("batch", F.when(is_of_history, release).otherwise(F.col("batch")))
+    rows = old_rows.where(F.col("stage") == ingest.STAGE).unionByName(derived)
+    reasons = Counter({row["reason"]: row["count"] for row in rows.groupBy("reason").count().collect()})
+    sequence = _build_cursor(lake.quarantine, new.quarantine).sequence
+    cursor = QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons))
+    return _overwrite(lake.quarantine, rows, cursor)
 
 
-def _next(old: LakeTable[C], new: LakeTable[C]) -> C:
-    """The cursor of the commit to `old` that puts the rows of `new` there."""
-    before, made = old.cursor(), new.cursor() or new.definition.cursor(sequence=0)
-    return replace(made, sequence=(before.sequence if before else 0) + 1)
+def _build_cursor(old: LakeTable[C], new: LakeTable[C]) -> C:
+    """Return the cursor of the commit that replaces the rows of `old` by those of `new`."""
+    before, cursor = old.cursor(), new.cursor() or new.definition.cursor(sequence=0)
+    return replace(cursor, sequence=(before.sequence if before else 0) + 1)
 
 
-def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> Replaced:
-    """Replace a table's columns and rows, in one commit."""
+def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> ReplacedTable:
+    """Replace a table's columns and rows in one commit."""
     staged = table.stage(rows)
     table.commit(staged, cursor, replaces=True)
-    return Replaced(table.name, staged.rows)
+    return ReplacedTable(table.name, staged.rows)
 
 
 def _overwrite_history(
@@ -221,19 +233,19 @@ def _overwrite_history(
     like: LakeTable[HistoryCursor],
     cursor: HistoryCursor,
     *,
-    rows: bool = True,
-) -> Replaced:
-    """Replace a history's columns and rows, in one commit, by those of another; `rows`: by none, else."""
-    log, made = table.log(), like.log()
+    is_emptied: bool = False,
+) -> ReplacedTable:
+    """Replace a history's columns and rows in one commit, by the columns of `like` and, unless emptied, its rows."""
+    log, like_log = table.log(), like.log()
     columns = like.schema()
-    if columns and log and made and made.plain and log.alike(made):
-        wanted = like.read(session) if rows else frame_of(session, [], columns)
-        return _overwrite(table.of_shape(columns, {}), wanted, cursor)
-    writer = like.read(session).where(F.lit(rows)).writeTo(f"delta.{quoted(table.path)}").using("delta")
-    writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])
-    for key, value in (made.properties if made else {}).items():
-        if key != _COUNTED:
+    if columns and log and like_log and like_log.plain and log.alike(like_log):
+        rows = frame_of(session, [], columns) if is_emptied else like.read(session)
+        return _overwrite(table.of_shape(columns, {}), rows, cursor)
+    writer = like.read(session).where(F.lit(not is_emptied)).writeTo(f"delta.{quoted(table.path)}").using("delta")
+    writer = writer.partitionedBy(*[F.col(column) for column in table.definition.partition_by])
+    for key, value in (like_log.properties if like_log else {}).items():
+        if key != _COLUMN_COUNT:
             writer = writer.tableProperty(key, value)
     table.create()
     table.transact(session, cursor, lambda _: writer.createOrReplace())
-    return Replaced(table.name, cursor.versions)
+    return ReplacedTable(table.name, cursor.versions)

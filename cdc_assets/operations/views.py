@@ -1,8 +1,8 @@
-"""Register the histories of a feed in Spark's catalog, under names that every metastore takes, with views of them."""
+"""Histories in Spark's catalog: external tables, views of their current rows, and functions of their rows at a position."""
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
@@ -11,75 +11,79 @@ from cdc_assets.lakehouse.history import covers, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.schema import literal, quoted
 
-_PLAIN = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+_UNCHANGED_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
-def register(lake: Lakehouse, schema: str, tables: Iterable[tuple[str, str]] | None = None) -> list[str]:
-    """Register histories of a feed, each with a view of its current rows and a function of those as of a position.
+def register_histories(lake: Lakehouse, schema: str, tables: Iterable[tuple[str, str]] | None = None) -> list[str]:
+    """Register histories of a feed in Spark's catalog.
 
-    The view `<table>__current` and the function `<table>__as_of(commit_ts)` have the source's columns, and are made anew
-    when these are others; a table whose name is there already stays as it is registered. Tables are external: dropped in
-    the catalog, they stay in the lakehouse.
+    Each gets the view `<table>__current` of its current rows, and the function `<table>__as_of(commit_ts)` of its rows at a
+    position. Both have the source's columns and are replaced when those change. The tables are external: when the catalog
+    drops one, its history stays.
 
     Args:
         lake: the feed's tables.
-        schema: of the session's catalog; it is made, if it is not there.
+        schema: a schema of the session's catalog; it is created if it does not exist.
         tables: the (database, table) pairs; default: all that have a history.
 
     Returns:
-        The names of the tables, with the schema's.
+        The names of the tables, each with the schema.
     """
-    spark, said = lake.spark.newSession(), literal(f"Histories of the feed {lake.feed}")
-    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)} COMMENT {said}")
+    spark, comment = lake.spark.newSession(), literal(f"Histories of the feed {lake.feed}")
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)} COMMENT {comment}")
     names = []
     for database, table in lake.histories() if tables is None else tables:
-        history, name = lake.history(database, table), catalog_name(database, table)
-        columns = history.schema()
-        if columns is not None:
-            own = [columns[c] for c in source_columns(columns.names)]
-            _register(spark, (schema, name), history.path, own, f"{database}.{table}")
+        history, name = lake.history(database, table), build_catalog_name(database, table)
+        fields = history.schema()
+        if fields is not None:
+            columns = [fields[column] for column in source_columns(fields.names)]
+            _register_history(spark, (schema, name), history.path, columns, f"{database}.{table}")
             names.append(f"{schema}.{name}")
     return names
 
 
-def catalog_name(database: str, table: str) -> str:
-    """What a table is called in the catalog: of small letters, digits and `_` only, as Hive takes, and no two alike."""
-    if _PLAIN.fullmatch(database) and _PLAIN.fullmatch(table):
+def build_catalog_name(database: str, table: str) -> str:
+    """Return a table's name in the catalog: lower-case letters, digits and `_`, as Hive requires, and no two names alike."""
+    if _UNCHANGED_NAME.fullmatch(database) and _UNCHANGED_NAME.fullmatch(table):
         return f"{database}__{table}"
     digest = hashlib.sha256(f"{database}\0{table}".encode()).hexdigest()[:8]
     return re.sub("[^a-z0-9_]", "_", f"{database}__{table}__{digest}".lower())
 
 
-def _register(spark: SparkSession, name: tuple[str, str], path: str, own: list[StructField], source: str) -> None:
+def _register_history(
+    spark: SparkSession, name: tuple[str, str], path: str, columns: Sequence[StructField], source: str
+) -> None:
+    """Register a history, its view and its function, unless the view has these columns already."""
     schema, table = name
-    there, view, function = (f"{quoted(schema)}.{quoted(table + end)}" for end in ("", "__current", "__as_of"))
-    if spark.catalog.tableExists(view) and _columns_of(spark, view) == [_told(f) for f in own]:
+    external, view, function = (f"{quoted(schema)}.{quoted(table + end)}" for end in ("", "__current", "__as_of"))
+    if spark.catalog.tableExists(view) and _list_view_columns(spark, view) == [_describe_column(c) for c in columns]:
         return
-    rows = f"SELECT {', '.join(quoted(f.name) for f in own)} FROM delta.{quoted(path)} WHERE"
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {there} USING delta LOCATION {literal(path)}")
-    typed = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}{_comment(f)}" for f in own)
-    said = literal(f"The rows that {source} held as of a commit_ts.")
-    # By its function's name, as the table may have a column that is called so.
+    select = f"SELECT {', '.join(quoted(column.name) for column in columns)} FROM delta.{quoted(path)} WHERE"
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {external} USING delta LOCATION {literal(path)}")
+    returned = ", ".join(f"{quoted(c.name)} {c.dataType.simpleString()}{_comment_clause(c)}" for c in columns)
+    comment = literal(f"The rows that {source} held as of a commit_ts.")
+    # The source's table may have a column commit_ts, so qualify the parameter by the function.
     position = f"{quoted(table + '__as_of')}.commit_ts"
     spark.sql(
-        f"CREATE OR REPLACE FUNCTION {function}(commit_ts BIGINT) RETURNS TABLE ({typed}) COMMENT {said} "
-        f"RETURN {rows} {covers(position)}"
+        f"CREATE OR REPLACE FUNCTION {function}(commit_ts BIGINT) RETURNS TABLE ({returned}) COMMENT {comment} "
+        f"RETURN {select} {covers(position)}"
     )
-    # Last, as by its columns the next run sees whether anything is left to do.
-    named = ", ".join(f"{quoted(f.name)}{_comment(f)}" for f in own)
-    said = literal(f"The rows that {source} holds.")
-    spark.sql(f"CREATE OR REPLACE VIEW {view} ({named}) COMMENT {said} AS {rows} _cdc_is_current")
+    # The view comes last, as the next call takes its columns for a sign that all is registered.
+    named = ", ".join(f"{quoted(column.name)}{_comment_clause(column)}" for column in columns)
+    comment = literal(f"The rows that {source} holds.")
+    spark.sql(f"CREATE OR REPLACE VIEW {view} ({named}) COMMENT {comment} AS {select} _cdc_is_current")
 
 
-def _columns_of(spark: SparkSession, view: str) -> list[tuple[str, str, str | None]]:
-    """A view's columns as the catalog has them: name, type, comment."""
-    return [(c.name, c.dataType, c.description) for c in spark.catalog.listColumns(view)]
+def _list_view_columns(spark: SparkSession, view: str) -> list[tuple[str, str, str | None]]:
+    """Return name, type and comment of a view's columns in the catalog."""
+    return [(column.name, column.dataType, column.description) for column in spark.catalog.listColumns(view)]
 
 
-def _told(field: StructField) -> tuple[str, str, str | None]:
-    return field.name, field.dataType.simpleString(), field.metadata.get("comment")
+def _describe_column(column: StructField) -> tuple[str, str, str | None]:
+    """Return the same of a history's column."""
+    return column.name, column.dataType.simpleString(), column.metadata.get("comment")
 
 
-def _comment(field: StructField) -> str:
-    meaning = field.metadata.get("comment")
-    return f" COMMENT {literal(meaning)}" if meaning else ""
+def _comment_clause(column: StructField) -> str:
+    comment = column.metadata.get("comment")
+    return f" COMMENT {literal(comment)}" if comment else ""

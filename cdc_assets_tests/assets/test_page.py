@@ -16,7 +16,7 @@ from cdc_assets.assets.released_changes import on_call
 from cdc_assets.history.writer import TableReport
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
-from cdc_assets.operations import report as reports
+from cdc_assets.operations.report import collect
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets.stages.release import ReleaseReport
@@ -37,7 +37,7 @@ def test_what_somebody_on_call_asks_comes_first() -> None:
     )
     assert told["lag_seconds"] == 90
     assert told["next_step"].startswith(
-        f"shop.orders: the table is held from commit_ts {MAY} (2024-05-01 00:00:00.000 UTC) on"
+        f"shop.orders: the table is blocked from commit_ts {MAY} (2024-05-01 00:00:00.000 UTC) on"
     )
 
 
@@ -73,7 +73,7 @@ def test_each_asset_says_how_far_it_is_and_what_to_do() -> None:
     first, *_, last = told
     assert (first, last) == ("state", "next_step")
     assert told["state"] == "3 rows are open, of 9 versions; changes wait"
-    assert told["next_step"].startswith("shop.orders: the table is held from commit_ts")
+    assert told["next_step"].startswith("shop.orders: the table is blocked from commit_ts")
     told = history.on_call(table, "f", None)
     assert (told["state"], told["next_step"]) == ("3 rows are open, of 9 versions", "none, as long as no check fails")
     told = type_observations.on_call(TypesReport(after=1, through=2, called="code", distinct=4))
@@ -110,7 +110,7 @@ def test_a_picture_that_cannot_be_drawn_is_a_warning(
     def broken(lake: Lakehouse) -> None:
         raise ValueError("no such commit")
 
-    monkeypatch.setattr(reports, "releases_of", broken)
+    monkeypatch.setattr(collect, "list_releases", broken)
     context: Any = SimpleNamespace(log=logging.getLogger("run"))
     lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(tmp_path / "lake"), "f")
     assert page.picture(context, lake) == {}

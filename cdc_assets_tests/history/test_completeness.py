@@ -7,22 +7,22 @@ import pytest
 from cdc_assets import read
 from cdc_assets.assets.checks.history import history_complete
 from cdc_assets.history.completeness import NEVER
-from cdc_assets.operations.explain import explain
-from cdc_assets.operations.explained import as_text
+from cdc_assets.operations.why.explain import explain_row
+from cdc_assets.operations.why.text import format_text
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, read_source, source
 from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, read_lines, tso
 
-SEEN = "the row was met first by {}, at {} ({}): it was there before, and how is not known"
+SEEN = "The history first saw the row by {} at {} ({}): the source had it before, and since when is not known."
 CREATE = "CREATE TABLE {} (id BIGINT PRIMARY KEY, v VARCHAR(20))"
 
 
 def unseen(it: Chain, table: str, key: str) -> str | None:
     """What `why` says of a row's time before the history had it; its text has the same lines."""
-    told = explain(it.lake, it.feed, f"shop.{table}", [key])
-    head = as_text(told).splitlines()
+    told = explain_row(it.lake, it.feed, f"shop.{table}", [key])
+    head = format_text(told).splitlines()
     assert head[2] == told.complete.reason == complete(it, table)[2]
-    assert told.unseen is None or head[3] == told.unseen
-    return told.unseen
+    assert told.first_seen_by is None or head[3] == told.first_seen_by
+    return told.first_seen_by
 
 
 def complete(it: Chain, table: str) -> tuple[int, int, str]:

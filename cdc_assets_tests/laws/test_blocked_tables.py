@@ -21,9 +21,9 @@ from cdc_assets.history.writer import apply as write
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import HoldReason
 from cdc_assets.lakehouse.table import ConcurrentRunError
-from cdc_assets.operations.explain import explain
-from cdc_assets.operations.finality import final
-from cdc_assets.operations.report import gather
+from cdc_assets.operations.finality import find_final_position
+from cdc_assets.operations.report.collect import collect_report
+from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, STAGES, TYPES
 from cdc_assets.stages import history as stage
 from cdc_assets.stages.history import HistoryReport
@@ -205,15 +205,18 @@ def test_everything_that_shows_holds_shows_a_blocked_table(held: tuple[Chain, St
     )  # fmt: skip
     assert hold.first["why"] == TOLD
     assert hold.first["failing_since"] <= hold.first["tried_at"]
-    ends = final(it.lake, "shop", "items")
-    assert (ends.position, ends.reason) == (tso(12) - 1, f"it is held from commit_ts {tso(12)} on: write")
-    assert final(it.lake, "shop", "orders").position == tso(15) - 1
-    (line,) = gather(it.lake, it.feed).attention
-    assert line.startswith(f"shop.items waits: the table is held from commit_ts {tso(12)} (")
-    assert f": {TOLD}; mend the cause, and have it tried again with cdc-assets retry f shop.items" in line
-    step = explain(it.lake, it.feed, "shop.items", ["1"]).steps[0]
-    assert str(step.fate) == "unapplied"
-    assert TOLD in str(step.why)
+    ends = find_final_position(it.lake, "shop", "items")
+    assert (ends.position, ends.reason) == (
+        tso(12) - 1,
+        f"the table is blocked from commit_ts {tso(12)} on, reason write",
+    )
+    assert find_final_position(it.lake, "shop", "orders").position == tso(15) - 1
+    (line,) = collect_report(it.lake, it.feed).attention
+    assert line.startswith(f"shop.items: the table is blocked from commit_ts {tso(12)} (")
+    assert f": {TOLD}; remove the cause, then run cdc-assets retry f shop.items; " in line
+    step = explain_row(it.lake, it.feed, "shop.items", ["1"]).steps[0]
+    assert str(step.fate) == "pending"
+    assert TOLD in str(step.reason)
 
 
 def test_a_busy_table_fails_no_run_for_good(chain: Callable[..., Chain], broken: Broken) -> None:

@@ -16,9 +16,9 @@ import pytest
 from cdc_assets import read
 from cdc_assets.assets.checks.history import reload_required
 from cdc_assets.lakehouse.lakehouse import history_tables
-from cdc_assets.operations.diff import Side, diff
-from cdc_assets.operations.explain import explain
-from cdc_assets.operations.fates import Fate
+from cdc_assets.operations.diff import DiffSide, compare_rows
+from cdc_assets.operations.why.explain import explain_row
+from cdc_assets.operations.why.life import Fate
 from cdc_assets_tests.laws.test_dialects import MYSQL, TICDC, Row, settings_of, settled, take, ticdc_types, truth
 from cdc_assets_tests.support import Chain, Reports, read_lines
 
@@ -98,12 +98,12 @@ def assert_asked_across_the_rename(made: Chain) -> None:
     moved = {str(v["key"]["id"]): v["valid_from"] for v in there}
     assert len(moved) > 5
     for key, since in sorted(moved.items())[:2]:
-        end, version, *_ = explain(made.lake, made.feed, "shop.product", [key]).steps
+        end, version, *_ = explain_row(made.lake, made.feed, "shop.product", [key]).steps
         assert (end.fate, end.commit_ts, end.op, end.record) == (Fate.END, RENAMED, "rename", None)
         assert end.statement is not None
         assert end.statement.text.lower().startswith("rename table")
         assert (version.fate, version.commit_ts, version.until) == (Fate.VERSION, since, RENAMED)
-        *_, first = explain(made.lake, made.feed, "shop.product_v2", [key]).steps
+        *_, first = explain_row(made.lake, made.feed, "shop.product_v2", [key]).steps
         assert (first.fate, first.commit_ts, first.op, first.statement) == (
             Fate.VERSION,
             RENAMED,
@@ -120,8 +120,8 @@ def assert_asked_across_the_rename(made: Chain) -> None:
         changes = table.changes_between(RENAMED - 1, RENAMED).collect()
         assert {(c["op"], c["key"]) for c in changes} == {(op, json.dumps([key])) for key in moved}
     for table, counts in ((old, (0, len(moved), 0)), (new, (len(moved), 0, 0))):
-        before, after = (Side(made.lake, table.database, table.table, at) for at in (RENAMED - 1, RENAMED))
-        found = diff(before, after)
+        before, after = (DiffSide(made.lake, table.database, table.table, at) for at in (RENAMED - 1, RENAMED))
+        found = compare_rows(before, after)
         assert (found.inserted, found.deleted, found.updated) == counts
 
 

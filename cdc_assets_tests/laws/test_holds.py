@@ -8,8 +8,8 @@ import pytest
 from cdc_assets.assets.checks.audit import all_events_placed
 from cdc_assets.lakehouse.decisions import Decision, Verdict
 from cdc_assets.lakehouse.released_changes import HoldReason
-from cdc_assets.operations.acknowledge import AcknowledgeError, acknowledge, held_statements
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.acknowledge import AcknowledgeError, list_held_statements, record_decision
+from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.stages import RELEASE
 from cdc_assets.stages.release import ReleaseReport
 from cdc_assets_tests.laws.binlog_encoders import BINLOG
@@ -54,9 +54,9 @@ def life() -> Model:
 def decide_all(chain: Chain, decision: Decision = APPLY) -> int:
     """Decide about each statement that waits, run, and so on until none does: how many there were."""
     count = 0
-    while waiting := held_statements(chain.lake):
+    while waiting := list_held_statements(chain.lake):
         for statement in waiting:
-            acknowledge(chain.lake, statement.id, decision)
+            record_decision(chain.lake, statement.id, decision)
             count += 1
         chain.run()
     return count
@@ -113,22 +113,22 @@ def test_what_cannot_be_read_holds_its_table_only(chain: Callable[..., Chain]) -
     assert values(it, "others") == [(1, "one", tso(1), tso(3)), (1, "two", tso(3), None)]
     assert not RELEASE.due(it.lake, it.feed), "what waits costs nothing"
 
-    (statement,) = held_statements(it.lake)
+    (statement,) = list_held_statements(it.lake)
     assert statement.tables == [("shop", "orders")]
-    with pytest.raises(AcknowledgeError, match=r"cannot be read: .*allowed: ignore, or as"):
-        acknowledge(it.lake, statement.id, APPLY)
-    with pytest.raises(AcknowledgeError, match=f"no such statement waits in the feed f; those that do: {statement.id}"):
-        acknowledge(it.lake, "0", IGNORE)
-    acknowledge(it.lake, statement.id, IGNORE)
-    with pytest.raises(AcknowledgeError, match="decided already"):
-        acknowledge(it.lake, statement.id, IGNORE)
+    with pytest.raises(AcknowledgeError, match=r"cannot be read: .*\. Ignore it, or give one"):
+        record_decision(it.lake, statement.id, APPLY)
+    with pytest.raises(AcknowledgeError, match=rf"No statement 0 waits in feed f\. These wait: {statement.id}\."):
+        record_decision(it.lake, "0", IGNORE)
+    record_decision(it.lake, statement.id, IGNORE)
+    with pytest.raises(AcknowledgeError, match="was decided before"):
+        record_decision(it.lake, statement.id, IGNORE)
     report = it.run().release
     conserved(it.lake, it.feed)
     assert (report.holds, report.released, report.pending) == ([], 1, 0)
     assert values(it, "orders") == [(1, "one", tso(1), tso(3)), (1, "two", tso(3), None)]
 
     made = histories(it.lake)
-    list(rebuild(it.lake, it.feed))
+    list(rebuild_feed(it.lake, it.feed))
     assert histories(it.lake) == made, "decisions are kept"
 
 
@@ -136,8 +136,8 @@ def test_read_as_another_statement(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), waiting_stream()
     it.add(stream.records)
     it.run()
-    (statement,) = held_statements(it.lake)
-    acknowledge(it.lake, statement.id, Decision(Verdict.AS, "TRUNCATE TABLE `orders`"))
+    (statement,) = list_held_statements(it.lake)
+    record_decision(it.lake, statement.id, Decision(Verdict.AS, "TRUNCATE TABLE `orders`"))
     it.run()
     rows = it.versions()
     assert [(r["_cdc_from_ts"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in rows] == [
@@ -178,8 +178,8 @@ def test_a_held_rename_holds_the_table_that_it_leads_to(chain: Callable[..., Cha
         "orders": (tso(2), HoldReason.DDL, 0, "the statement could not be read, and may change the table"),
         "archive": (tso(3), HoldReason.LINKED, 1, "the statement leads to it from shop.orders, which waits"),
     }
-    (statement,) = held_statements(it.lake)
-    acknowledge(it.lake, statement.id, IGNORE)
+    (statement,) = list_held_statements(it.lake)
+    record_decision(it.lake, statement.id, IGNORE)
     assert it.run().release.holds == []
     assert values(it, "orders") == [(1, "one", tso(1), tso(3))]
     assert values(it, "archive") == [(1, "one", tso(3), tso(4)), (1, "two", tso(4), None)]
@@ -220,7 +220,7 @@ def test_a_broken_type_mapping_holds_its_table_only(
     assert ([h.events for h in report.holds], report.released, report.pending) == ([3], 0, 3)
 
     if gated:
-        list(rebuild(it.lake, it.feed))
+        list(rebuild_feed(it.lake, it.feed))
         assert it.run().release.holds == report.holds, "a rebuild stops at the same place"
 
     cured = Chain(it.lake.spark, it.folder, tidb_extension=gated, **cure)

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.lakehouse.change_events import PARTIAL_WANTED, Kind
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, TableScan
-from cdc_assets.operations.maintenance import trim_events
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.maintenance.retention import trim_events
+from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.release.base import Group, Part
 from cdc_assets.release.table_scans import Seen, advanced_scans, scans_told
 from cdc_assets.stages import STAGES
@@ -141,7 +141,7 @@ def test_a_run_that_dies_before_the_histories_is_made_up_for(
 def test_a_rebuild_gives_the_same(whole: Callable[[str], Chain], tmp_path: Path) -> None:
     it = whole("repaired")
     copy = it.copy(tmp_path / "rebuilt")
-    assert list(rebuild(copy.lake, copy.feed))
+    assert list(rebuild_feed(copy.lake, copy.feed))
     assert histories(copy.lake) == histories(it.lake)
 
 

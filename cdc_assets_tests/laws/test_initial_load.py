@@ -32,10 +32,12 @@ from cdc_assets.initial_load.release import check_key, check_position
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.released_changes import HoldReason, Trimmed
 from cdc_assets.lakehouse.table import LakeTable, Staged
-from cdc_assets.operations.explain import explain
-from cdc_assets.operations.fates import Fate, held_by
-from cdc_assets.operations.maintenance import remove_unnamed_loads, trim_changes, vacuum
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.holds import describe_hold
+from cdc_assets.operations.maintenance.files import remove_unnamed_loads, vacuum_tables
+from cdc_assets.operations.maintenance.retention import trim_changes
+from cdc_assets.operations.rebuild import rebuild_feed
+from cdc_assets.operations.why.explain import explain_row
+from cdc_assets.operations.why.life import Fate
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
@@ -256,7 +258,7 @@ def test_a_damaged_dump_blocks_its_table_alone_until_it_is_mended(loaded: Loaded
     assert refused.why.endswith(': 2,"two: mend the line, or take the dump again.')
     (hold,) = cursor.holds
     assert (hold.table, hold.reason, hold.since, hold.events) == ("orders", HoldReason.LOAD, 0, 7)
-    assert refused.why in held_by(hold, "f")
+    assert refused.why in describe_hold(hold, "f")
     verdict = history_complete_of_refused(refused)
     assert not verdict.passed
     assert refused.why in verdict.description
@@ -314,15 +316,15 @@ def test_every_row_of_the_dump_and_every_event_is_counted(loaded: Loaded) -> Non
 
 
 def test_a_row_of_a_dump_can_be_asked_about(loaded: Loaded) -> None:
-    explanation = explain(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
-    assert [(s.fate, s.op, s.commit_ts - P) for s in explanation.steps] == [
+    told = explain_row(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
+    assert [(s.fate, s.op, s.commit_ts - P) for s in told.steps] == [
         (Fate.VERSION, "update", 1),
-        (Fate.COVERED, "update", 0),
+        (Fate.NO_EFFECT, "update", 0),
         (Fate.VERSION, "snapshot", 0),
     ]
-    assert explanation.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
-    assert "as of" in str(explanation.steps[1].why)
-    assert (explanation.complete.position, explanation.complete.met, explanation.unseen) == (P, 0, None)
+    assert told.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
+    assert "as of" in str(told.steps[1].reason)
+    assert (told.complete.position, told.complete.met, told.first_seen_by) == (P, 0, None)
 
 
 def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:
@@ -355,7 +357,7 @@ def test_later_events_at_or_below_the_position_are_covered_and_later_statements_
 def test_a_rebuild_keeps_the_loaded_rows(loaded: Loaded, tmp_path: Path) -> None:
     chain = loaded.chain.copy(tmp_path / "rebuilt")
     before = histories(chain.lake)
-    assert list(rebuild(chain.lake, chain.feed))
+    assert list(rebuild_feed(chain.lake, chain.feed))
     assert histories(chain.lake) == before
     assert all_events_placed(chain.lake, chain.feed).passed
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
@@ -399,7 +401,7 @@ def test_a_load_killed_before_a_commit_is_finished_by_the_next_run(
     young = len(list(folders.iterdir()))
     for file in folders.rglob("*"):
         os.utime(file, (0, 0))
-    (vacuum if moment == "released_changes/f" else remove_unnamed_loads)(chain.lake, 168)
+    (vacuum_tables if moment == "released_changes/f" else remove_unnamed_loads)(chain.lake, 168)
     assert (young, len(list(folders.iterdir()))) == (2 if moment == "released_changes/f" else 1, 1)
     assert all_events_placed(chain.lake, chain.feed).passed
 
@@ -455,7 +457,7 @@ def test_both_ways_of_reading_a_line_and_of_beginning_a_history_give_the_same_ve
     # The same holds for the rebuild of a history that has begun with them.
     before = histories(other.lake)
     again = Chain(spark, chain.folder, columns={"shop.goods.flag": "varchar(9)"}, **settings)
-    assert list(rebuild(again.lake, again.feed))
+    assert list(rebuild_feed(again.lake, again.feed))
     assert histories(again.lake) == before
     assert chain.quarantine() == other.quarantine() == []
 
@@ -542,11 +544,12 @@ def test_a_reloaded_table_has_the_rows_of_the_dump_and_later_changes(reloaded: R
     assert reload_required(report).passed
     assert not history_complete(reloaded.report_before).passed
     assert history_complete(report).description.startswith(f"The history is complete from {P} ")
-    last = explain(reloaded.chain.lake, reloaded.chain.feed, "shop.orders", ["3"]).steps[0]
-    assert (last.fate, last.op, last.why) == (
+    told = explain_row(reloaded.chain.lake, reloaded.chain.feed, "shop.orders", ["3"])
+    last = told.steps[0]
+    assert (last.fate, last.op, last.reason) == (
         Fate.END,
         "snapshot",
-        "the table was loaded anew, and the dump does not have the row",
+        "The table was loaded again, and the dump does not have the row.",
     )
     assert [stage.name for stage in STAGES if stage.due(reloaded.chain.lake, reloaded.chain.feed)] == []
 
@@ -554,7 +557,7 @@ def test_a_reloaded_table_has_the_rows_of_the_dump_and_later_changes(reloaded: R
 def test_a_rebuild_reloads_at_the_same_positions(reloaded: ReloadedTable, tmp_path: Path) -> None:
     chain = reloaded.chain.copy(tmp_path / "rebuilt")
     before = versions(chain, "orders", "id", "v", "w")
-    assert list(rebuild(chain.lake, chain.feed))
+    assert list(rebuild_feed(chain.lake, chain.feed))
     assert versions(chain, "orders", "id", "v", "w") == before
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []
 

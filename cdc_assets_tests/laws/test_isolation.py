@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc_assets import cli
 from cdc_assets.history.progress import retry
 from cdc_assets.lakehouse.table import LakeTable, Staged
-from cdc_assets.operations.acknowledge import held_statements
+from cdc_assets.operations.acknowledge import list_held_statements
 from cdc_assets.stages import HISTORY, STAGES
 from cdc_assets.stages.history import HistoryReport
 from cdc_assets_tests.jobs import Job, evaluations, failures, materialised
@@ -149,7 +149,7 @@ def test_a_history_that_cannot_be_read_starts_no_session(chain: Callable[..., Ch
 # --- the job
 
 
-def acknowledge(job: Job, statement_id: str, **decision: str) -> ExecuteInProcessResult:
+def record_decision(job: Job, statement_id: str, **decision: str) -> ExecuteInProcessResult:
     given = {"feed": "shop", "statement_id": statement_id, **decision}
     return job.run("acknowledge", {"ops": {"decide": {"config": given}}})
 
@@ -225,7 +225,7 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     first = waiting(job.run())
     assert not first.passed
     assert first.severity == AssetCheckSeverity.ERROR
-    (statement,) = held_statements(job.lake("shop"))
+    (statement,) = list_held_statements(job.lake("shop"))
     assert f"cdc-assets acknowledge shop {statement.id}" in str(first.description)
     assert values(job, "shop", "items") == [("first", True)]
     assert values(job, "shop", "orders") == [("first", False), ("second", True)]
@@ -234,13 +234,15 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     assert cli.main(["holds", "shop"]) == 0
     assert f"reason=ddl  events=1  topic={TOPIC}  partition=0  offset=2" in capsys.readouterr().out
     assert cli.main(["acknowledge", "shop", statement.id, "--apply"]) == 1
-    assert "cannot be read: ALTER TABLE items ADD COLUMN w INT FANCY; allowed" in capsys.readouterr().err
+    assert "The statement cannot be read: ALTER TABLE items ADD COLUMN w INT FANCY (" in capsys.readouterr().err
     assert cli.main(["acknowledge", "shops", statement.id, "--ignore"]) == 1
     assert capsys.readouterr().err == "shops: no such feed in the feeds file; its feeds: shop, crm\n"
-    wrong = acknowledge(job, statement.id, verdict="AS")
+    wrong = record_decision(job, statement.id, verdict="AS")
     (said,) = failures(wrong).values()
-    assert "a statement to read it as goes with as, and with nothing else" in said
-    assert acknowledge(job, statement.id, verdict="AS", read_as="ALTER TABLE items ADD COLUMN w INT DEFAULT 5").success
+    assert "Give a statement to apply instead with the verdict as, and with no other verdict." in said
+    assert record_decision(
+        job, statement.id, verdict="AS", read_as="ALTER TABLE items ADD COLUMN w INT DEFAULT 5"
+    ).success
     assert waiting(job.run()).passed
     assert values(job, "shop", "items") == [("first", False), ("second", True)]
     assert cli.main(["holds", "shop"]) == 0

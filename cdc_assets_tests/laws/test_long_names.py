@@ -8,7 +8,7 @@ import pytest
 from cdc_assets import read
 from cdc_assets.lakehouse.history import DATABASE, TABLE
 from cdc_assets.lakehouse.lakehouse import path_segment
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, dml, tso
 
 LONG_DATABASE, LONG_TABLE = "庫" * 64, "表" * 64
@@ -92,7 +92,7 @@ def test_a_history_states_its_source_whatever_is_done_to_it(chain: Callable[...,
     types = {"id": "bigint", "a b": "varchar", "n": "bigint"}
     run(f"ALTER TABLE `{quoted}` MODIFY `id` BIGINT, ADD `n` BIGINT", 20, {"id": "2", "a b": "z", "n": "1"})
     before = it.versions(table, LONG_DATABASE)
-    list(rebuild(it.lake, it.feed))
+    list(rebuild_feed(it.lake, it.feed))
     assert it.lake.histories() == [(LONG_DATABASE, table)]
     assert stated(it, table) == {DATABASE: LONG_DATABASE, TABLE: table}
     assert it.versions(table, LONG_DATABASE) == before

@@ -27,8 +27,8 @@ from cdc_assets.config.locations import LocationError
 from cdc_assets.lakehouse.log import Logs
 from cdc_assets.lakehouse.schema import frame_of
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable
-from cdc_assets.operations import maintenance
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.maintenance.files import compact_tables
+from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.sources.recorded import snapshot_files
 from cdc_assets.spark.exclusive_writes import check_exclusive_writes
 from cdc_assets.stores.storage import Store, make_folder
@@ -185,7 +185,7 @@ def test_every_commit_was_written_only_if_absent(there: Chain, place: Place) -> 
 
 
 def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
-    replaced = {each.table for each in rebuild(there.lake, there.feed)}
+    replaced = {each.table for each in rebuild_feed(there.lake, there.feed)}
     assert replaced >= local.keys()
     assert histories(there.lake) == local
     files, path = there.lake.store.files(there.lake.place("rebuilding", "f"))
@@ -193,7 +193,7 @@ def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, A
     assert [each.path for each in left if each.is_file] == []
     small = there.lake.raw_records
     assert len(small.files()) > 1
-    (done,) = (each for each in maintenance.compact(there.lake) if each.table == small.name)
+    (done,) = (each for each in compact_tables(there.lake) if each.table == small.name)
     assert (done.added, len(small.files())) == (1, 1)
     assert histories(there.lake) == local
 

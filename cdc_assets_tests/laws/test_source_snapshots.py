@@ -18,10 +18,10 @@ from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.history.plan import LoadTooOldError
 from cdc_assets.history.verify import broken_by_table
 from cdc_assets.lakehouse.released_changes import SourceSnapshot
-from cdc_assets.operations.explain import explain
-from cdc_assets.operations.fates import Fate
-from cdc_assets.operations.maintenance import trim_changes
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.maintenance.retention import trim_changes
+from cdc_assets.operations.rebuild import rebuild_feed
+from cdc_assets.operations.why.explain import explain_row
+from cdc_assets.operations.why.life import Fate
 from cdc_assets.release.base import Group, Part
 from cdc_assets.release.source_snapshots import advanced_snapshots, ended_with, not_ended
 from cdc_assets.stages import STAGES
@@ -123,11 +123,11 @@ def test_rows_that_a_whole_snapshot_lacks_end_with_it(whole: Chain) -> None:
     assert versions(whole) == EXPECTED
     assert all_intervals(whole.lake, "inventory", "customers").passed
     assert all_events_placed(whole.lake, whole.feed).passed
-    told = explain(whole.lake, whole.feed, "inventory.customers", ["2"])
+    told = explain_row(whole.lake, whole.feed, "inventory.customers", ["2"])
     (end,) = [step for step in told.steps if step.fate is Fate.END]
-    assert (end.op, end.why) == (
+    assert (end.op, end.reason) == (
         "snapshot",
-        "the connector took a snapshot of the whole table, which does not have the row",
+        "The connector took a snapshot of the whole table, which does not have the row.",
     )
     assert [stage.name for stage in STAGES if stage.due(whole.lake, whole.feed)] == []
 
@@ -160,7 +160,7 @@ def test_however_the_stream_is_cut(
 
 def test_a_rebuild_gives_the_same(whole: Chain, tmp_path: Path) -> None:
     copy = whole.copy(tmp_path / "rebuilt")
-    assert list(rebuild(copy.lake, copy.feed))
+    assert list(rebuild_feed(copy.lake, copy.feed))
     assert versions(copy) == EXPECTED
 
 
@@ -360,5 +360,5 @@ def test_a_snapshot_that_ends_after_its_beginning_was_deleted_is_told_and_a_rebu
         it.run()
     with pytest.raises(LoadTooOldError):
         it.run()
-    assert list(rebuild(it.lake, it.feed))
+    assert list(rebuild_feed(it.lake, it.feed))
     assert versions(it) == EXPECTED

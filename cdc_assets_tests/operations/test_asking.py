@@ -29,15 +29,17 @@ from cdc_assets.lakehouse.cursor import notes
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import WidenedError
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
-from cdc_assets.operations.diff import Sample, Side, diff
-from cdc_assets.operations.explain import Change, ExplainError, Explanation, Statement, explain
-from cdc_assets.operations.explained import as_markdown, as_text
-from cdc_assets.operations.fates import Fate, held_by
-from cdc_assets.operations.finality import final
-from cdc_assets.operations.keys import Near, row_key
-from cdc_assets.operations.maintenance import trim_changes
-from cdc_assets.operations.report import as_html, gather
-from cdc_assets.operations.views import catalog_name
+from cdc_assets.operations.diff import DiffSide, SampleRow, compare_rows
+from cdc_assets.operations.finality import find_final_position
+from cdc_assets.operations.holds import describe_hold
+from cdc_assets.operations.keys import NearKeys, encode_row_key
+from cdc_assets.operations.maintenance.retention import trim_changes
+from cdc_assets.operations.report.collect import collect_report
+from cdc_assets.operations.report.page import render_page
+from cdc_assets.operations.views import build_catalog_name
+from cdc_assets.operations.why.explain import ExplainError, explain_row
+from cdc_assets.operations.why.life import ColumnChange, Fate, RowLife, TableStatement
+from cdc_assets.operations.why.text import format_markdown, format_text
 from cdc_assets.tso import parse_position, time_of
 from cdc_assets_tests.operations.lived import (
     BYTES,
@@ -98,7 +100,7 @@ def test_as_of_every_position(lived: Lived) -> None:
 
 
 def test_a_column_that_is_not_there(lived: Lived) -> None:
-    with pytest.raises(ValueError, match=r"x: no such column; allowed: _cdc_key, .*, id, v, d, w$"):
+    with pytest.raises(ValueError, match=r"There is no column x\. The columns are: _cdc_key, .*, id, v, d, w\.$"):
         table(lived).current(["id", "x"])
 
 
@@ -155,8 +157,9 @@ def test_how_far_a_table_is_final(lived: Lived) -> None:
     """The lower of the partitions' watermarks; and of a table that waits for a person, where it waits."""
     orders, ledger = table(lived).final(), table(lived, "ledger").final()
     assert orders.position == tso(RELEASED) - 1
-    assert f"the watermark of topic shop_changes is {tso(RELEASED)}" in orders.reason
-    assert (ledger.position, ledger.reason) == (tso(11, 1) - 1, f"it is held from commit_ts {tso(11, 1)} on: ddl")
+    assert orders.reason == "watermark of topic shop_changes"
+    blocked = f"the table is blocked from commit_ts {tso(11, 1)} on, reason ddl"
+    assert (ledger.position, ledger.reason) == (tso(11, 1) - 1, blocked)
 
 
 def test_both_engines_read_the_same(lived: Lived, spark: SparkSession) -> None:
@@ -183,7 +186,7 @@ def test_a_widened_table_needs_spark(lived: Lived, spark: SparkSession) -> None:
 
 def test_a_table_that_is_not_there(lived: Lived) -> None:
     with pytest.raises(
-        read.NoTableError, match=r"shop.order: the feed shop has no such history table; it has shop.ended,"
+        read.NoTableError, match=r"shop.order: feed shop has no such history table. It has: shop.ended,"
     ):
         table(lived, "order")
 
@@ -198,9 +201,9 @@ def life(
     at: int | None = None,
     records: bool = False,
     lake: Lakehouse | None = None,
-) -> Explanation:
+) -> RowLife:
     """Told without a JVM."""
-    return explain(lake or without_spark(lived), lived.it.feed, f"shop.{of}", key, at, records=records)
+    return explain_row(lake or without_spark(lived), lived.it.feed, f"shop.{of}", key, at, with_messages=records)
 
 
 def no_session() -> SparkSession:
@@ -211,7 +214,7 @@ def without_spark(lived: Lived) -> Lakehouse:
     return replace(lived.it.lake, session=no_session)
 
 
-def told(explanation: Explanation) -> list[tuple[int, str, str, tuple[int, int] | None]]:
+def told(explanation: RowLife) -> list[tuple[int, str, str, tuple[int, int] | None]]:
     """Each step: commit_ts, fate, op, and partition and offset."""
     return [
         (s.commit_ts, str(s.fate), s.op, (s.record.partition, s.record.offset) if s.record else None)
@@ -228,14 +231,20 @@ def test_a_life_newest_first(lived: Lived) -> None:
     found = life(lived, "2")
     assert told(found) == [
         (tso(11), "end", "delete", at(lived, "delete 2")),
-        (tso(5), "repeat", "update", at(lived, "late repeat")),
+        (tso(5), "duplicate", "update", at(lived, "late repeat")),
         (tso(5), "version", "update", at(lived, "update 2")),
         (tso(3), "version", "insert", at(lived, "insert 2")),
     ]
-    assert found.verdict == f"the row is not there: delete at {tso(11)} (2023-11-14 22:13:20.011 UTC)"
+    assert found.verdict == f"The row is not there: delete at {tso(11)} (2023-11-14 22:13:20.011 UTC)."
     end, repeat, update, insert = found.steps
-    assert repeat.why == f"the same as shop_changes partition 1 offset {at(lived, 'update 2')[1]}, which was released"
-    assert (update.until, update.closed_by, update.changes) == (tso(11), "delete", [Change("v", "two", "two again")])
+    assert (
+        repeat.reason == f"It repeats shop_changes partition 1 offset {at(lived, 'update 2')[1]}, which was released."
+    )
+    assert (update.until, update.closed_by, update.changes) == (
+        tso(11),
+        "delete",
+        [ColumnChange("v", "two", "two again")],
+    )
     assert (insert.until, insert.closed_by, insert.changes) == (tso(5), "update", [])
     assert insert.row == {"id": 2, "v": "two", "d": None, "w": None}
     assert insert.quarantined == [{"column": "d", "reason": "zero_date", "value": "0000-00-00"}]
@@ -258,19 +267,19 @@ def test_a_life_newest_first(lived: Lived) -> None:
 
 def test_what_it_was_at_a_position(lived: Lived) -> None:
     found = life(lived, "2", at=tso(7))
-    assert [(t[0], t[1]) for t in told(found)] == [(tso(5), "repeat"), (tso(5), "version"), (tso(3), "version")]
-    assert found.verdict.startswith(f"the row is there as of {tso(7)}")
+    assert [(t[0], t[1]) for t in told(found)] == [(tso(5), "duplicate"), (tso(5), "version"), (tso(3), "version")]
+    assert found.verdict.startswith(f"The row is there as of {tso(7)}")
     assert found.steps[1].until is None
 
 
 def test_what_changed_nothing_and_what_could_not_be_read(lived: Lived) -> None:
     found = life(lived, "3")
     assert told(found) == [
-        (tso(9), "nothing", "update", at(lived, "nothing")),
+        (tso(9), "no_effect", "update", at(lived, "nothing")),
         (tso(8), "version", "update", at(lived, "update 3")),
         (tso(6), "version", "insert", at(lived, "insert 3")),
     ]
-    assert found.steps[1].changes == [Change("w", None, 7)]
+    assert found.steps[1].changes == [ColumnChange("w", None, 7)]
     assert found.steps[1].statement is not None
     assert found.steps[1].statement.text == "ALTER TABLE `orders` ADD COLUMN `w` INT"
     assert found.steps[1].types["w"] == "int"
@@ -283,44 +292,50 @@ def test_what_changed_nothing_and_what_could_not_be_read(lived: Lived) -> None:
 def test_what_was_not_taken_and_why(lived: Lived) -> None:
     late = life(lived, "9")
     assert told(late) == [(tso(5), "late", "insert", at(lived, "late"))]
-    assert f"below the watermark that had been released already, {tso(10)} " in str(late.steps[0].why)
+    assert f"below the watermark released before, {tso(10)} " in str(late.steps[0].reason)
     waits = life(lived, "40")
     assert told(waits) == [
         (tso(14), "pending", "update", at(lived, "pending")),
         (tso(12), "version", "insert", at(lived, "insert 40")),
     ]
-    assert str(waits.steps[0].why).endswith(f": partition 1 has shown {tso(13)} (2023-11-14 22:13:20.013 UTC)")
-    assert waits.verdict.endswith("; not in it yet: 1 pending")
+    assert str(waits.steps[0].reason).endswith(f": partition 1 has shown {tso(13)} (2023-11-14 22:13:20.013 UTC).")
+    assert waits.verdict.endswith(" 1 event is pending.")
     assert told(life(lived, "50")) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
     held = life(lived, "1", of="ledger")
-    assert [t[1] for t in told(held)] == ["held", "version"]
+    assert [t[1] for t in told(held)] == ["pending", "version"]
     (hold,) = lived.it.lake.released_changes.cursor().holds
-    assert "ADD COLUMN `w` INT FANCY" in str(held.steps[0].why)
-    assert f"cdc-assets acknowledge shop {hold.first['statement_id']}" in str(held.steps[0].why)
-    assert [t[1:] for t in told(life(lived, "1", of="secrets"))] == [("excluded", "insert", at(lived, "excluded"))]
+    assert "ADD COLUMN `w` INT FANCY" in str(held.steps[0].reason)
+    assert f"cdc-assets acknowledge shop {hold.first['statement_id']}" in str(held.steps[0].reason)
+    excluded = life(lived, "1", of="secrets")
+    assert [t[1:] for t in told(excluded)] == [("no_effect", "insert", at(lived, "excluded"))]
+    assert excluded.steps[0].reason == "The feed's setting `tables` leaves the table out."
     repeat = life(lived, "1").steps[1]
-    assert (str(repeat.fate), repeat.record and repeat.record.offset) == ("repeat", at(lived, "repeat of insert 1")[1])
+    assert (str(repeat.fate), repeat.record and repeat.record.offset) == (
+        "duplicate",
+        at(lived, "repeat of insert 1")[1],
+    )
 
 
 def test_delete_and_insert_at_one_time_are_one_update(lived: Lived) -> None:
     half, update, insert = life(lived, "1", of="pairs").steps
-    assert (update.fate, update.op, update.changes) == (Fate.VERSION, "update", [Change("v", "a", "b")])
-    assert (half.fate, half.record and half.record.offset) == (Fate.HALF, at(lived, "delete of a pair")[1])
+    assert (update.fate, update.op, update.changes) == (Fate.VERSION, "update", [ColumnChange("v", "a", "b")])
+    assert (half.fate, half.record and half.record.offset) == (Fate.NO_EFFECT, at(lived, "delete of a pair")[1])
+    assert str(half.reason).startswith("It is one update with shop_changes partition 1 ")
     assert (insert.fate, insert.until) == (Fate.VERSION, tso(5))
 
 
 def test_a_row_that_a_statement_ended(lived: Lived) -> None:
     end, _ = life(lived, "1", of="ended").steps
-    assert (end.op, end.record, end.statement) == ("truncate", None, Statement(tso(9), "TRUNCATE TABLE `ended`"))
+    assert (end.op, end.record, end.statement) == ("truncate", None, TableStatement(tso(9), "TRUNCATE TABLE `ended`"))
 
 
 def test_a_key_that_was_never_seen(lived: Lived) -> None:
     found = life(lived, "35")
-    assert (found.verdict, found.steps) == ("no event of this key has come", [])
-    assert found.near == Near(below="3", above="40", lowest="1", highest="40", alike=[])
+    assert (found.verdict, found.steps) == ("The feed has no event of this key.", [])
+    assert found.near == NearKeys(below="3", above="40", lowest="1", highest="40", same_but_case=[])
     alike = life(lived, json.dumps({"id": "1", "v": "Twice"}), of="logs").near
     assert alike is not None
-    assert alike.alike == ['{"id":"1","v":"twice"}']
+    assert alike.same_but_case == ['{"id":"1","v":"twice"}']
 
 
 def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
@@ -345,7 +360,9 @@ def assert_one_fate_each(lived: Lived, lake: Lakehouse) -> None:
     place = ("topic", "partition", "offset")
     rows = events.fetch(events.files(kind="row"), "table", "key", "after", "before", *place).to_pylist()
     keys = {
-        (r["table"], r["key"] or row_key(json.loads(r["after"] or r["before"]))) for r in rows if r["table"] != "wide"
+        (r["table"], r["key"] or encode_row_key(json.loads(r["after"] or r["before"])))
+        for r in rows
+        if r["table"] != "wide"
     }
     records = [s.record for of, key in sorted(keys) for s in life(lived, key, of=of, lake=lake).steps]
     found = Counter((r.topic, r.partition, r.offset) for r in records if r)
@@ -366,13 +383,13 @@ def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
     found = life(lived, "2", lake=lake)
     assert told(found) == [
         (tso(11), "end", "delete", at(lived, "delete 2")),
-        (tso(5), "unknown", "update", at(lived, "late repeat")),
+        (tso(5), "no_effect", "update", at(lived, "late repeat")),
         (tso(5), "version", "update", at(lived, "update 2")),
         (tso(3), "version", "insert", at(lived, "insert 2")),
     ]
     end, unknown, _, insert = found.steps
     assert (end.statement, end.release, insert.release) == (None, None, None)
-    assert unknown.why == "maintenance has deleted the released changes of that time"
+    assert str(unknown.reason).startswith("Maintenance has deleted the released changes of that time: ")
     assert insert.quarantined == [{"column": "d", "reason": "zero_date", "value": "0000-00-00"}]
     assert told(life(lived, "50", lake=lake)) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
 
@@ -380,9 +397,9 @@ def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("of", "key", "message"),
     [
-        ("orders", ("1", "2"), r"shop.orders: has the key \(id\): 1 values are needed, 2 given"),
-        ("logs", ("1",), "shop.logs: has no key: give the row as one JSON object"),
-        ("order", ("1",), "shop.order: no event of such a table has come; tables with a history: shop.ended, "),
+        ("orders", ("1", "2"), r"shop.orders: The table has the key \(id\): give 1 values instead of 2\."),
+        ("logs", ("1",), "shop.logs: The table has no key: give the row as one JSON object"),
+        ("order", ("1",), "shop.order: the feed has no event of this table. Tables with a history: shop.ended, "),
     ],
 )
 def test_what_cannot_be_told(lived: Lived, of: str, key: tuple[str, ...], message: str) -> None:
@@ -392,8 +409,8 @@ def test_what_cannot_be_told(lived: Lived, of: str, key: tuple[str, ...], messag
 
 def test_before_the_first_run(lived: Lived, tmp_path: Path) -> None:
     lake = Lakehouse(no_session, str(tmp_path / "nothing"), FEED)
-    with pytest.raises(ExplainError, match="shop: nothing was taken in yet: run its pipeline first"):
-        explain(lake, lived.it.feed, "shop.orders", ["1"])
+    with pytest.raises(ExplainError, match="Feed shop has no records yet: run its pipeline first"):
+        explain_row(lake, lived.it.feed, "shop.orders", ["1"])
 
 
 @pytest.fixture
@@ -407,21 +424,26 @@ def behind(lived: Lived, tmp_path: Path) -> Lakehouse:
 
 
 def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> None:
-    steps = explain(behind, lived.it.feed, "shop.pairs", ["1"]).steps
-    assert [str(s.fate) for s in steps] == ["half", "unapplied", "unapplied"]
-    assert final(behind, "shop", "pairs").position == -1
+    steps = explain_row(behind, lived.it.feed, "shop.pairs", ["1"]).steps
+    assert [str(s.fate) for s in steps] == ["no_effect", "pending", "pending"]
+    assert steps[1].reason == "It is released, and not in the history yet: the next run applies it to the history."
+    assert find_final_position(behind, "shop", "pairs").position == -1
     # The second release had no change of it, but a statement, which might be about it.
-    ended = final(behind, "shop", "ended")
+    ended = find_final_position(behind, "shop", "ended")
     assert ended.position == tso(11) - 1
-    assert ended.reason == f"its history waits for the next run from commit_ts {tso(11)} on"
-    assert final(behind, "shop", "orders").position == tso(RELEASED) - 1
+    assert ended.reason == f"the next run applies the table's released changes from commit_ts {tso(11)} on"
+    assert find_final_position(behind, "shop", "orders").position == tso(RELEASED) - 1
 
 
 @pytest.mark.parametrize(
     ("reason", "first", "told"),
     [
-        (HoldReason.SCHEMA, {"schema_version": 7}, "the schema 7 of its rows has not come"),
-        (HoldReason.TYPE, {"column": "v", "told": "x"}, "a type mapping is broken in column v: x"),
+        (HoldReason.SCHEMA, {"schema_version": 7}, "version 7 of its schema has not arrived"),
+        (
+            HoldReason.TYPE,
+            {"topic": "t", "partition": 0, "offset": 24, "column": "v", "told": "x"},
+            "column v of topic t, partition 0, offset 24 breaks the type mapping: x; give its type",
+        ),
         (HoldReason.LINKED, {"why": "from a", "statement": "RENAME"}, "from a: RENAME"),
         (
             HoldReason.DDL,
@@ -431,24 +453,26 @@ def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> 
     ],
 )
 def test_what_a_table_waits_for(reason: HoldReason, first: dict[str, Any], told: str) -> None:
-    assert held_by(Hold("shop", "orders", tso(2), reason, 1, first), "f").startswith(
-        f"the table is held from commit_ts {tso(2)} (2023-11-14 22:13:20.002 UTC) on: {told}"
+    assert describe_hold(Hold("shop", "orders", tso(2), reason, 1, first), "f").startswith(
+        f"the table is blocked from commit_ts {tso(2)} (2023-11-14 22:13:20.002 UTC) on: {told}"
     )
 
 
 def test_a_widened_history_is_told_by_spark(lived: Lived) -> None:
-    found = explain(lived.it.lake, lived.it.feed, "shop.wide", ["1"])
-    assert [s.changes for s in found.steps] == [[Change("n", 1, 5_000_000_000)], []]
+    found = explain_row(lived.it.lake, lived.it.feed, "shop.wide", ["1"])
+    assert [s.changes for s in found.steps] == [[ColumnChange("n", 1, 5_000_000_000)], []]
     assert found.steps[0].types == {"id": "bigint", "n": "bigint"}
 
 
 def test_for_people(lived: Lived) -> None:
     """As text and as markdown, in which no value makes a cell of its own."""
-    lines = as_text(life(lived, "3")).splitlines()
-    assert lines[0].startswith('shop.orders (id) ["3"] of feed shop: the row is there, as it has been since ')
+    lines = format_text(life(lived, "3")).splitlines()
+    assert lines[0].startswith('shop.orders (id) ["3"] of feed shop. The row is there, unchanged since ')
     assert "    w: NULL -> 7" in lines
     rows = [
-        r for r in as_markdown(life(lived, json.dumps([ODD_TEXT, BYTES]), of="odd.keys")).splitlines() if r[:1] == "|"
+        r
+        for r in format_markdown(life(lived, json.dumps([ODD_TEXT, BYTES]), of="odd.keys")).splitlines()
+        if r[:1] == "|"
     ]
     assert [len(re.findall(r"(?<!\\)\|", r)) for r in rows] == [6, 6, 6]
 
@@ -469,10 +493,10 @@ def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
             key = tuple(line["event"]["key"][c] for c in columns)
             pending[key, line["event"]["commit_ts"]] += 1
         seen.add(key)
-    steps = [(k, s) for k in seen for s in explain(lake, it.feed, "shop.orders", [json.dumps(k)]).steps]
+    steps = [(k, s) for k in seen for s in explain_row(lake, it.feed, "shop.orders", [json.dumps(k)]).steps]
     assert Counter((k, s.commit_ts, s.until, s.closed_by) for k, s in steps if s.fate is Fate.VERSION) == versions
     assert {(k, s.commit_ts) for k, s in steps if s.fate is Fate.PENDING} == set(pending)
-    assert {s.fate for _, s in steps} == {Fate.VERSION, Fate.END, Fate.REPEAT, Fate.PENDING}
+    assert {s.fate for _, s in steps} == {Fate.VERSION, Fate.END, Fate.DUPLICATE, Fate.PENDING}
     messages = [json.loads(bytes_of(line)) for line in read_lines(RECORDED / "ticdc/canal-json_ext/orders")]
     rows = [m for m in messages if m["type"] in {"INSERT", "UPDATE", "DELETE"}]
     assert sum(s.record is not None for _, s in steps) == len(rows)
@@ -491,12 +515,12 @@ def test_without_watermarks(chain: Callable[..., Chain]) -> None:
     again = stream.send(two)
     it.add([late, again])
     it.run()
-    found = explain(it.lake, it.feed, "shop.orders", ["1"])
+    found = explain_row(it.lake, it.feed, "shop.orders", ["1"])
     assert told(found) == [
-        (tso(3), "repeat", "update", (0, 3)),
+        (tso(3), "duplicate", "update", (0, 3)),
         (tso(3), "version", "update", (0, 2)),
         (tso(2), "late", "update", (1, 0)),
-        (tso(1), "repeat", "insert", (0, 1)),
+        (tso(1), "duplicate", "insert", (0, 1)),
         (tso(1), "version", "insert", (0, 0)),
     ]
     assert found.final.position == tso(3)
@@ -505,37 +529,41 @@ def test_without_watermarks(chain: Callable[..., Chain]) -> None:
 # --- diff
 
 
-def side(lived: Lived, position: int, of: str = "orders", root: str | None = None) -> Side:
+def side(lived: Lived, position: int, of: str = "orders", root: str | None = None) -> DiffSide:
     lake = without_spark(lived)
-    return Side(replace(lake, root=root) if root else lake, "shop", of, position)
+    return DiffSide(replace(lake, root=root) if root else lake, "shop", of, position)
 
 
 def test_between_two_positions(lived: Lived) -> None:
-    found = diff(side(lived, tso(6)), side(lived, tso(12)))
+    found = compare_rows(side(lived, tso(6)), side(lived, tso(12)))
     assert (found.inserted, found.deleted, found.updated, found.columns) == (1, 1, 1, {"w": 1})
     new, gone = (
         {"id": 40, "v": "forty", "d": date(2024, 2, 29), "w": 1},
         {"id": 2, "v": "two again", "d": None, "w": None},
     )
     assert found.samples == [
-        Sample("insert", '["40"]', None, new),
-        Sample("delete", '["2"]', gone, None),
-        Sample("update", '["3"]', {"w": None}, {"w": 7}),
+        SampleRow("insert", '["40"]', None, new),
+        SampleRow("delete", '["2"]', gone, None),
+        SampleRow("update", '["3"]', {"w": None}, {"w": 7}),
     ]
-    assert found.unsettled == []
-    assert diff(side(lived, tso(8)), side(lived, tso(10))).equal
-    assert diff(side(lived, tso(12)), side(lived, tso(14))).unsettled[0].startswith(f"{tso(14)} is not final yet: ")
-    equal_rows = diff(side(lived, tso(4), "logs"), side(lived, tso(8), "logs"))
+    assert found.caveats == []
+    assert compare_rows(side(lived, tso(8)), side(lived, tso(10))).is_equal
+    assert (
+        compare_rows(side(lived, tso(12)), side(lived, tso(14)))
+        .caveats[0]
+        .startswith(f"Position {tso(14)} is not final yet: the table is final up to ")
+    )
+    equal_rows = compare_rows(side(lived, tso(4), "logs"), side(lived, tso(8), "logs"))
     assert (equal_rows.inserted, equal_rows.deleted, equal_rows.updated) == (0, 1, 0)
 
 
 def test_rows_with_keys_of_every_byte(lived: Lived) -> None:
     one, two = (side(lived, tso(at), "odd.keys") for at in (2, 4))
-    found = diff(one, two)
+    found = compare_rows(one, two)
     assert (found.inserted, found.deleted, found.updated, found.columns) == (2, 0, 0, {})
     assert [s.after for s in found.samples] == ODD_ROWS[::-1]
     assert [json.loads(s.key) for s in found.samples] == [["", ""], [ODD_TEXT, BYTES]]
-    assert diff(two, one).deleted == 2
+    assert compare_rows(two, one).deleted == 2
     changes = table(lived, "odd.keys").changes_between(tso(2), tso(4)).to_pylist()
     assert [(c["op"], c["before"], c["after"]) for c in changes] == [("insert", None, row) for row in ODD_ROWS]
 
@@ -544,11 +572,11 @@ def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
     """One in which a row was changed by hand, one deleted, and a column is missing."""
     shutil.copytree(lived.it.lake.root, tmp_path / "other")
     other = str(tmp_path / "other")
-    assert diff(side(lived, tso(12)), side(lived, tso(12), root=other)).equal
+    assert compare_rows(side(lived, tso(12)), side(lived, tso(12), root=other)).is_equal
     table = replace(lived.it.lake, root=other).history("shop", "orders")
     change(table, "id = 40", v="'another'")
     remove(table, "id = 3")
-    found = diff(side(lived, tso(12)), side(lived, tso(12), root=other))
+    found = compare_rows(side(lived, tso(12)), side(lived, tso(12), root=other))
     assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 1, 1, {"v": 1})
     assert [s.key for s in found.samples] == ['["3"]', '["40"]']
 
@@ -575,10 +603,10 @@ def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
 
     why = json.loads(said("why", FEED, "shop.orders", "2", "--at", str(tso(3)), "--records", "--json"))
     (step,) = why["steps"]
-    assert step["event"]["after"] == {"id": "2", "v": "two", "d": "0000-00-00"}
+    assert step["message"]["after"] == {"id": "2", "v": "two", "d": "0000-00-00"}
     assert (step["fate"], step["row"]["v"]) == ("version", "two")
     assert said("why", FEED, "shop.orders", "2").startswith(
-        'shop.orders (id) ["2"] of feed shop: the row is not there: '
+        'shop.orders (id) ["2"] of feed shop. The row is not there: '
     )
     assert json.loads(said("diff", FEED, "shop.orders", str(tso(8)), "final", "--json"))["deleted"] == 1
     page = said("diff", FEED, "shop.logs", str(tso(4)), str(tso(8)), "--html")
@@ -589,7 +617,7 @@ def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
         "diff", FEED, "shop.orders", "final", "final", "--other", root, "--samples", "1"
     )
     assert said("why", FEED, "shop.orders", "1", "2", code=1).count("\n") == 1
-    assert said("diff", FEED, "shop.order", "0", "final", code=1).startswith("shop.order: the feed shop has no such ")
+    assert said("diff", FEED, "shop.order", "0", "final", code=1).startswith("shop.order: feed shop has no such ")
     with pytest.raises(SystemExit):
         cli.main(["why", FEED, "shop.orders", "2", "--at", "yesterday"])
     assert "argument --at: yesterday is not a position; allowed: " in capsys.readouterr().err
@@ -649,7 +677,7 @@ def test_views_in_a_hive_metastore(tmp_path: Path) -> None:
 
 
 def test_names_in_the_catalog() -> None:
-    assert catalog_name("shop", "order_items") == "shop__order_items"
+    assert build_catalog_name("shop", "order_items") == "shop__order_items"
     tricky = [
         ("a", "b__c"),
         ("a__b", "c"),
@@ -660,7 +688,7 @@ def test_names_in_the_catalog() -> None:
         ("注", "文"),
         ("注", "门"),
     ]
-    names = [catalog_name(*each) for each in tricky]
+    names = [build_catalog_name(*each) for each in tricky]
     assert len({name.lower() for name in names}) == len(tricky)
     assert all(re.fullmatch("[a-z0-9_]+", name) for name in names)
 
@@ -695,15 +723,15 @@ def asked_for(page: str) -> list[str]:
 
 
 def test_the_page_tells_what_needs_somebody(lived: Lived) -> None:
-    told = gather(lived.it.lake, lived.it.feed)
+    told = collect_report(lived.it.lake, lived.it.feed)
     records = [line for path in sorted(lived.it.snapshots.iterdir()) for line in path.read_text().splitlines()]
     assert told.counts["records"] == len(records)
-    assert (told.counts["late, never seen"], told.counts["late, repeats"], told.counts["excluded"]) == (1, 1, 1)
+    assert (told.counts["late, never seen"], told.counts["late, duplicates"], told.counts["excluded"]) == (1, 1, 1)
     assert told.counts["pending"] == len(["held", "pending", "pending 50"])
     ledger, late, *quarantined = told.attention
-    assert ledger.startswith("shop.ledger waits: the table is held from commit_ts ")
-    assert late == "1 row events came after their time, and are in no history"
-    assert quarantined == ["1 rows are in quarantine: malformed_json"]
+    assert ledger.startswith("shop.ledger: the table is blocked from commit_ts ")
+    assert late == "1 row events came late and were never seen before: no history has them."
+    assert quarantined == ["1 rows are in quarantine for malformed_json: see Quarantine below."]
     (cut,) = [q.samples for q in told.quarantine if q.reason == "malformed_json"]
     assert [(s["offset"], s["value"]) for s in cut] == [
         (lived.records["cut"]["offset"], bytes_of(lived.records["cut"]).decode())
@@ -712,7 +740,7 @@ def test_the_page_tells_what_needs_somebody(lived: Lived) -> None:
 
 
 def test_the_page_has_every_table_partition_and_statement(lived: Lived) -> None:
-    told = gather(lived.it.lake, lived.it.feed)
+    told = collect_report(lived.it.lake, lived.it.feed)
     rows = {t.table: (t.current, t.final.position) for t in told.tables}
     assert rows["orders"] == (len(HELD[max(HELD)]), tso(RELEASED) - 1)
     assert rows["ended"][0] == 0
@@ -733,28 +761,28 @@ def test_the_page_has_every_table_partition_and_statement(lived: Lived) -> None:
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(lived: Lived) -> None:
-    told = gather(lived.it.lake, lived.it.feed)
+    told = collect_report(lived.it.lake, lived.it.feed)
     hostile = "<script>alert('&')</script>"
-    page = as_html(replace(told, statements=[told.statements[0] | {"ddl_statement": hostile, "table": "<b>"}]))
+    page = render_page(replace(told, statements=[told.statements[0] | {"ddl_statement": hostile, "table": "<b>"}]))
     assert asked_for(page) == []
     assert hostile not in page
     assert "&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;" in page
     assert page.count("<svg") == 3
-    assert as_html(replace(told, releases=told.releases[:1])).count("<svg") == 0
+    assert render_page(replace(told, releases=told.releases[:1])).count("<svg") == 0
 
 
 def test_the_page_of_a_feed_without_anything(chain: Callable[..., Chain]) -> None:
     made = chain()
-    told = gather(made.lake, made.feed)
+    told = collect_report(made.lake, made.feed)
     assert told.attention == []
-    assert "Nothing waits for anybody." in as_html(told)
+    assert "Nothing needs attention." in render_page(told)
 
 
 @pytest.mark.usefixtures("at_home")
 def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", FEED, str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'page.html'} written\n"
-    assert "shop.ledger waits" in (tmp_path / "page.html").read_text("utf-8")
+    assert "shop.ledger: the table is blocked" in (tmp_path / "page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/asking.md"])

@@ -22,9 +22,10 @@ from cdc_assets.lakehouse.cursor import notes
 from cdc_assets.lakehouse.raw_records import standing
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import rebuild as rebuilding
-from cdc_assets.operations.diff import Difference, Sample
-from cdc_assets.operations.maintenance import compact, tables, trim_changes, trim_events, trim_records, vacuum
-from cdc_assets.operations.rebuild import RebuildError, rebuild
+from cdc_assets.operations.diff import Difference, SampleRow
+from cdc_assets.operations.maintenance.files import compact_tables, list_tables, vacuum_tables
+from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
+from cdc_assets.operations.rebuild import RebuildError, rebuild_feed
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.stages import DECODE, INGEST, RELEASE, SCHEMAS, TYPES
@@ -59,7 +60,7 @@ def sound(it: Chain) -> None:
 
 def cursors(it: Chain) -> dict[str, Any]:
     """What the next run of each stage goes on from."""
-    found: dict[str, Any] = {table.name: table.cursor() for table in tables(it.lake)}
+    found: dict[str, Any] = {table.name: table.cursor() for table in list_tables(it.lake)}
     return found | {it.lake.raw_records.name: standing(it.lake.raw_records)}
 
 
@@ -110,7 +111,7 @@ def halves(first_half: Chain, tmp_path: Path) -> tuple[Chain, list[Any]]:
 def test_maintenance_changes_no_row_and_no_cursor(halves: tuple[Chain, list[Any]]) -> None:
     it, second = halves
     before, stood, versions = contents(it.lake), cursors(it), delta_versions(it.lake)
-    done = {c.table: c for c in compact(it.lake)}
+    done = {c.table: c for c in compact_tables(it.lake)}
     assert done.keys() == before.keys()
     # Of one file there is nothing to be made.
     assert delta_versions(it.lake) == {name: versions[name] + (done[name].removed > 0) for name in versions}
@@ -123,7 +124,7 @@ def test_maintenance_changes_no_row_and_no_cursor(halves: tuple[Chain, list[Any]
         (orders / folder).mkdir()
         (orders / folder / "part-0.parquet").write_bytes(b"")
         os.utime(orders / folder / "part-0.parquet", times=2 * (time.time() - hours * 3600,))
-    vacuum(it.lake, 168)
+    vacuum_tables(it.lake, 168)
     assert [path.parent.name for path in orders.rglob("part-0.parquet") if not path.stat().st_size] == ["new"]
     assert contents(it.lake) == before
     assert cursors(it) == stood
@@ -144,7 +145,7 @@ def test_a_rebuild_gives_the_same_and_the_next_run_goes_on(
 ) -> None:
     it, second = halves
     before, raw = numberless(it), contents(it.lake)["raw_records/f"]
-    replace = rebuilding._replace
+    replace = rebuilding._replace_tables
 
     # killed half way: some tables are replaced, others are not
     def dies(*args: Any) -> Any:
@@ -153,13 +154,13 @@ def test_a_rebuild_gives_the_same_and_the_next_run_goes_on(
             if n == 4:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(rebuilding, "_replace", dies)
+    monkeypatch.setattr(rebuilding, "_replace_tables", dies)
     with pytest.raises(KeyboardInterrupt):
-        list(rebuild(it.lake, it.feed))
+        list(rebuild_feed(it.lake, it.feed))
     with pytest.raises(ConcurrentRunError, match="this feed is being rebuilt"):
         it.run()
-    monkeypatch.setattr(rebuilding, "_replace", replace)
-    done = {r.table: r.rows for r in rebuild(it.lake, it.feed)}
+    monkeypatch.setattr(rebuilding, "_replace_tables", replace)
+    done = {r.table: r.rows for r in rebuild_feed(it.lake, it.feed)}
     assert numberless(it) == before
     assert contents(it.lake)["raw_records/f"] == raw
     assert done == {name: len(rows) for name, rows in contents(it.lake).items() if name != "raw_records/f"}
@@ -180,11 +181,11 @@ def test_what_a_rebuild_would_change(halves: tuple[Chain, list[Any]]) -> None:
     it, _ = halves
     change(it.lake.history("shop", "orders"), "v = 'one'", v="'by hand'")
     before, stood = contents(it.lake), cursors(it)
-    ((name, found),) = rebuilding.check(it.lake, it.feed)
+    ((name, found),) = rebuilding.compare_with_rebuild(it.lake, it.feed)
     assert name == "shop.orders"
     assert found is not None
     assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 0, 1, {"v": 1})
-    assert found.samples == [Sample("update", '["3"]', {"v": "by hand"}, {"v": "one"})]
+    assert found.samples == [SampleRow("update", '["3"]', {"v": "by hand"}, {"v": "one"})]
     assert (contents(it.lake), cursors(it)) == (before, stood)
     assert list(Path(it.lake.root, "rebuilding/f").iterdir()) == []
 
@@ -199,8 +200,8 @@ def test_the_check_fails_if_a_rebuild_would_change_anything() -> None:
 
 def test_there_is_nothing_to_rebuild_yet(chain: Callable[..., Chain]) -> None:
     it = chain()
-    with pytest.raises(RebuildError, match="nothing was taken in yet"):
-        list(rebuild(it.lake, it.feed))
+    with pytest.raises(RebuildError, match="has no records yet"):
+        list(rebuild_feed(it.lake, it.feed))
 
 
 @pytest.mark.extended
@@ -249,7 +250,7 @@ def test_what_decodes_after_an_update_takes_its_place_unless_its_table_has_moved
     again = replay_quarantine(it.lake, it.feed)
     assert (again.tried, again.replayed, len(again.passed)) == (2, 0, 1)
     # In the rebuilt tables it is in its place.
-    list(rebuild(it.lake, it.feed))
+    list(rebuild_feed(it.lake, it.feed))
     assert [v["id"] for v in it.versions()] == [1, 2, 3, 2]
     assert [q["offset"] for q in it.quarantine()] == [5]
 
@@ -287,12 +288,12 @@ def test_old_raw_records_go_when_they_are_released(client: Client, feeding: Feed
     assert sorted(v["id"] for v in it.versions()) == [10, 30, 60, 70, 80]
     sound(it)
     with pytest.raises(RebuildError, match="maintenance has deleted the records up to batch 5"):
-        list(rebuild(it.lake, it.feed))
+        list(rebuild_feed(it.lake, it.feed))
 
 
 def test_records_of_files_are_not_deleted(halves: tuple[Chain, list[Any]]) -> None:
     it, _ = halves
-    with pytest.raises(ValueError, match="recorded files may be read again"):
+    with pytest.raises(ValueError, match="would ingest deleted records again"):
         trim_records(it.lake, it.feed, datetime.now(UTC))
 
 
@@ -383,7 +384,7 @@ def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., 
     undisturbed.run()
     assert histories(it.lake) == histories(undisturbed.lake)
     # The records are all there.
-    list(rebuild(it.lake, it.feed))
+    list(rebuild_feed(it.lake, it.feed))
     sound(it)
     assert histories(it.lake) == histories(undisturbed.lake)
     assert days.batches()["row"] == every | {6}

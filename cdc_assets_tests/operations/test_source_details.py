@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from cdc_assets.operations.explain import Explanation, KeyChange, Record, explain
-from cdc_assets.operations.explained import as_text
+from cdc_assets.operations.why.explain import explain_row
+from cdc_assets.operations.why.life import KeyChange, RecordOrigin, RowLife
+from cdc_assets.operations.why.text import format_text
 from cdc_assets_tests.protocols.debezium_encoder import change, key_with_schema, source, text
 from cdc_assets_tests.protocols.open_encoder import (
     GENERATED,
@@ -24,12 +25,12 @@ from cdc_assets_tests.support import Chain, Stream, dml, record, tso
 Made = Callable[..., Chain]
 
 
-def why(it: Chain, table: str, *key: str) -> Explanation:
-    return explain(it.lake, it.feed, table, key)
+def why(it: Chain, table: str, *key: str) -> RowLife:
+    return explain_row(it.lake, it.feed, table, key)
 
 
-def lines_of(explanation: Explanation) -> Sequence[str]:
-    return [line.strip() for line in as_text(explanation).splitlines()]
+def lines_of(explanation: RowLife) -> Sequence[str]:
+    return [line.strip() for line in format_text(explanation).splitlines()]
 
 
 def test_a_changed_key_in_one_message_of_canal(chain: Made) -> None:
@@ -77,11 +78,11 @@ def test_a_changed_key_in_two_messages_of_debezium(chain: Made) -> None:
         assert step.key_change is not None
         assert (step.key_change.old, step.key_change.new) == ('["1"]', '["3"]')
         half = step.key_change.other_half
-        assert isinstance(half, Record)
+        assert isinstance(half, RecordOrigin)
         assert (half.topic, half.partition, half.offset) == (topic, 0, other_offset)
         lines = lines_of(found)
         assert (
-            'the key changed: delete under ["1"], insert under ["3"]; its other half is record '
+            'the key changed: delete under ["1"], insert under ["3"]; the other half is record '
             f"{topic} partition 0 offset {other_offset}"
         ) in lines
         assert 'binlog: server_id=223344, file="mysql-bin.000003", position=40, row=0' in lines

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from cdc_assets import cli
 from cdc_assets.lakehouse import query
 from cdc_assets.mysql_types.canonical import Form, form_of
-from cdc_assets.operations import verify as verifying
-from cdc_assets.operations.fates import Fate
-from cdc_assets.operations.verify import Verified, verify
+from cdc_assets.operations.verify import compare
+from cdc_assets.operations.verify.compare import verify_history
+from cdc_assets.operations.verify.verification import Verification
+from cdc_assets.operations.why.life import Fate
 from cdc_assets.sources.mysql import PASSWORD, USER, DatabaseSnapshot, ServerAddress, SourceError, open_snapshot
 from cdc_assets_tests import mariadb
 from cdc_assets_tests.mariadb import MariaDB
@@ -173,17 +174,17 @@ def no_session() -> SparkSession:
     raise AssertionError("a JVM is asked for")
 
 
-def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 1, samples: int = 100) -> Verified:
+def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 1, samples: int = 100) -> Verification:
     """Without a JVM."""
     lake = replace(feed.lake, session=no_session)
-    return verify(lake, feed.feed, ("shop", table), ServerAddress.from_jdbc_url(source.url), at, samples)
+    return verify_history(lake, feed.feed, ("shop", table), ServerAddress.from_jdbc_url(source.url), at, samples)
 
 
 @pytest.mark.parametrize("table", ["kinds", "odd.pairs", "logs", "orders"])
 def test_what_is_equal_is_found_equal(feed: Chain, source: MariaDB, table: str) -> None:
     told = against(feed, source, table)
     assert (told.counts, told.samples) == ({"missing": 0, "extra": 0, "changed": 0}, [])
-    assert (told.equal, told.differing, told.not_compared) == (True, 0, {})
+    assert (told.is_equal, told.differing_chunks, told.not_compared) == (True, 0, {})
     assert told.rows == told.source_rows == {"kinds": 3 + len(KINDS), "odd.pairs": 3, "logs": 2, "orders": 40}[table]
 
 
@@ -197,7 +198,7 @@ def test_a_changed_value_of_every_type_is_found(feed: Chain, source: MariaDB) ->
         theirs = None if kind[5] == "NULL" else kind[5]
         assert shown[COPIES + n] == ({column: kind[4]}, {column: theirs})
     for each in told.samples:
-        assert (each.why.verdict.split(",")[0], each.why.steps[0].fate) == ("the row is there", Fate.VERSION)
+        assert (each.life.verdict.split(",")[0], each.life.steps[0].fate) == ("The row is there", Fate.VERSION)
 
 
 def test_missing_rows_and_what_became_of_them(feed: Chain, source: MariaDB) -> None:
@@ -206,14 +207,17 @@ def test_missing_rows_and_what_became_of_them(feed: Chain, source: MariaDB) -> N
     assert told.counts == {"missing": 2, "extra": 0, "changed": 0}
     pending, never = sorted(told.samples, key=lambda s: str(s.key["id"]))
     assert (pending.kind, pending.history, pending.source) == ("missing", None, {"id": "1000", "v": "pending"})
-    assert [s.fate for s in pending.why.steps] == [Fate.PENDING]
-    assert (never.source, never.why.verdict) == ({"id": "1001", "v": "never sent"}, "no event of this key has come")
+    assert [s.fate for s in pending.life.steps] == [Fate.PENDING]
+    assert (never.source, never.life.verdict) == (
+        {"id": "1001", "v": "never sent"},
+        "The feed has no event of this key.",
+    )
 
 
 def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several chunks, each looked at by itself. Values that two rows have swapped come to another sum."""
-    monkeypatch.setattr(verifying, "_ROWS", 4)
-    monkeypatch.setattr(verifying, "_HELD", 1)
+    monkeypatch.setattr(compare, "_ROWS_A_CHUNK", 4)
+    monkeypatch.setattr(compare, "_MAX_ROWS_IN_MEMORY", 1)
     source.run(
         "DELETE FROM orders WHERE id = 3",
         "UPDATE orders SET v = NULL WHERE id = 20",
@@ -221,7 +225,7 @@ def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, mo
     )
     told = against(feed, source, "orders")
     assert (told.chunks, told.counts) == (11, {"missing": 0, "extra": 1, "changed": 3})
-    assert 1 <= told.differing <= 4
+    assert 1 <= told.differing_chunks <= 4
     shown = {s.key["id"]: (s.kind, s.history, s.source) for s in told.samples}
     assert shown == {
         "3": ("extra", {"id": "3", "v": "v3"}, None),
@@ -229,7 +233,7 @@ def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, mo
         "30": ("changed", {"v": "v30"}, {"v": "v31"}),
         "31": ("changed", {"v": "v31"}, {"v": "v30"}),
     }
-    assert {s.why.key for s in told.samples} == {'["3"]', '["20"]', '["30"]', '["31"]'}
+    assert {s.life.key for s in told.samples} == {'["3"]', '["20"]', '["30"]', '["31"]'}
 
 
 def test_as_of_an_older_position(feed: Chain, source: MariaDB) -> None:
@@ -243,11 +247,11 @@ def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
     source.run("UPDATE `odd.pairs` SET a = 'a' WHERE a = 'A'", "UPDATE `odd.pairs` SET n = 9 WHERE b = x'00'")
     told = against(feed, source, "odd.pairs")
     assert told.counts == {"missing": 1, "extra": 1, "changed": 1}
-    shown = {s.kind: (s.key, s.why.verdict.split(",")[0]) for s in told.samples}
+    shown = {s.kind: (s.key, s.life.verdict.split(",")[0]) for s in told.samples}
     assert shown == {
-        "missing": ({"a": "a", "b": "0x"}, "no event of this key has come"),
-        "extra": ({"a": "A", "b": "0x"}, "the row is there"),
-        "changed": ({"a": "[1]", "b": "0x00"}, "the row is there"),
+        "missing": ({"a": "a", "b": "0x"}, "The feed has no event of this key."),
+        "extra": ({"a": "A", "b": "0x"}, "The row is there"),
+        "changed": ({"a": "[1]", "b": "0x00"}, "The row is there"),
     }
 
 
@@ -256,7 +260,7 @@ def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monk
     monkeypatch.setattr(query, "_COLLECTED", 1)
     source.run("UPDATE totals SET n = n + 1 WHERE id > 0", "INSERT INTO totals VALUES (9, NULL)")
     names, at = ("shop", "totals"), tso(RELEASED) - 1
-    told = verify(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
+    told = verify_history(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
     assert (told.rows, told.source_rows, told.counts) == (3, 4, {"missing": 1, "extra": 0, "changed": 2})
     shown = {(s.kind, s.key["id"]): (s.history, s.source) for s in told.samples}
     assert shown == {
@@ -264,7 +268,7 @@ def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monk
         ("changed", "1"): ({"n": "1"}, {"n": "2"}),
         ("changed", "2"): ({"n": "5000000000"}, {"n": "5000000001"}),
     }
-    (renamed,) = [s.why.steps for s in told.samples if s.key["id"] == "1"]
+    (renamed,) = [s.life.steps for s in told.samples if s.key["id"] == "1"]
     assert [(s.commit_ts, s.op) for s in renamed] == [(tso(5), "ddl")]
 
 
@@ -282,7 +286,7 @@ def test_columns_of_one_side_and_without_a_common_text(feed: Chain, source: Mari
     source.run("ALTER TABLE orders ADD COLUMN w INT", "ALTER TABLE kinds DROP COLUMN y, MODIFY lt BLOB")
     assert against(feed, source, "orders").not_compared == {"w": "only the source has it"}
     told = against(feed, source, "kinds")
-    assert told.equal
+    assert told.is_equal
     assert told.not_compared == {
         "y": "only the history has it",
         "lt": "the source has it as blob, the history as string",
@@ -358,22 +362,23 @@ def home(feed: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command(source: MariaDB, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["verify", "shop", "shop.orders", "--jdbc", source.url]
     assert cli.main(command) == 0
-    head, _, unsettled = capsys.readouterr().out.splitlines()
+    head, _, caveat = capsys.readouterr().out.splitlines()
     assert head.startswith(f"shop.orders as of {tso(RELEASED) - 1} (")
     assert ") against MariaDB as it is now, at binlog " in head
     assert head.endswith(": equal")
-    assert unsettled == (
-        "the source is read as it is now: what it did after that position shows as a difference, "
-        "and a difference that it has undone since does not show"
+    assert caveat == (
+        "The source is read as it is now: what it did after the position shows as a difference, "
+        "and a difference that it has undone since does not show."
     )
     source.run("UPDATE orders SET v = 'other' WHERE id = 7")
     assert cli.main(command) == 1
     text = capsys.readouterr().out
-    assert '  changed id="7": v: "later" here, "other" there\n    the row is there, as it has been since ' in text
+    assert '  changed id="7": v: "later" in the history, "other" in the source\n' in text
+    assert "\n    The row is there, unchanged since " in text
     assert cli.main([*command, "--at", str(tso(RELEASED + 5)), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["counts"]["changed"], said["samples"][0]["source"]) == (1, {"v": "other"})
-    assert said["unsettled"][0].startswith(f"{tso(RELEASED + 5)} is not final yet: the watermark of topic ")
+    assert said["caveats"][0].startswith(f"Position {tso(RELEASED + 5)} is not final yet: the table is final up to ")
 
 
 @pytest.mark.usefixtures("home")

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.operations.explain import explain
-from cdc_assets.operations.fates import Fate
+from cdc_assets.operations.why.explain import explain_row
+from cdc_assets.operations.why.life import Fate
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.transactions import bounds_of, held_back
 from cdc_assets.spark.session import session_for
@@ -147,14 +147,16 @@ def test_what_may_still_come_is_waited_for(spark: SparkSession, tmp_path: Path) 
     chain.add([r | {"offset": n} for n, r in enumerate(sent)])
     assert chain.run().release.pending == 2
     assert state(chain) == {"customers": {1: "a", 2: "a"}}
-    told = explain(chain.lake, chain.feed, "inventory.customers", ["1"])
+    told = explain_row(chain.lake, chain.feed, "inventory.customers", ["1"])
     # The offsets of T3's row, T2's, and T1's.
     assert [(s.fate, s.record and s.record.offset) for s in told.steps] == [
         (Fate.PENDING, 5),
         (Fate.PENDING, 3),
         (Fate.VERSION, 0),
     ]
-    assert {s.why for s in told.steps[:2]} == {f"a transaction is not whole yet, from {sent[3]['topic']} offset 3 on"}
+    assert {s.reason for s in told.steps[:2]} == {
+        f"It waits for the rest of a transaction that begins at {sent[3]['topic']} partition 0 offset 3."
+    }
     assert told.verdict.endswith("; not in it yet: 2 pending")
     chain.add([row("u", 2, "a", "b", 40, "T4", 1) | {"partition": 1, "offset": 99}])
     assert chain.run().release.pending == 1, "T4 has no END"

@@ -100,6 +100,6 @@ def test_the_automation_page_has_sensor_and_schedules(story: Story, page: Page) 
 
 def test_the_page_that_runs_make_says_what_needs_somebody(story: Story, page: Page) -> None:
     page.goto((story.home / ".cdc_state/shop.html").as_uri())
-    expect(page.get_by_text("shop.orders waits: ").first).to_be_visible()
+    expect(page.get_by_text("shop.orders: the table is blocked ").first).to_be_visible()
     assert page.locator("svg").count() >= 3
     assert Path(page.url.removeprefix("file://")).is_file()

@@ -36,7 +36,7 @@ def facts_of(message: Mapping[str, Any]) -> MessageFacts | None:
         old, data = message.get("old"), message.get("data")
         if message["type"] == "UPDATE" and old and data and old[0].keys() < data[0].keys():
             switches.add("only-output-updated-columns")
-    told = extension if isinstance(extension, dict) else {}
+    fields = extension if isinstance(extension, dict) else {}
     return MessageFacts(
         CANAL_JSON,
         dialect,
@@ -44,8 +44,8 @@ def facts_of(message: Mapping[str, Any]) -> MessageFacts | None:
         evidence,
         switches=frozenset(switches),
         tables=tables,
-        watermark=told.get("watermarkTs"),
-        claim=told.get("claimCheckLocation"),
+        watermark=fields.get("watermarkTs"),
+        claim=fields.get("claimCheckLocation"),
     )
 
 

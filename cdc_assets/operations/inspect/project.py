@@ -23,7 +23,7 @@ class ProjectError(ValueError):
 
 
 @dataclass(frozen=True)
-class Source:
+class InspectedSource:
     """Where the inspected records come from.
 
     Attributes:
@@ -37,16 +37,18 @@ class Source:
     options: tuple[tuple[str, str], ...] = ()
 
 
-def write_project(folder: Path, reports: Sequence[TopicReport], source: Source) -> list[Path]:
+def write_project(folder: Path, reports: Sequence[TopicReport], source: InspectedSource) -> list[Path]:
     """Write `feeds.yaml`, `workspace.yaml` and `dagster.yaml` into `folder`, and return them.
 
     Raises:
         ProjectError: one of the files is there already, or no feed can be made of the topics. Then nothing is written.
     """
     text = feeds_file(reports, source)
-    there = [name for name in ("feeds.yaml", *_FILES) if (folder / name).exists()]
-    if there:
-        raise ProjectError(f"{folder}: has {', '.join(there)} already; nothing was written. Use another folder.")
+    existing_files = [name for name in ("feeds.yaml", *_FILES) if (folder / name).exists()]
+    if existing_files:
+        raise ProjectError(
+            f"{folder}: has {', '.join(existing_files)} already; nothing was written. Use another folder."
+        )
     templates = resources.files("cdc_assets.operations.inspect") / "templates"
     contents = {"feeds.yaml": text} | {name: (templates / name).read_text("utf-8") for name in _FILES}
     for name, content in contents.items():
@@ -54,7 +56,7 @@ def write_project(folder: Path, reports: Sequence[TopicReport], source: Source) 
     return [folder / name for name in contents]
 
 
-def feeds_file(reports: Sequence[TopicReport], source: Source) -> str:
+def feeds_file(reports: Sequence[TopicReport], source: InspectedSource) -> str:
     """Return the text of a feeds file: one feed for topics of one protocol with the same settings, and one connector.
 
     Raises:
@@ -109,7 +111,7 @@ def _comments(topics: Sequence[TopicReport]) -> list[str]:
     return [f"    # {line}" for line in lines]
 
 
-def _feed(topics: Sequence[TopicReport], source: Source) -> dict[str, Any]:
+def _feed(topics: Sequence[TopicReport], source: InspectedSource) -> dict[str, Any]:
     first = topics[0]
     feed: dict[str, Any] = {"protocol": first.protocol, **first.settings, "time_zone": "UTC"}
     if source.recorded is not None:

@@ -92,15 +92,15 @@ def sample_folder(folder: Path, limit: int, topics: Sequence[str], pattern: str 
                 else:
                     last.setdefault(place, deque(maxlen=max(limit // 2, 1))).append(record)
     names = sorted({topic for topic, _ in first})
-    found = []
+    topic_samples = []
     for name in names:
         places = sorted(place for place in first if place[0] == name)
         records = [r for place in places for r in sorted([*first[place], *last.get(place, ())], key=lambda r: r.offset)]
-        found.append(TopicSample(name, max(p for _, p in places) + 1, tuple(records), tuple(unreadable)))
+        topic_samples.append(TopicSample(name, max(p for _, p in places) + 1, tuple(records), tuple(unreadable)))
         unreadable = []  # they belong to no topic: the first one states them
     if unreadable:
-        found.append(TopicSample("", 0, (), tuple(unreadable)))
-    return found
+        topic_samples.append(TopicSample("", 0, (), tuple(unreadable)))
+    return topic_samples
 
 
 def sample_broker(kafka: Kafka, limit: int) -> list[TopicSample]:
@@ -136,11 +136,11 @@ def sample_broker(kafka: Kafka, limit: int) -> list[TopicSample]:
             for name, topic in sorted(snapshot.items())
         ]
     except KafkaException as error:
-        told = mask_secrets(str(error.args[0]), kafka)
+        cause = mask_secrets(str(error.args[0]), kafka)
     finally:
         consumer.close()
     # Outside the except block: the exception has the client's own words, and must not be chained.
-    raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: {told}")
+    raise BrokerError(f"Kafka at {kafka.bootstrap_servers}: {cause}")
 
 
 def _ranges(start: int, end: int, limit: int) -> Iterator[tuple[int, int]]:

@@ -111,8 +111,8 @@ def _report(
         facts: these records, with what each states.
         altered: protocols of which a message of any topic changes a table: columns come and go there.
     """
-    known = [(record, each) for record, each in facts if each.protocol is not None]
-    wires = Counter((each.protocol, each.encoding) for _, each in known)
+    decoded = [(record, each) for record, each in facts if each.protocol is not None]
+    wires = Counter((each.protocol, each.encoding) for _, each in decoded)
     strangers = [(record, each) for record, each in facts if each.protocol is None and each.kind != "tombstone"]
     problems = []
     if sample.unreadable:
@@ -144,7 +144,7 @@ def _report(
                 else "Leave this topic out of `topics`, or see docs/protocols.md for what is read.",
             )
         )
-    elif not known:
+    elif not decoded:
         problems.append(
             Problem(
                 "No record tells the protocol: the topic is empty, or has tombstones only.",
@@ -152,7 +152,7 @@ def _report(
             )
         )
     protocol, encoding = next(iter(wires)) if len(wires) == 1 and not strangers else (None, "")
-    mine = [each for _, each in known] if protocol else []
+    mine = [each for _, each in decoded] if protocol else []
     claims = sorted({each.claim.rpartition("/")[0] for each in mine if each.claim})
     tables = _tables(mine)
     problems += _problems(protocol, mine, tables, claims)
@@ -160,7 +160,7 @@ def _report(
         problems += _row_images(mine)
     dialects = Counter(each.dialect for each in mine)
     watermarks: dict[int, int] = {}
-    for record, each in known if protocol else ():
+    for record, each in decoded if protocol else ():
         if each.watermark:
             watermarks[record.partition] = max(each.watermark, watermarks.get(record.partition, 0))
     switches = {switch for each in mine for switch in each.switches}
@@ -201,17 +201,17 @@ def _settings(
 
 def _tables(facts: Sequence[MessageFacts]) -> list[TableFacts]:
     """Return each table once: with the columns of all its whole rows, the newest type of each, and its key."""
-    found: dict[tuple[str, str], TableFacts] = {}
+    tables: dict[tuple[str, str], TableFacts] = {}
     for each in (table for one in facts for table in one.tables):
         name = each.database, each.table
-        before = found.get(name)
+        before = tables.get(name)
         if before is None:
-            found[name] = each
+            tables[name] = each
             continue
         types = {c: t for c, t in each.columns.items() if t or c not in before.columns}
         columns = {**before.columns, **types}
-        found[name] = replace(before, key=each.key or before.key, columns=columns)
-    return [found[name] for name in sorted(found)]
+        tables[name] = replace(before, key=each.key or before.key, columns=columns)
+    return [tables[name] for name in sorted(tables)]
 
 
 def _has_key_only_deletes(facts: Iterable[MessageFacts], tables: Iterable[TableFacts]) -> bool:
@@ -281,7 +281,7 @@ def _as_row(table: TableFacts) -> dict[str, Any]:
 def _with_connectors(reports: list[TopicReport]) -> list[TopicReport]:
     """Tell where a Debezium connector's topic of schema changes is not among the topics."""
     with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
-    found = []
+    completed = []
     for each in reports:
         is_lacking = each.source and "row" in each.kinds and each.source not in with_schemas
         if is_lacking and not each.dialect.startswith("TiCDC"):
@@ -291,5 +291,5 @@ def _with_connectors(reports: list[TopicReport]) -> list[TopicReport]:
                 "bytes, and all types where schemas.enable=false.",
             )
             each = replace(each, problems=[*each.problems, problem])  # noqa: PLW2901
-        found.append(each)
-    return found
+        completed.append(each)
+    return completed

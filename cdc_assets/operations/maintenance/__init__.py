@@ -1,0 +1,1 @@
+"""Maintenance of a feed's tables: `files` compacts and vacuums them, `retention` deletes rows that nothing needs."""

@@ -31,12 +31,7 @@ _MAX_ROWS_IN_MEMORY = 1_000_000  # of differing chunks, whose digests are compar
 
 
 def verify_history(
-    lake: Lakehouse,
-    feed: Feed,
-    name: tuple[str, str],
-    address: Address,
-    position: int,
-    samples: int = DEFAULT_SAMPLES,
+    lake: Lakehouse, feed: Feed, name: tuple[str, str], address: Address, position: int, samples: int = DEFAULT_SAMPLES
 ) -> Verification:
     """Compare a history as of a position with the source's own rows.
 

@@ -159,12 +159,7 @@ def table(
 
 
 def table(
-    feed: str,
-    name: str,
-    *,
-    root: str | None = None,
-    storage: Storage | None = None,
-    spark: SparkSession | None = None,
+    feed: str, name: str, *, root: str | None = None, storage: Storage | None = None, spark: SparkSession | None = None
 ) -> Table[Any]:
     """Return a history table of a feed.
 

@@ -27,9 +27,10 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
     feeds, root = feeds_file.feeds, lakehouse_root()
     built = {name: feed_definitions.build(name, feed, known_tables(root, name)) for name, feed in feeds.items()}
     jobs = {name: each.job for name, each in built.items()}
+    planned = [check for each in built.values() for check in each.planned]
     pipeline = define_asset_job(
         PIPELINE,
-        selection=AssetSelection.all().without_checks(),
+        selection=AssetSelection.all().without_checks() | AssetSelection.checks(*planned),
         description="Everything once, in order: take in what is new, decode it, release what is complete, write history.",
     )
     sensors = alerts.build(str(feeds_file.alerts.webhook)) if feeds_file.alerts else []

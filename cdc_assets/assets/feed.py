@@ -1,9 +1,9 @@
-"""One step a feed: it runs the stages in their order, and tells of each asset that has news.
+"""One step a feed: it runs the stages in their order, and materialises each asset that has news.
 
-A run without news materialises nothing: the page of an asset goes on showing what the last run that did something told, and
-each check its last verdict. So that none is planned and then shown as skipped, the job `cdc_pipeline` has no checks: the
-step tells their verdicts by itself. The same checks run alone (the job `audit`, or by hand) look over everything
-that the tables hold.
+A run without news materialises nothing: an asset's page goes on showing the last run that had news. Each run plans and
+evaluates `conservation` and the type checks; a run without news repeats their last verdicts. The step logs the verdicts on
+other checks when there is news, and plans none of them: a planned check without a verdict would show as skipped. The job
+`audit`, or a run of checks alone by hand, checks everything that the tables hold.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ from cdc_assets.assets import (
 from cdc_assets.assets.common import CODE_VERSION, StageAsset, Told, evaluation, table_metadata
 from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.assets.resources import LakehouseResource
-from cdc_assets.assets.verdicts import BlockingCheckFailed
+from cdc_assets.assets.verdicts import BlockingCheckFailed, last_result
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.cursor import running
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -110,18 +110,24 @@ def _run(
 def _verdicts(
     context: AssetExecutionContext, key: AssetKey, told: Told, blocking: set[str], *, news: bool
 ) -> Iterator[AssetCheckResult | AssetCheckEvaluation]:
-    """The verdicts on what a stage did, up to the first that stops the feed.
+    """Yield the verdicts on what a stage did, up to the first that stops the feed.
+
+    A planned check gets its last verdict again if there is no news. So a blocking check that failed stops each further run
+    until there is news, or until the job `audit` finds that the check passes.
 
     Raises:
-        BlockingCheckFailed: one does.
+        BlockingCheckFailed: a blocking check failed.
     """
-    for result in [*told.checks, *told.of_time]:
-        # As the result of a check that the run was started for, else as an event of its log.
-        if AssetCheckKey(key, str(result.check_name)) in context.selected_asset_check_keys:
+    for evaluated in [*told.checks, *told.of_time]:
+        result, is_new = evaluated, news or evaluated in told.of_time
+        check = AssetCheckKey(key, str(evaluated.check_name))
+        if check in context.selected_asset_check_keys:
+            if not is_new:
+                result = last_result(context.instance, check) or evaluated
             yield result
-        elif news or result in told.of_time:
-            yield evaluation(key, result, blocking=result.check_name in blocking)
-        if not result.passed and result.check_name in blocking:
+        elif is_new:
+            yield evaluation(key, result, blocking=check.name in blocking)
+        if not result.passed and check.name in blocking:
             raise BlockingCheckFailed(
                 f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
             )

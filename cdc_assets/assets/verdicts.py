@@ -3,6 +3,7 @@
 from dagster import (
     AssetCheckEvaluation,
     AssetCheckKey,
+    AssetCheckResult,
     AssetCheckSeverity,
     DagsterEvent,
     DagsterEventType,
@@ -44,11 +45,29 @@ def reasons(instance: DagsterInstance, run: str) -> list[str]:
 
 
 def last_evaluation(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckEvaluation | None:
-    """The last verdict on a check; what was only planned since is none."""
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=10):
-        if isinstance(known := record.evaluation, AssetCheckEvaluation):
-            return known
+    """Return the last verdict on a check, past the runs that planned the check and ended before they evaluated it."""
+    cursor = None
+    while records := instance.event_log_storage.get_asset_check_execution_history(key, limit=10, cursor=cursor):
+        for record in records:
+            if isinstance(known := record.evaluation, AssetCheckEvaluation):
+                return known
+        cursor = records[-1].id
     return None
+
+
+def last_result(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResult | None:
+    """Return the last verdict on a check as a result that a run can give again; None if there is no verdict yet."""
+    known = last_evaluation(instance, key)
+    if known is None:
+        return None
+    return AssetCheckResult(
+        check_name=key.name,
+        asset_key=key.asset_key,
+        passed=known.passed,
+        severity=known.severity,
+        description=known.description,
+        metadata=known.metadata,
+    )
 
 
 def _events(instance: DagsterInstance, run: str) -> list[DagsterEvent]:

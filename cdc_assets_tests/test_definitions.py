@@ -21,9 +21,13 @@ from dagster import (
     FreshnessPolicy,
     ScheduleDefinition,
 )
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster_pyspark import LazyPySparkResource
+from dagster_shared.serdes import serialize_value
 from pyspark import SparkContext
 
-from cdc_assets.config import FeedsError
+from cdc_assets.assets.resources import SparkResource
+from cdc_assets.config import FeedsError, load_feeds
 from cdc_assets_tests.support import no_java, users_environment
 
 TWO_FEEDS = """
@@ -344,6 +348,31 @@ def test_operations_name_the_feeds_when_one_is_unknown(load: Load) -> None:
         assert not done.success
         (failed,) = [e for e in done.all_events if e.event_type_value == "STEP_FAILURE"]
         assert "no feed shops in the feeds file; its feeds: shop, crm" in str(failed.step_failure_data)
+
+
+def test_the_ui_shows_no_setting_of_the_feeds_file(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of Spark, of the store and of the broker may be secrets."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    settings = """
+spark: {spark.hadoop.fs.s3a.secret.key: "${SECRET}"}
+storage: {options: {fs.azure.account.key: "${SECRET}"}}
+"""
+    options = 'topics: [t], options: {kafka.ssl.key.password: "${SECRET}"}'
+    loaded = load(LIVE.replace("topics: [t]", options) + settings)
+    assert load_feeds().spark == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
+    shown = serialize_value(RepositorySnap.from_def(loaded.get_repository_def()))
+    assert '"pyspark"' in shown
+    assert "hunter2" not in shown
+
+
+def test_assets_and_jobs_declare_the_spark_resource(load: Load) -> None:
+    loaded = load(histories=[("sales", "orders")])
+    resource = (loaded.resources or {})["pyspark"]
+    assert isinstance(resource, SparkResource)
+    assert isinstance(resource, LazyPySparkResource)
+    for job in ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine", "acknowledge", "why"):
+        for node in loaded.resolve_job_def(job).nodes:
+            assert "pyspark" in node.definition.required_resource_keys, (job, node.name)
 
 
 def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.spark import session
 from cdc_assets.spark.session import SMALL, compiled, session_for, spark_session
 from cdc_assets.stores.storage import LOCAL, Store
 
@@ -22,8 +23,9 @@ def test_a_stores_jars_come_last(spark: SparkSession, monkeypatch: pytest.Monkey
         told.append((settings["spark.driver.extraClassPath"], os.environ["SPARK_DIST_CLASSPATH"]))
         return spark
 
+    monkeypatch.setattr(session, "_built", start)
     for store in (LOCAL, STORE):
-        assert spark_session({"spark.master": "local[2]"}, store, start) is spark
+        assert spark_session({"spark.master": "local[2]"}, store) is spark
     (first, nothing), (same, last) = told
     assert first == same
     assert nothing == (before or "")
@@ -43,8 +45,8 @@ def test_a_large_table_in_a_run_of_few_changes_has_the_settings_of_many_rows(spa
         "spark.sql.shuffle.partitions",
     )
 
-    def settings(session: SparkSession) -> dict[str, str | None]:
-        return {key: session.conf.get(key, None) for key in keys}
+    def settings(of: SparkSession) -> dict[str, str | None]:
+        return {key: of.conf.get(key, None) for key in keys}
 
     few, many = session_for(spark, 1), settings(session_for(spark, SMALL + 1))
     before = settings(few)

@@ -30,7 +30,7 @@ from cdc_assets.assets.checks.database import of_database
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import check_result
 from cdc_assets.assets.names import output_name
-from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_assets import TableAsset, table_assets
 from cdc_assets.assets.verdicts import last_result
 from cdc_assets.config import Feed
@@ -131,9 +131,9 @@ def tables_audit(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> As
         out={each: Out(None, is_required=False) for each in outputs},
     )
     def run_audit(
-        context: AssetCheckExecutionContext, lakehouse: ResourceParam[LakehouseResource]
+        context: AssetCheckExecutionContext, lakehouse: ResourceParam[LakehouseResource], pyspark: SparkResource
     ) -> Iterator[AssetCheckResult]:
-        yield from results(context, lakehouse.feed(name), feed, tables)
+        yield from results(context, lakehouse.feed(name, pyspark), feed, tables)
 
     checks: AssetChecksDefinition = AssetChecksDefinition.create(
         keys_by_input_name=inputs, node_def=run_audit, check_specs_by_output_name=outputs, can_subset=True

@@ -35,7 +35,7 @@ from cdc_assets.assets import (
 )
 from cdc_assets.assets.common import CODE_VERSION, StageAsset, Told, evaluation, table_metadata
 from cdc_assets.assets.known_tables import known_tables
-from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.verdicts import BlockingCheckFailed, last_result
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.cursor import running
@@ -72,9 +72,9 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         pool=f"feed_{name}",
     )
     def pipeline(
-        context: AssetExecutionContext, lakehouse: ResourceParam[LakehouseResource]
+        context: AssetExecutionContext, lakehouse: ResourceParam[LakehouseResource], pyspark: SparkResource
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
-        lake = lakehouse.feed(name)
+        lake = lakehouse.feed(name, pyspark)
         if context.selected_asset_keys:
             yield from _run(context, lake, feed)
         else:

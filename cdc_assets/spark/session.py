@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -216,12 +216,11 @@ def _built(settings: Mapping[str, str]) -> SparkSession:
 def spark_session(
     configured: Mapping[str, object] | None = None,
     store: Store = LOCAL,
-    start: Callable[[Mapping[str, str]], SparkSession] = _built,
 ) -> SparkSession:
-    """Return the running session, or have `start` start one under `spark_settings`."""
+    """Return the running session, or start one under `spark_settings`."""
     settings = spark_settings(configured or {}, store)
     with _behind_spark(store.jars() if is_local(settings["spark.master"]) else []):
-        return start(settings)
+        return _built(settings)
 
 
 @contextmanager

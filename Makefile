@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars store-jars demo ui test test-all test-fast ui-test lint bench bench-all soak fuzz audit lock clean
+.PHONY: help java setup jars store-jars dist demo ui test test-all test-fast ui-test lint bench bench-all soak fuzz audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -39,6 +39,14 @@ jars: java $(VENV)/.ready
 
 store-jars: jars
 	@$(BIN)/python -m cdc_assets.stores.jars s3 gs abfss
+
+NATIVE := cdc_assets/spark/native
+dist: java $(VENV)/.ready  ## build dist/cdc_assets-*.whl: the jars compiled, so that who installs it needs Python and a JRE alone
+	@rm -rf build dist $(NATIVE)/*.jar
+	@$(BIN)/python -m cdc_assets.stores.jars --copy-native $(NATIVE)
+	@$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@rm -rf build $(NATIVE)/*.jar
+	@ls dist/*.whl
 
 demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
 	@$(BIN)/python -m cdc_assets.demo

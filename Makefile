@@ -49,11 +49,10 @@ dist: java $(VENV)/.ready  ## build dist/cdc_assets-*.whl: the jars compiled, so
 	@ls dist/*.whl
 
 demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
-	@$(BIN)/python -m cdc_assets.demo
+	@$(BIN)/python -m cdc_assets run
 
 ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with the demo's runs, checks and metadata
-	@PYTHONWARNINGS='ignore:Function' CDC_WEBSERVER=http://127.0.0.1:$${PORT:-3000} \
-	  $(BIN)/dagster dev --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
+	@$(BIN)/python -m cdc_assets ui --port $${PORT:-3000}
 
 lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/ruff check .

@@ -1,5 +1,7 @@
 """What a run said that somebody has to look at, out of Dagster's log of it."""
 
+from collections.abc import Container, Iterable
+
 from dagster import (
     AssetCheckEvaluation,
     AssetCheckKey,
@@ -18,16 +20,22 @@ class BlockingCheckFailed(Failure):
 
 def failed_checks(instance: DagsterInstance, run: str, *, blocking: bool = False) -> list[str]:
     """The checks of a run that failed and are no mere warnings, a line each; `blocking`: only those that stop it."""
-    found = [
-        event.asset_check_evaluation_data
-        for event in _events(instance, run)
-        if event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION
-    ]
-    return [
-        f"{each.asset_key.to_user_string()}: {each.check_name}: {each.description}"
-        for each in found
-        if not each.passed and each.severity == AssetCheckSeverity.ERROR and (each.blocking or not blocking)
-    ]
+    return [_line(each) for each in _failures(instance, run) if each.blocking or not blocking]
+
+
+def failing_checks(instance: DagsterInstance, runs: Iterable[str], feeds: Container[str]) -> list[str]:
+    """Return the checks of these feeds that failed in one of the runs and whose last verdict is a failure, a line each.
+
+    Checks that only warn are left out.
+    """
+    failed = {
+        AssetCheckKey(each.asset_key, each.check_name): None
+        for run in runs
+        for each in _failures(instance, run)
+        if each.asset_key.path[0] in feeds
+    }
+    last = [last_evaluation(instance, key) for key in failed]
+    return [_line(each) for each in last if each is not None and _is_failure(each)]
 
 
 def reasons(instance: DagsterInstance, run: str) -> list[str]:
@@ -68,6 +76,20 @@ def last_result(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResu
         description=known.description,
         metadata=known.metadata,
     )
+
+
+def _failures(instance: DagsterInstance, run: str) -> list[AssetCheckEvaluation]:
+    """Return the failures among the verdicts of a run."""
+    events = [e for e in _events(instance, run) if e.event_type == DagsterEventType.ASSET_CHECK_EVALUATION]
+    return [event.asset_check_evaluation_data for event in events if _is_failure(event.asset_check_evaluation_data)]
+
+
+def _is_failure(verdict: AssetCheckEvaluation) -> bool:
+    return not verdict.passed and verdict.severity == AssetCheckSeverity.ERROR
+
+
+def _line(verdict: AssetCheckEvaluation) -> str:
+    return f"{verdict.asset_key.to_user_string()}: {verdict.check_name}: {verdict.description}"
 
 
 def _events(instance: DagsterInstance, run: str) -> list[DagsterEvent]:

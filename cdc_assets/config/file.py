@@ -32,8 +32,14 @@ class FeedsError(ValueError):
 
 
 def feeds_path() -> Path:
-    """The feeds file: `CDC_FEEDS`, else `data/feeds.yaml`."""
-    return Path(os.environ.get("CDC_FEEDS") or "data/feeds.yaml")
+    """Return the feeds file: `CDC_FEEDS`; else `data/feeds.yaml`; else, if only that exists, `feeds.yaml`.
+
+    `cdc-assets init` writes `feeds.yaml`.
+    """
+    if given := os.environ.get("CDC_FEEDS"):
+        return Path(given)
+    default, written = Path("data/feeds.yaml"), Path("feeds.yaml")
+    return written if written.exists() and not default.exists() else default
 
 
 def load_feeds(path: Path | None = None) -> FeedsFile:

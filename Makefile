@@ -48,7 +48,7 @@ dist: java $(VENV)/.ready  ## build dist/cdc_assets-*.whl: the jars compiled, so
 	@rm -rf build $(NATIVE)/*.jar
 	@ls dist/*.whl
 
-demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
+demo: setup  ## run the pipeline over the recorded snapshots in data/, and print a summary
 	@$(BIN)/python -m cdc_assets run
 
 ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with the demo's runs, checks and metadata

@@ -170,7 +170,7 @@ def test_where_a_broker_feed_begins(load: Load, text: str, expected: object) -> 
     assert found == expected
 
 
-def test_the_file_is_the_one_in_cdc_feeds_else_data_feeds_yaml_else_what_init_writes(
+def test_the_file_is_in_cdc_feeds_else_data_feeds_yaml_else_what_init_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data").mkdir()

@@ -193,8 +193,8 @@ def _pipeline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     once = commands.add_parser(
         "run",
         help="run the pipeline once",
-        description="Run the pipeline once, with a line for each stage and table, and a summary. Ends with another code than "
-        "0 if a stage or a blocking check fails. Dagster's home is the current folder unless DAGSTER_HOME is set.",
+        description="Run the pipeline once, with a line for each stage and table, and a summary. Ends with another code "
+        "than 0 if a stage or a blocking check fails. Dagster's home is the current folder unless DAGSTER_HOME is set.",
     )
     once.add_argument("feed", nargs="*", help=f"{_ANY_FEED}; default: all")
     once.add_argument("--strict", action="store_true", help="end with 1 if a check of severity ERROR fails")

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ import pytest
 from dagster import (
     AssetCheckKey,
     AssetKey,
+    DagsterInstance,
     DefaultScheduleStatus,
     DefaultSensorStatus,
     Definitions,
     DynamicPartitionsDefinition,
     FreshnessPolicy,
     ScheduleDefinition,
+    build_schedule_context,
+    build_sensor_context,
 )
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_pyspark import LazyPySparkResource
@@ -284,14 +287,48 @@ def test_the_pipeline_plans_each_stage_and_what_each_run_checks_the_audit_what_c
     assert set(audit.asset_graph.asset_check_keys) == of_stages | {of_table}
 
 
-def test_schedules_are_stopped_until_somebody_starts_them(load: Load) -> None:
-    schedules = load().schedules or []
+@pytest.mark.parametrize("automation", [None, "stopped", "running"])
+def test_schedules_and_the_sensor_are_stopped_unless_the_feeds_file_says_otherwise(
+    load: Load, automation: str | None
+) -> None:
+    loaded = load(TWO_FEEDS + (f"automation: {automation}\n" if automation else ""))
+    status = "RUNNING" if automation == "running" else "STOPPED"
+    assert {schedule.default_status for schedule in loaded.schedules or []} == {DefaultScheduleStatus[status]}
+    assert {sensor.default_status for sensor in loaded.sensors or []} == {DefaultSensorStatus[status]}
+
+
+def test_the_tick_of_each_schedule_starts_one_run_of_its_job(load: Load) -> None:
+    loaded = load()
+    schedules = loaded.schedules or []
     assert {s.name: (s.job_name, s.cron_schedule) for s in schedules if isinstance(s, ScheduleDefinition)} == {
         "cdc_pipeline_hourly": ("cdc_pipeline", "0 * * * *"),
         "maintenance_nightly": ("maintenance", "30 2 * * *"),
+        "delete_old_runs_nightly": ("delete_old_runs", "45 3 * * *"),
         "audit_weekly": ("audit", "30 4 * * 0"),
     }
-    assert {schedule.default_status for schedule in schedules} == {DefaultScheduleStatus.STOPPED}
+    for schedule in schedules:
+        context = build_schedule_context(scheduled_execution_time=datetime(2026, 11, 1, tzinfo=UTC))
+        tick = loaded.resolve_schedule_def(schedule.name).evaluate_tick(context)
+        assert tick.skip_message is None
+        (request,) = tick.run_requests or []
+        assert dict(request.run_config) == {}
+
+
+def test_the_tick_of_the_sensor_starts_the_pipeline_of_each_feed_with_new_records(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load()
+    for feed, text in {"shop": "{}\n", "crm": None}.items():
+        (tmp_path / feed).mkdir()
+        if text:
+            (tmp_path / feed / "1.jsonl").write_text(text)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
+    with DagsterInstance.ephemeral() as instance:
+        tick = loaded.resolve_sensor_def("new_records").evaluate_tick(build_sensor_context(instance=instance))
+    (request,) = tick.run_requests or []
+    assert request.job_name == "cdc_pipeline_shop"
+    assert (request.run_key or "").startswith("shop-")
+    assert request.tags["cdc/reason"] == "1 files are new or have changed"
 
 
 def test_each_feed_is_a_pool(load: Load) -> None:
@@ -304,13 +341,13 @@ def test_each_feed_is_a_pool(load: Load) -> None:
 
 def test_every_job_runs_in_one_process(load: Load) -> None:
     loaded = load()
-    jobs = ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine")
+    jobs = ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine", "delete_old_runs")
     assert {loaded.resolve_job_def(job).executor_def.name for job in jobs} == {"in_process"}
 
 
-def test_one_sensor_for_all_feeds_that_is_stopped_until_somebody_starts_it(load: Load) -> None:
+def test_one_sensor_for_all_feeds(load: Load) -> None:
     (sensor,) = load(TWO_FEEDS + LIVE.removeprefix("\nfeeds:\n")).sensors or []
-    assert (sensor.name, sensor.default_status) == ("new_records", DefaultSensorStatus.STOPPED)
+    assert sensor.name == "new_records"
     wanted = {"cdc_pipeline_shop", "cdc_pipeline_crm", "cdc_pipeline_live"}
     assert {target.job_name for target in sensor.targets} == wanted
 
@@ -375,10 +412,11 @@ def test_assets_and_jobs_declare_the_spark_resource(load: Load) -> None:
             assert "pyspark" in node.definition.required_resource_keys, (job, node.name)
 
 
-def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a Spark session was asked for")
+def refuse(*_: object, **__: object) -> None:
+    raise AssertionError("a Spark session was asked for")
 
+
+def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
     load(histories=[("sales", "orders")])
 

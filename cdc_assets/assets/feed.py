@@ -36,7 +36,7 @@ from cdc_assets.assets import (
 from cdc_assets.assets.common import CODE_VERSION, StageAsset, Told, evaluation, table_metadata
 from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.assets.resources import LakehouseResource, SparkResource
-from cdc_assets.assets.verdicts import BlockingCheckFailed, last_result
+from cdc_assets.assets.verdicts import BlockingCheckFailed, StrictCheckFailed, is_failure, last_result, line_of
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.cursor import running
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -87,6 +87,7 @@ def _run(
     context: AssetExecutionContext, lake: Lakehouse, feed: Feed
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
     news, error = False, None
+    failing: list[AssetCheckResult | AssetCheckEvaluation] = []
     for stage in _stages_of(feed):
         key = stage.key_of(lake.feed)
         if key not in context.selected_asset_keys:
@@ -99,21 +100,26 @@ def _run(
             of_table = table_metadata(told.table) if told.table else {}
             yield MaterializeResult(asset_key=key, data_version=told.version, metadata=of_table | dict(told.metadata))
         blocking = {spec.name for spec in stage.check_specs(lake.feed, feed) if spec.blocking}
-        yield from _verdicts(context, key, told, blocking, news=news)
+        for verdict in _verdicts(context, key, told, blocking, news=news, repeat=feed.strict):
+            failing += [verdict] if is_failure(verdict) else []
+            yield verdict
+        failing += filter(is_failure, told.of_tables)
         error = error or told.error
     if news:
         page.renew(context, lake, feed, known_tables(lake.root, lake.feed))
     if error:
         raise error
+    if feed.strict and failing:
+        raise StrictCheckFailed(f"{lake.feed} is strict: {'; '.join(map(line_of, failing))}", allow_retries=False)
 
 
 def _verdicts(
-    context: AssetExecutionContext, key: AssetKey, told: Told, blocking: set[str], *, news: bool
+    context: AssetExecutionContext, key: AssetKey, told: Told, blocking: set[str], *, news: bool, repeat: bool
 ) -> Iterator[AssetCheckResult | AssetCheckEvaluation]:
     """Yield the verdicts on what a stage did, up to the first that stops the feed.
 
-    A planned check gets its last verdict again if there is no news. So a blocking check that failed stops each further run
-    until there is news, or until the job `audit` finds that the check passes.
+    A planned check gets its last verdict again if there is no news; with `repeat` each check does. So a blocking check that
+    failed stops each further run until there is news, or until the job `audit` finds that the check passes.
 
     Raises:
         BlockingCheckFailed: a blocking check failed.
@@ -121,11 +127,12 @@ def _verdicts(
     for evaluated in [*told.checks, *told.of_time]:
         result, is_new = evaluated, news or evaluated in told.of_time
         check = AssetCheckKey(key, str(evaluated.check_name))
-        if check in context.selected_asset_check_keys:
-            if not is_new:
-                result = last_result(context.instance, check) or evaluated
+        is_planned = check in context.selected_asset_check_keys
+        if not is_new and (is_planned or repeat):
+            result = last_result(context.instance, check) or evaluated
+        if is_planned:
             yield result
-        elif is_new:
+        elif is_new or repeat:
             yield evaluation(key, result, blocking=check.name in blocking)
         if not result.passed and check.name in blocking:
             raise BlockingCheckFailed(

@@ -18,9 +18,13 @@ class BlockingCheckFailed(Failure):
     """What the stages after it would build on is not right: the feed stops here, and the other feeds go on."""
 
 
+class StrictCheckFailed(Failure):
+    """A check of a feed with `strict: true` failed; the feed's run has done all its work."""
+
+
 def failed_checks(instance: DagsterInstance, run: str, *, blocking: bool = False) -> list[str]:
     """The checks of a run that failed and are no mere warnings, a line each; `blocking`: only those that stop it."""
-    return [_line(each) for each in _failures(instance, run) if each.blocking or not blocking]
+    return [line_of(each) for each in _failures(instance, run) if each.blocking or not blocking]
 
 
 def failing_checks(instance: DagsterInstance, runs: Iterable[str], feeds: Container[str]) -> list[str]:
@@ -35,7 +39,7 @@ def failing_checks(instance: DagsterInstance, runs: Iterable[str], feeds: Contai
         if each.asset_key.path[0] in feeds
     }
     last = [last_evaluation(instance, key) for key in failed]
-    return [_line(each) for each in last if each is not None and _is_failure(each)]
+    return [line_of(each) for each in last if each is not None and is_failure(each)]
 
 
 def reasons(instance: DagsterInstance, run: str) -> list[str]:
@@ -81,15 +85,18 @@ def last_result(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResu
 def _failures(instance: DagsterInstance, run: str) -> list[AssetCheckEvaluation]:
     """Return the failures among the verdicts of a run."""
     events = [e for e in _events(instance, run) if e.event_type == DagsterEventType.ASSET_CHECK_EVALUATION]
-    return [event.asset_check_evaluation_data for event in events if _is_failure(event.asset_check_evaluation_data)]
+    return [event.asset_check_evaluation_data for event in events if is_failure(event.asset_check_evaluation_data)]
 
 
-def _is_failure(verdict: AssetCheckEvaluation) -> bool:
+def is_failure(verdict: AssetCheckEvaluation | AssetCheckResult) -> bool:
+    """Return whether a check failed and does not only warn."""
     return not verdict.passed and verdict.severity == AssetCheckSeverity.ERROR
 
 
-def _line(verdict: AssetCheckEvaluation) -> str:
-    return f"{verdict.asset_key.to_user_string()}: {verdict.check_name}: {verdict.description}"
+def line_of(verdict: AssetCheckEvaluation | AssetCheckResult) -> str:
+    """Return a verdict as one line: the asset, the check, and what it found."""
+    asset = verdict.asset_key.to_user_string() if verdict.asset_key else ""
+    return f"{asset}: {verdict.check_name}: {verdict.description}"
 
 
 def _events(instance: DagsterInstance, run: str) -> list[DagsterEvent]:

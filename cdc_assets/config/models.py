@@ -48,6 +48,7 @@ TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
+Automation = Literal["running", "stopped"]
 DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 
 # Of patterns of tables the first that matches counts.
@@ -201,6 +202,8 @@ class Feed(_Model):
     freshness_minutes: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     # How far a watermark may be ahead of its record's Kafka time and be believed.
     max_watermark_lead: Duration = Field(timedelta(days=1), description=DURATION)
+    # Whether a run fails when a check of severity ERROR does.
+    strict: bool = Field(default=False, description="true, false")
     owners: tuple[Owner, ...] = Field((), description="a list of email addresses and team:name")
     # Above it Dagster shows one asset a database.
     max_table_assets: WholeNumber = Field(200, ge=1, description="a whole number, 1 or more")
@@ -289,3 +292,5 @@ class FeedsFile(_Model):
     spark: dict[SparkKey, SparkValue] = Field({}, repr=False, description="a mapping of spark.* settings to values")
     storage: Storage = Storage()
     alerts: Alerts | None = None
+    # Whether schedules and the sensor run until somebody starts or stops them.
+    automation: Automation = Field("stopped", description=", ".join(get_args(Automation)))

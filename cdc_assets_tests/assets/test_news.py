@@ -138,6 +138,30 @@ def test_a_verdict_is_found_behind_many_runs_that_ended_before_it(job: Job) -> N
     assert last.description == "2 read: 2 records taken in, 0 held before, 0 quarantined."
 
 
+def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_without_news(job: Job) -> None:
+    """After all of its work, and the other feed's run does not fail. A check that only warns does not count."""
+    feeds = job.home / "feeds.yaml"
+    feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    strict: true\n"))
+    stream = first_records()
+    # The code is VARCHAR's by no document.
+    stream.send(ROWS.insert(tso(21), 2, "b") | {"sqlType": {"id": -5, "v": 3}})
+    stream.watermark(tso(30))
+    job.add("shop", stream.records[:2], "1.jsonl")
+    job.add("crm", stream.records)
+    assert job.run().success
+    assert job.verdicts()["shop", "history", "shop", "orders", "history_complete"] == "FAILED"  # it warns
+    job.add("shop", stream.records[2:], "2.jsonl")
+    for news in (True, False):
+        done = job.run()
+        assert not done.success
+        (failed,) = failures(done).items()
+        assert failed[0] == "shop__raw_to_history"
+        assert "shop is strict: shop/type_observations: jdbc_type_mapping: " in failed[1]
+        assert "shop/history/shop/orders: type_mapping: The table waits" in failed[1]
+        assert bool(materialised(done)) == news
+    assert rows_in(job.lake("shop").history("shop", "orders"), job.spark)
+
+
 def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(both: Job) -> None:
     assert both.run().success
     raw, gate = AssetKey(["shop", "raw_records"]), AssetKey(["shop", "released_changes"])

@@ -12,6 +12,7 @@ from dagster import (
     JobDefinition,
     ScheduleDefinition,
     define_asset_job,
+    definitions,
     in_process_executor,
 )
 
@@ -78,13 +79,12 @@ def _schedules(
     ]
 
 
-def _load() -> Definitions:
+@definitions
+def defs() -> Definitions:
+    """Return everything that Dagster shows and runs, for the feeds of the feeds file."""
     try:
         return build_definitions(load_feeds())
     except (FeedsError, PlaceError) as error:
         # The message says it all; a traceback below it would only hide it.
         sys.tracebacklimit = 0
         raise type(error)(str(error)) from None
-
-
-defs = _load()

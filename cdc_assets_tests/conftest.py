@@ -197,7 +197,7 @@ def job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
     monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
     monkeypatch.setattr(SparkResource, "spark_session", spark)
-    return Job(tmp_path, spark, monkeypatch)
+    return Job(tmp_path, spark)
 
 
 @pytest.fixture(scope="session")

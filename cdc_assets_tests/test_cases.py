@@ -81,7 +81,7 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         patch.setenv("CDC_FEEDS", str(home / "feeds.yaml"))
         patch.setenv("CDC_LAKEHOUSE", str(home / "lake"))
         patch.setattr(SparkResource, "spark_session", spark)
-        job = Job(home, spark, patch)
+        job = Job(home, spark)
         runs = [run_cases(job, part) for part in PARTS]
         found = {name: merged([run[name] for run in runs if name in run]) for name in CASES}
         for name, result in found.items():

@@ -1,6 +1,5 @@
 """The Dagster graph, loaded from the real definitions: what stands in it, and what each job takes of it."""
 
-import importlib
 import json
 import re
 import subprocess
@@ -31,6 +30,7 @@ from pyspark import SparkContext
 
 from cdc_assets.assets.resources import SparkResource
 from cdc_assets.config import FeedsError, load_feeds
+from cdc_assets.definitions import defs
 from cdc_assets_tests.support import no_java, users_environment
 
 TWO_FEEDS = """
@@ -82,9 +82,9 @@ def keep(home: Path, feed: str, root: str, tables: list[tuple[str, str]]) -> Non
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Import definitions.py afresh, as Dagster does, for the text of a feeds file and the history tables of shop."""
+    """Load the definitions, as Dagster does, for the text of a feeds file and the history tables of shop."""
 
-    # The module shortens tracebacks when the feeds file is wrong: not for the rest of the tests.
+    # They shorten tracebacks when the feeds file is wrong: not for the rest of the tests.
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 
     def fresh(feeds: str = TWO_FEEDS, histories: list[tuple[str, str]] | None = None) -> Definitions:
@@ -93,8 +93,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
             keep(tmp_path, "shop", str(tmp_path / "lake"), histories)
         monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
         monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
-        monkeypatch.delitem(sys.modules, "cdc_assets.definitions", raising=False)
-        loaded: Definitions = importlib.import_module("cdc_assets.definitions").defs
+        loaded = defs()
         Definitions.validate_loadable(loaded)
         return loaded
 
@@ -432,7 +431,7 @@ def refuse(*_, **__):
 socket.socket.connect = socket.getaddrinfo = subprocess.Popen = refuse
 before = dict(os.environ)
 import cdc_assets.definitions
-repository = cdc_assets.definitions.defs.get_repository_def()
+repository = cdc_assets.definitions.defs().get_repository_def()
 repository.get_all_jobs()
 assert dict(os.environ) == before, "the environment was changed"
 assert not {"pandas", "pandera"} & set(sys.modules), "what only runs need was imported"

@@ -215,7 +215,7 @@ def test_dagster_and_the_commands(
     for name, value in {"FEEDS": tmp_path / "feeds.yaml", "LAKEHOUSE": place.root, "STATE": tmp_path / "state"}.items():
         monkeypatch.setenv(f"CDC_{name}", str(value))
     monkeypatch.setattr(SparkResource, "spark_session", spark)
-    job = Job(tmp_path, spark, monkeypatch)
+    job = Job(tmp_path, spark)
     news = job.loaded().resolve_sensor_def("new_records")
 
     def asked() -> dict[str | None, str]:

@@ -1,11 +1,15 @@
 """Wiring only: the feeds file -> assets, checks, jobs, schedules, sensors and resources."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from dagster import (
+    AnchorBasedFilePathMapping,
     AssetCheckKey,
+    AssetsDefinition,
     AssetSelection,
+    AssetSpec,
     DefaultScheduleStatus,
     DefaultSensorStatus,
     Definitions,
@@ -14,6 +18,8 @@ from dagster import (
     define_asset_job,
     definitions,
     in_process_executor,
+    link_code_references_to_git,
+    with_source_code_references,
 )
 
 from cdc_assets.assets import alerts, feed_definitions, new_records, old_runs, operations
@@ -43,7 +49,7 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
     of_people = {job.name: job for job in (*operations.build(feeds), old_runs.build())}
     audit_job = _audit_job([check for each in built.values() for check in each.audited])
     return Definitions(
-        assets=[asset for each in built.values() for asset in each.assets],
+        assets=_with_code_references(feeds_file, [asset for each in built.values() for asset in each.assets]),
         asset_checks=[check for each in built.values() for check in each.checks],
         jobs=[pipeline, *jobs.values(), audit_job, *of_people.values()],
         schedules=_schedules(feeds_file, pipeline, audit_job, of_people),
@@ -52,6 +58,22 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
         # One process, and so one Spark session, a run.
         executor=in_process_executor,
     )
+
+
+def _with_code_references(
+    file: FeedsFile, assets: list[AssetsDefinition | AssetSpec]
+) -> Sequence[AssetsDefinition | AssetSpec]:
+    """Return the assets with links to their source code, if the feeds file says where that is."""
+    if (place := file.code_references) is None:
+        return assets
+    linked: Sequence[AssetsDefinition | AssetSpec] = link_code_references_to_git(
+        with_source_code_references(assets),
+        git_url=str(place.git_url).rstrip("/"),
+        git_branch=place.git_branch,
+        platform=place.platform,
+        file_path_mapping=AnchorBasedFilePathMapping(Path(__file__), "cdc_assets/definitions.py"),
+    )
+    return linked
 
 
 def _audit_job(audited: list[AssetCheckKey]) -> AssetJob:

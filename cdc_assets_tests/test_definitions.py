@@ -286,6 +286,17 @@ def test_the_pipeline_plans_each_stage_and_what_each_run_checks_the_audit_what_c
     assert set(audit.asset_graph.asset_check_keys) == of_stages | {of_table}
 
 
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+def test_assets_link_to_their_code_where_the_feeds_file_says_it_is(load: Load) -> None:
+    place = '{git_url: "https://git.example/me/fork", git_branch: v1, platform: gitlab}'
+    found = graph(load(TWO_FEEDS + f"code_references: {place}"))
+    for key in stages("shop"):
+        references = found.get(key).metadata["dagster/code_references"]
+        (link,) = references.code_references
+        assert link.url.startswith("https://git.example/me/fork/-/tree/v1/cdc_assets/assets/feed.py#L")
+    assert "dagster/code_references" not in graph(load()).get(AssetKey(["shop", "history"])).metadata
+
+
 @pytest.mark.parametrize("automation", [None, "stopped", "running"])
 def test_schedules_and_the_sensor_are_stopped_unless_the_feeds_file_says_otherwise(
     load: Load, automation: str | None

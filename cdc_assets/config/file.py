@@ -16,7 +16,18 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from cdc_assets.config.models import Alerts, Feed, FeedsFile, InitialLoad, Kafka, Source, Storage, TableLoad, Tables
+from cdc_assets.config.models import (
+    Alerts,
+    CodeReferences,
+    Feed,
+    FeedsFile,
+    InitialLoad,
+    Kafka,
+    Source,
+    Storage,
+    TableLoad,
+    Tables,
+)
 from cdc_assets.config.values import Setting, did_you_mean
 
 _Loc = tuple[str | int, ...]
@@ -215,6 +226,7 @@ _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
     {
         (): FeedsFile,
         ("alerts",): Alerts,
+        ("code_references",): CodeReferences,
         ("storage",): Storage,
         ("feeds", "*"): Feed,
         ("feeds", "*", "source"): Source,

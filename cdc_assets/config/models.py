@@ -48,6 +48,7 @@ TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
+GitPlatform = Literal["github", "gitlab"]
 Automation = Literal["running", "stopped"]
 DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 
@@ -271,6 +272,14 @@ class Alerts(_Model):
     webhook: HttpUrl = Field(repr=False, description="an http or https URL, which takes JSON with a text")
 
 
+class CodeReferences(_Model):
+    """Where the UI's links from assets to their source code lead: a copy of this package's repository."""
+
+    git_url: HttpUrl = Field(description="the URL of a repository")
+    git_branch: Text = Field(description="the name of a branch, a tag or a commit")
+    platform: GitPlatform = Field("github", description=", ".join(get_args(GitPlatform)))
+
+
 class Storage(_Model):
     """How the store is reached in which the lakehouse, recorded snapshots and claim-checks lie, where it is no local folder.
 
@@ -292,5 +301,6 @@ class FeedsFile(_Model):
     spark: dict[SparkKey, SparkValue] = Field({}, repr=False, description="a mapping of spark.* settings to values")
     storage: Storage = Storage()
     alerts: Alerts | None = None
+    code_references: CodeReferences | None = None
     # Whether schedules and the sensor run until somebody starts or stops them.
     automation: Automation = Field("stopped", description=", ".join(get_args(Automation)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from dagster import ResourceDefinition
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -24,16 +24,15 @@ class SparkResource(LazyPySparkResource):
     """
 
     spark_config: dict[str, Any] = Field({}, description="Settings of Spark, above those of the feeds file.")
+    _session: SparkSession | None = PrivateAttr(default=None)
 
     @property
     def spark_session(self) -> SparkSession:
         """The session, started at the first use."""
-        if self._spark_session is None:
+        if self._session is None:
             file = load_feeds()
-            store = Store.of(file, lakehouse_root())
-            self._spark_session = spark_session({**file.spark, **self.spark_config}, store)
-        session: SparkSession = self._spark_session
-        return session
+            self._session = spark_session({**file.spark, **self.spark_config}, Store.of(file, lakehouse_root()))
+        return self._session
 
     @property
     def spark_context(self) -> SparkContext:

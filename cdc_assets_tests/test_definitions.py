@@ -398,12 +398,9 @@ def test_operations_name_the_feeds_when_one_is_unknown(load: Load) -> None:
 
 
 def test_the_ui_shows_no_setting_of_the_feeds_file(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings of Spark, of the store and of the broker may be secrets."""
+    """Settings of Spark and of the broker may be secrets."""
     monkeypatch.setenv("SECRET", "hunter2")
-    settings = """
-spark: {spark.hadoop.fs.s3a.secret.key: "${SECRET}"}
-storage: {options: {fs.azure.account.key: "${SECRET}"}}
-"""
+    settings = 'spark: {spark.hadoop.fs.s3a.secret.key: "${SECRET}"}'
     options = 'topics: [t], options: {kafka.ssl.key.password: "${SECRET}"}'
     loaded = load(LIVE.replace("topics: [t]", options) + settings)
     assert load_feeds().spark == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}

@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars store-jars demo ui test test-all test-fast ui-test lint bench bench-all soak fuzz audit lock clean
+.PHONY: help java setup jars store-jars dist demo ui test test-all test-fast ui-test lint bench bench-all soak fuzz audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -40,12 +40,19 @@ jars: java $(VENV)/.ready
 store-jars: jars
 	@$(BIN)/python -m cdc_assets.stores.jars s3 gs abfss
 
-demo: setup  ## run the pipeline over the recorded snapshots in data/, and tell what came out
-	@$(BIN)/python -m cdc_assets.demo
+NATIVE := cdc_assets/spark/native
+dist: java $(VENV)/.ready  ## build dist/cdc_assets-*.whl: the jars compiled, so that who installs it needs Python and a JRE alone
+	@rm -rf build dist $(NATIVE)/*.jar
+	@$(BIN)/python -m cdc_assets.stores.jars --copy-native $(NATIVE)
+	@$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@rm -rf build $(NATIVE)/*.jar
+	@ls dist/*.whl
+
+demo: setup  ## run the pipeline over the recorded snapshots in data/, and print a summary
+	@$(BIN)/python -m cdc_assets run
 
 ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with the demo's runs, checks and metadata
-	@PYTHONWARNINGS='ignore:Function' CDC_WEBSERVER=http://127.0.0.1:$${PORT:-3000} \
-	  $(BIN)/dagster dev --workspace workspace.yaml --host 127.0.0.1 --port $${PORT:-3000}
+	@$(BIN)/python -m cdc_assets ui --port $${PORT:-3000}
 
 lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from cdc_assets.definitions import build_definitions
 
 _TABLES, _TOUCHED = 1_000, 5
 _FEEDS, _FEEDS_SECONDS = 50, 3  # the definitions of so many feeds load in so many seconds of the processor
-_LOAD = "from cdc_assets.definitions import defs; defs.get_repository_def().get_all_jobs()"
+_LOAD = "from cdc_assets.definitions import defs; defs().get_repository_def().get_all_jobs()"
 _JOB = ["-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
 
 

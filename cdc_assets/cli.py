@@ -1,6 +1,7 @@
 """The commands of `cdc-assets`: what a person who runs feeds does by hand; `_parser` lists them."""
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
 from cdc_assets.tso import parse_position
 
-_ANY_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml)"
+_ANY_FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml, else feeds.yaml)"
 _TABLE = "the source's table, as database.table"
 _POSITION = "a commit_ts, or a time in ISO 8601"
 _FINAL = "final"
@@ -62,13 +63,18 @@ class _Differing(str):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code: 0; or 1 with one line about what is wrong, or where two sides are to be equal."""
+    """Run a command; return the exit code: 0; or 1 with one line about what is wrong, or where two sides are to be equal.
+
+    A command that prints by itself returns its exit code.
+    """
     given = _parser().parse_args(arguments)
     try:
         told = given.run(given) if given.run in _WITHOUT_FEEDS else given.run(load_feeds(), given)
     except _ERRORS as error:
         print(error, file=sys.stderr)
         return 1
+    if isinstance(told, int):
+        return told
     print(told, flush=True)
     return int(isinstance(told, _Differing))
 
@@ -77,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("cdc-assets", description="What the person who runs the feeds does by hand.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _begin(commands)
+    _pipeline(commands)
     to_file = commands.add_parser(
         "record",
         help="write records of a broker as a snapshot file",
@@ -184,6 +191,27 @@ def _begin(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
             default=1000,
             help="how many records of each partition are read, half of them from its end; default: %(default)s",
         )
+
+
+def _pipeline(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the commands that run the pipeline."""
+    once = commands.add_parser(
+        "run",
+        help="run the pipeline once",
+        description="Run the pipeline once, with a line for each stage and table, and a summary. Ends with another code "
+        "than 0 if a stage or a blocking check fails. Dagster's home is the current folder unless DAGSTER_HOME is set.",
+    )
+    once.add_argument("feed", nargs="*", help=f"{_ANY_FEED}; default: all")
+    once.add_argument("--strict", action="store_true", help="end with 1 if a check of severity ERROR fails")
+    once.set_defaults(run=_run)
+    serve = commands.add_parser(
+        "ui",
+        help="serve Dagster on 127.0.0.1",
+        description="Serve Dagster on 127.0.0.1: the web server, and the daemon that starts what schedules and sensors "
+        "ask for. Dagster's home is the current folder unless DAGSTER_HOME is set.",
+    )
+    serve.add_argument("--port", type=_count, default=3000, help="default: %(default)s")
+    serve.set_defaults(run=_ui)
 
 
 def _ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -297,9 +325,13 @@ def _instant(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lakehouse:
+def _require_feed(file: FeedsFile, name: str) -> None:
     if name not in file.feeds:
         raise FeedsError(f"{name}: no such feed in the feeds file; its feeds: {', '.join(file.feeds)}")
+
+
+def _lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lakehouse:
+    _require_feed(file, name)
     place = lakehouse_root(root)
     store = Store.of(file, place)
     return Lakehouse(partial(spark_session, file.spark, store), place, name, store)
@@ -331,10 +363,34 @@ def _init(given: argparse.Namespace) -> str:
     source = InspectedSource(given.recorded, given.kafka or "", tuple(_options(given).items()))
     written = write_project(Path.cwd(), _inspected(given), source)
     lines = [f"{path.name} written" for path in written]
-    return "\n".join([*lines, "Next: look through feeds.yaml, then run `CDC_FEEDS=feeds.yaml dagster dev`."])
+    return "\n".join([*lines, "Next: look through feeds.yaml, then run `cdc-assets run`."])
 
 
-_WITHOUT_FEEDS = (_inspect, _init)
+def _run(file: FeedsFile, given: argparse.Namespace) -> int:
+    for name in given.feed:
+        _require_feed(file, name)
+    _live_here()
+    # Dagster takes a second to load, and only this command needs it.
+    from cdc_assets.run import run  # noqa: PLC0415
+
+    return run(file, list(dict.fromkeys(given.feed)), strict=given.strict)
+
+
+def _ui(given: argparse.Namespace) -> int:
+    _live_here()
+    address = "127.0.0.1", str(given.port)
+    os.environ |= {"PYTHONWARNINGS": "ignore:Function", "CDC_WEBSERVER": f"http://{':'.join(address)}"}
+    command = ["-m", "dagster", "dev", "--workspace", "workspace.yaml", "--host", address[0], "--port", address[1]]
+    os.execv(sys.executable, [sys.executable, *command])  # noqa: S606 -- so that signals reach Dagster
+
+
+def _live_here() -> None:
+    """Have the current folder be Dagster's home, unless the environment names another."""
+    if not os.environ.get("DAGSTER_HOME"):
+        os.environ["DAGSTER_HOME"] = str(Path.cwd())
+
+
+_WITHOUT_FEEDS = (_inspect, _init, _ui)
 
 
 def _holds(file: FeedsFile, given: argparse.Namespace) -> str:

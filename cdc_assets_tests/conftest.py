@@ -13,7 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.assets.resources import SparkResource
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
 from cdc_assets_tests.azure import AzureServer
@@ -196,8 +196,8 @@ def job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "feeds.yaml").write_text(FEEDS)
     monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
     monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
-    monkeypatch.setattr(LakehouseResource, "_session", lambda _: spark)
-    return Job(tmp_path, spark, monkeypatch)
+    monkeypatch.setattr(SparkResource, "spark_session", spark)
+    return Job(tmp_path, spark)
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,11 @@
 """The definitions over two feeds, executed in the test's process, and what a run of theirs told Dagster."""
 
-import importlib
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from dagster import (
     AssetCheckEvaluation,
     AssetCheckKey,
@@ -19,6 +16,7 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
+from cdc_assets.definitions import defs
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets_tests.support import Record
 
@@ -42,7 +40,6 @@ class Job:
 
     home: Path
     spark: SparkSession
-    patch: pytest.MonkeyPatch
     instance: DagsterInstance = field(default_factory=DagsterInstance.ephemeral)
 
     def add(self, feed: str, records: list[Record], name: str | None = None) -> None:
@@ -58,9 +55,7 @@ class Job:
 
     def loaded(self) -> Definitions:
         """The definitions as they are now."""
-        self.patch.delitem(sys.modules, "cdc_assets.definitions", raising=False)
-        found: Definitions = importlib.import_module("cdc_assets.definitions").defs
-        return found
+        return defs()
 
     def run(self, name: str = "cdc_pipeline", config: Mapping[str, Any] | None = None) -> ExecuteInProcessResult:
         """Execute a job; what fails is told by the result."""

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.assets.resources import SparkResource
 from cdc_assets_tests.case_results import Results, differences, is_same_value
 from cdc_assets_tests.jobs import Job, evaluated, failures
 from cdc_assets_tests.support import rows_in
@@ -80,8 +80,8 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         home = tmp_path_factory.mktemp("cases")
         patch.setenv("CDC_FEEDS", str(home / "feeds.yaml"))
         patch.setenv("CDC_LAKEHOUSE", str(home / "lake"))
-        patch.setattr(LakehouseResource, "_session", lambda _: spark)
-        job = Job(home, spark, patch)
+        patch.setattr(SparkResource, "spark_session", spark)
+        job = Job(home, spark)
         runs = [run_cases(job, part) for part in PARTS]
         found = {name: merged([run[name] for run in runs if name in run]) for name in CASES}
         for name, result in found.items():

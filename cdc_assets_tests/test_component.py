@@ -62,10 +62,15 @@ def test_feeds_are_those_of_the_definitions(home: Path) -> None:
         assert {sensor.name for sensor in repository.sensor_defs} == {"new_records_shop", "new_records_crm"}
 
 
-def test_one_feed_is_taken_alone_and_its_assets_are_changed(home: Path) -> None:
-    changed = component(
-        feed="crm", translation={"group_name": "crm_{{ spec.key.path[-1] }}", "tags": {"of": "{{ feed }}"}}
-    )
+class OfTheLake(CdcFeedComponent):
+    """As a project would write it."""
+
+    def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
+        return spec.replace_attributes(group_name=f"crm_{spec.key.path[-1]}").merge_attributes(tags={"of": self.feed})
+
+
+def test_one_feed_is_taken_alone_and_a_subclass_changes_its_assets(home: Path) -> None:
+    changed = component(feed="crm") | {"type": f"{OfTheLake.__module__}.{OfTheLake.__name__}"}
     with loaded(changed) as defs:
         specs = specs_of(defs)
         assert {key.path[0] for key in specs} == {"crm"}
@@ -79,16 +84,6 @@ def test_a_feed_that_is_not_there_is_told(home: Path) -> None:
         pass
     told = str(failed.value.__cause__)
     assert told.endswith(f"defs.yaml: attributes.feed: 'shp' is not in {home}/feeds.yaml; allowed: shop, crm")
-
-
-def test_where_no_run_has_left_word_the_state_of_dg_is_taken(home: Path) -> None:
-    """It is made without a JVM, and by nothing but `dg utils refresh-defs-state`."""
-    state, made = home / "state", CdcFeedComponent(feed="shop")
-    (home / "lake/history/shop/sales/orders/_delta_log").mkdir(parents=True)
-    made.write_state_to_path(state)
-    assert not made.defs_state_config.refresh_if_dev
-    keys = specs_of(made.build_defs_from_state(None, state))  # type: ignore[arg-type]  # asked of an unknown feed alone
-    assert AssetKey(["shop", "history", "sales", "orders"]) in keys
 
 
 def test_dg_finds_it_and_writes_its_file(tmp_path: Path) -> None:

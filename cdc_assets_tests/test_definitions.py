@@ -1,12 +1,11 @@
 """The Dagster graph, loaded from the real definitions: what stands in it, and what each job takes of it."""
 
-import importlib
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,24 @@ import pytest
 from dagster import (
     AssetCheckKey,
     AssetKey,
+    DagsterInstance,
     DefaultScheduleStatus,
     DefaultSensorStatus,
     Definitions,
     DynamicPartitionsDefinition,
     FreshnessPolicy,
     ScheduleDefinition,
+    build_schedule_context,
+    build_sensor_context,
 )
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster_pyspark import LazyPySparkResource
+from dagster_shared.serdes import serialize_value
 from pyspark import SparkContext
 
-from cdc_assets.config import FeedsError
+from cdc_assets.assets.resources import SparkResource
+from cdc_assets.config import FeedsError, load_feeds
+from cdc_assets.definitions import defs
 from cdc_assets_tests.support import no_java, users_environment
 
 TWO_FEEDS = """
@@ -75,9 +82,9 @@ def keep(home: Path, feed: str, root: str, tables: list[tuple[str, str]]) -> Non
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Import definitions.py afresh, as Dagster does, for the text of a feeds file and the history tables of shop."""
+    """Load the definitions, as Dagster does, for the text of a feeds file and the history tables of shop."""
 
-    # The module shortens tracebacks when the feeds file is wrong: not for the rest of the tests.
+    # They shorten tracebacks when the feeds file is wrong: not for the rest of the tests.
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 
     def fresh(feeds: str = TWO_FEEDS, histories: list[tuple[str, str]] | None = None) -> Definitions:
@@ -86,8 +93,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
             keep(tmp_path, "shop", str(tmp_path / "lake"), histories)
         monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
         monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
-        monkeypatch.delitem(sys.modules, "cdc_assets.definitions", raising=False)
-        loaded: Definitions = importlib.import_module("cdc_assets.definitions").defs
+        loaded = defs()
         Definitions.validate_loadable(loaded)
         return loaded
 
@@ -260,32 +266,79 @@ def test_each_check_says_what_to_do_when_it_fails(load: Load, feeds: str) -> Non
         assert re.search(r"\. If (not|one|none|it|the)\b.*[,:] ", found.get_check_spec(key).description), key
 
 
-def test_the_pipeline_plans_each_stage_and_no_check_the_audit_what_can_look_over_everything(load: Load) -> None:
-    """Checks that a run plans and does not come to would be shown as skipped: the step tells of those that it evaluated."""
+def test_the_pipeline_plans_each_stage_and_what_each_run_checks_the_audit_what_can_look_over_everything(
+    load: Load,
+) -> None:
+    """A check that a run plans and does not evaluate shows as skipped: the pipeline plans those of each run alone."""
     loaded = load(histories=[("sales", "orders")])
     pipeline = loaded.resolve_job_def("cdc_pipeline").asset_layer
     assert set(pipeline.selected_asset_keys) == stages("shop") | stages("crm")
-    assert set(pipeline.asset_graph.asset_check_keys) == set()
+    of_stages = {AssetCheckKey(AssetKey([feed, name]), check) for feed in ("shop", "crm") for name, check in AUDITED}
+    assert set(pipeline.asset_graph.asset_check_keys) == of_stages
     steps = {node.name for node in loaded.resolve_job_def("cdc_pipeline").nodes}
     assert steps == {"shop__raw_to_history", "crm__raw_to_history"}
     alone = loaded.resolve_job_def("cdc_pipeline_shop").asset_layer
     assert set(alone.selected_asset_keys) == stages("shop")
-    assert set(alone.asset_graph.asset_check_keys) == set()
+    assert set(alone.asset_graph.asset_check_keys) == {key for key in of_stages if key.asset_key.path[0] == "shop"}
     audit = loaded.resolve_job_def("audit").asset_layer
     assert set(audit.selected_asset_keys) == set()
-    of_stages = {AssetCheckKey(AssetKey([feed, name]), check) for feed in ("shop", "crm") for name, check in AUDITED}
     of_table = AssetCheckKey(AssetKey(["shop", "history", "sales", "orders"]), "history_intervals")
     assert set(audit.asset_graph.asset_check_keys) == of_stages | {of_table}
 
 
-def test_schedules_are_stopped_until_somebody_starts_them(load: Load) -> None:
-    schedules = load().schedules or []
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+def test_assets_link_to_their_code_where_the_feeds_file_says_it_is(load: Load) -> None:
+    place = '{git_url: "https://git.example/me/fork", git_branch: v1, platform: gitlab}'
+    found = graph(load(TWO_FEEDS + f"code_references: {place}"))
+    for key in stages("shop"):
+        references = found.get(key).metadata["dagster/code_references"]
+        (link,) = references.code_references
+        assert link.url.startswith("https://git.example/me/fork/-/tree/v1/cdc_assets/assets/feed.py#L")
+    assert "dagster/code_references" not in graph(load()).get(AssetKey(["shop", "history"])).metadata
+
+
+@pytest.mark.parametrize("automation", [None, "stopped", "running"])
+def test_schedules_and_the_sensor_are_stopped_unless_the_feeds_file_says_otherwise(
+    load: Load, automation: str | None
+) -> None:
+    loaded = load(TWO_FEEDS + (f"automation: {automation}\n" if automation else ""))
+    status = "RUNNING" if automation == "running" else "STOPPED"
+    assert {schedule.default_status for schedule in loaded.schedules or []} == {DefaultScheduleStatus[status]}
+    assert {sensor.default_status for sensor in loaded.sensors or []} == {DefaultSensorStatus[status]}
+
+
+def test_the_tick_of_each_schedule_starts_one_run_of_its_job(load: Load) -> None:
+    loaded = load()
+    schedules = loaded.schedules or []
     assert {s.name: (s.job_name, s.cron_schedule) for s in schedules if isinstance(s, ScheduleDefinition)} == {
         "cdc_pipeline_hourly": ("cdc_pipeline", "0 * * * *"),
         "maintenance_nightly": ("maintenance", "30 2 * * *"),
+        "delete_old_runs_nightly": ("delete_old_runs", "45 3 * * *"),
         "audit_weekly": ("audit", "30 4 * * 0"),
     }
-    assert {schedule.default_status for schedule in schedules} == {DefaultScheduleStatus.STOPPED}
+    for schedule in schedules:
+        context = build_schedule_context(scheduled_execution_time=datetime(2026, 11, 1, tzinfo=UTC))
+        tick = loaded.resolve_schedule_def(schedule.name).evaluate_tick(context)
+        assert tick.skip_message is None
+        (request,) = tick.run_requests or []
+        assert dict(request.run_config) == {}
+
+
+def test_the_tick_of_the_sensor_starts_the_pipeline_of_each_feed_with_new_records(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load()
+    for feed, text in {"shop": "{}\n", "crm": None}.items():
+        (tmp_path / feed).mkdir()
+        if text:
+            (tmp_path / feed / "1.jsonl").write_text(text)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
+    with DagsterInstance.ephemeral() as instance:
+        tick = loaded.resolve_sensor_def("new_records").evaluate_tick(build_sensor_context(instance=instance))
+    (request,) = tick.run_requests or []
+    assert request.job_name == "cdc_pipeline_shop"
+    assert (request.run_key or "").startswith("shop-")
+    assert request.tags["cdc/reason"] == "1 files are new or have changed"
 
 
 def test_each_feed_is_a_pool(load: Load) -> None:
@@ -298,13 +351,13 @@ def test_each_feed_is_a_pool(load: Load) -> None:
 
 def test_every_job_runs_in_one_process(load: Load) -> None:
     loaded = load()
-    jobs = ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine")
+    jobs = ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine", "delete_old_runs")
     assert {loaded.resolve_job_def(job).executor_def.name for job in jobs} == {"in_process"}
 
 
-def test_one_sensor_for_all_feeds_that_is_stopped_until_somebody_starts_it(load: Load) -> None:
+def test_one_sensor_for_all_feeds(load: Load) -> None:
     (sensor,) = load(TWO_FEEDS + LIVE.removeprefix("\nfeeds:\n")).sensors or []
-    assert (sensor.name, sensor.default_status) == ("new_records", DefaultSensorStatus.STOPPED)
+    assert sensor.name == "new_records"
     wanted = {"cdc_pipeline_shop", "cdc_pipeline_crm", "cdc_pipeline_live"}
     assert {target.job_name for target in sensor.targets} == wanted
 
@@ -344,10 +397,33 @@ def test_operations_name_the_feeds_when_one_is_unknown(load: Load) -> None:
         assert "no feed shops in the feeds file; its feeds: shop, crm" in str(failed.step_failure_data)
 
 
-def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a Spark session was asked for")
+def test_the_ui_shows_no_setting_of_the_feeds_file(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of Spark and of the broker may be secrets."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    settings = 'spark: {spark.hadoop.fs.s3a.secret.key: "${SECRET}"}'
+    options = 'topics: [t], options: {kafka.ssl.key.password: "${SECRET}"}'
+    loaded = load(LIVE.replace("topics: [t]", options) + settings)
+    assert load_feeds().spark == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
+    shown = serialize_value(RepositorySnap.from_def(loaded.get_repository_def()))
+    assert '"pyspark"' in shown
+    assert "hunter2" not in shown
 
+
+def test_assets_and_jobs_declare_the_spark_resource(load: Load) -> None:
+    loaded = load(histories=[("sales", "orders")])
+    resource = (loaded.resources or {})["pyspark"]
+    assert isinstance(resource, SparkResource)
+    assert isinstance(resource, LazyPySparkResource)
+    for job in ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine", "acknowledge", "why"):
+        for node in loaded.resolve_job_def(job).nodes:
+            assert "pyspark" in node.definition.required_resource_keys, (job, node.name)
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise AssertionError("a Spark session was asked for")
+
+
+def test_loading_starts_no_spark(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
     load(histories=[("sales", "orders")])
 
@@ -363,7 +439,7 @@ def refuse(*_, **__):
 socket.socket.connect = socket.getaddrinfo = subprocess.Popen = refuse
 before = dict(os.environ)
 import cdc_assets.definitions
-repository = cdc_assets.definitions.defs.get_repository_def()
+repository = cdc_assets.definitions.defs().get_repository_def()
 repository.get_all_jobs()
 assert dict(os.environ) == before, "the environment was changed"
 assert not {"pandas", "pandera"} & set(sys.modules), "what only runs need was imported"

@@ -169,12 +169,16 @@ def test_starting_offsets(load: Load, text: str, expected: object) -> None:
     assert load(kafka(topics=["t"], starting_offsets=text)).feeds["shop"].source.kafka.starting_offsets == expected
 
 
-def test_the_default_file_is_cdc_feeds_else_data_feeds_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_in_cdc_feeds_else_data_feeds_yaml_else_what_init_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data/feeds.yaml").write_text(feed())
+    (tmp_path / "feeds.yaml").write_text(feed(time_zone="Asia/Tokyo"))
     (tmp_path / "other.yaml").write_text(feed(gate_scope="feed"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CDC_FEEDS", raising=False)
+    assert load_feeds().feeds["shop"].time_zone == "Asia/Tokyo"
+    (tmp_path / "data/feeds.yaml").write_text(feed())
     assert load_feeds().feeds["shop"].gate_scope == "topic"
     assert load_feeds().feeds["shop"].source.recorded == str((tmp_path / "data/snapshots").resolve())
     monkeypatch.setenv("CDC_FEEDS", "other.yaml")

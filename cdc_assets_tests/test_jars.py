@@ -84,3 +84,26 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert jars.cache_dir() == Path("/somewhere/cdc-assets/jars")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert jars.cache_dir() == Path.home() / ".cache/cdc-assets/jars"
+
+
+def test_the_jar_of_a_wheel_is_used_and_nothing_is_compiled(
+    cache: Path, one_jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel has the jar beside the folder of its Scala files; files that have changed since need another jar."""
+    source = tmp_path / "native/core/A.scala"
+    source.parent.mkdir(parents=True)
+    source.write_text("class A")
+    monkeypatch.setattr(jars, "_NATIVE", tmp_path / "native")
+
+    def compiled(files: list[Path], _: list[Path], jar: Path) -> None:
+        jar.write_text(files[0].read_text())
+
+    monkeypatch.setattr(jars, "_compile", compiled)
+    *_, cached = jars.spark_jars()
+    assert cached.parent == cache
+    packaged = cached.rename(tmp_path / "native" / cached.name)
+    monkeypatch.setattr(jars, "_compile", refuse)
+    assert jars.spark_jars()[-1] == packaged
+    source.write_text("class B")
+    with pytest.raises(AssertionError, match="a process was started"):
+        jars.spark_jars()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.spark import session
 from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, compiled_plans, session_for, spark_session
 from cdc_assets.stores.storage import LOCAL, Store
 
@@ -22,8 +23,9 @@ def test_a_stores_jars_come_last(spark: SparkSession, monkeypatch: pytest.Monkey
         class_paths.append((settings["spark.driver.extraClassPath"], os.environ["SPARK_DIST_CLASSPATH"]))
         return spark
 
+    monkeypatch.setattr(session, "_start", start)
     for store in (LOCAL, STORE):
-        assert spark_session({"spark.master": "local[2]"}, store, start) is spark
+        assert spark_session({"spark.master": "local[2]"}, store) is spark
     (first, without_jars), (again, with_jars) = class_paths
     assert first == again
     assert without_jars == (before or "")
@@ -43,12 +45,12 @@ def test_compiled_plans_sets_the_settings_of_many_rows(spark: SparkSession) -> N
         "spark.sql.shuffle.partitions",
     )
 
-    def settings(session: SparkSession) -> dict[str, str | None]:
-        return {key: session.conf.get(key, None) for key in keys}
+    def settings(of: SparkSession) -> dict[str, str | None]:
+        return {key: of.conf.get(key, None) for key in keys}
 
-    session, many = session_for(spark, 1), settings(session_for(spark, INTERPRETED_ROW_LIMIT + 1))
-    before = settings(session)
-    with compiled_plans(session):
-        assert settings(session) == many
-    assert settings(session) == before != many
+    own, many = session_for(spark, 1), settings(session_for(spark, INTERPRETED_ROW_LIMIT + 1))
+    before = settings(own)
+    with compiled_plans(own):
+        assert settings(own) == many
+    assert settings(own) == before != many
     assert many["spark.sql.shuffle.partitions"] == "2"  # the tests' session is configured so

@@ -30,12 +30,13 @@ from cdc_assets.assets.checks.database import merge_table_verdicts
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import check_result
 from cdc_assets.assets.names import output_name
-from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_assets import TableAsset, table_assets
-from cdc_assets.assets.verdicts import last_evaluation
+from cdc_assets.assets.verdicts import last_result
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
+# The pipeline plans these in each run, too.
 _OF_STAGES = (
     (raw_records, "conservation"),
     (change_events, "conservation"),
@@ -47,10 +48,11 @@ _OF_STAGES = (
 
 def audited(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetCheckKey]:
     """The checks of a feed that can look over everything."""
-    return [*_audited_of_stages(name), *_by_check(table_assets(name, feed, tables))]
+    return [*audited_of_stages(name), *_by_check(table_assets(name, feed, tables))]
 
 
-def _audited_of_stages(name: str) -> list[AssetCheckKey]:
+def audited_of_stages(name: str) -> list[AssetCheckKey]:
+    """Return the checks of a feed's stages that can look over everything."""
     return [AssetCheckKey(stage.key_of(name), check) for stage, check in _OF_STAGES]
 
 
@@ -82,7 +84,7 @@ def _audits(
         lambda: types()[1],
         partial(audit.all_events_placed, lake, feed),
     ]
-    of_stages = dict(zip(_audited_of_stages(lake.feed), verdicts, strict=True))
+    of_stages = dict(zip(audited_of_stages(lake.feed), verdicts, strict=True))
     of_tables = _by_check(table_assets(lake.feed, feed, tables))
     return of_stages | {key: partial(_all_intervals, lake, assets) for key, assets in of_tables.items()}
 
@@ -97,7 +99,7 @@ def results(
     audits = _audits(lake, feed, tables)
     for key in sorted(context.selected_asset_check_keys):
         if key not in audits:
-            yield _as_before(context.instance, key)
+            yield _last_verdict(context.instance, key)
             continue
         verdict = audits[key]()
         context.log.info(f"{key.asset_key.to_user_string()} {key.name}: {verdict.description}")
@@ -106,17 +108,10 @@ def results(
         yield check_result(key.name, key.asset_key, verdict, severity)
 
 
-def _as_before(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResult:
-    """The last verdict on a check that only a run of the pipeline can tell of."""
-    if known := last_evaluation(instance, key):
-        return AssetCheckResult(
-            check_name=key.name,
-            asset_key=key.asset_key,
-            passed=known.passed,
-            severity=known.severity,
-            description=known.description,
-            metadata=known.metadata,
-        )
+def _last_verdict(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResult:
+    """Return the last verdict on a check that only a run of the pipeline can evaluate."""
+    if result := last_result(instance, key):
+        return result
     raise Failure(
         f"{key.asset_key.to_user_string()} {key.name}: only a run of the pipeline can tell, and none has yet.",
         allow_retries=False,
@@ -136,9 +131,9 @@ def tables_audit(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> As
         out={each: Out(None, is_required=False) for each in outputs},
     )
     def run_audit(
-        context: AssetCheckExecutionContext, lakehouse: ResourceParam[LakehouseResource]
+        context: AssetCheckExecutionContext, lakehouse: ResourceParam[LakehouseResource], pyspark: SparkResource
     ) -> Iterator[AssetCheckResult]:
-        yield from results(context, lakehouse.feed(name), feed, tables)
+        yield from results(context, lakehouse.feed(name, pyspark), feed, tables)
 
     checks: AssetChecksDefinition = AssetChecksDefinition.create(
         keys_by_input_name=inputs, node_def=run_audit, check_specs_by_output_name=outputs, can_subset=True

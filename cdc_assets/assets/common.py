@@ -78,6 +78,7 @@ class Told:
         table: whose rows and columns the asset shows, too.
         checks: the verdicts on what the run did.
         of_time: the verdicts that change though nothing else does.
+        of_tables: the verdicts on history tables, which the stage has logged.
         worked: whether the stage did something that its table's version does not show.
         error: what went wrong while everything else was done.
     """
@@ -87,6 +88,7 @@ class Told:
     table: LakeTable[Any] | None = None
     checks: Sequence[AssetCheckResult] = ()
     of_time: Sequence[AssetCheckResult] = ()
+    of_tables: Sequence[AssetCheckResult] = ()
     worked: bool = False
     error: Exception | None = None
 

@@ -1,9 +1,9 @@
-"""One step a feed: it runs the stages in their order, and tells of each asset that has news.
+"""One step a feed: it runs the stages in their order, and materialises each asset that has news.
 
-A run without news materialises nothing: the page of an asset goes on showing what the last run that did something told, and
-each check its last verdict. So that none is planned and then shown as skipped, the job `cdc_pipeline` has no checks: the
-step tells their verdicts by itself. The same checks run alone (the job `audit`, or by hand) look over everything
-that the tables hold.
+A run without news materialises nothing: an asset's page goes on showing the last run that had news. Each run plans and
+evaluates `conservation` and the type checks; a run without news repeats their last verdicts. The step logs the verdicts on
+other checks when there is news, and plans none of them: a planned check without a verdict would show as skipped. The job
+`audit`, or a run of checks alone by hand, checks everything that the tables hold.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ from cdc_assets.assets import (
 )
 from cdc_assets.assets.common import CODE_VERSION, StageAsset, Told, evaluation, table_metadata
 from cdc_assets.assets.known_tables import known_tables
-from cdc_assets.assets.resources import LakehouseResource
-from cdc_assets.assets.verdicts import BlockingCheckFailed
+from cdc_assets.assets.resources import LakehouseResource, SparkResource
+from cdc_assets.assets.verdicts import BlockingCheckFailed, StrictCheckFailed, is_failure, last_result, line_of
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.cursor import running
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -72,9 +72,9 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         pool=f"feed_{name}",
     )
     def pipeline(
-        context: AssetExecutionContext, lakehouse: ResourceParam[LakehouseResource]
+        context: AssetExecutionContext, lakehouse: ResourceParam[LakehouseResource], pyspark: SparkResource
     ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
-        lake = lakehouse.feed(name)
+        lake = lakehouse.feed(name, pyspark)
         if context.selected_asset_keys:
             yield from _run(context, lake, feed)
         else:
@@ -87,6 +87,7 @@ def _run(
     context: AssetExecutionContext, lake: Lakehouse, feed: Feed
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
     news, error = False, None
+    failing: list[AssetCheckResult | AssetCheckEvaluation] = []
     for stage in _stages_of(feed):
         key = stage.key_of(lake.feed)
         if key not in context.selected_asset_keys:
@@ -99,29 +100,41 @@ def _run(
             of_table = table_metadata(told.table) if told.table else {}
             yield MaterializeResult(asset_key=key, data_version=told.version, metadata=of_table | dict(told.metadata))
         blocking = {spec.name for spec in stage.check_specs(lake.feed, feed) if spec.blocking}
-        yield from _verdicts(context, key, told, blocking, news=news)
+        for verdict in _verdicts(context, key, told, blocking, news=news, repeat=feed.strict):
+            failing += [verdict] if is_failure(verdict) else []
+            yield verdict
+        failing += filter(is_failure, told.of_tables)
         error = error or told.error
     if news:
         page.renew(context, lake, feed, known_tables(lake.root, lake.feed))
     if error:
         raise error
+    if feed.strict and failing:
+        raise StrictCheckFailed(f"{lake.feed} is strict: {'; '.join(map(line_of, failing))}", allow_retries=False)
 
 
 def _verdicts(
-    context: AssetExecutionContext, key: AssetKey, told: Told, blocking: set[str], *, news: bool
+    context: AssetExecutionContext, key: AssetKey, told: Told, blocking: set[str], *, news: bool, repeat: bool
 ) -> Iterator[AssetCheckResult | AssetCheckEvaluation]:
-    """The verdicts on what a stage did, up to the first that stops the feed.
+    """Yield the verdicts on what a stage did, up to the first that stops the feed.
+
+    A planned check gets its last verdict again if there is no news; with `repeat` each check does. So a blocking check that
+    failed stops each further run until there is news, or until the job `audit` finds that the check passes.
 
     Raises:
-        BlockingCheckFailed: one does.
+        BlockingCheckFailed: a blocking check failed.
     """
-    for result in [*told.checks, *told.of_time]:
-        # As the result of a check that the run was started for, else as an event of its log.
-        if AssetCheckKey(key, str(result.check_name)) in context.selected_asset_check_keys:
+    for evaluated in [*told.checks, *told.of_time]:
+        result, is_new = evaluated, news or evaluated in told.of_time
+        check = AssetCheckKey(key, str(evaluated.check_name))
+        is_planned = check in context.selected_asset_check_keys
+        if not is_new and (is_planned or repeat):
+            result = last_result(context.instance, check) or evaluated
+        if is_planned:
             yield result
-        elif news or result in told.of_time:
-            yield evaluation(key, result, blocking=result.check_name in blocking)
-        if not result.passed and result.check_name in blocking:
+        elif is_new or repeat:
+            yield evaluation(key, result, blocking=check.name in blocking)
+        if not result.passed and check.name in blocking:
             raise BlockingCheckFailed(
                 f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
             )

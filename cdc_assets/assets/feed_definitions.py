@@ -23,26 +23,29 @@ class FeedDefinitions:
     Attributes:
         assets: the step of its stages, its history tables, and the source's own tables.
         checks: of history tables, over all that they hold.
+        planned: the keys of the checks that each run of the pipeline plans.
         audited: the keys of all checks that look over all that the tables hold.
         job: the pipeline of this feed alone.
     """
 
     assets: list[AssetsDefinition | AssetSpec]
     checks: list[AssetChecksDefinition]
+    planned: list[AssetCheckKey]
     audited: list[AssetCheckKey]
     job: AssetJob
 
 
 def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> FeedDefinitions:
     """What Dagster has of a feed with these history tables, (database, table) pairs."""
-    chain = feed_assets.build(name, feed)
+    chain, planned = feed_assets.build(name, feed), audit.audited_of_stages(name)
     return FeedDefinitions(
         assets=[chain, *history.table_specs(name, feed, tables)],
         checks=[audit.tables_audit(name, feed, tables)] if tables else [],
+        planned=planned,
         audited=audit.audited(name, feed, tables),
         job=define_asset_job(
             f"{PIPELINE}_{name}",
-            selection=AssetSelection.assets(*chain.keys).without_checks(),
+            selection=AssetSelection.assets(*chain.keys).without_checks() | AssetSelection.checks(*planned),
             description=f"The pipeline of the feed {name} alone.",
         ),
     )

@@ -6,7 +6,7 @@ that were skipped. Where there are very many, a database is the asset, and its t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from traceback import format_exception_only
 from typing import Any
@@ -232,9 +232,11 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     ]
     if not _compares_before_images(feed):
         found = [each for each in found if each.check != _CONTINUE]
-    for key, result in _results(context.instance, found):
+    results = list(_results(context.instance, found))
+    for key, result in results:
         context.log_event(evaluation(key, result))
-    return _listed(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
+    listed = _listed(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
+    return replace(listed, of_tables=[result for _, result in results])
 
 
 def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:

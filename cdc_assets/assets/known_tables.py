@@ -40,21 +40,10 @@ class KnownTables:
     blocked: tuple[tuple[str, str], ...] = ()
 
 
-def known_tables(root: str, feed: str, otherwise: Path | None = None) -> tuple[tuple[str, str], ...]:
-    """The history tables of a feed below `root` that its last run left; none as long as nothing is known.
-
-    Args:
-        root: of the lakehouse.
-        feed: its name.
-        otherwise: a file that `keep` has made, for where no run has left anything.
-    """
-    left = (_read(path) for path in (state_file(feed), otherwise) if path)
-    return next((known.tables for known in left if known is not None and known.root == root), ())
-
-
-def keep(lake: Lakehouse, path: Path) -> None:
-    """Look which history tables there are, and keep that in a file."""
-    _write(path, KnownTables(lake.root, 0, tuple(lake.histories())))
+def known_tables(root: str, feed: str) -> tuple[tuple[str, str], ...]:
+    """The history tables of a feed below `root` that its last run left; none as long as nothing is known."""
+    known = _read(state_file(feed))
+    return known.tables if known is not None and known.root == root else ()
 
 
 def refresh(context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse) -> tuple[tuple[str, str], ...]:

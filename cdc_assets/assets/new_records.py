@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dagster import (
     DagsterRunStatus,
+    DefaultSensorStatus,
     RunRequest,
     RunsFilter,
     SensorDefinition,
@@ -51,6 +52,7 @@ def build(
     root: str,
     store: Store,
     named: str = "new_records",
+    status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
 ) -> SensorDefinition:
     """The sensor.
 
@@ -61,14 +63,16 @@ def build(
         root: of the lakehouse.
         store: how it is reached.
         named: the sensor's name.
+        status: whether the sensor runs until somebody starts or stops it.
     """
 
     @sensor(
         name=named,
         jobs=list(jobs.values()),
         minimum_interval_seconds=60,
+        default_status=status,
         description="Asks brokers and folders of all feeds for new records, and starts the pipeline of each feed that has "
-        "something to do; the run's tag cdc/reason says what. Stopped until you start it.",
+        "something to do; the run's tag cdc/reason says what.",
     )
     def new_records(context: SensorEvaluationContext) -> SensorResult | SkipReason:
         under_way = {run.job_name for run in context.instance.get_runs(RunsFilter(statuses=_UNDER_WAY))}

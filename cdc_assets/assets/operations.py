@@ -18,7 +18,7 @@ from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
 from cdc_assets.assets.known_tables import known_tables, refresh
-from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_assets import each_alone, table_asset
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.decisions import Verdict
@@ -143,17 +143,25 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
 
     @op
     def maintain(
-        context: OpExecutionContext, config: MaintenanceConfig, lakehouse: ResourceParam[LakehouseResource]
+        context: OpExecutionContext,
+        config: MaintenanceConfig,
+        lakehouse: ResourceParam[LakehouseResource],
+        pyspark: SparkResource,
     ) -> None:
         for name in _chosen(feeds, config.feeds):
             watch = Stopwatch()
-            for line in _maintain(lakehouse.feed(name), feeds[name], config):
+            for line in _maintain(lakehouse.feed(name, pyspark), feeds[name], config):
                 context.log.info(f"{name}: {line}, {watch.seconds} s")
 
     @op
-    def try_again(context: OpExecutionContext, config: FeedConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
+    def try_again(
+        context: OpExecutionContext,
+        config: FeedConfig,
+        lakehouse: ResourceParam[LakehouseResource],
+        pyspark: SparkResource,
+    ) -> None:
         (name,) = _chosen(feeds, [config.feed])
-        report = replay_quarantine(lakehouse.feed(name), feeds[name])
+        report = replay_quarantine(lakehouse.feed(name, pyspark), feeds[name])
         context.log.info(
             f"{name}: {report.tried} records tried again, {report.replayed} go into the pipeline's next run"
         )
@@ -180,10 +188,13 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
 def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
     def derive_again(
-        context: OpExecutionContext, config: RebuildConfig, lakehouse: ResourceParam[LakehouseResource]
+        context: OpExecutionContext,
+        config: RebuildConfig,
+        lakehouse: ResourceParam[LakehouseResource],
+        pyspark: SparkResource,
     ) -> None:
         (name,) = _chosen(feeds, [config.feed])
-        watch, lake = Stopwatch(), lakehouse.feed(name)
+        watch, lake = Stopwatch(), lakehouse.feed(name, pyspark)
         if config.check:
             _fail_if_changed(context, compare_with_rebuild(lake, feeds[name]))
             return
@@ -205,12 +216,15 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
 def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
     def decide(
-        context: OpExecutionContext, config: AcknowledgeConfig, lakehouse: ResourceParam[LakehouseResource]
+        context: OpExecutionContext,
+        config: AcknowledgeConfig,
+        lakehouse: ResourceParam[LakehouseResource],
+        pyspark: SparkResource,
     ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
             decision = build_decision(config.verdict, config.read_as)
-            held = record_decision(lakehouse.feed(name), config.statement_id, decision)
+            held = record_decision(lakehouse.feed(name, pyspark), config.statement_id, decision)
         except AcknowledgeError as error:
             raise Failure(str(error), allow_retries=False) from None
         tables = ", ".join(".".join(table) for table in held.tables)
@@ -229,11 +243,16 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
 
 def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
-    def tell_why(context: OpExecutionContext, config: WhyConfig, lakehouse: ResourceParam[LakehouseResource]) -> None:
+    def tell_why(
+        context: OpExecutionContext,
+        config: WhyConfig,
+        lakehouse: ResourceParam[LakehouseResource],
+        pyspark: SparkResource,
+    ) -> None:
         (name,) = _chosen(feeds, [config.feed])
         try:
             at = None if config.at is None else parse_position(config.at)
-            told = explain_row(lakehouse.feed(name), feeds[name], config.table, config.key, at)
+            told = explain_row(lakehouse.feed(name, pyspark), feeds[name], config.table, config.key, at)
         except (ExplainError, ValueError) as error:
             raise Failure(str(error), allow_retries=False) from None
         context.log.info(format_text(told))

@@ -1,46 +1,59 @@
 """The Spark session and the lakehouse as Dagster resources."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dagster import ResourceDefinition
 from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, PrivateAttr
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from cdc_assets.config import FeedsFile
+from cdc_assets.config import FeedsFile, load_feeds
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stores.storage import Store
 
 
-@dataclass
-class LakehouseResource:
-    """The tables of every feed below one root. The Spark session starts at the first use of a run, once.
+class SparkResource(LazyPySparkResource):
+    """The Spark session of a run, which starts at its first use.
 
-    What Spark needs, its jars too, is looked for only then: a run without news asks for none of it. No configuration of
-    Dagster's, which its UI would show: among settings of Spark and of the store may be secrets.
+    Only then are the settings of the feeds file and the jars looked up: a run without news needs neither. `spark_config`
+    is empty unless a run configures it; its settings take precedence. Dagster's UI shows it, so it holds no setting of the
+    feeds file: a setting may be a secret.
     """
 
+    spark_config: dict[str, Any] = Field({}, description="Settings of Spark, above those of the feeds file.")
+    _session: SparkSession | None = PrivateAttr(default=None)
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session, started at the first use."""
+        if self._session is None:
+            file = load_feeds()
+            self._session = spark_session({**file.spark, **self.spark_config}, Store.of(file, lakehouse_root()))
+        return self._session
+
+    @property
+    def spark_context(self) -> SparkContext:
+        """The session's context."""
+        return self.spark_session.sparkContext
+
+
+@dataclass(frozen=True)
+class LakehouseResource:
+    """The tables of every feed below one root. The store's settings may be secrets: Dagster's UI shows none of them."""
+
     root: str
-    spark: Mapping[str, object] = field(repr=False)
     store: Store = field(repr=False)
-    _started: SparkSession | None = field(default=None, repr=False)
 
-    def feed(self, name: str) -> Lakehouse:
-        """The tables of one feed."""
-        return Lakehouse(self._session, self.root, name, self.store)
-
-    def _session(self) -> SparkSession:
-        if self._started is None:
-            self._started = spark_session(
-                self.spark, self.store, lambda told: LazyPySparkResource(spark_config=dict(told)).spark_session
-            )
-        return self._started
+    def feed(self, name: str, pyspark: SparkResource) -> Lakehouse:
+        """Return the tables of one feed; `pyspark` starts at their first use of Spark."""
+        return Lakehouse(lambda: pyspark.spark_session, self.root, name, self.store)
 
 
 def build_resources(feeds_file: FeedsFile) -> dict[str, object]:
-    """The resources of all assets."""
+    """Return the resources of all assets."""
     root = lakehouse_root()
-    store = Store.of(feeds_file, root)
-    # Made anew for each run.
-    return {"lakehouse": ResourceDefinition(lambda _: LakehouseResource(root, feeds_file.spark, store))}
+    lakehouse = LakehouseResource(root, Store.of(feeds_file, root))
+    return {"lakehouse": ResourceDefinition.hardcoded_resource(lakehouse), "pyspark": SparkResource()}

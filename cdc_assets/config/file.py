@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from cdc_assets.config.models import (
     Alerts,
+    CodeReferences,
     Feed,
     FeedsFile,
     FeedSource,
@@ -43,8 +44,14 @@ class FeedsError(ValueError):
 
 
 def feeds_path() -> Path:
-    """Return the path of the feeds file: `CDC_FEEDS`, else `data/feeds.yaml`."""
-    return Path(os.environ.get("CDC_FEEDS") or "data/feeds.yaml")
+    """Return the path of the feeds file: `CDC_FEEDS`; else `data/feeds.yaml`; else, if only that exists, `feeds.yaml`.
+
+    `cdc-assets init` writes `feeds.yaml`.
+    """
+    if given := os.environ.get("CDC_FEEDS"):
+        return Path(given)
+    default, written = Path("data/feeds.yaml"), Path("feeds.yaml")
+    return written if written.exists() and not default.exists() else default
 
 
 def load_feeds(path: Path | None = None) -> FeedsFile:
@@ -220,6 +227,7 @@ _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
     {
         (): FeedsFile,
         ("alerts",): Alerts,
+        ("code_references",): CodeReferences,
         ("storage",): Storage,
         ("feeds", "*"): Feed,
         ("feeds", "*", "source"): FeedSource,

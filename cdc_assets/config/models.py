@@ -48,6 +48,8 @@ TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 Snapshots = Literal["partial", "whole"]
 OnDataLoss = Literal["fail", "skip"]
+GitPlatform = Literal["github", "gitlab"]
+Automation = Literal["running", "stopped"]
 DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 
 # One choice for all tables, or a mapping of table patterns to choices: the first matching pattern counts.
@@ -203,6 +205,8 @@ class Feed(_Model):
     freshness_minutes: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     # A watermark that is further ahead of its record's Kafka timestamp is quarantined.
     max_watermark_lead: Duration = Field(timedelta(days=1), description=DURATION)
+    # Whether a run fails when a check of severity ERROR does.
+    strict: bool = Field(default=False, description="true, false")
     owners: tuple[Owner, ...] = Field((), description="a list of email addresses and team:name")
     # With more tables than this, Dagster shows one asset a database.
     max_table_assets: WholeNumber = Field(200, ge=1, description="a whole number, 1 or more")
@@ -270,6 +274,14 @@ class Alerts(_Model):
     webhook: HttpUrl = Field(repr=False, description="an http or https URL, which takes JSON with a text")
 
 
+class CodeReferences(_Model):
+    """Where the UI's links from assets to their source code lead: a copy of this package's repository."""
+
+    git_url: HttpUrl = Field(description="the URL of a repository")
+    git_branch: Text = Field(description="the name of a branch, a tag or a commit")
+    platform: GitPlatform = Field("github", description=", ".join(get_args(GitPlatform)))
+
+
 class Storage(_Model):
     """Connection settings of the object store or HDFS that holds the lakehouse, recorded snapshots and claim-checks.
 
@@ -292,3 +304,6 @@ class FeedsFile(_Model):
     spark: dict[SparkKey, SparkValue] = Field({}, repr=False, description="a mapping of spark.* settings to values")
     storage: Storage = Storage()
     alerts: Alerts | None = None
+    code_references: CodeReferences | None = None
+    # Whether schedules and the sensor run until somebody starts or stops them.
+    automation: Automation = Field("stopped", description=", ".join(get_args(Automation)))

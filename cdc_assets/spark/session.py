@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -213,12 +213,11 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
 def spark_session(
     configured: Mapping[str, object] | None = None,
     store: Store = LOCAL,
-    start: Callable[[Mapping[str, str]], SparkSession] = _start,
 ) -> SparkSession:
-    """Return the running session, or a new one that `start` creates with `spark_settings`."""
+    """Return the running session, or a new one with `spark_settings`."""
     settings = spark_settings(configured or {}, store)
     with _last_jars(store.jars() if is_local(settings["spark.master"]) else []):
-        return start(settings)
+        return _start(settings)
 
 
 @contextmanager

@@ -5,11 +5,11 @@ Jackson on the class path would slow the start of every session. Ivy, which is p
 user's Ivy settings with a mirror (`CDC_IVY_SETTINGS`) apply. Each jar's checksum must equal the one pinned here.
 """
 
+import argparse
 import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -185,6 +185,10 @@ _IVY_DEPENDENCY = (
 _IVY_CLASSIFIED = '<artifact name="{module}" type="jar" ext="jar" m:classifier="{classifier}"/>'
 
 
+# The Scala files, a folder for each jar; beside them the jars, in a wheel.
+_NATIVE = Path(__file__).parents[1] / "spark" / "native"
+
+
 def cache_dir() -> Path:
     """Return the folder of the jars: `CDC_JARS`, else a folder below the user's cache folder."""
     if configured := os.environ.get("CDC_JARS"):
@@ -256,49 +260,77 @@ def _dependency(jar: Jar) -> str:
 
 def spark_jars() -> list[Path]:
     """Return what Spark needs wherever its tables are: `JARS`, and the jar of `native/core`."""
-    fetched = ensure_jars()
-    delta = [jar for jar in fetched if jar.name.startswith("delta-")]
-    return [*fetched, _compiled("core", against=delta)]
+    return [*ensure_jars(), _native_jar("core", [jar for jar in JARS if jar.module.startswith("delta-")])]
 
 
 def store_jars(jars: Sequence[Jar]) -> list[Path]:
     """Return what Spark needs for tables in an object store: its own `jars`, and the jar of `native/stores`."""
-    fetched = ensure_jars(jars)
     called = [jar for jar in JARS if jar.module == "delta-storage"]
     called += [jar for jar in S3_JARS if jar.module == "hadoop-aws"] + [*GCS_JARS, *AZURE_JARS]
-    return [*fetched, _compiled("stores", against=ensure_jars(called))]
+    return [*ensure_jars(jars), _native_jar("stores", called)]
 
 
-def _compiled(folder: str, against: Sequence[Path]) -> Path:
-    """Return the jar of the Scala files of a folder of `native`, compiled by Spark's own compiler if the cache lacks it.
+def copy_native_jars(folder: Path) -> None:
+    """Copy the jars of `native` into a folder; `make dist` puts them into the wheel so."""
+    for jar in (spark_jars()[-1], store_jars(())[-1]):
+        shutil.copy(jar, folder)
+
+
+def _native_jar(folder: str, called: Sequence[Jar]) -> Path:
+    """Return the jar of the Scala files of a folder of `native`: a wheel has it; else it is compiled into the cache once.
+
+    Args:
+        folder: of `native`.
+        called: the jars whose classes the files call.
 
     Raises:
-        RuntimeError: they do not compile.
+        RuntimeError: the files do not compile.
     """
-    files = sorted((Path(__file__).parent / "native" / folder).glob("*.scala"))
+    files = sorted((_NATIVE / folder).glob("*.scala"))
+    parts = [*(file.read_text() for file in files), pyspark.__version__, *(jar.file_name for jar in called)]
+    name = f"cdc-assets-{folder}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.jar"
+    packaged, cached = _NATIVE / name, cache_dir() / name
+    if packaged.exists():
+        return packaged
+    if not cached.exists():
+        _compile(files, ensure_jars(called), cached)
+    return cached
+
+
+def _compile(files: Sequence[Path], called: Sequence[Path], jar: Path) -> None:
+    """Compile Scala files into `jar` by Spark's own compiler.
+
+    Raises:
+        RuntimeError: the files do not compile.
+    """
     beside = Path(pyspark.__file__).parent / "jars"
-    parts = [*(file.read_text() for file in files), pyspark.__version__, *(jar.name for jar in against)]
-    jar = cache_dir() / f"cdc-assets-{folder}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.jar"
-    if not jar.exists():
-        jar.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=jar.parent) as work:
-            made = f"{work}/made.jar"
-            command = [java(), "-cp", f"{beside}/*", "scala.tools.nsc.Main", "-usejavacp", "-release", "17"]
-            command += ["-classpath", os.pathsep.join(map(str, against)), "-d", made, *map(str, files)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-            if done.returncode:
-                raise RuntimeError(f"native/{folder} does not compile:\n{done.stdout}{done.stderr}")
-            Path(made).replace(jar)
-    return jar
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=jar.parent) as work:
+        made = f"{work}/made.jar"
+        command = [java(), "-cp", f"{beside}/*", "scala.tools.nsc.Main", "-usejavacp", "-release", "17"]
+        command += ["-classpath", os.pathsep.join(map(str, called)), "-d", made, *map(str, files)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            raise RuntimeError(f"{files[0].parent} does not compile:\n{done.stdout}{done.stderr}")
+        Path(made).replace(jar)
+
+
+def _main() -> None:
+    from cdc_assets.stores import store_of  # noqa: PLC0415 -- stores import this module
+
+    parser = argparse.ArgumentParser(description="Fetch the jars that Spark needs, and compile those of native/.")
+    parser.add_argument("schemes", nargs="*", metavar="SCHEME", help="of object stores, whose jars are fetched too")
+    parser.add_argument("--copy-native", type=Path, metavar="FOLDER", help="copy the jars of native/ into this folder")
+    given = parser.parse_args()
+    spark_jars()
+    for scheme in given.schemes:
+        store = store_of(f"{scheme}://")
+        if store is None:
+            parser.error(f"{scheme}: allowed are s3, gs, abfss")
+        store.jars()
+    if given.copy_native:
+        copy_native_jars(given.copy_native)
 
 
 if __name__ == "__main__":
-    from cdc_assets.stores import store_of
-
-    spark_jars()
-    for scheme in sys.argv[1:]:
-        store = store_of(f"{scheme}://")
-        if store is None:
-            sys.exit(f"{scheme}: allowed are s3, gs, abfss")
-        store.jars()
-    sys.exit(0)
+    _main()

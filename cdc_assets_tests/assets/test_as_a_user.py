@@ -1,4 +1,4 @@
-"""The job as a user runs it: the `dagster` command, `make demo`, and the web server, each in processes of their own.
+"""The job as a user runs it: the `dagster` command, `cdc-assets run`, and the web server, each in processes of their own.
 
 One story, told once (a process with a Spark session takes its time), and looked at by many tests: a first run; a second
 with nothing new, where no JVM can start; one stopped by a broken type mapping; one, launched in the web server, after
@@ -28,7 +28,7 @@ from cdc_assets_tests.support import Message, Record, Rows, Stream, no_java, tso
 
 PROJECT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
-DEMO = [sys.executable, "-m", "cdc_assets.demo"]
+RUN = [sys.executable, "-m", "cdc_assets", "run"]
 SESSION = [sys.executable, "-c", "from cdc_assets.spark.session import spark_session; spark_session()"]
 ORDERS, ODD = Rows("shop", "orders"), Rows("shop", "注文 a.b")
 # The document's codes of bigint and varchar, and one that is varchar's by no document.
@@ -157,14 +157,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     stream = first_records()
     told.snapshot("1.jsonl", stream.records)
     told.execute("first", JOB)
-    told.execute("second", DEMO, **no_java(told.home))
+    told.execute("second", RUN, **no_java(told.home))
     told.execute("unstarted", SESSION, **no_java(told.home))
     before = len(stream.records)
     stream.send(coded(ORDERS.insert(tso(210), 4, "wrong code"), WRONG), 1)
     stream.send(coded(ODD.update(tso(220), 7, "still odd", old="odd")), 0)
     stream.watermark(tso(300))
     told.snapshot("2.jsonl", stream.records[before:])
-    told.execute("held", DEMO)
+    told.execute("held", [*RUN, "shop", "--strict"])
     told.feeds("warn")
     # As if no run had kept what tables there are.
     (told.home / ".cdc_state/shop.json").unlink()
@@ -273,7 +273,7 @@ def test_a_run_without_news_starts_no_jvm(story: Story) -> None:
     assert story.codes["second"] == 0, story.outputs["second"][-3000:]
 
 
-def test_the_demo_tells_counts_watermark_and_history(story: Story) -> None:
+def test_the_summary_has_counts_watermark_and_history(story: Story) -> None:
     lines = [" ".join(line.split()) for line in story.outputs["second"].splitlines()]
     for line in (
         "Feed shop (canal-json): nothing new; the last run with news told",
@@ -290,11 +290,13 @@ def test_the_demo_tells_counts_watermark_and_history(story: Story) -> None:
         "shop.注文 a.b 1 versions, 1 current rows",
     ):
         assert line in lines
-    assert lines[-1].startswith("Runs, checks and metadata: `make ui`")
+    assert lines[-1].startswith("Runs, checks and metadata: `cdc-assets ui`")
 
 
 def test_a_broken_type_mapping_holds_its_table_alone(story: Story) -> None:
-    assert story.codes["held"] == 0, story.outputs["held"][-3000:]
+    # The job went on: `--strict` alone makes the command fail.
+    assert story.codes["held"] == 1, story.outputs["held"][-3000:]
+    assert "The job" not in story.outputs["held"]
     moved = {table for table, n in story.commits["held"].items() if n > story.commits["second"][table]}
     # What orders had pending lies before the record with the wrong code.
     assert moved == {
@@ -307,7 +309,7 @@ def test_a_broken_type_mapping_holds_its_table_alone(story: Story) -> None:
     }
 
 
-def test_the_demo_says_which_checks_fail(story: Story) -> None:
+def test_the_summary_says_which_checks_fail(story: Story) -> None:
     failing = [line for line in story.outputs["held"].splitlines() if line.startswith("Failing: ")]
     assert any(line.startswith("Failing: shop/type_observations: jdbc_type_mapping: 1 of 5 ") for line in failing)
     (held,) = [line for line in failing if line.startswith("Failing: shop/history/shop/orders: type_mapping: ")]
@@ -474,7 +476,7 @@ def test_a_person_sees_the_page_that_a_run_has_made(story: Story, page: Page) ->
     assert page.locator("svg").count() >= 3
 
 
-@pytest.mark.parametrize("command", [JOB, DEMO], ids=["dagster", "demo"])
+@pytest.mark.parametrize("command", [JOB, RUN], ids=["dagster", "run"])
 def test_a_wrong_feeds_file_is_one_line_with_file_path_and_allowed_values(tmp_path: Path, command: list[str]) -> None:
     told = Story(tmp_path)
     (tmp_path / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())

@@ -6,6 +6,7 @@ from dagster import AssetCheckKey, AssetKey, ExecuteInProcessResult
 from cdc_assets.assets import raw_records
 from cdc_assets.assets.checks.conservation import records_taken
 from cdc_assets.assets.checks.verdict import Verdict
+from cdc_assets.assets.verdicts import last_evaluation
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.ingest import IngestReport
 from cdc_assets_tests.jobs import Job, evaluated, failures, materialised
@@ -14,6 +15,14 @@ from cdc_assets_tests.support import Rows, Stream, ddl, make_feed, rows_in, rows
 ROWS = Rows()
 STAGES = ["raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "history"]
 STAGES += ["quarantine"]
+# The checks that each run plans.
+PLANNED = {
+    ("raw_records", "conservation"),
+    ("change_events", "conservation"),
+    ("type_observations", "mysql_type_mapping"),
+    ("type_observations", "jdbc_type_mapping"),
+    ("released_changes", "conservation"),
+}
 
 
 def first_records() -> Stream:
@@ -35,7 +44,7 @@ def names(done: ExecuteInProcessResult) -> list[tuple[str, ...]]:
     return [(*each.asset_key.path, each.check_name) for each in evaluated(done)]
 
 
-def test_a_run_without_news_tells_nothing_and_leaves_every_verdict(both: Job) -> None:
+def test_a_run_without_news_materialises_nothing_and_repeats_the_verdicts_on_planned_checks(both: Job) -> None:
     first = both.run()
     assert first.success
     table = ("history", "shop", "orders")
@@ -54,8 +63,12 @@ def test_a_run_without_news_tells_nothing_and_leaves_every_verdict(both: Job) ->
     assert materialised(idle) == []
     assert [page.stat().st_mtime_ns for page in pages] == made
     # Time goes on without news.
-    assert names(idle) == [stale]
+    assert sorted(names(idle)) == sorted([stale, *((feed, *check) for feed in ("shop", "crm") for check in PLANNED)])
     assert both.verdicts() == verdicts
+    first_said = {(*e.asset_key.path, e.check_name): (e.passed, e.severity, e.description) for e in evaluated(first)}
+    for each in evaluated(idle):
+        if (name := (*each.asset_key.path, each.check_name)) != stale:
+            assert (each.passed, each.severity, each.description) == first_said[name]
 
 
 def test_what_a_run_had_done_that_was_killed_is_told_by_the_next(both: Job) -> None:
@@ -97,10 +110,56 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch
     assert [key for key in names(done) if key[0] == "shop"] == [("shop", "raw_records", "conservation")]
     assert [path[1] for path in materialised(done) if path[0] == "crm"][-1] == "quarantine"
     monkeypatch.setattr(raw_records, "records_taken", records_taken)
+    # Without news the last verdict stands, and the feed stays stopped until the audit of that check passes.
+    stopped = both.run()
+    assert not stopped.success
+    assert materialised(stopped) == []
+    (repeated,) = [each for each in evaluated(stopped) if each.asset_key.path[0] == "shop"]
+    assert (repeated.passed, repeated.description) == (False, "one record is lost")
+    assert both.by_hand(AssetCheckKey(AssetKey(["shop", "raw_records"]), "conservation")).success
     again = both.run()
     assert again.success
     # What was told stays told; the rest is told now.
     assert {path[:2] for path in materialised(again)} == {("shop", name) for name in STAGES[1:]}
+
+
+def test_a_verdict_is_found_behind_many_runs_that_ended_before_it(job: Job) -> None:
+    """Each of these runs plans the check `conservation`, and fails since the feed's folder is missing."""
+    job.add("shop", first_records().records)
+    assert job.run("cdc_pipeline_shop").success
+    shop, away = job.home / "shop", job.home / "away"
+    shop.rename(away)
+    for _ in range(11):
+        assert not job.run("cdc_pipeline_shop").success
+    away.rename(shop)
+    check = AssetCheckKey(AssetKey(["shop", "raw_records"]), "conservation")
+    last = last_evaluation(job.instance, check)
+    assert last
+    assert last.description == "2 read: 2 records taken in, 0 held before, 0 quarantined."
+
+
+def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_without_news(job: Job) -> None:
+    """After all of its work, and the other feed's run does not fail. A check that only warns does not count."""
+    feeds = job.home / "feeds.yaml"
+    feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    strict: true\n"))
+    stream = first_records()
+    # The code is VARCHAR's by no document.
+    stream.send(ROWS.insert(tso(21), 2, "b") | {"sqlType": {"id": -5, "v": 3}})
+    stream.watermark(tso(30))
+    job.add("shop", stream.records[:2], "1.jsonl")
+    job.add("crm", stream.records)
+    assert job.run().success
+    assert job.verdicts()["shop", "history", "shop", "orders", "history_complete"] == "FAILED"  # it warns
+    job.add("shop", stream.records[2:], "2.jsonl")
+    for news in (True, False):
+        done = job.run()
+        assert not done.success
+        (failed,) = failures(done).items()
+        assert failed[0] == "shop__raw_to_history"
+        assert "shop is strict: shop/type_observations: jdbc_type_mapping: " in failed[1]
+        assert "shop/history/shop/orders: type_mapping: The table waits" in failed[1]
+        assert bool(materialised(done)) == news
+    assert rows_in(job.lake("shop").history("shop", "orders"), job.spark)
 
 
 def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(both: Job) -> None:

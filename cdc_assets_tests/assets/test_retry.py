@@ -1,24 +1,21 @@
 """What a run that failed does again when it is retried from its failure, as `run_retries` in dagster.yaml does it."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 from dagster import DagsterInstance, JobDefinition, ReexecutionOptions, execute_job, reconstructable
 
+from cdc_assets.definitions import defs
 from cdc_assets_tests.jobs import FEEDS
 
 
 def pipeline() -> JobDefinition:
     """The job, as a process of its own would load it."""
-    found: JobDefinition = importlib.import_module("cdc_assets.definitions").defs.resolve_job_def("cdc_pipeline")
-    return found
+    return defs().resolve_job_def("cdc_pipeline")
 
 
 def test_a_retry_goes_on_at_the_feed_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a record: a feed whose folder is not there fails before it needs Spark, and one without news needs none."""
-    monkeypatch.delitem(sys.modules, "cdc_assets.definitions", raising=False)
     (tmp_path / "feeds.yaml").write_text(FEEDS)
     monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
     monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))

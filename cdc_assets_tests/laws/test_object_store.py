@@ -21,7 +21,7 @@ from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import SparkSession
 
 from cdc_assets import cli
-from cdc_assets.assets.resources import LakehouseResource
+from cdc_assets.assets.resources import SparkResource
 from cdc_assets.config import Storage
 from cdc_assets.config.locations import LocationError
 from cdc_assets.lakehouse.log import Logs
@@ -214,8 +214,8 @@ def test_dagster_and_the_commands(
     (tmp_path / "feeds.yaml").write_text(yaml.safe_dump({"storage": place.storage, "feeds": {"f": feed}}))
     for name, value in {"FEEDS": tmp_path / "feeds.yaml", "LAKEHOUSE": place.root, "STATE": tmp_path / "state"}.items():
         monkeypatch.setenv(f"CDC_{name}", str(value))
-    monkeypatch.setattr(LakehouseResource, "_session", lambda _: spark)
-    job = Job(tmp_path, spark, monkeypatch)
+    monkeypatch.setattr(SparkResource, "spark_session", spark)
+    job = Job(tmp_path, spark)
     news = job.loaded().resolve_sensor_def("new_records")
 
     def asked() -> dict[str | None, str]:

@@ -1,10 +1,12 @@
-"""What `make demo` reads out of Dagster: why a run failed, and the counts of a feed. (The demo itself: test_as_a_user.)"""
+"""What `cdc-assets run` reads from Dagster: why a run failed, and the counts of a feed. (The command: test_as_a_user.)"""
 
 import contextlib
+import io
 from pathlib import Path
 
 import pytest
 from dagster import (
+    AssetCheckEvaluation,
     AssetCheckResult,
     AssetCheckSeverity,
     AssetExecutionContext,
@@ -15,9 +17,9 @@ from dagster import (
     materialize,
 )
 
-from cdc_assets import demo
+from cdc_assets import run
 from cdc_assets.assets.common import evaluation
-from cdc_assets.assets.verdicts import BlockingCheckFailed
+from cdc_assets.assets.verdicts import BlockingCheckFailed, failing_checks
 from cdc_assets.stores.storage import LOCAL
 from cdc_assets_tests.support import make_feed
 
@@ -49,7 +51,7 @@ def three() -> None:
 
 @pytest.fixture
 def instance(monkeypatch: pytest.MonkeyPatch) -> DagsterInstance:
-    """The instance that the demo asks."""
+    """The instance that the command asks."""
     made = DagsterInstance.ephemeral()
     # Leaving the context would end an instance that is held in memory only.
     monkeypatch.setattr(DagsterInstance, "get", staticmethod(lambda: contextlib.nullcontext(made)))
@@ -59,27 +61,33 @@ def instance(monkeypatch: pytest.MonkeyPatch) -> DagsterInstance:
 def test_the_reasons_are_the_blocking_check_and_what_a_step_raised(instance: DagsterInstance) -> None:
     done = materialize([one, two, three], instance=instance, raise_on_error=False)
     assert not done.success
-    assert demo._newest_run() == done.run_id
-    assert sorted(demo._why(done.run_id)) == [
+    assert sorted(run._why(done.run_id, io.StringIO())) == [
         "shop/one: blocking: blocking broke",
         "shop__three: RuntimeError: Could not read: do this.",
     ]
 
 
-def test_a_job_that_did_not_begin_is_told_by_its_last_line(
-    instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "demo.log").write_text("a notice\nthe reason\n")
-    monkeypatch.setattr(demo, "_LOG", tmp_path / "demo.log")
-    assert demo._newest_run() is None
-    assert demo._why(None) == ["the reason"]
+def test_the_reason_of_a_job_that_did_not_begin_is_the_last_line_of_its_log(instance: DagsterInstance) -> None:
+    assert run._why(None, io.StringIO("a notice\nthe reason\n")) == ["the reason"]
+
+
+def test_a_check_fails_as_long_as_its_last_verdict_is_a_failure(instance: DagsterInstance) -> None:
+    done = materialize([one], instance=instance, raise_on_error=False)
+    runs = [done.run_id, done.run_id]
+    both = ["shop/one: blocking: blocking broke", "shop/one: mild: mild broke"]
+    assert failing_checks(instance, runs, ["shop"]) == both
+    assert failing_checks(instance, runs, ["crm"]) == []
+    instance.report_runless_asset_event(
+        AssetCheckEvaluation(AssetKey(["shop", "one"]), "mild", passed=True, metadata={})
+    )
+    assert failing_checks(instance, runs, ["shop"]) == both[:1]
 
 
 def test_counts_before_anything_has_been_seen(instance: DagsterInstance) -> None:
     instance.report_runless_asset_event(
         AssetMaterialization(AssetKey(["shop", "released_changes"]), metadata={"watermarks": "none", "pending": 3})
     )
-    counts = demo._counts(instance, "shop", make_feed(Path()))
+    counts = run._counts(instance, "shop", make_feed(Path()))
     assert counts["watermark"] == "none yet"
     assert counts["pending"] == 3
     assert {name: n for name, n in counts.items() if name not in {"watermark", "pending"}} == {
@@ -93,11 +101,11 @@ def test_counts_before_anything_has_been_seen(instance: DagsterInstance) -> None
 
 
 def test_counts_of_an_asset_that_was_never_materialised(instance: DagsterInstance) -> None:
-    assert demo._counts(instance, "shop", make_feed(Path()))["watermark"] == "none yet"
+    assert run._counts(instance, "shop", make_feed(Path()))["watermark"] == "none yet"
 
 
 def test_a_feed_without_watermarks_waits_for_none(instance: DagsterInstance) -> None:
-    told = demo._counts(instance, "shop", make_feed(Path(), protocol="debezium"))["watermark"]
+    told = run._counts(instance, "shop", make_feed(Path(), protocol="debezium"))["watermark"]
     assert told == "none: a run releases what it takes in"
 
 
@@ -106,5 +114,5 @@ def test_commits_of_all_tables_are_counted_and_nothing_else(tmp_path: Path) -> N
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
     (tmp_path / "a/x/_delta_log/0.crc").write_text("")
-    assert demo._commits(str(tmp_path), LOCAL) == 3
-    assert demo._commits(str(tmp_path / "nowhere"), LOCAL) == 0
+    assert run._commits(str(tmp_path), LOCAL) == 3
+    assert run._commits(str(tmp_path / "nowhere"), LOCAL) == 0

@@ -11,7 +11,7 @@ from cdc_assets import read
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validated
 from cdc_assets.config.places import PlaceError, canonical
 from cdc_assets.history.progress import blocked_tables, holds_of, retry
-from cdc_assets.lakehouse.decisions import Verdict
+from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import diff, explained, verify
@@ -349,7 +349,7 @@ def _retry(file: FeedsFile, given: argparse.Namespace) -> str:
 
 
 def _acknowledge(file: FeedsFile, given: argparse.Namespace) -> str:
-    verdict = Verdict.APPLY if given.apply else Verdict.IGNORE if given.ignore else Verdict.AS
+    verdict = DecisionVerdict.APPLY if given.apply else DecisionVerdict.IGNORE if given.ignore else DecisionVerdict.AS
     held = acknowledge(_lakehouse(file, given.feed), given.statement_id, decision_of(verdict, given.read_as))
     tables = ", ".join(".".join(name) for name in held.tables)
     return f"{tables}: the pipeline's next run goes on from {held.statement}"

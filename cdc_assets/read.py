@@ -173,7 +173,7 @@ def existing(lake: Lakehouse, name: str) -> tuple[str, str]:
     Raises:
         NoTableError: there is none.
     """
-    if (found := lake.history_called(name)) is not None:
+    if (found := lake.find_history(name)) is not None:
         return found
     known = ", ".join(map(".".join, lake.histories())) or "none"
     raise NoTableError(f"{name}: the feed {lake.feed} has no such history table; it has {known}")

@@ -35,7 +35,9 @@ _FOLDERS = {
 # Of one folder's name below the history: what `path_segment` leaves.
 _SEGMENT = re.compile(r"[A-Za-z0-9_~-]{1,200}|_delta_log")
 _MOST_MEMORY = 2 << 30  # bytes, of this process
-_MOST_HEAP_GROWTH = 1 << 30  # bytes, of the JVM's heap, which in a test session also holds what earlier tests left there
+_MOST_HEAP_GROWTH = (
+    1 << 30
+)  # bytes, of the JVM's heap, which in a test session also holds what earlier tests left there
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from cdc_assets.history.reading import overrides
 from cdc_assets.history.shape import own_fields, unusual_names
 from cdc_assets.history.writer import TableReport, version_rows
 from cdc_assets.lakehouse.change_events import Op
-from cdc_assets.lakehouse.files import copied, written_columns
+from cdc_assets.lakehouse.files import copy_file, read_file_schema
 from cdc_assets.lakehouse.history import CDC_COLUMNS, HISTORY, HistoryCursor
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import Loaded, ReleasedKind
+from cdc_assets.lakehouse.released_changes import LoadedTable, ReleasedKind
 from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
@@ -128,16 +128,16 @@ def adopt(
     return found
 
 
-def _adopted(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> TableReport | None:
+def _adopted(lake: Lakehouse, feed: Feed, name: Name, load: LoadedTable) -> TableReport | None:
     """Begin one history with a copy of the files; None: it cannot."""
     history, kept = lake.history(*name), lake.loaded_rows(*name)
     if history.cursor() is not None or (layout := _layout(lake, name, load)) is None:
         return None
     begun = beginning(feed, name, load.position, layout["layout_id"], layout["layout"])
-    staged = kept.found(load.folder)
-    if begun is None or _named(written_columns(staged.files[0].path, lake.store)) != _named(in_files(begun.shape)):
+    staged = kept.list_staged(load.folder)
+    if begun is None or _named(read_file_schema(staged.files[0].path, lake.store)) != _named(in_files(begun.shape)):
         return None
-    table = history.of_shape(begun.shape, {})
+    table = history.with_schema(begun.shape, {})
     staged = _copied(lake, table.path, staged)
     # What no type holds is in released_changes, and applied next.
     release = load.release if load.typed == load.rows else load.release - 1
@@ -168,7 +168,7 @@ def _adopted(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> TableRepo
     )
 
 
-def _layout(lake: Lakehouse, name: Name, load: Loaded) -> Mapping[str, Any] | None:
+def _layout(lake: Lakehouse, name: Name, load: LoadedTable) -> Mapping[str, Any] | None:
     """The layout of a load's rows."""
     files = [f for f in lake.released_changes.files(kind=str(ReleasedKind.LAYOUT)) if f.low["release"] <= load.release]
     files = [f for f in files if f.high["release"] >= load.release]
@@ -192,7 +192,7 @@ def _copied(lake: Lakehouse, table: str, staged: Staged) -> Staged:
 
     def copy(file: DataFile) -> DataFile:
         path = f"{table}/{folder}/_cdc_is_current=true/{file.path.rpartition('/')[2]}"
-        copied(lake.store, file.path, path)
+        copy_file(lake.store, file.path, path)
         return replace(file, path=path)
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:

@@ -16,9 +16,9 @@ from cdc_assets.initial_load.dumps import DumpError, DumpFile
 from cdc_assets.initial_load.released_rows import Dump, Typed, layout, layout_id
 from cdc_assets.initial_load.rows import Columns
 from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, told_apart
+from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, dump_digest
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.released_changes import HoldReason, Loaded, ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.released_changes import HoldReason, LoadedTable, ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols import protocol_of
@@ -44,7 +44,7 @@ def reached(lake: Lakehouse, plan: LoadsCursor | None, cursor: ReleaseCursor) ->
         for row in _not_loaded(lake, cursor)
         if row["anew"]
         and row["position"] < min(mark, held.get((row["database"], row["table"]), mark))
-        and told_apart(row) not in refused
+        and dump_digest(row) not in refused
     ]
 
 
@@ -52,7 +52,7 @@ def _not_loaded(lake: Lakehouse, cursor: ReleaseCursor) -> list[dict[str, Any]]:
     return [r for r in lake.load_rows() if (r["database"], r["table"], r["position"]) not in cursor.loaded]
 
 
-def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: ReleaseCursor) -> list[Loaded]:
+def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: ReleaseCursor) -> list[LoadedTable]:
     """Release the rows of tables whose histories begin with a load: a commit a table, so that a run that dies goes on there.
 
     A table whose dump is damaged is refused, until its files are others.
@@ -61,7 +61,7 @@ def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: Releas
         ConcurrentRunError: another run released meanwhile.
     """
     todo = _not_loaded(lake, cursor)
-    dumps = {told_apart(row) for row in todo}
+    dumps = {dump_digest(row) for row in todo}
     known = [r for r in cursor.refused if r.dump in dumps]
     planned = replace(cursor, refused=[*plan.refused, *known])
     done = _each_released(lake, feed, planned, [row for row in todo if not row["anew"]])
@@ -70,7 +70,7 @@ def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: Releas
     return done.loads[len(cursor.loads) :]
 
 
-def release_anew(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list[dict[str, Any]]) -> list[Loaded]:
+def release_anew(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list[dict[str, Any]]) -> list[LoadedTable]:
     """Release the rows of tables that are `reached`; as `release_loads`."""
     done = _each_released(lake, feed, cursor, rows)
     if done.refused != cursor.refused:
@@ -83,7 +83,7 @@ def _each_released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: lis
     """Release the rows of tables; the cursor of the last commit, with what was refused since."""
     refused = {r.dump for r in cursor.refused}
     for row in rows:
-        if (dump := told_apart(row)) in refused:
+        if (dump := dump_digest(row)) in refused:
             continue
         try:
             cursor = _released(lake, feed, cursor, row)
@@ -102,7 +102,7 @@ def _released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapping[s
         staged, typed = _dumped(lake, feed, row, columns, key, number)
     else:
         staged, typed = _kept(lake, row, before, number), Typed(before.typed, before.folder)
-    loaded = Loaded(*name, row["position"], staged.rows + typed.rows, row["anew"])
+    loaded = LoadedTable(*name, row["position"], staged.rows + typed.rows, row["anew"])
     if typed.folder:
         loaded = replace(loaded, typed=typed.rows, folder=typed.folder, release=number)
     cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], read=[], loads=[*cursor.loads, loaded])
@@ -113,14 +113,14 @@ def _released(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapping[s
     return cursor
 
 
-def _loaded_before(lake: Lakehouse, row: Mapping[str, Any]) -> Loaded | None:
+def _loaded_before(lake: Lakehouse, row: Mapping[str, Any]) -> LoadedTable | None:
     """The load whose rows are there, and that a rebuild takes over; None: there is none."""
     before = lake.loaded_before.cursor()
     wanted = row["database"], row["table"], row["position"]
     return next((e for e in before.loads if (e.database, e.table, e.position) == wanted), None) if before else None
 
 
-def _kept(lake: Lakehouse, row: Mapping[str, Any], before: Loaded, number: int) -> Staged:
+def _kept(lake: Lakehouse, row: Mapping[str, Any], before: LoadedTable, number: int) -> Staged:
     """The rows of a load that are in released_changes, for another release."""
     if before.rows == before.typed:
         return lake.released_changes.stage_rows([])
@@ -142,7 +142,7 @@ def _dumped(
     return Dump(lake, feed, row, files, columns, key).released(number)
 
 
-def covered(part: Column, loads: Iterable[Loaded]) -> Column:
+def covered(part: Column, loads: Iterable[LoadedTable]) -> Column:
     """The `Part` of a row event, STRING: `covered` where its table was loaded at its commit_ts or later."""
     mine = [
         (F.col("database") == each.database) & (F.col("table") == each.table) & (F.col("commit_ts") <= each.position)

@@ -134,12 +134,12 @@ class Dump:
         return begun.typing.typed_texts(rows.withColumn("wire", F.col("values")))
 
     def _typed(self, begun: Beginning) -> Typed:
-        table = self.lake.loaded_rows(*self._name).of_shape(begun.shape, {})
+        table = self.lake.loaded_rows(*self._name).with_schema(begun.shape, {})
         folder = uuid.uuid4().hex
         others, lost = self._typed_plainly(begun, table, folder)
         if others:
             lost += self._typed_exactly(begun, table, folder, but_plain=others < _ALL)
-        staged = table.found(folder)
+        staged = table.list_staged(folder)
         if not staged.rows or self._repeats(table, staged):
             files, path = table.store.files(f"{table.path}/{folder}")
             files.delete_dir(path)
@@ -240,7 +240,7 @@ def _hashes(table: LakeTable[Any], staged: Staged) -> npt.NDArray[np.uint64]:
     from pandas.util import hash_array  # noqa: PLC0415 -- slow to import, and only a load needs it
 
     found, at = np.empty(staged.rows, np.uint64), 0
-    for rows in table.parts(staged.files, "_cdc_key"):
+    for rows in table.fetch_parts(staged.files, "_cdc_key"):
         found[at : at + rows.num_rows] = hash_array(rows["_cdc_key"].to_numpy(), categorize=False)
         at += rows.num_rows
     return found

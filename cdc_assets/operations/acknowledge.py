@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, Verdict
+from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -54,7 +54,7 @@ def acknowledge(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldS
         ConcurrentRunError: somebody else decided something at the same moment.
     """
     waiting = {s.id: s for s in held_statements(lake)}
-    if statement_id in lake.decided():
+    if statement_id in lake.read_decisions():
         raise AcknowledgeError(f"{statement_id}: decided already, and that stays; the pipeline's next run goes by it")
     if statement_id not in waiting:
         known = ", ".join(waiting) or "none"
@@ -88,12 +88,12 @@ def _row(held: HeldStatement, decision: Decision) -> dict[str, Any]:
     }
 
 
-def decision_of(verdict: Verdict, read_as: str | None) -> Decision:
+def decision_of(verdict: DecisionVerdict, read_as: str | None) -> Decision:
     """A decision, of what a person has given.
 
     Raises:
         AcknowledgeError: a statement is missing, or there is one too many.
     """
-    if (verdict is Verdict.AS) != bool(read_as):
+    if (verdict is DecisionVerdict.AS) != bool(read_as):
         raise AcknowledgeError("a statement to read it as goes with as, and with nothing else")
     return Decision(verdict, read_as)

@@ -217,7 +217,7 @@ def explain(
 
 def _table(lake: Lakehouse, name: str) -> tuple[str, str]:
     """Database and table of a name in which either may have dots."""
-    if (found := lake.history_called(name)) is not None:
+    if (found := lake.find_history(name)) is not None:
         return found
     sql = (
         f"SELECT database, {_ARROW.name('table')} AS t FROM e WHERE kind IN ('{Kind.ROW}', '{Kind.DDL}') "
@@ -285,7 +285,7 @@ class _Life:
         kept = self.lake.loaded_rows(*mine)
         key = pc.field("_cdc_key") == self.key
         found: list[Row] = []
-        for file in kept.found(load.folder).files:
+        for file in kept.list_staged(load.folder).files:
             system, path = kept.store.files(file.path)
             rows = parquet.read_table(path, columns=["_cdc_offset"], filters=key, filesystem=system, partitioning=None)
             found += [told | {"offset": offset} for offset in rows["_cdc_offset"].to_pylist()]

@@ -13,7 +13,7 @@ from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
-from cdc_assets.lakehouse.table import Carried
+from cdc_assets.lakehouse.table import CursorWithCommit
 from cdc_assets.operations.finality import has_shown, hold_of
 from cdc_assets.tso import time_text
 
@@ -195,11 +195,11 @@ class Judge:
         return Release(number, committed.commit.time, committed.run, committed.cursor.watermarks.get(topic))
 
     @cached_property
-    def _releases(self) -> dict[int, Carried[ReleaseCursor]]:
+    def _releases(self) -> dict[int, CursorWithCommit[ReleaseCursor]]:
         """Those of the changes, and all since, as far as the log has them."""
         oldest = min((c["release"] for c in self.changes), default=self._cursor.sequence)
-        found: dict[int, Carried[ReleaseCursor]] = {}
-        for each in self.lake.released_changes.carried():
+        found: dict[int, CursorWithCommit[ReleaseCursor]] = {}
+        for each in self.lake.released_changes.cursors_with_commits():
             found[each.cursor.sequence] = each
             if each.cursor.sequence < oldest:
                 break

@@ -16,8 +16,14 @@ from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.raw_records import standing
-from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind, Snapshot, SourceSnapshot, Trimmed
+from cdc_assets.lakehouse.raw_records import cursor_to_continue
+from cdc_assets.lakehouse.released_changes import (
+    ConnectorSnapshot,
+    ReleaseCursor,
+    ReleasedKind,
+    SourceSnapshot,
+    Trimmed,
+)
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.protocols.loaded import is_loaded
 from cdc_assets.release.choose import has_watermarks
@@ -54,7 +60,7 @@ def _may_be_compacted(table: LakeTable[Any]) -> bool:
     """Whether there are files of one partition, or rows that are marked as deleted."""
     log = table.log()
     files = Counter(tuple(sorted(f.partition.items())) for f in log.files()) if log else Counter()
-    return log is not None and (log.may_mark or any(n > 1 for n in files.values()))
+    return log is not None and (log.may_have_deletion_vectors or any(n > 1 for n in files.values()))
 
 
 def vacuum(lake: Lakehouse, hours: float) -> None:
@@ -104,7 +110,7 @@ def remove_unnamed_loads(lake: Lakehouse, hours: float) -> None:
 def _cursor(lake: Lakehouse, table: LakeTable[Any]) -> Cursor | None:
     """What a commit without rows has to carry."""
     if table.path == lake.raw_records.path:
-        return standing(lake.raw_records)
+        return cursor_to_continue(lake.raw_records)
     found: Cursor | None = table.cursor()
     return found
 
@@ -132,7 +138,7 @@ def trim_records(lake: Lakehouse, feed: Feed, before: datetime) -> int:
     """
     if feed.source.kafka is None:
         raise ValueError("Only of a feed with source.kafka: recorded files may be read again.")
-    cursor, released = standing(lake.raw_records), _released(lake, feed)
+    cursor, released = cursor_to_continue(lake.raw_records), _released(lake, feed)
     if cursor is None or released <= cursor.trimmed:
         return 0
     session = lake.spark.newSession()
@@ -281,13 +287,13 @@ def _settled(lake: Lakehouse, feed: Feed) -> int:
 def _applied_again(cursor: ReleaseCursor, behind: set[Name]) -> list[int]:
     """From where on histories may have to apply changes again, on top of a load, or for a snapshot of the connector."""
     loads = [each.position for each in cursor.loads if each.anew and (each.database, each.table) in behind]
-    snapshots: list[Snapshot] = [*cursor.snapshots, *cursor.scans]
+    snapshots: list[ConnectorSnapshot] = [*cursor.snapshots, *cursor.scans]
     return loads + [s.since for s in snapshots if s.release and (s.database, s.table) in behind]
 
 
-def _outlived(snapshot: Snapshot, trimmed: Trimmed, behind: set[Name]) -> bool:
+def _outlived(snapshot: ConnectorSnapshot, trimmed: Trimmed, behind: set[Name]) -> bool:
     """Whether no history goes back before a snapshot, and nothing of it is to come."""
-    open_still = isinstance(snapshot, SourceSnapshot) and not (snapshot.whole or snapshot.initial)
+    open_still = isinstance(snapshot, SourceSnapshot) and not (snapshot.is_complete or snapshot.initial)
     return not open_still and snapshot.until <= trimmed.highest and (snapshot.database, snapshot.table) not in behind
 
 

@@ -23,7 +23,7 @@ from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LoadsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import QuarantineCursor
-from cdc_assets.lakehouse.raw_records import RawCursor, standing
+from cdc_assets.lakehouse.raw_records import RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
@@ -127,7 +127,7 @@ def check(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Difference | None]
 
 def _whole(lake: Lakehouse) -> RawCursor:
     """The cursor of the raw records, if all that came are there."""
-    raw, cursor = lake.raw_records, standing(lake.raw_records)
+    raw, cursor = lake.raw_records, cursor_to_continue(lake.raw_records)
     if cursor is None:
         raise RebuildError(f"{raw.name}: nothing was taken in yet.")
     if cursor.trimmed:
@@ -226,9 +226,9 @@ def _overwrite_history(
     """Replace a history's columns and rows, in one commit, by those of another; `rows`: by none, else."""
     log, made = table.log(), like.log()
     columns = like.schema()
-    if columns and log and made and made.plain and log.alike(made):
+    if columns and log and made and made.has_plain_files and log.has_same_features(made):
         wanted = like.read(session) if rows else frame_of(session, [], columns)
-        return _overwrite(table.of_shape(columns, {}), wanted, cursor)
+        return _overwrite(table.with_schema(columns, {}), wanted, cursor)
     writer = like.read(session).where(F.lit(rows)).writeTo(f"delta.{quoted(table.path)}").using("delta")
     writer = writer.partitionedBy(*[F.col(c) for c in table.definition.partition_by])
     for key, value in (made.properties if made else {}).items():

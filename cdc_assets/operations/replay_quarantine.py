@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
@@ -49,7 +49,7 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
     Raises:
         ConcurrentRunError: a run took in records meanwhile: replay again.
     """
-    raw, cursor = lake.raw_records, standing(lake.raw_records)
+    raw, cursor = lake.raw_records, cursor_to_continue(lake.raw_records)
     if cursor is None or not lake.change_events.exists():
         return ReplayReport()
     session, protocol = lake.spark.newSession(), protocol_of(feed)

@@ -19,7 +19,7 @@ from cdc_assets.history.days import DAYS
 from cdc_assets.history.progress import holds_of
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
-from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.operations.fates import held_by
 from cdc_assets.operations.finality import Final, final
@@ -140,7 +140,7 @@ class Report:
 def gather(lake: Lakehouse, feed: Feed) -> Report:
     """Read what there is to tell of a feed, out of cursors, logs and the small tables."""
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
-    raw = standing(lake.raw_records)
+    raw = cursor_to_continue(lake.raw_records)
     totals = released.totals
     quarantine = lake.quarantine.cursor()
     statements = _statements(lake)
@@ -218,7 +218,7 @@ def _tables(lake: Lakehouse) -> list[Table]:
 def releases_of(lake: Lakehouse) -> list[Release]:
     """The newest that the log still has, oldest first; of the first of them it is not known what it counted."""
     cursors: dict[int, tuple[datetime, ReleaseCursor]] = {}
-    for each in lake.released_changes.carried():
+    for each in lake.released_changes.cursors_with_commits():
         cursors[each.cursor.sequence] = each.commit.time, each.cursor
         if len(cursors) > RELEASES + 1:
             break

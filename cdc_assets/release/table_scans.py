@@ -179,7 +179,7 @@ def _concerns(group: Group, scan: TableScan) -> bool:
 def _judged(scan: TableScan, seen: Seen | None, release: int) -> TableScan:
     """What is known of a part now. Each row that was read has a read, or a change that came before it was sent."""
     if seen is None:
-        return scan if scan.whole else replace(scan, why_not="maintenance has deleted what came of its time")
+        return scan if scan.is_complete else replace(scan, why_not="maintenance has deleted what came of its time")
     why_not = ""
     if seen.partial:
         why_not = "a signal of its time has additional-conditions, or a surrogate-key: rows may have been left out"
@@ -193,9 +193,9 @@ def _judged(scan: TableScan, seen: Seen | None, release: int) -> TableScan:
         since=seen.since,
         begun=seen.begun,
         places=seen.places,
-        whole=whole,
+        is_complete=whole,
         why_not=why_not,
-        release=release if whole or scan.whole else scan.release,
+        release=release if whole or scan.is_complete else scan.release,
     )
 
 

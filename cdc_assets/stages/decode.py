@@ -70,7 +70,7 @@ class Decode:
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
         made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
-        undecodable = made.only(kind=str(Kind.UNDECODABLE))
+        undecodable = made.in_partition(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
         advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)
         if protocol.denied_setting(feed) is not None:

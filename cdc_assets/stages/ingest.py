@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed, Kafka
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, standing
+from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
@@ -108,7 +108,7 @@ class Ingest:
 
 def _cursor(lake: Lakehouse) -> RawCursor:
     """Where the stage stands; its `records` include those of its commit."""
-    cursor = standing(lake.raw_records) or RawCursor(sequence=0)
+    cursor = cursor_to_continue(lake.raw_records) or RawCursor(sequence=0)
     if cursor.rebuilding:
         raise ConcurrentRunError(
             f"{lake.raw_records.name}: this feed is being rebuilt: wait for the end of that. If it has died, run the job "
@@ -279,7 +279,7 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     # already, are records written again.
     good = F.col("topic").isNotNull().alias(_GOOD)
     staged = table.stage(_of_batch(lines, feed, batch, good), by=_GOOD)
-    records, bad = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
+    records, bad = staged.in_partition(**{_GOOD: True}), staged.in_partition(**{_GOOD: False}).rows
     offsets, different = _coordinates(table, records)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
@@ -308,7 +308,7 @@ def _from_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
 def _coordinates(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
     """The lowest and highest offset of each partition among staged records, and how many different records they are."""
     found: dict[Place, Different] = {}
-    for rows in table.parts(records.files, *_PLACE):
+    for rows in table.fetch_parts(records.files, *_PLACE):
         grouped = rows.group_by(["topic", "partition"]).aggregate([("offset", "list")])
         for topic, partition, offsets in zip(*map(grouped.column, ("topic", "partition", "offset_list")), strict=True):
             place = Place(topic.as_py(), partition.as_py())

@@ -11,7 +11,7 @@ from typing import Any
 from cdc_assets.config import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
 from cdc_assets.initial_load.dumps import DumpedTable, DumpError, Name, dumped_at, dumped_tables
 from cdc_assets.initial_load.release import check_key, check_position
-from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, told_apart
+from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, dump_digest
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stores.storage import Store
 
@@ -51,7 +51,7 @@ class Load:
             try:
                 check_key(lake, feed, row)
             except DumpError as error:
-                plan.refused.append(RefusedLoad(row["database"], row["table"], str(error), told_apart(row)))
+                plan.refused.append(RefusedLoad(row["database"], row["table"], str(error), dump_digest(row)))
             else:
                 plan.found.append(row)
         rows = [row | {"number": number} for number, row in enumerate([*plan.loaded, *plan.found], start=1)]
@@ -102,7 +102,7 @@ def _plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
     before, at, standing = _cursor(lake), _loaded(lake), lake.load_rows()
     loaded = [row for row in standing if (row["database"], row["table"], row["position"]) in at]
     released = lake.released_tables()
-    judged = {told_apart(row) for row in standing}
+    judged = {dump_digest(row) for row in standing}
     plan = _Plan(loaded, [], [], [], is_news=False)
     for name, (row, damage) in sorted(_wanted(lake.store, load, loaded).items()):
         if not feed.takes(*name) or (row and (*name, row["position"]) in at):
@@ -110,13 +110,13 @@ def _plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
         row["anew"] = name in released
         if why := damage or _misplaced(lake, row):
             plan.refused.append(RefusedLoad(*name, why))
-        elif (dump := told_apart(row)) in judged:
+        elif (dump := dump_digest(row)) in judged:
             plan.found.append(row)
         elif (known := next((r for r in before.refused if r.dump == dump), None)) is not None:
             plan.refused.append(known)
         else:
             plan.unjudged.append(row)
-    same = {told_apart(row) for row in (*loaded, *plan.found)} == judged and plan.refused == before.refused
+    same = {dump_digest(row) for row in (*loaded, *plan.found)} == judged and plan.refused == before.refused
     return replace(plan, is_news=bool(plan.unjudged) or not same)
 
 

@@ -73,7 +73,7 @@ def _may_hold(file: DataFile, stage: str, after: int, through: int) -> bool:
 def _reasons(table: LakeTable[QuarantineCursor], staged: Staged) -> Counter[str]:
     """Reason -> rows of these files."""
     found = Counter[str]()
-    for rows in table.parts(staged.files, "reason"):
+    for rows in table.fetch_parts(staged.files, "reason"):
         for each in rows["reason"].value_counts().to_pylist():
             found[each["values"]] += each["counts"]
     return found

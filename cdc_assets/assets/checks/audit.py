@@ -93,7 +93,7 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
     late = totals.get("late_repeated", 0) + totals.get("late_unseen", 0)
     excluded, covered = totals.get("excluded", 0), totals.get("covered", 0)
     loads = sum(each.rows for each in cursor.loads)
-    typed = [lake.loaded_rows(e.database, e.table).found(e.folder).rows for e in cursor.loads if e.folder]
+    typed = [lake.loaded_rows(e.database, e.table).list_staged(e.folder).rows for e in cursor.loads if e.folder]
     held = sum(f.rows for f in lake.released_changes.files(kind=str(ReleasedKind.LOADED))) + sum(typed)
     verdict = balance(
         f"{rows} row events: {released[0]} released, {released[1]} duplicate, {late} late, "

@@ -16,7 +16,7 @@ _BEGINNING = 200
 
 def nothing_quarantined(lake: Lakehouse) -> Verdict:
     """The quarantine is empty; otherwise how much of what is in it, and the newest of it as samples."""
-    quarantine = lake.quarantine.pinned()
+    quarantine = lake.quarantine.at_current_version()
     cursor = quarantine.cursor()
     if cursor is None or not cursor.rows:
         return Verdict(passed=True, description="Nothing is in quarantine.")

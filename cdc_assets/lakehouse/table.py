@@ -132,7 +132,7 @@ class LakeTable(Generic[C]):
         """Return the log at the newest version; None if the table does not exist."""
         return self.logs.newest(self.path)
 
-    def pinned(self) -> "LakeTable[C]":
+    def at_current_version(self) -> "LakeTable[C]":
         """Return the table fixed at its newest version, so that several reads without Spark see one version."""
         return _FixedVersion(self.path, self.name, self.definition, self.logs, self.before_commits, self.log())
 

@@ -22,7 +22,7 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, ReleasedKind
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
+from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of
 
 
 class LoadTooOldError(Exception):
@@ -263,7 +263,7 @@ class _Table:
     def dumps(self) -> list[int]:
         """The positions at which the table is loaded anew by what is to be applied, in order."""
         mine = self.news.anew.get(self.name, frozenset())
-        return sorted({r["commit_ts"] for r in self.layouts if tells_loaded(r["layout"])} & mine)
+        return sorted({r["commit_ts"] for r in self.layouts if is_loaded_layout(r["layout"])} & mine)
 
     @property
     def begin(self) -> int | None:
@@ -399,7 +399,7 @@ class _Table:
         load = self.news.typed.get(self.name)
         if load is None or self.cursor.adopted == load.position:
             return None
-        mine = [r for r in rows if r["commit_ts"] == load.position and tells_loaded(r["layout"])]
+        mine = [r for r in rows if r["commit_ts"] == load.position and is_loaded_layout(r["layout"])]
         return TypedRows(load, mine[0]["release"], mine[0]["layout_id"]) if mine else None
 
     def _among(self, evolution: Evolution, rows: list[dict[str, Any]]) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleasedKind
 from cdc_assets.lakehouse.schema import conform
 from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.keys import whole_row
+from cdc_assets.protocols.keys import row_as_key
 from cdc_assets.protocols.loaded import loaded_layout
 from cdc_assets.spark.executors import prove_seen
 from cdc_assets.spark.session import session_for
@@ -222,7 +222,7 @@ class Dump:
 
         if self.key:
             return F.to_json(F.array(*[value(name) for name in self.key]))
-        return whole_row(F.to_json(F.struct(*[value(name).alias(name) for name, _ in self.columns])))
+        return row_as_key(F.to_json(F.struct(*[value(name).alias(name) for name, _ in self.columns])))
 
     def _refuse(self, bad: Row | None) -> None:
         """Fail where a line is no row."""

@@ -43,7 +43,7 @@ CONTRADICTS_SETTINGS = "contradicts the feed's settings"
 # The `detail` of a row event that TiCDC marked as corrupted, because its checksum was wrong.
 CORRUPTED = "corrupted"
 # The `detail` of a row event that asks the connector for a snapshot of some rows only.
-PARTIAL_WANTED = "partial snapshot wanted"
+PARTIAL_SNAPSHOT = "partial snapshot wanted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +149,8 @@ CHANGE_EVENTS = Definition(
                 "A remark on this event, such as the byte at which decoding failed; "
                 f"`{CONTRADICTS_SETTINGS}` if the message contradicts a setting of the feed; `{CORRUPTED}` for a row whose "
                 "checksum is wrong (Simple); for a snapshot's read the value of Debezium's `source.snapshot`; "
-                f"`{PARTIAL_WANTED}` for a signal that asks for a snapshot of some rows; for a notification its content, a "
-                "JSON object.",
+                f"`{PARTIAL_SNAPSHOT}` for a signal that asks for a snapshot of some rows; for a notification its content, "
+                "a JSON object.",
             ),
         ]
     ),

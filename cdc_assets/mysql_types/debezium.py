@@ -216,7 +216,7 @@ def column_type(
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedColumn:
     """A column as a schema-change record describes it."""
 
     name: str
@@ -227,7 +227,7 @@ class Described:
     generated: bool
 
 
-def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[list[Described], tuple[str, ...]]]:
+def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[list[DescribedColumn], tuple[str, ...]]]:
     """(database, table) -> columns and primary key, out of the `tableChanges` of a schema-change record.
 
     A table that is gone is left out, and so is what has another form than the connector's.
@@ -273,9 +273,9 @@ class _Change(_AsWritten):
     table: _Shape | None = None
 
 
-def _described(column: _Column) -> Described:
+def _described(column: _Column) -> DescribedColumn:
     mysql_type = column_type(column.type_name, column.length, column.scale, column.enum_values or ())
-    return Described(
+    return DescribedColumn(
         column.name,
         column.type_name,
         column.jdbc_type,

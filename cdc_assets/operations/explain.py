@@ -31,7 +31,7 @@ from cdc_assets.operations.fates import Fate, Judge, Place, Release, Row, held_b
 from cdc_assets.operations.finality import Final, applied_release, final
 from cdc_assets.operations.keys import Near, columns_of, key_of_image, keys_of, nearest, same_values, sought, texts_of
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
+from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of
 from cdc_assets.tso import time_text
 
 _PLACE = ("topic", "partition", "offset", "index")
@@ -280,7 +280,7 @@ class _Life:
         if load is None or load.position > self.until:
             return []
         told = {"topic": LOAD_TOPIC, "partition": 0, "index": 0, "op": str(Op.SNAPSHOT), "events": 0}
-        of_load = (r for r in self._layouts if r["commit_ts"] == load.position and tells_loaded(r["layout"]))
+        of_load = (r for r in self._layouts if r["commit_ts"] == load.position and is_loaded_layout(r["layout"]))
         told |= {c: v for c, v in next(of_load).items() if c in _CHANGE}
         kept = self.lake.loaded_rows(*mine)
         key = pc.field("_cdc_key") == self.key
@@ -577,7 +577,7 @@ class _Life:
     def _column_flags(self, layout_id: int | None) -> dict[str, str]:
         """Return the flags that the messages of a layout give to columns."""
         layout = self.layouts.get(layout_id) if layout_id is not None else None
-        return {} if layout is None or tells_loaded(layout) else protocol_of(self.feed).column_flags(layout)
+        return {} if layout is None or is_loaded_layout(layout) else protocol_of(self.feed).column_flags(layout)
 
     def _character_sets(self, at: int) -> dict[str, str]:
         """Return the columns' character sets and collations, as the newest schema up to a position states them."""

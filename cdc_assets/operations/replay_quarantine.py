@@ -21,8 +21,8 @@ from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.events import believed
-from cdc_assets.protocols.payload import unpack
+from cdc_assets.protocols.events import reject_watermarks_ahead
+from cdc_assets.protocols.payload import decompress
 from cdc_assets.release.base import positions
 from cdc_assets.release.choose import has_watermarks
 from cdc_assets.release.watermark import bound
@@ -57,7 +57,9 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
     whole = (F.col("kind") == str(Kind.UNDECODABLE)) & (F.col("index") == 0)
     bad = lake.change_events.read(session).where(whole).select(*_PLACE)
     held = raw.read(session).join(F.broadcast(bad), on=_PLACE, how="left_semi")
-    events = believed(protocol.decode(unpack(held, protocol.envelope(feed)), feed), feed.max_watermark_lead)
+    events = reject_watermarks_ahead(
+        protocol.decode(decompress(held, protocol.envelope(feed)), feed), feed.max_watermark_lead
+    )
     judged = (
         events.withColumn("past", _passed(lake, session, feed))
         .groupBy(*_PLACE)

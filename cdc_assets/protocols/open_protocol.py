@@ -1,8 +1,8 @@
 """TiCDC Open Protocol (`ticdc-open-protocol`): raw records -> change events.
 
-A record holds one event or many. Its key is the protocol's version and then, for each event, a length and the event's key;
+A record has one or more events. Its key is the protocol's version and then, for each event, a length and the event's key;
 its value is, for each event, a length and the event's value: the N-th value belongs to the N-th key. The version and the
-lengths are 8 bytes each, big-endian. An event's `t` says what it is: a row, a DDL statement, or a resolved event, which is
+lengths are 8 bytes each, big-endian. An event's `t` states its kind: a row, a DDL statement, or a resolved event, which is
 the watermark.
 """
 
@@ -23,32 +23,32 @@ from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, flags_text, type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.events import completed, name_too_long, record_bytes
+from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, Wanted, columns_of, overlay, read
-from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, claim
+from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, FieldType, columns_field, overlay, read
+from cdc_assets.protocols.payload import LENGTH_BYTES, LZ4_MAGIC, resolve_claim_checks
 
 if TYPE_CHECKING:
     from cdc_assets.type_checks.observations import Rules
 
 VERSION = 1
-# A bound for the work that one hostile record can make; TiCDC's max-batch-size is 16 by default.
+# Limits the work that one hostile record can cause; TiCDC's max-batch-size is 16 by default.
 _MOST_EVENTS = 1 << 16
 
-_EVENT_KEY: Mapping[str, Wanted] = MappingProxyType(
+_EVENT_KEY: Mapping[str, FieldType] = MappingProxyType(
     {"ts": BIGINT, "scm": TEXT, "tbl": TEXT, "t": INT, "ohk": BOOLEAN, "ccl": TEXT}
 )
-# Values keep their JSON type, which the type checks look at, and all their digits.
 _HANDLE, _PRIMARY, _UNIQUE = int(Flag.HANDLE_KEY), int(Flag.PRIMARY_KEY), int(Flag.UNIQUE_KEY)
-# The key: the columns of the handle key, else of the primary key, else of a unique key without NULL.
+# The key columns are those of the handle key, else of the primary key, else of a unique key without NULL.
 _KEYS = [(_HANDLE, _HANDLE), (_PRIMARY, _PRIMARY), (_UNIQUE | int(Flag.NULLABLE), _UNIQUE)]
-_IMAGE = columns_of(_KEYS, unsupported=GEOMETRY)
-_EVENT_VALUE: Mapping[str, Wanted] = MappingProxyType({"u": _IMAGE, "p": _IMAGE, "d": _IMAGE, "q": TEXT, "t": ANY})
+_IMAGE = columns_field(_KEYS, unsupported=GEOMETRY)
+# Values keep their JSON type, which the type checks read, and all their digits.
+_EVENT_VALUE: Mapping[str, FieldType] = MappingProxyType({"u": _IMAGE, "p": _IMAGE, "d": _IMAGE, "q": TEXT, "t": ANY})
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _LONG_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
 
 
-# The key begins with the protocol's version.
+# The key has the protocol's version before the first event's length.
 _ENVELOPE = Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl"))
 
 
@@ -58,54 +58,56 @@ class OpenProtocol(Protocol):
     name = "open-protocol"
     dialect = "open-protocol"
     codes_called = "type code"
-    events_a_record = 16  # TiCDC's max-batch-size by default
-    # Of all that becomes of an event Spark makes one method, longer than the JVM compiles, unless it is told not to.
-    # (Measured: 24 us an event without this, 19 with it; other protocols take as long or longer.)
+    events_a_record = 16  # the default of TiCDC's max-batch-size
+    # Without this setting Spark generates one method for all steps of decoding, which is longer than the JVM compiles. It
+    # makes other protocols no faster.
     settings = MappingProxyType({"spark.sql.codegen.hugeMethodLimit": "8000"})
 
     def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
-        """How its messages are wrapped."""
+        """Return how messages are wrapped: each event has a length before its key and its value."""
         return _ENVELOPE
 
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
-        """Resolved events."""
+        """Return that the feed has watermarks: the resolved events."""
         return Watermarks.ALWAYS
 
     @property
-    def looks(self) -> Mapping[str, Column]:
-        """Return how its records look: a key that begins with the protocol's version as eight bytes."""
+    def signatures(self) -> Mapping[str, Column]:
+        """Open Protocol has a key that begins with the protocol's version in eight bytes."""
         return {f"protocol: {self.name}": F.col("key").startswith(F.lit(VERSION.to_bytes(LENGTH_BYTES)))}
 
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
-        """Decode records of one event or many.
+        """Decode records of one or more events.
 
-        A record whose frames do not fit together becomes one event of kind `undecodable`, with the byte position in
-        `detail`; an event that cannot be decoded becomes one such event, and its neighbours in the record stay as they are.
+        A record whose lengths do not fit together becomes one event of kind `undecodable`, with the byte position in
+        `detail`. An event that cannot be decoded becomes one such event; the other events of its record are decoded.
         """
         events = _events(raw)
         if feed.claim_check:
-            events = claim(events, _ENVELOPE, feed.claim_check, ["topic", "partition", "offset", "index"])
+            events = resolve_claim_checks(
+                events, _ENVELOPE, feed.claim_check, ["topic", "partition", "offset", "index"]
+            )
         return decode(events)
 
     def columns(self, layout: str) -> Sequence[WireColumn]:
-        """The columns of a layout, `{column: {"t": code, "f": flags}}`; one that is always NULL has no type."""
-        told = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
-        return [WireColumn(name, text) for name, text in told.items() if text is not None]
+        """Return the columns of a layout `{column: {"t": code, "f": flags}}`, without those of type NULL."""
+        types = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
+        return [WireColumn(name, text) for name, text in types.items() if text is not None]
 
     def column_flags(self, layout: str) -> dict[str, str]:
-        """Return the names of each column's flags, such as `generated, multiple key`."""
+        """Return column -> the names of its flags, such as `generated, multiple key`."""
         return {name: flags for name, c in json.loads(layout).items() if (flags := flags_text(c["f"]))}
 
     def sent_key_columns(self, schema: TableSchema) -> list[str]:
-        """By name: the columns of an event are in no order."""
+        """Return the key's columns sorted by name, because the columns of an event have no order."""
         return sorted(schema.key_columns)
 
     def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:
-        """Bytes and long texts are escaped in ways of their own."""
+        """Return a dumped value in the form of messages; None for bytes and long texts, which messages escape."""
         return None if mysql_type.base in _LONG_TEXTS else dumped_value(value, mysql_type, None)
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
-        """Codes, flags and values as the document's tables have them."""
+        """Return the rules for type codes, flags and values."""
         from cdc_assets.type_checks import open_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return open_codes.rules()
@@ -115,7 +117,7 @@ _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "size"]
 
 
 def _events(raw: DataFrame) -> DataFrame:
-    """Cut records into their events. Out: `_PLACE`, error STRING, index INT, key BINARY, value BINARY."""
+    """Split records into their events. Out: `_PLACE`, error STRING, index INT, key BINARY, value BINARY."""
     framed = raw.select(
         *_PLACE[:4],
         F.col("timestamp").alias("record_timestamp"),
@@ -127,7 +129,7 @@ def _events(raw: DataFrame) -> DataFrame:
 
 
 def decode(events: DataFrame) -> DataFrame:
-    """Decode events. In: `_events`."""
+    """Decode events. In: as `_events` returns them. Out: rows of `change_events`."""
     parsed = events.select(
         *_PLACE,
         "error",
@@ -136,9 +138,9 @@ def decode(events: DataFrame) -> DataFrame:
         read(F.col("key"), _EVENT_KEY).alias("k"),
         read(F.col("value"), _EVENT_VALUE).alias("v"),
     )
-    # An UPDATE may have the old values of the changed columns only.
-    whole = overlay(F.col("v.m.p.text"), F.col("v.m.u.text"))
-    judged = parsed.withColumns({"reason": _reason(), "whole": whole})
+    # `p` of an UPDATE may have all columns or only the changed ones.
+    row_before = overlay(F.col("v.m.p.text"), F.col("v.m.u.text"))
+    checked = parsed.withColumns({"reason": _reason(), "row_before": row_before})
     fine, t = F.col("reason").isNull(), F.col("k.m.t")
     kind = (
         F.when(~fine, str(Kind.UNDECODABLE))
@@ -158,7 +160,7 @@ def decode(events: DataFrame) -> DataFrame:
         "commit_ts": F.col("k.m.ts"),
         "source_ms": tso.to_milliseconds(F.col("k.m.ts")),
         "key_columns": F.when(row, F.coalesce("v.m.u.key_columns", "v.m.d.key_columns")),
-        "before": F.when(row & deleted, F.col("v.m.d.text")).when(row & updated, F.col("whole")),
+        "before": F.when(row & deleted, F.col("v.m.d.text")).when(row & updated, F.col("row_before")),
         "after": F.when(row & ~deleted, F.col("v.m.u.text")),
         "layout": F.when(row, F.coalesce("v.m.u.layout", "v.m.d.layout")),
         "ddl_type": F.when(ddl, _ddl_type()),
@@ -166,14 +168,14 @@ def decode(events: DataFrame) -> DataFrame:
         "detail": F.col("error"),
     }
     place = [*_PLACE[:-1], "index", "reason"]
-    return completed(judged.select(*place, *[value.alias(name) for name, value in decoded.items()]))
+    return complete_events(checked.select(*place, *[value.alias(name) for name, value in decoded.items()]))
 
 
 def _frames(key: Column, value: Column) -> Column:
-    """Cut a record into its events.
+    """Split a record into its events.
 
-    In: BINARY, BINARY; a null value stands for values of length 0. Out: STRUCT of events ARRAY<STRUCT<key BINARY, value
-    BINARY>> and error STRING: which byte does not fit; no event counts then.
+    In: BINARY, BINARY; a NULL value stands for event values of length 0. Out: STRUCT of events ARRAY<STRUCT<key BINARY,
+    value BINARY>> and error STRING, the byte at which the lengths do not fit; with an error the events are not used.
     """
     event = schema.struct(key=schema.BINARY, value=schema.BINARY)
     returns = schema.struct(events=schema.array(event), error=schema.STRING)
@@ -186,7 +188,7 @@ def _ddl_type() -> Column:
 
 
 def _reason() -> Column:
-    """Why an event cannot be decoded; null when it can."""
+    """Return why an event cannot be decoded, else NULL."""
     t, message = F.col("k.m.t"), F.col("v.m")
     row = t == _ROW
     named = (F.length("k.m.scm") > 0) & (F.length("k.m.tbl") > 0)

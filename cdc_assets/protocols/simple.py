@@ -1,7 +1,7 @@
 """TiCDC Simple Protocol (`ticdc-simple-protocol`): raw records -> change events. One message a record, one event a message.
 
-A row says which version of its table's schema it was written under, and nothing of the columns' types and keys: those are
-in the schemas that DDL and BOOTSTRAP messages carry, which `table_schemas` keeps.
+A row names the version of its table's schema, and states no types and keys: those are in the schemas that DDL and BOOTSTRAP
+messages carry, which `table_schemas` has.
 """
 
 import json
@@ -25,10 +25,21 @@ from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols import simple_avro
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
+from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.keys import dumped_value
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, JSON, TEXT, Wanted, has_fields, kind_of, read
-from cdc_assets.protocols.payload import LZ4_MAGIC, claim
+from cdc_assets.protocols.messages import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    INT,
+    JSON,
+    TEXT,
+    FieldType,
+    has_fields,
+    read,
+    spark_type_of,
+)
+from cdc_assets.protocols.payload import LZ4_MAGIC, resolve_claim_checks
 
 if TYPE_CHECKING:
     from cdc_assets.type_checks.observations import Rules
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
 VERSION = 1
 _ALL_BITS = 64
 
-_COLUMN: Wanted = {
+_COLUMN: FieldType = {
     "name": TEXT,
     "dataType": {
         "mysqlType": TEXT, "charset": ANY, "collate": ANY, "length": BIGINT, "decimal": INT, "elements": [TEXT],
@@ -45,11 +56,11 @@ _COLUMN: Wanted = {
     "nullable": BOOLEAN,
     "default": ANY,
 }  # fmt: skip
-_INDEX: Wanted = {"name": ANY, "unique": BOOLEAN, "primary": BOOLEAN, "nullable": BOOLEAN, "columns": [TEXT]}
-_TABLE: Wanted = {
+_INDEX: FieldType = {"name": ANY, "unique": BOOLEAN, "primary": BOOLEAN, "nullable": BOOLEAN, "columns": [TEXT]}
+_TABLE: FieldType = {
     "schema": TEXT, "table": TEXT, "tableID": BIGINT, "version": BIGINT, "columns": [_COLUMN], "indexes": [_INDEX],
 }  # fmt: skip
-_MESSAGE: Mapping[str, Wanted] = MappingProxyType(
+_MESSAGE: Mapping[str, FieldType] = MappingProxyType(
     {
         "version": INT,
         "type": ANY,
@@ -89,16 +100,16 @@ class Simple(Protocol):
     carries_schemas = True
 
     def envelope(self, feed: Feed) -> Envelope:
-        """How its messages are wrapped."""
+        """Return how messages of the feed's encoding are wrapped."""
         return _AVRO_ENVELOPE if feed.encoding == "avro" else _ENVELOPE
 
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
-        """WATERMARK messages."""
+        """Return that the feed has watermarks: the WATERMARK messages."""
         return Watermarks.ALWAYS
 
     @property
-    def looks(self) -> Mapping[str, Column]:
-        """Return how its records look, in both encodings: the fields that all messages have; the branches of the union."""
+    def signatures(self) -> Mapping[str, Column]:
+        """Simple in JSON has the fields of all messages; in Avro it begins with a branch of the message union."""
         beginnings = [F.col("value").startswith(F.lit(begins)) for begins in simple_avro.BEGINNINGS]
         return {
             f"protocol: {self.name}, encoding: json": has_fields("version", "type", "buildTs"),
@@ -108,52 +119,58 @@ class Simple(Protocol):
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records, one event each.
 
-        Rows have `schema_version` and `table_id`; ddl and bootstrap events have `table_schemas`, and of the first of them
-        `schema_version` and `table_id`. A bootstrap has no position (its commitTs means nothing), a ddl without a schema no
-        table. Both encodings give the same images, values as text; of Avro, `wire_types` keeps each value's branch.
+        Rows have `schema_version` and `table_id`. DDL and bootstrap events have `table_schemas`, and `schema_version` and
+        `table_id` of its first schema. A bootstrap has no commit_ts, because its commitTs means nothing; a DDL event without
+        a schema has no table. Both encodings give the same row images with values as texts; `wire_types` has the Avro branch
+        of each value.
         """
         avro = feed.encoding == "avro"
         if feed.claim_check:
             pointer = simple_avro.claim_check(F.col("value")) if avro else None
-            raw = claim(raw, self.envelope(feed), feed.claim_check, ["topic", "partition", "offset"], pointer)
+            raw = resolve_claim_checks(
+                raw, self.envelope(feed), feed.claim_check, ["topic", "partition", "offset"], pointer
+            )
         return decode(raw, avro=avro)
 
     def columns(self, layout: str) -> Sequence[WireColumn]:
-        """The columns of a table's schema, `[{"name": .., "type": ..}, ..]`."""
+        """Return the columns of a table schema `[{"name": .., "type": ..}, ..]`."""
         return [WireColumn(c["name"], c["type"]) for c in json.loads(layout)]
 
     def schemas_after(
         self,
         statement: Mapping[str, Any],
-        told: Mapping[tuple[str, str], TableSchema],  # noqa: ARG002
+        from_statement: Mapping[tuple[str, str], TableSchema],  # noqa: ARG002
     ) -> dict[tuple[str, str], TableSchema]:
-        """The first schema that the message carries; of a dropped table that is what it was."""
-        carried = json.loads(statement["table_schemas"] or "[]")
-        if not carried or statement["ddl_type"] == "ERASE":
+        """Return the first schema that the message carries; none for a DROP, whose message has the schema before it."""
+        schemas = json.loads(statement["table_schemas"] or "[]")
+        if not schemas or statement["ddl_type"] == "ERASE":
             return {}
-        schema = _table_schema(carried[0])
+        schema = _table_schema(schemas[0])
         return {(schema.database, schema.table): schema}
 
-    def numbered_schemas(self, carried: str) -> list[tuple[int, int, TableSchema]]:
-        """All schemas that a message carries."""
-        return [(c["tableID"], c["version"], _table_schema(c)) for c in json.loads(carried)]
+    def numbered_schemas(self, table_schemas: str) -> list[tuple[int, int, TableSchema]]:
+        """Return all schemas that a message carries."""
+        return [(s["tableID"], s["version"], _table_schema(s)) for s in json.loads(table_schemas)]
 
     def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:
-        """Bytes are base64. In Avro, 64 bits are two's complement."""
-        wide = mysql_type.length == _ALL_BITS or len(mysql_type.labels or ()) == _ALL_BITS
-        return None if mysql_type.base in ("bit", "set") and wide else dumped_value(value, mysql_type, F.base64)
+        """Return a dumped value in the form of messages: bytes are base64.
+
+        None for types of 64 bits, which Avro writes in two's complement.
+        """
+        is_wide = mysql_type.length == _ALL_BITS or len(mysql_type.labels or ()) == _ALL_BITS
+        return None if mysql_type.base in ("bit", "set") and is_wide else dumped_value(value, mysql_type, F.base64)
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
-        """Values as the schema that the row names prescribes."""
+        """Return the rules for values, by the schema that the row names."""
         from cdc_assets.type_checks import simple_types  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
 
         return simple_types.rules()
 
 
-def _table_schema(carried: Mapping[str, Any]) -> TableSchema:
-    """A Simple message's TableSchema (`ticdc-simple-protocol`, section "TableSchema definition")."""
-    indexes = carried.get("indexes") or []
-    # A table whose rows are told apart by a unique key has an index `primary` as well, from the encoder.
+def _table_schema(message_schema: Mapping[str, Any]) -> TableSchema:
+    """Return the schema of a message's TableSchema (`ticdc-simple-protocol`, section "TableSchema definition")."""
+    indexes = message_schema.get("indexes") or []
+    # The encoder writes an index `primary` for a table without a primary key too, if rows have a unique key.
     primary = next((i["columns"] for i in indexes if i.get("primary")), ())
     unique = [i for i in indexes if i.get("unique") and not i.get("primary")]
     columns = tuple(
@@ -165,11 +182,11 @@ def _table_schema(carried: Mapping[str, Any]) -> TableSchema:
             charset=c["dataType"].get("charset"),
             collation=c["dataType"].get("collate"),
         )
-        for c in carried["columns"]
+        for c in message_schema["columns"]
     )
     return TableSchema(
-        carried["schema"],
-        carried["table"],
+        message_schema["schema"],
+        message_schema["table"],
         columns,
         tuple(primary),
         tuple(tuple(i["columns"]) for i in unique),
@@ -178,61 +195,61 @@ def _table_schema(carried: Mapping[str, Any]) -> TableSchema:
 
 
 def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
-    """Decode the messages."""
-    messages = (_of_avro if avro else _of_json)(raw.withColumn("record_timestamp", F.col("timestamp")))
-    judged = messages.withColumn("reason", F.coalesce(_unreadable(), F.col("broken"), _wrong()))
+    """Decode the messages of one encoding. Out: rows of `change_events`."""
+    messages = (_read_avro if avro else _read_json)(raw.withColumn("record_timestamp", F.col("timestamp")))
+    checked = messages.withColumn("reason", F.coalesce(_unreadable(), F.col("broken"), _wrong()))
     fine, kind = F.col("reason").isNull(), _kind()
     row = fine & (kind == str(Kind.ROW))
     ddl, bootstrap = fine & (kind == str(Kind.DDL)), fine & (kind == str(Kind.BOOTSTRAP))
-    carried = F.array_compact(F.array("tableSchema", "preTableSchema"))
-    named = F.coalesce("tableSchema", "preTableSchema")
+    schemas = F.array_compact(F.array("tableSchema", "preTableSchema"))
+    first_schema = F.coalesce("tableSchema", "preTableSchema")
     decoded = {
         "index": F.lit(0),
         "record_bytes": record_bytes(F.col("value")),
         "kind": F.when(fine, kind).otherwise(str(Kind.UNDECODABLE)),
         "op": F.when(row, _op()),
-        # Of what cannot be decoded they may not be UTF-8, and readers other than Spark refuse a file with such a text.
-        "database": F.when(row, F.col("database")).otherwise(F.make_valid_utf8(named["schema"])),
-        "table": F.when(row, F.col("table")).otherwise(F.make_valid_utf8(named["table"])),
+        # Names in an undecodable record may not be UTF-8, and readers other than Spark refuse a file with such a text.
+        "database": F.when(row, F.col("database")).otherwise(F.make_valid_utf8(first_schema["schema"])),
+        "table": F.when(row, F.col("table")).otherwise(F.make_valid_utf8(first_schema["table"])),
         "commit_ts": F.when(~bootstrap, F.col("commitTs")),
         "source_ms": F.when(~bootstrap, tso.to_milliseconds(F.col("commitTs"))),
         "source_details": source_details(sent_ms=F.col("buildTs")),
         "before": F.when(row, F.col("old")),
         "after": F.when(row, F.col("data")),
-        # The schema that it names is the layout of a row.
+        # The column layout of a row is the schema that it names.
         "layout_id": F.when(row, F.xxhash64("database", "table", "tableID", "schemaVersion")),
         "wire_types": F.when(row, F.col("branches")),
         "detail": F.when(row & F.col("checksum.corrupted"), F.lit(CORRUPTED)),
         "ddl_type": F.when(ddl, F.col("type")),
         "ddl_statement": F.when(ddl, F.col("sql")),
-        "schema_version": F.when(row, F.col("schemaVersion")).otherwise(named["version"]),
-        "table_id": F.when(row, F.col("tableID")).otherwise(named["tableID"]),
-        "table_schemas": F.when((ddl | bootstrap) & named.isNotNull(), F.to_json(carried)),
+        "schema_version": F.when(row, F.col("schemaVersion")).otherwise(first_schema["version"]),
+        "table_id": F.when(row, F.col("tableID")).otherwise(first_schema["tableID"]),
+        "table_schemas": F.when((ddl | bootstrap) & first_schema.isNotNull(), F.to_json(schemas)),
     }
     place = [c for c in _PLACE if c != "value"]
-    return completed(judged.select(*place, "reason", *[value.alias(name) for name, value in decoded.items()]))
+    return complete_events(checked.select(*place, "reason", *[value.alias(name) for name, value in decoded.items()]))
 
 
 _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
 
 
-def _of_json(raw: DataFrame) -> DataFrame:
-    """The fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, `broken` STRING (the reason, else null), `branches` (null)."""
+def _read_json(raw: DataFrame) -> DataFrame:
+    """Return the fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, broken STRING (the error, else NULL), branches (NULL)."""
     parsed = raw.select(*_PLACE, read(F.col("value"), _MESSAGE).alias("parsed"))
     return parsed.select(*_PLACE, F.col("parsed.wrong").alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
 
 
-def _of_avro(raw: DataFrame) -> DataFrame:
-    """The fields of Avro messages. Out: as `_of_json`."""
+def _read_avro(raw: DataFrame) -> DataFrame:
+    """Return the fields of Avro messages. Out: as `_read_json`."""
 
-    def read(parsed: Column) -> Column:
-        told = simple_avro.fields(parsed)
-        typed = [told[name].cast(kind_of(wanted)).alias(name) for name, wanted in _MESSAGE.items()]
-        return F.struct(*typed, told["branches"].alias("branches"), simple_avro.unparsed(parsed).alias("unparsed"))
+    def fields(parsed: Column) -> Column:
+        message_fields = simple_avro.fields(parsed)
+        typed = [message_fields[name].cast(spark_type_of(kind)).alias(name) for name, kind in _MESSAGE.items()]
+        branches = message_fields["branches"].alias("branches")
+        return F.struct(*typed, branches, simple_avro.unparsed(parsed).alias("unparsed"))
 
-    # Within one expression: as a column of its own, what was parsed would be copied value by value into Spark's format for
-    # rows.
-    message = raw.select(*_PLACE, once(simple_avro.parse(F.col("value")), read).alias("m")).select(*_PLACE, "m.*")
+    # In one expression, because Spark would copy a parsed column value by value into its row format.
+    message = raw.select(*_PLACE, once(simple_avro.parse(F.col("value")), fields).alias("m")).select(*_PLACE, "m.*")
     names, schemas = ["sql", "database", "table"], ["tableSchema", "preTableSchema"]
     wrong_text = simple_avro.invalid_text(F.col("value"), names, schemas, ["data", "old"])
     broken = F.when(F.col("unparsed"), str(Reason.MALFORMED_AVRO)).when(wrong_text, str(Reason.INVALID_UTF8))
@@ -240,7 +257,7 @@ def _of_avro(raw: DataFrame) -> DataFrame:
 
 
 def _kind() -> Column:
-    """What a message is; null for a type that the protocol does not have."""
+    """Return the kind of event of a message; NULL for a type that the protocol does not have."""
     message_type = F.col("type")
     return (
         F.when(message_type.isin(*_OPS), str(Kind.ROW))
@@ -256,7 +273,7 @@ def _op() -> Column:
 
 
 def _unreadable() -> Column:
-    """Why a value is no message at all, whatever the encoding; else null."""
+    """Return why a value is not a message in either encoding, else NULL."""
     return (
         F.when(F.col("value").isNull(), str(Reason.NULL_VALUE))
         .when(F.length("value") == 0, str(Reason.EMPTY_VALUE))
@@ -265,7 +282,7 @@ def _unreadable() -> Column:
 
 
 def _wrong() -> Column:
-    """Why a message cannot be used; null when it can."""
+    """Return why a message cannot be used, else NULL."""
     kind, commit_ts = _kind(), F.col("commitTs")
     row, ddl, bootstrap = (kind == str(each) for each in (Kind.ROW, Kind.DDL, Kind.BOOTSTRAP))
     database = F.coalesce("database", "tableSchema.schema", "preTableSchema.schema")
@@ -280,7 +297,7 @@ def _wrong() -> Column:
         .when(F.col("handleKeyOnly"), str(Reason.HANDLE_KEY_ONLY))
         .when(~bootstrap & commit_ts.isNull(), str(Reason.MISSING_FIELD))
         .when((~bootstrap & (commit_ts < 0)) | name_too_long(database, table), str(Reason.WRONG_TYPE))
-        .when(row & ~_whole_row(), str(Reason.MISSING_FIELD))
+        .when(row & ~_is_complete_row(), str(Reason.MISSING_FIELD))
         .when(row & _images_disagree(), str(Reason.IMAGES_DISAGREE))
         .when(lacks_statement | lacks_schema, str(Reason.MISSING_FIELD))
         .when(_incomplete(schemas[0]) | _incomplete(schemas[1]), str(Reason.MISSING_FIELD))
@@ -288,8 +305,8 @@ def _wrong() -> Column:
     )
 
 
-def _whole_row() -> Column:
-    """Whether a row message names its table and schema, and has the images of its type. BOOLEAN, never NULL."""
+def _is_complete_row() -> Column:
+    """Return whether a row message names its table and schema, and has the images of its type. BOOLEAN, never NULL."""
     named = (F.length("database") > 0) & (F.length("table") > 0)
     numbered = F.col("tableID").isNotNull() & F.col("schemaVersion").isNotNull()
     after, before = (
@@ -300,7 +317,7 @@ def _whole_row() -> Column:
 
 
 def _images_disagree() -> Column:
-    """Return whether an INSERT has a row before it, or a DELETE one after it. BOOLEAN, never NULL."""
+    """Return whether an INSERT has an image before it, or a DELETE an image after it. BOOLEAN, never NULL."""
     has_after, has_before = (F.coalesce(F.col(image) != "null", F.lit(False)) for image in ("data", "old"))
     return F.coalesce(
         ((F.col("type") == "INSERT") & has_before) | ((F.col("type") == "DELETE") & has_after), F.lit(False)
@@ -308,7 +325,7 @@ def _images_disagree() -> Column:
 
 
 def _incomplete(table: Column) -> Column:
-    """Whether a table schema that is there lacks what a row needs of it. BOOLEAN, never NULL."""
+    """Return whether a table schema lacks what rows need. BOOLEAN, never NULL; false without a schema."""
     named = (F.length(table["schema"]) > 0) & (F.length(table["table"]) > 0)
     numbered = table["tableID"].isNotNull() & table["version"].isNotNull()
     labels = F.array().cast("array<string>")
@@ -321,14 +338,14 @@ def _incomplete(table: Column) -> Column:
         ),
     )
     keys = F.forall(
-        F.coalesce(table["indexes"], F.array().cast(kind_of([_INDEX]))),
+        F.coalesce(table["indexes"], F.array().cast(spark_type_of([_INDEX]))),
         lambda i: F.forall(i["columns"], lambda name: name.isNotNull()),
     )
-    whole = named & numbered & (F.size(table["columns"]) > 0) & columns & keys
-    return table.isNotNull() & ~F.coalesce(whole, F.lit(False))
+    complete = named & numbered & (F.size(table["columns"]) > 0) & columns & keys
+    return table.isNotNull() & ~F.coalesce(complete, F.lit(False))
 
 
 def _ambiguous(table: Column) -> Column:
-    """Whether two columns of a table schema have one name, which no table can have. BOOLEAN, never NULL."""
+    """Return whether two columns of a table schema have the same name. BOOLEAN, never NULL."""
     names = F.transform(table["columns"], lambda c: F.lower(c["name"]))
     return F.coalesce(F.size(names) != F.size(F.array_distinct(names)), F.lit(False))

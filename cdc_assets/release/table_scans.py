@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import binlog
-from cdc_assets.lakehouse.change_events import PARTIAL_WANTED, Kind, Op
+from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import LogPlace, TableScan
@@ -173,7 +173,7 @@ def _concerns(group: Group, scan: TableScan) -> bool:
     if group.first_ms > scan.last + SLACK:
         return False
     mine = (group.database, group.table) == (scan.database, scan.table)
-    return mine or (PARTIAL_WANTED in group.markers and group.last_ms >= scan.first - SLACK)
+    return mine or (PARTIAL_SNAPSHOT in group.markers and group.last_ms >= scan.first - SLACK)
 
 
 def _judged(scan: TableScan, seen: Seen | None, release: int) -> TableScan:
@@ -256,7 +256,7 @@ def seen_since(events: DataFrame, scans: Sequence[TableScan], part: Column) -> l
     )
     rows = mine.groupBy("n").agg(F.count_distinct(F.when(F.col("within"), F.xxhash64("key"))).alias("rows"))
     groups, counts = by_log.collect(), {r["n"]: r["rows"] for r in rows.collect()}
-    signals = [r[0] for r in events.where(F.col("detail") == PARTIAL_WANTED).select(kafka_ms).collect()]
+    signals = [r[0] for r in events.where(F.col("detail") == PARTIAL_SNAPSHOT).select(kafka_ms).collect()]
     found = []
     for n, scan in enumerate(scans):
         ours = [g for g in groups if g["n"] == n]

@@ -15,7 +15,7 @@ from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, cursor_to_conti
 from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.payload import packed
+from cdc_assets.protocols.payload import may_be_compressed
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, censored
 from cdc_assets.sources.offsets import Different, Held, Loss, Place
@@ -213,7 +213,7 @@ def _take_in_offsets(
 
 def _of_batch(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
     """Records as the table has them. In: `topics.read`, `read_lines`."""
-    compressed = packed(F.col("value"), protocol_of(feed).envelope(feed))
+    compressed = may_be_compressed(F.col("value"), protocol_of(feed).envelope(feed))
     return records.select(
         "topic",
         "partition",

@@ -468,7 +468,7 @@ class _Run:
 
     def _normal(self, rows: DataFrame) -> DataFrame:
         """Row events with their keys in the form in which they are compared."""
-        normal = {c: self.protocol.normal_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
+        normal = {c: self.protocol.normalize_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
         return rows.withColumns(normal)
 
     def _changes(self, window: _Window) -> tuple[DataFrame | None, Late]:

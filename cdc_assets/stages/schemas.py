@@ -296,7 +296,10 @@ def _shown_by_rows(lake: Lakehouse, protocol: Protocol) -> dict[Name, TableRows]
     return {
         name: TableRows(
             r["commit_ts"],
-            {c.name.lower(): c.said if isinstance(c.said, str) else None for c in columns_in(protocol, r["layout"])}
+            {
+                c.name.lower(): c.wire_type if isinstance(c.wire_type, str) else None
+                for c in columns_in(protocol, r["layout"])
+            }
             if r["layout"]
             else {},
             frozenset(column.lower() for column in r["key_columns"] or ()),

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
-from cdc_assets.lakehouse.change_events import PARTIAL_WANTED, Kind
+from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, TableScan
 from cdc_assets.operations.maintenance import trim_events
 from cdc_assets.operations.rebuild import rebuild
@@ -405,15 +405,15 @@ def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
     for of_its_time in (
         group("a", 1_000, 2_000),
         group("a", 15_000, 30_000),
-        group("signals", 9_500, 9_900, PARTIAL_WANTED),
+        group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT),
     ):
         found = after(before, [SCAN], [of_its_time], 3)
         assert found is not None
         assert (found.is_complete, found.release) == (True, 7)
-    revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_WANTED)], 3, partial=True)
+    revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT)], 3, partial=True)
     assert revoked is not None
     assert (revoked.is_complete, revoked.release) == (False, 7)
-    for other in (group("a", 22_000, 30_000), group("b", 15_000, 16_000), group("signals", 1, 2, PARTIAL_WANTED)):
+    for other in (group("a", 22_000, 30_000), group("b", 15_000, 16_000), group("signals", 1, 2, PARTIAL_SNAPSHOT)):
         assert after(before, [SCAN], [other], 3) is None
 
 

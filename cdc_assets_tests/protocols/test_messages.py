@@ -20,17 +20,17 @@ from cdc_assets.protocols.messages import (
     JSON,
     TEXT,
     TEXTS,
-    Wanted,
-    columns_of,
+    FieldType,
+    columns_field,
     overlay,
     read,
 )
 from cdc_assets_tests.support import frame_of_rows
 
-WANTED: Mapping[str, Wanted] = {
+WANTED: Mapping[str, FieldType] = {
     "text": TEXT, "any": ANY, "json": JSON, "texts": TEXTS, "ints": INTS, "int": INT, "bigint": BIGINT, "boolean": BOOLEAN,
     "list": [TEXT], "inner": {"text": TEXT, "int": INT},
-    "columns": columns_of([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
+    "columns": columns_field([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
 }  # fmt: skip
 # Any text but halves of characters, which JSON may have and no text in Spark.
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -74,7 +74,7 @@ def whole_number(value: Any, bits: int) -> bool:
     return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
 
 
-def expected(wanted: Wanted, value: Any) -> Any:
+def expected(wanted: FieldType, value: Any) -> Any:
     """What is to be read, out of what Python has read."""
     if value is None:
         return None

@@ -15,7 +15,7 @@ from cdc_assets.config import Feed
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag, flags_text
 from cdc_assets.protocols.open_protocol import OpenProtocol
-from cdc_assets.protocols.payload import packed, unpack
+from cdc_assets.protocols.payload import decompress, may_be_compressed
 from cdc_assets_tests.protocols.open_encoder import (
     BINARY,
     HANDLE_KEY,
@@ -54,7 +54,7 @@ def decoded(spark: SparkSession, feed: Feed, *records: Raw) -> list[dict[str, An
 
 
 def types_of(layout: str) -> dict[str, Any]:
-    return {c.name: c.said for c in PROTOCOL.columns(layout)}
+    return {c.name: c.wire_type for c in PROTOCOL.columns(layout)}
 
 
 # --- the document's own log: (partition, key, value) of its 14 lines
@@ -436,9 +436,9 @@ def test_what_is_not_compressed_is_not_touched(spark: SparkSession, feed: Feed) 
     envelope = PROTOCOL.envelope(feed)
     plain = [message(GOOD)[1], message(resolved(1))[1], b"", None, b"\0" * 9, frame(b"{")]
     frame_ = frame_of_rows(spark, [(v,) for v in plain], "value BINARY")
-    assert [r[0] for r in frame_.select(packed(frame_["value"], envelope)).collect()] == [
+    assert [r[0] for r in frame_.select(may_be_compressed(frame_["value"], envelope)).collect()] == [
         False, False, False, False, True, False,
     ]  # fmt: skip
-    assert sorted(bytes(r[0]) for r in unpack(frame_.dropna(), envelope).collect()) == sorted(
+    assert sorted(bytes(r[0]) for r in decompress(frame_.dropna(), envelope).collect()) == sorted(
         p for p in plain if p is not None
     )

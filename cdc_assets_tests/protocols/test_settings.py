@@ -14,7 +14,7 @@ from cdc_assets.assets.checks.conservation import settings_fit_records
 from cdc_assets.assets.checks.quarantine import nothing_quarantined
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.protocols import fitting_settings, protocol_of
+from cdc_assets.protocols import protocol_of, recognize_settings
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets_tests.protocols import open_encoder as open_protocol
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, with_schema
@@ -96,7 +96,7 @@ def test_each_record_is_recognised_unless_it_fits_the_feed(spark: SparkSession, 
     feeds = {name: make_feed(tmp_path, **settings) for name, settings in FEEDS.items()}
     sent = [(looks, each) for looks, records in SENT.items() for each in records]
     shown = raw(spark, [each for _, each in sent]).select(
-        "offset", *[fitting_settings(f).alias(n) for n, f in feeds.items()]
+        "offset", *[recognize_settings(f).alias(n) for n, f in feeds.items()]
     )
     found = {(r["offset"], name): r[name] for r in shown.collect() for name in feeds}
     assert found == {

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.protocols.payload import packed
+from cdc_assets.protocols.payload import may_be_compressed
 from cdc_assets.protocols.simple import Simple
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.protocols.avro_encoder import message_bytes, read_message
@@ -334,7 +334,9 @@ def test_what_may_be_compressed(spark: SparkSession, feed: Feed, avro_feed: Feed
             spark, [(bytes_of(line),) for line in read_lines(TICDC / config / "nopk")], "value BINARY"
         )
         found = (
-            frame.select(packed(frame["value"], wires[config]), packed(frame["value"], wires[other]))
+            frame.select(
+                may_be_compressed(frame["value"], wires[config]), may_be_compressed(frame["value"], wires[other])
+            )
             .distinct()
             .collect()
         )

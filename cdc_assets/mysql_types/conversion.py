@@ -6,7 +6,7 @@ on what the new type holds.
 
 MySQL refuses an ALTER in strict mode (the default) when a value does not fit. So a value that does not fit was never
 there, or was clipped outside strict mode: it becomes NULL, never a guess. So does a value of which MySQL's manual and
-MySQL's code say different things; a comment tells where.
+MySQL's code printer different things; a comment tells where.
 
 The manual's sections that are named here are those of the MySQL 8.4 reference manual.
 """
@@ -36,7 +36,7 @@ from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 
 
-class _Change(NamedTuple):
+class _TypeChange(NamedTuple):
     """What a conversion needs to know beside the value."""
 
     old: MySQLType
@@ -45,9 +45,9 @@ class _Change(NamedTuple):
     time_zone: str
 
 
-_Say = Callable[[Column, _Change], Column | None]
+_Printer = Callable[[Column, _TypeChange], Column | None]
 """A value of the old type as text; None: not known."""
-_Read = Callable[[Column, _Change], Column]
+_Reader = Callable[[Column, _TypeChange], Column]
 """That text as a value of the new type."""
 
 
@@ -72,21 +72,21 @@ def converted(value: Column, old: MySQLType, new: MySQLType, target: DataType, t
     if any(t.base in {"enum", "set"} and t.labels is None for t in (old, new)):
         return None
     conversion = _CONVERSIONS.get((TYPES[old.base].family, TYPES[new.base].family))
-    return conversion and conversion(value, _Change(old, new, target, time_zone))
+    return conversion and conversion(value, _TypeChange(old, new, target, time_zone))
 
 
-_Conversion = Callable[[Column, _Change], Column | None]
+_Conversion = Callable[[Column, _TypeChange], Column | None]
 
 
-def _via(say: _Say, read: _Read) -> _Conversion:
-    def convert(value: Column, change: _Change) -> Column | None:
-        text = say(value, change)
+def _through_text(printer: _Printer, read: _Reader) -> _Conversion:
+    def convert(value: Column, change: _TypeChange) -> Column | None:
+        text = printer(value, change)
         return None if text is None else once(text, lambda said: read(said, change))
 
     return convert
 
 
-def _decoded(text: Column, change: _Change, wire: str = "ddl") -> Column:
+def _decoded(text: Column, change: _TypeChange, wire: str = "ddl") -> Column:
     return once(text, lambda said: decode(said, change.new, wire, change.time_zone, change.target))
 
 
@@ -97,11 +97,11 @@ _NUMBER = r"^ *([+-]?(?:[0-9]{1,400}(?:[.][0-9]{0,400})?|[.][0-9]{1,400})(?:[eE]
 _WHOLE = DecimalType(38, 0)
 
 
-def _as_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
+def _as_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
     return value.try_cast(StringType())
 
 
-def _integer_text(value: Column, change: _Change) -> Column | None:
+def _integer_text(value: Column, change: _TypeChange) -> Column | None:
     """What is printed of a ZEROFILL column has zeros up to its display width ("Numeric Type Attributes")."""
     if not change.old.zerofill:
         return _as_text(value, change)
@@ -111,42 +111,43 @@ def _integer_text(value: Column, change: _Change) -> Column | None:
     return F.when(F.length(text) >= change.old.length, text).otherwise(F.lpad(text, change.old.length, "0"))
 
 
-def _unfilled_text(value: Column, change: _Change) -> Column | None:
+def _unfilled_text(value: Column, change: _TypeChange) -> Column | None:
     """An integer for types that read its text: to them zeros before it might, or might not, mean something."""
     return None if change.old.zerofill else _as_text(value, change)
 
 
-def _decimal_text(value: Column, change: _Change) -> Column | None:
+def _decimal_text(value: Column, change: _TypeChange) -> Column | None:
     """All digits of the scale; without it they are not known."""
     return None if change.old.zerofill or change.old.length is None else _as_text(value, change)
 
 
-def _plain(text: Column) -> Column:
+def _numeric_text(text: Column) -> Column:
     """A text that is a number as a whole, without blanks and plus sign; else NULL: strict mode refuses the rest."""
     number = F.regexp_extract(text, _NUMBER, 1)
     return F.when(text.rlike(_NUMBER), F.regexp_replace(number, "^[+]", ""))
 
 
-def _read_integer(text: Column, change: _Change) -> Column:
+def _read_integer(text: Column, change: _TypeChange) -> Column:
     """Rounded half away from zero, as the manual has it for columns of exact types."""
-    return _decoded(_plain(text).try_cast(_WHOLE).cast(StringType()), change)
+    return _decoded(_numeric_text(text).try_cast(_WHOLE).cast(StringType()), change)
 
 
-def _read_decimal(text: Column, change: _Change) -> Column:
+def _read_decimal(text: Column, change: _TypeChange) -> Column:
     """Rounded half away from zero to the new scale; where that is not known, only what the target holds exactly."""
     if change.new.length is None:
-        return _decoded(_plain(text), change)
+        return _decoded(_numeric_text(text), change)
     rounded = DecimalType(38, change.new.scale or 0)
     # A value of more than 38 digits remains as it is: it fits when it needs no rounding.
     return once(
-        _plain(text), lambda plain: _decoded(F.coalesce(plain.try_cast(rounded).cast(StringType()), plain), change)
+        _numeric_text(text),
+        lambda plain: _decoded(F.coalesce(plain.try_cast(rounded).cast(StringType()), plain), change),
     )
 
 
-def _read_float(text: Column, change: _Change) -> Column:
+def _read_float(text: Column, change: _TypeChange) -> Column:
     """The nearest DOUBLE, of that the nearest FLOAT; of FLOAT(m,d) only what needs no rounding to d digits."""
     natural = FloatType() if change.new.base == "float" else DoubleType()
-    number = _plain(text).try_cast(DoubleType()).try_cast(natural)
+    number = _numeric_text(text).try_cast(DoubleType()).try_cast(natural)
     fits = F.abs(number) < F.lit("Infinity").cast(natural)
     if change.new.unsigned:
         fits &= number >= 0
@@ -162,7 +163,7 @@ def _whole(text: Column) -> Column:
     return F.when(text.rlike(r"^-?[0-9]+([.]0*)?\z"), F.substring_index(text, ".", 1))
 
 
-def _read_whole(text: Column, change: _Change) -> Column:
+def _read_whole(text: Column, change: _TypeChange) -> Column:
     """A number without a fraction, where what becomes of a fraction is not known."""
     return _decoded(_whole(text), change)
 
@@ -180,12 +181,12 @@ def _scientific(number: Column) -> Column:
     return F.when(normal, F.coalesce(*(F.when(text.try_cast(DoubleType()) == number, text) for text in texts)))
 
 
-def _float_digits(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
+def _float_digits(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
     """The number as MySQL computes with it: as DOUBLE, a FLOAT too."""
     return once(value.cast(DoubleType()), _scientific)
 
 
-def _double_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
+def _double_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
     """Digits for what is a DOUBLE or FLOAT again: they need not be MySQL's."""
     return value.cast(DoubleType()).cast(StringType())
 
@@ -228,7 +229,7 @@ def _printed(scientific: Column) -> Column:
     return F.when(scientific.isNotNull(), once(parts, laid_out))
 
 
-def _float_text(value: Column, change: _Change) -> Column | None:
+def _float_text(value: Column, change: _TypeChange) -> Column | None:
     """FLOAT(m,d) with d digits after the point; else up to six digits of a FLOAT, and all that a DOUBLE needs."""
     if change.old.zerofill:
         return None
@@ -241,7 +242,7 @@ def _float_text(value: Column, change: _Change) -> Column | None:
     return once(once(number, _scientific), _printed)
 
 
-def _nearest_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
+def _nearest_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
     """The nearest integer; NULL for halves that the manual rounds away from zero, and MySQL's code (`rint`) to even."""
 
     def nearest(number: Column) -> Column:
@@ -260,7 +261,7 @@ def _most_bytes(base: str) -> int | None:
     return _MOST_BYTES.get(base.removesuffix("text").removesuffix("blob"))
 
 
-def _read_text(text: Column, change: _Change) -> Column:
+def _read_text(text: Column, change: _TypeChange) -> Column:
     """The text, when it is not too long: blanks at its end may be cut off. A CHAR gives no blanks at its end back."""
     length, most = change.new.length, _most_bytes(change.new.base)
     fitting = text
@@ -272,18 +273,18 @@ def _read_text(text: Column, change: _Change) -> Column:
     return (F.rtrim(fitting) if change.new.base == "char" else fitting).try_cast(change.target)
 
 
-def _read_bytes(text: Column, change: _Change) -> Column:
+def _read_bytes(text: Column, change: _TypeChange) -> Column:
     return _stored_bytes(F.encode(text, "UTF-8"), change)
 
 
-def _stored_bytes(data: Column, change: _Change) -> Column:
+def _stored_bytes(data: Column, change: _TypeChange) -> Column:
     """The bytes, when they are not too many; those of BINARY(n) are filled up with zeros."""
     most = _most_bytes(change.new.base) or change.new.length
     text = F.concat(F.lit(HEX), F.hex(data))
     return _decoded(text if most is None else F.when(F.octet_length(data) <= most, text), change, "debezium")
 
 
-def _utf8_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
+def _utf8_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
     return once(value.cast(StringType()), lambda text: F.when(F.is_valid_utf8(text), text))
 
 
@@ -349,12 +350,12 @@ def _digits(mysql_type: MySQLType) -> int:
 _TIMES = frozenset({Family.DATETIME, Family.TIMESTAMP, Family.TIME})
 
 
-def _digits_hidden(change: _Change) -> bool:
+def _digits_hidden(change: _TypeChange) -> bool:
     """Whether a fraction in the old value would show that the types came without their digits (as TiCDC writes them)."""
     return change.old.length is None and change.new.length is None and TYPES[change.old.base].family in _TIMES
 
 
-def _local(value: Column, change: _Change) -> Column:
+def _local(value: Column, change: _TypeChange) -> Column:
     """A DATE, DATETIME or TIMESTAMP as TIMESTAMP_NTZ in the feed's zone."""
     if TYPES[change.old.base].family is not Family.TIMESTAMP:
         return value.try_cast(TimestampNTZType())
@@ -364,15 +365,15 @@ def _local(value: Column, change: _Change) -> Column:
     return F.convert_timezone(F.lit("UTC"), F.lit(change.time_zone), utc)
 
 
-def _date_text(value: Column, change: _Change) -> Column:
+def _date_text(value: Column, change: _TypeChange) -> Column:
     return F.substring(_full_text(value, change), 1, 10)
 
 
-def _full_text(value: Column, change: _Change) -> Column:
+def _full_text(value: Column, change: _TypeChange) -> Column:
     return _stamp_text(_local(value, change))
 
 
-def _datetime_text(value: Column, change: _Change) -> Column:
+def _datetime_text(value: Column, change: _TypeChange) -> Column:
     """With all digits of the type; NULL when the value has more than the type tells of."""
     end = 19 + _digits(change.old) + bool(_digits(change.old))
 
@@ -382,21 +383,21 @@ def _datetime_text(value: Column, change: _Change) -> Column:
     return once(_full_text(value, change), shown)
 
 
-def _told(text: Column, change: _Change) -> Column:
+def _known_digits(text: Column, change: _TypeChange) -> Column:
     """The text, when what to round it to is known."""
     return F.when(~text.rlike("[.][0-9]*[1-9]"), text) if _digits_hidden(change) else text
 
 
-def _read_date(text: Column, change: _Change) -> Column:
+def _read_date(text: Column, change: _TypeChange) -> Column:
     """The day; from half a second before midnight on the next day, as the manual has it."""
     return _decoded(F.substring(_rounded(_read_stamp(text), 0), 1, 10), change)
 
 
-def _read_datetime(text: Column, change: _Change) -> Column:
-    return _decoded(_rounded(_read_stamp(_told(text, change)), _digits(change.new)), change)
+def _read_datetime(text: Column, change: _TypeChange) -> Column:
+    return _decoded(_rounded(_read_stamp(_known_digits(text, change)), _digits(change.new)), change)
 
 
-def _read_timestamp(text: Column, change: _Change) -> Column:
+def _read_timestamp(text: Column, change: _TypeChange) -> Column:
     """The instant in the feed's zone; NULL for a local time that a clock change leaves out: strict mode refuses it."""
 
     def instant(rounded: Column) -> Column:
@@ -404,23 +405,23 @@ def _read_timestamp(text: Column, change: _Change) -> Column:
         back = _local(found, change._replace(old=change.new))
         return F.when(back == rounded.try_cast(TimestampNTZType()), found)
 
-    return once(_rounded(_read_stamp(_told(text, change)), _digits(change.new)), instant)
+    return once(_rounded(_read_stamp(_known_digits(text, change)), _digits(change.new)), instant)
 
 
-def _rounded_instant(value: Column, change: _Change) -> Column | None:
+def _rounded_instant(value: Column, change: _TypeChange) -> Column | None:
     """In UTC, where no local time is left out or occurs twice."""
-    return _via(_full_text, _read_timestamp)(value, change._replace(time_zone="UTC"))
+    return _through_text(_full_text, _read_timestamp)(value, change._replace(time_zone="UTC"))
 
 
-def _read_time_of_day(text: Column, change: _Change) -> Column:
-    """The time without its date; NULL when rounding goes to the next day: the manual does not say what then."""
+def _read_time_of_day(text: Column, change: _TypeChange) -> Column:
+    """The time without its date; NULL when rounding goes to the next day: the manual does not printer what then."""
 
     def clock(stamp: Column) -> Column:
         rounded = _rounded(stamp, _digits(change.new))
         same_day = F.substring(rounded, 1, 10) == F.substring(_stamp_text(stamp), 1, 10)
         return F.when(same_day, F.substring(rounded, 12, 15))
 
-    return _decoded(once(_read_stamp(_told(text, change)), clock), change)
+    return _decoded(once(_read_stamp(_known_digits(text, change)), clock), change)
 
 
 # Sign, days, hours, minutes, seconds, fraction: "11:12" is 11:12:00, "1112" is 00:11:12.
@@ -462,56 +463,56 @@ def _clock_text(micros: Column, digits: int) -> Column:
     return F.when(micros.isNotNull(), F.substr(text, F.lit(1), F.length(text) - cut))
 
 
-def _read_time(text: Column, change: _Change) -> Column:
-    clock = once(_micros(_told(text, change)), lambda micros: _clock_text(micros, _digits(change.new)))
+def _read_time(text: Column, change: _TypeChange) -> Column:
+    clock = once(_micros(_known_digits(text, change)), lambda micros: _clock_text(micros, _digits(change.new)))
     return _decoded(clock, change)
 
 
-def _time_text(value: Column, change: _Change) -> Column:
+def _time_text(value: Column, change: _TypeChange) -> Column:
     """With all digits of the type; as it came when they are not known."""
     digits = change.old.length
     return value if digits is None else once(_micros(value), lambda micros: _clock_text(micros, digits))
 
 
-def _midnight_text(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
+def _midnight_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
     """Of a DATE as a TIME: "Conversion to a TIME value is not useful; the result is '00:00:00'"."""
     return F.when(value.isNotNull(), F.lit("00:00:00"))
 
 
-def _year_text(value: Column, change: _Change) -> Column:
+def _year_text(value: Column, change: _TypeChange) -> Column:
     return F.lpad(_as_text(value, change), 4, "0")
 
 
 # As numbers: hhmmss, YYYYMMDD and YYYYMMDDhhmmss, with the fraction.
 
 
-def _date_number(value: Column, change: _Change) -> Column:
+def _date_number(value: Column, change: _TypeChange) -> Column:
     return F.replace(_date_text(value, change), F.lit("-"), F.lit(""))
 
 
-def _datetime_number(value: Column, change: _Change) -> Column:
+def _datetime_number(value: Column, change: _TypeChange) -> Column:
     return F.regexp_replace(_full_text(value, change), "[- :]", "")
 
 
-def _time_number(value: Column, change: _Change) -> Column:  # noqa: ARG001 -- every step has the same signature
+def _time_number(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
     return F.replace(value, F.lit(":"), F.lit(""))
 
 
-def _read_clock_as_integer(text: Column, change: _Change) -> Column:
+def _read_clock_as_integer(text: Column, change: _TypeChange) -> Column:
     """Rounded; NULL when that gives 60 seconds: by the manual they stay, by MySQL's code they become a minute."""
-    whole = _plain(text).try_cast(_WHOLE)
+    whole = _numeric_text(text).try_cast(_WHOLE)
     return _decoded(F.when(F.abs(whole) % 100 != 60, whole.cast(StringType())), change)
 
 
 # "The YEAR Type", "2-Digit Years in Dates".
 
 
-def _read_year_text(text: Column, change: _Change) -> Column:
+def _read_year_text(text: Column, change: _TypeChange) -> Column:
     digits = F.when(text.rlike(r"^ *([0-9]{1,2}|[0-9]{4}) *\z"), F.trim(text))
     return _decoded(_century(F.when(F.length(digits) == 1, F.lpad(digits, 2, "0")).otherwise(digits)), change)
 
 
-def _read_year_number(text: Column, change: _Change) -> Column:
+def _read_year_number(text: Column, change: _TypeChange) -> Column:
     """As from text, save that 0 is the year 0000; numbers with a fraction are not known."""
     number = _whole(text).try_cast(IntegerType())
     short = number.between(1, 99)
@@ -536,7 +537,7 @@ def _folded(labels: tuple[str, ...]) -> tuple[str, ...] | None:
     return lower if len(set(lower)) == len(labels) else None
 
 
-def _read_label(text: Column, change: _Change) -> Column:
+def _read_label(text: Column, change: _TypeChange) -> Column:
     """The label that is so spelled, or so but for its case, or that has this number.
 
     An ENUM's empty value for errors remains, of other types strict mode refuses an empty text.
@@ -553,7 +554,7 @@ def _read_label(text: Column, change: _Change) -> Column:
     return label.try_cast(change.target)
 
 
-def _read_labels(text: Column, change: _Change) -> Column:
+def _read_labels(text: Column, change: _TypeChange) -> Column:
     """The labels of a SET in the order of its definition, each once; NULL when there is another in the text."""
     labels, folded = _labels(change.new), _folded(_labels(change.new))
     given = F.split(text if folded is None else F.lower(text), ",")
@@ -569,7 +570,7 @@ def _read_labels(text: Column, change: _Change) -> Column:
     return F.when(text == "", text).otherwise(once(given, chosen)).try_cast(change.target)
 
 
-def _read_ordinal(text: Column, change: _Change) -> Column:
+def _read_ordinal(text: Column, change: _TypeChange) -> Column:
     """The label with this number, or the labels of these bits.
 
     NULL for 0, an ENUM's value for errors, and for a number that is a label's spelling as well: the manual says that a
@@ -582,7 +583,7 @@ def _read_ordinal(text: Column, change: _Change) -> Column:
     return _decoded(F.when(known, text), change, "canal-json")
 
 
-def _enum_ordinal(value: Column, change: _Change) -> Column:
+def _enum_ordinal(value: Column, change: _TypeChange) -> Column:
     """The label's number; that of the empty value for errors is 0."""
     labels = _labels(change.old)
     place = F.array_position(_array(labels), value)
@@ -591,7 +592,7 @@ def _enum_ordinal(value: Column, change: _Change) -> Column:
     return F.when(known, place.cast(StringType()))
 
 
-def _set_bits(value: Column, change: _Change) -> Column:
+def _set_bits(value: Column, change: _TypeChange) -> Column:
     """The number whose bits are the labels, the first label's the lowest."""
     bits = F.create_map(*(F.lit(x) for at, label in enumerate(_labels(change.old)) for x in (label, Decimal(1 << at))))
     zero = F.lit(Decimal(0)).cast(_WHOLE)
@@ -609,21 +610,21 @@ def _set_bits(value: Column, change: _Change) -> Column:
 _SIMPLE_JSON = r'^[ \t\r\n]*(0|-?[1-9][0-9]{0,17}|true|false|null|\[\]|[{][}]|"[^"\\\x00-\x1f]*")[ \t\r\n]*\z'
 
 
-def _read_json(text: Column, change: _Change) -> Column:
+def _read_json(text: Column, change: _TypeChange) -> Column:
     return F.when(text.rlike(_SIMPLE_JSON), F.regexp_extract(text, _SIMPLE_JSON, 1)).try_cast(change.target)
 
 
-def _same(value: Column, change: _Change) -> Column:
+def _same(value: Column, change: _TypeChange) -> Column:
     return value.try_cast(change.target)
 
 
-def _same_shape(value: Column, change: _Change) -> Column | None:
+def _same_shape(value: Column, change: _TypeChange) -> Column | None:
     """A GEOMETRY column holds every shape; from one shape to another there is no conversion."""
     return value.try_cast(change.target) if change.new.base in {change.old.base, "geometry"} else None
 
 
 # What MySQL prints of a value.
-_PRINTED: Mapping[Family, _Say] = {
+_PRINTED: Mapping[Family, _Printer] = {
     Family.INTEGER: _integer_text,
     Family.DECIMAL: _decimal_text,
     Family.FLOAT: _float_text,
@@ -637,7 +638,7 @@ _PRINTED: Mapping[Family, _Say] = {
     Family.YEAR: _year_text,
 }
 # The number that a value is to MySQL.
-_NUMBERS: Mapping[Family, _Say] = {
+_NUMBERS: Mapping[Family, _Printer] = {
     Family.INTEGER: _as_text,
     Family.DECIMAL: _as_text,
     Family.FLOAT: _float_digits,
@@ -653,7 +654,7 @@ _NUMBERS: Mapping[Family, _Say] = {
     Family.JSON: _as_text,
 }
 # What tells a date or a time.
-_STAMPS: Mapping[Family, _Say] = {
+_STAMPS: Mapping[Family, _Printer] = {
     Family.INTEGER: _unfilled_text,
     Family.DECIMAL: _decimal_text,
     Family.TEXT: _as_text,
@@ -661,7 +662,7 @@ _STAMPS: Mapping[Family, _Say] = {
     Family.DATETIME: _full_text,
     Family.TIMESTAMP: _full_text,
 }
-_TIME_SAYINGS: Mapping[Family, _Say] = {
+_TIME_TEXTS: Mapping[Family, _Printer] = {
     Family.INTEGER: _unfilled_text,
     Family.DECIMAL: _decimal_text,
     Family.TEXT: _as_text,
@@ -674,38 +675,41 @@ _TIME_SAYINGS: Mapping[Family, _Say] = {
 # what is neither text nor integer, spatial types to others.
 _CONVERSIONS: Mapping[tuple[Family, Family], _Conversion] = MappingProxyType(
     {
-        **{(old, Family.TEXT): _via(say, _read_text) for old, say in _PRINTED.items()},
-        **{(old, Family.BINARY): _via(say, _read_bytes) for old, say in _PRINTED.items()},
-        **{(old, Family.DECIMAL): _via(say, _read_decimal) for old, say in _NUMBERS.items()},
-        **{(old, Family.FLOAT): _via(say, _read_float) for old, say in _NUMBERS.items()},
-        **{(old, Family.INTEGER): _via(say, _read_integer) for old, say in _NUMBERS.items()},
+        **{(old, Family.TEXT): _through_text(printer, _read_text) for old, printer in _PRINTED.items()},
+        **{(old, Family.BINARY): _through_text(printer, _read_bytes) for old, printer in _PRINTED.items()},
+        **{(old, Family.DECIMAL): _through_text(printer, _read_decimal) for old, printer in _NUMBERS.items()},
+        **{(old, Family.FLOAT): _through_text(printer, _read_float) for old, printer in _NUMBERS.items()},
+        **{(old, Family.INTEGER): _through_text(printer, _read_integer) for old, printer in _NUMBERS.items()},
         **{
-            (old, Family.INTEGER): _via(_NUMBERS[old], _read_clock_as_integer)
+            (old, Family.INTEGER): _through_text(_NUMBERS[old], _read_clock_as_integer)
             for old in (Family.DATETIME, Family.TIMESTAMP, Family.TIME)
         },
-        (Family.FLOAT, Family.FLOAT): _via(_double_text, _read_float),
-        (Family.FLOAT, Family.INTEGER): _via(_nearest_text, _read_integer),
-        (Family.JSON, Family.INTEGER): _via(_as_text, _read_whole),
-        **{(old, Family.BIT): _via(_as_text, _read_whole) for old in (Family.INTEGER, Family.BIT)},
-        **{(old, Family.DATE): _via(say, _read_date) for old, say in _STAMPS.items()},
-        **{(old, Family.DATETIME): _via(say, _read_datetime) for old, say in _STAMPS.items()},
-        **{(old, Family.TIMESTAMP): _via(say, _read_timestamp) for old, say in _STAMPS.items()},
+        (Family.FLOAT, Family.FLOAT): _through_text(_double_text, _read_float),
+        (Family.FLOAT, Family.INTEGER): _through_text(_nearest_text, _read_integer),
+        (Family.JSON, Family.INTEGER): _through_text(_as_text, _read_whole),
+        **{(old, Family.BIT): _through_text(_as_text, _read_whole) for old in (Family.INTEGER, Family.BIT)},
+        **{(old, Family.DATE): _through_text(printer, _read_date) for old, printer in _STAMPS.items()},
+        **{(old, Family.DATETIME): _through_text(printer, _read_datetime) for old, printer in _STAMPS.items()},
+        **{(old, Family.TIMESTAMP): _through_text(printer, _read_timestamp) for old, printer in _STAMPS.items()},
         (Family.TIMESTAMP, Family.TIMESTAMP): _rounded_instant,
-        **{(old, Family.TIME): _via(say, _read_time) for old, say in _TIME_SAYINGS.items()},
-        **{(old, Family.TIME): _via(_full_text, _read_time_of_day) for old in (Family.DATETIME, Family.TIMESTAMP)},
-        (Family.TEXT, Family.YEAR): _via(_as_text, _read_year_text),
+        **{(old, Family.TIME): _through_text(printer, _read_time) for old, printer in _TIME_TEXTS.items()},
         **{
-            (old, Family.YEAR): _via(_as_text, _read_year_number)
+            (old, Family.TIME): _through_text(_full_text, _read_time_of_day)
+            for old in (Family.DATETIME, Family.TIMESTAMP)
+        },
+        (Family.TEXT, Family.YEAR): _through_text(_as_text, _read_year_text),
+        **{
+            (old, Family.YEAR): _through_text(_as_text, _read_year_number)
             for old in (Family.INTEGER, Family.DECIMAL, Family.YEAR)
         },
-        **{(old, Family.ENUM): _via(_as_text, _read_label) for old in (Family.TEXT, Family.ENUM, Family.SET)},
-        **{(old, Family.SET): _via(_as_text, _read_labels) for old in (Family.TEXT, Family.ENUM, Family.SET)},
-        **{(Family.INTEGER, new): _via(_unfilled_text, _read_ordinal) for new in (Family.ENUM, Family.SET)},
-        (Family.BINARY, Family.TEXT): _via(_utf8_text, _read_text),
+        **{(old, Family.ENUM): _through_text(_as_text, _read_label) for old in (Family.TEXT, Family.ENUM, Family.SET)},
+        **{(old, Family.SET): _through_text(_as_text, _read_labels) for old in (Family.TEXT, Family.ENUM, Family.SET)},
+        **{(Family.INTEGER, new): _through_text(_unfilled_text, _read_ordinal) for new in (Family.ENUM, Family.SET)},
+        (Family.BINARY, Family.TEXT): _through_text(_utf8_text, _read_text),
         (Family.BINARY, Family.BINARY): _stored_bytes,
-        (Family.JSON, Family.TEXT): _via(_as_text, _read_text),
+        (Family.JSON, Family.TEXT): _through_text(_as_text, _read_text),
         (Family.JSON, Family.JSON): _same,
-        **{(old, Family.JSON): _via(_unfilled_text, _read_json) for old in (Family.TEXT, Family.INTEGER)},
+        **{(old, Family.JSON): _through_text(_unfilled_text, _read_json) for old in (Family.TEXT, Family.INTEGER)},
         (Family.SPATIAL, Family.SPATIAL): _same_shape,
     }
 )

@@ -235,7 +235,7 @@ def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[l
     tables = {}
     for entry in json.loads(table_changes or "[]"):
         try:
-            change = _Change.model_validate(entry)
+            change = _TableChange.model_validate(entry)
             # "database"."table", in which a quote is doubled
             database, table = (part.replace('""', '"') for part in change.id[1:-1].split('"."'))
         except ValueError:
@@ -246,13 +246,13 @@ def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[l
     return tables
 
 
-class _AsWritten(BaseModel):
+class _ConnectorObject(BaseModel):
     """What is read of an object that a connector wrote."""
 
     model_config = ConfigDict(strict=True, alias_generator=to_camel)
 
 
-class _Column(_AsWritten):
+class _ColumnDescription(_ConnectorObject):
     name: str
     type_name: str
     jdbc_type: int | None = None
@@ -263,17 +263,17 @@ class _Column(_AsWritten):
     generated: bool | None = None
 
 
-class _Shape(_AsWritten):
-    columns: list[_Column]
+class _TableDescription(_ConnectorObject):
+    columns: list[_ColumnDescription]
     primary_key_column_names: list[str] | None = None
 
 
-class _Change(_AsWritten):
+class _TableChange(_ConnectorObject):
     id: str
-    table: _Shape | None = None
+    table: _TableDescription | None = None
 
 
-def _described(column: _Column) -> DescribedColumn:
+def _described(column: _ColumnDescription) -> DescribedColumn:
     mysql_type = column_type(column.type_name, column.length, column.scale, column.enum_values or ())
     return DescribedColumn(
         column.name,
@@ -294,7 +294,7 @@ def layout(text: str) -> tuple[Field, ...]:
     return tuple(field for field in map(_field, json.loads(text)) if field)
 
 
-class _ConnectField(_AsWritten):
+class _ConnectField(_ConnectorObject):
     field: str
     type: str
     name: str | None = None

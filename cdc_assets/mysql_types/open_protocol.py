@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 
-class Flag(IntFlag):
+class ColumnFlag(IntFlag):
     """What `f` says of a column. A missing `f` is 0."""
 
     BINARY = 0x01
@@ -25,7 +25,7 @@ class Flag(IntFlag):
 
 def flags_text(flags: int) -> str:
     """Return the names of the flags in `flags`, for people: `generated, multiple key`; empty where none is set."""
-    return ", ".join(str(flag.name).lower().replace("_", " ") for flag in Flag if flags & flag)
+    return ", ".join(str(flag.name).lower().replace("_", " ") for flag in ColumnFlag if flags & flag)
 
 
 class JsonType(StrEnum):
@@ -95,9 +95,9 @@ def type_text(code: int, flags: int) -> str | None:
     row = CODES.get(code)
     if row is None:
         return f"code {code}"
-    if row.binary and flags & Flag.BINARY:
+    if row.binary and flags & ColumnFlag.BINARY:
         return row.binary
-    return f"{row.text} unsigned" if row.unsigned and flags & Flag.UNSIGNED else row.text
+    return f"{row.text} unsigned" if row.unsigned and flags & ColumnFlag.UNSIGNED else row.text
 
 
 def wrong_flags(code: int, flags: int) -> str | None:
@@ -106,12 +106,12 @@ def wrong_flags(code: int, flags: int) -> str | None:
     A flag that the document does not have, an unsigned text, and a key that may be NULL: a primary key never may, and a
     handle is a primary key or a unique key without NULL.
     """
-    if flags < 0 or flags > sum(Flag):
+    if flags < 0 or flags > sum(ColumnFlag):
         return "a flag that the protocol does not have"
     row = CODES.get(code)
-    if row and flags & Flag.UNSIGNED and not (row.unsigned or row.may_be_unsigned):
+    if row and flags & ColumnFlag.UNSIGNED and not (row.unsigned or row.may_be_unsigned):
         return "an unsigned column of a type that has no sign"
-    if flags & Flag.NULLABLE and flags & (Flag.PRIMARY_KEY | Flag.HANDLE_KEY):
+    if flags & ColumnFlag.NULLABLE and flags & (ColumnFlag.PRIMARY_KEY | ColumnFlag.HANDLE_KEY):
         return "a key column that may be NULL"
     return None
 

@@ -21,7 +21,7 @@ class SqlSyntaxError(ValueError):
     """The text is not what the reader expects at this place."""
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     WORD = auto()  # keyword or unquoted name
@@ -38,20 +38,20 @@ class Kind(Enum):
 class Token(NamedTuple):
     """One token; `text` without its quotes and with its escapes resolved."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
 
 
 _KINDS = {
-    TokenType.IDENTIFIER: Kind.QUOTED,
-    TokenType.STRING: Kind.STRING,
-    TokenType.NATIONAL_STRING: Kind.STRING,
-    TokenType.NUMBER: Kind.NUMBER,
-    TokenType.BIT_STRING: Kind.BITS,
-    TokenType.HEX_STRING: Kind.HEX,
-    TokenType.INTRODUCER: Kind.INTRODUCER,
+    TokenType.IDENTIFIER: TokenKind.QUOTED,
+    TokenType.STRING: TokenKind.STRING,
+    TokenType.NATIONAL_STRING: TokenKind.STRING,
+    TokenType.NUMBER: TokenKind.NUMBER,
+    TokenType.BIT_STRING: TokenKind.BITS,
+    TokenType.HEX_STRING: TokenKind.HEX,
+    TokenType.INTRODUCER: TokenKind.INTRODUCER,
 }
-_END = Token(Kind.END, "")
+_END = Token(TokenKind.END, "")
 _MYSQL = MySQL()
 
 
@@ -86,9 +86,9 @@ def tokens_of(text: str) -> tuple[Token, ...]:
             tokens.append(Token(kind, token.text))
         elif token.text[:1].isalnum() or token.text[:1] in {"_", "$"}:
             # sqlglot joins some keywords into one token ("PRIMARY KEY").
-            tokens += [Token(Kind.WORD, word) for word in token.text.split()]
+            tokens += [Token(TokenKind.WORD, word) for word in token.text.split()]
         else:
-            tokens.append(Token(Kind.OTHER, token.text))
+            tokens.append(Token(TokenKind.OTHER, token.text))
     return tuple(tokens)
 
 
@@ -146,7 +146,7 @@ def _end_of_piece(sql: str, at: int) -> int:
 
 
 @dataclass
-class Cursor:
+class TokenCursor:
     """A place in a sequence of tokens. Words are compared without regard to case; quoted names are never keywords."""
 
     tokens: tuple[Token, ...]
@@ -166,17 +166,17 @@ class Cursor:
     @property
     def at_end(self) -> bool:
         """Whether no token is left."""
-        return self.peek().kind is Kind.END
+        return self.peek().kind is TokenKind.END
 
     @property
     def done(self) -> bool:
         """Whether all is read, up to a closing semicolon."""
-        return self.peek().kind is Kind.END or self.peek() == (Kind.OTHER, ";")
+        return self.peek().kind is TokenKind.END or self.peek() == (TokenKind.OTHER, ";")
 
     def word(self, ahead: int = 0) -> str:
         """The upper-case word `ahead` places on; empty when no word stands there."""
         token = self.peek(ahead)
-        return token.text.upper() if token.kind is Kind.WORD else ""
+        return token.text.upper() if token.kind is TokenKind.WORD else ""
 
     def sees(self, *words: str) -> bool:
         """Whether these words stand here, one after the other."""
@@ -199,7 +199,7 @@ class Cursor:
 
     def symbol(self, text: str) -> bool:
         """Take this symbol when it stands here."""
-        if self.peek() != (Kind.OTHER, text):
+        if self.peek() != (TokenKind.OTHER, text):
             return False
         self.at += 1
         return True
@@ -220,7 +220,7 @@ class Cursor:
             SqlSyntaxError: no name stands here.
         """
         token = self.next()
-        if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING, Kind.NUMBER}:
+        if token.kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING, TokenKind.NUMBER}:
             raise SqlSyntaxError(f"expected a name, found {token.text!r}")
         return token.text
 
@@ -231,6 +231,6 @@ class Cursor:
         depth = 1
         while depth:
             token = self.next()
-            if token.kind is Kind.END:
+            if token.kind is TokenKind.END:
                 raise SqlSyntaxError("a parenthesis is not closed")
-            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is Kind.OTHER else 0
+            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is TokenKind.OTHER else 0

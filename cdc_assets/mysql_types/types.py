@@ -7,7 +7,7 @@ Database Engines"), and after what encoders write into `mysqlType` (TiCDC: no pa
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, tokenize
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind, tokenize
 
 
 class UnknownType(ValueError):  # noqa: N818 -- part of the package's interface under this name
@@ -140,11 +140,11 @@ def parse_type(text: str) -> MySQLType:
         UnknownType: the text is not a MySQL column type, or something follows it.
     """
     try:
-        cursor = Cursor(tokenize(text))
+        cursor = TokenCursor(tokenize(text))
         found = read_type(cursor)
     except SqlSyntaxError as error:
         raise UnknownType(f"{text!r} is not a MySQL type: {error}") from error
-    if cursor.peek().kind is not Kind.END:
+    if cursor.peek().kind is not TokenKind.END:
         raise UnknownType(f"{text!r} is not a MySQL type: {cursor.peek().text!r} follows {found}")
     return found
 
@@ -165,7 +165,7 @@ def declared(mysql_type: MySQLType) -> MySQLType:
     return replace(mysql_type, length=_DECLARED_LENGTH[mysql_type.base], scale=scale)
 
 
-def read_type(cursor: Cursor) -> MySQLType:
+def read_type(cursor: TokenCursor) -> MySQLType:
     """Read a type with its attributes (unsigned, zerofill, character set, collation) from SQL tokens.
 
     Raises:
@@ -197,7 +197,7 @@ def read_type(cursor: Cursor) -> MySQLType:
     return MySQLType(base, length, scale, unsigned or words == ("serial",), zerofill, labels)
 
 
-def _name(cursor: Cursor) -> tuple[str, ...]:
+def _name(cursor: TokenCursor) -> tuple[str, ...]:
     for count in range(_LONGEST_NAME, 0, -1):
         words = tuple(cursor.word(ahead).lower() for ahead in range(count))
         if words in _NAMES:
@@ -206,7 +206,7 @@ def _name(cursor: Cursor) -> tuple[str, ...]:
     raise NoSuchTypeError(f"no type is called {cursor.peek().text!r}")
 
 
-def _parameters(cursor: Cursor, largest: int) -> tuple[int | None, int | None]:
+def _parameters(cursor: TokenCursor, largest: int) -> tuple[int | None, int | None]:
     if not cursor.symbol("("):
         return None, None
     length = _number(cursor, largest)
@@ -217,24 +217,24 @@ def _parameters(cursor: Cursor, largest: int) -> tuple[int | None, int | None]:
     return length, scale
 
 
-def _number(cursor: Cursor, largest: int) -> int:
+def _number(cursor: TokenCursor, largest: int) -> int:
     token = cursor.next()
-    if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+    if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
         raise SqlSyntaxError(f"expected a number, found {token.text!r}")
     if len(token.text.lstrip("0")) > len(str(largest)) or int(token.text) > largest:
         raise SqlSyntaxError(f"{token.text[:20]} is more than {largest}")
     return int(token.text)
 
 
-def _labels(cursor: Cursor) -> tuple[str, ...] | None:
+def _labels(cursor: TokenCursor) -> tuple[str, ...] | None:
     if not cursor.symbol("("):
         return None
     labels: list[str] = []
     while True:
-        while cursor.peek().kind is Kind.INTRODUCER:
+        while cursor.peek().kind is TokenKind.INTRODUCER:
             cursor.next()
         token = cursor.next()
-        if token.kind is not Kind.STRING:
+        if token.kind is not TokenKind.STRING:
             raise SqlSyntaxError(f"expected a label, found {token.text!r}")
         labels.append(token.text.rstrip(" "))  # MySQL deletes trailing blanks of labels
         if not cursor.symbol(","):
@@ -243,7 +243,7 @@ def _labels(cursor: Cursor) -> tuple[str, ...] | None:
     return tuple(labels)
 
 
-def _attributes(cursor: Cursor) -> tuple[bool, bool, bool]:
+def _attributes(cursor: TokenCursor) -> tuple[bool, bool, bool]:
     unsigned = zerofill = is_bytes = False
     while True:
         if cursor.take("UNSIGNED"):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.lakehouse.schema import quoted
-from cdc_assets.mysql_types.canonical import Form
+from cdc_assets.mysql_types.canonical import CanonicalForm
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -28,7 +28,7 @@ class Column:
 
     name: str
     held_as: str
-    form: Form
+    form: CanonicalForm
 
     @property
     def value(self) -> str:

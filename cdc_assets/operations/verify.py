@@ -17,7 +17,7 @@ from cdc_assets.config import Feed
 from cdc_assets.lakehouse.history import covers, history_name, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Tables, engine_for
-from cdc_assets.mysql_types.canonical import form_of
+from cdc_assets.mysql_types.canonical import canonical_form
 from cdc_assets.operations.diff import SAMPLES
 from cdc_assets.operations.digests import ID, Column, Digests, chunk_of
 from cdc_assets.operations.explain import Explanation, explain
@@ -171,7 +171,7 @@ class _Comparison:
             if held_as is None:
                 self.not_compared[column.name] = "only the source has it"
                 continue
-            form = form_of(column.type, rows.schema.field(held_as).type)
+            form = canonical_form(column.type, rows.schema.field(held_as).type)
             if isinstance(form, str):
                 self.not_compared[column.name] = form
             else:

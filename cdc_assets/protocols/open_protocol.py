@@ -20,7 +20,7 @@ from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.lakehouse import schema
 from cdc_assets.lakehouse.change_events import Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, Flag, flags_text, type_text
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, ColumnFlag, flags_text, type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes
@@ -38,9 +38,9 @@ _MOST_EVENTS = 1 << 16
 _EVENT_KEY: Mapping[str, FieldType] = MappingProxyType(
     {"ts": BIGINT, "scm": TEXT, "tbl": TEXT, "t": INT, "ohk": BOOLEAN, "ccl": TEXT}
 )
-_HANDLE, _PRIMARY, _UNIQUE = int(Flag.HANDLE_KEY), int(Flag.PRIMARY_KEY), int(Flag.UNIQUE_KEY)
+_HANDLE, _PRIMARY, _UNIQUE = int(ColumnFlag.HANDLE_KEY), int(ColumnFlag.PRIMARY_KEY), int(ColumnFlag.UNIQUE_KEY)
 # The key columns are those of the handle key, else of the primary key, else of a unique key without NULL.
-_KEYS = [(_HANDLE, _HANDLE), (_PRIMARY, _PRIMARY), (_UNIQUE | int(Flag.NULLABLE), _UNIQUE)]
+_KEYS = [(_HANDLE, _HANDLE), (_PRIMARY, _PRIMARY), (_UNIQUE | int(ColumnFlag.NULLABLE), _UNIQUE)]
 _IMAGE = columns_field(_KEYS, unsupported=GEOMETRY)
 # Values keep their JSON type, which the type checks read, and all their digits.
 _EVENT_VALUE: Mapping[str, FieldType] = MappingProxyType({"u": _IMAGE, "p": _IMAGE, "d": _IMAGE, "q": TEXT, "t": ANY})

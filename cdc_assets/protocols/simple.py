@@ -234,7 +234,7 @@ _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "value"]
 
 
 def _read_json(raw: DataFrame) -> DataFrame:
-    """Return the fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, broken STRING (the error, else NULL), branches (NULL)."""
+    """Return the fields of JSON messages. Out: `_PLACE`, `_MESSAGE`, broken STRING (error, else NULL), branches (NULL)."""
     parsed = raw.select(*_PLACE, read(F.col("value"), _MESSAGE).alias("parsed"))
     return parsed.select(*_PLACE, F.col("parsed.wrong").alias("broken"), "parsed.m.*", F.lit(None).alias("branches"))
 

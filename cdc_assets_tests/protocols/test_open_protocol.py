@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag, flags_text
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, ColumnFlag, flags_text
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.payload import decompress, may_be_compressed
 from cdc_assets_tests.protocols.open_encoder import (
@@ -136,8 +136,11 @@ def test_the_documents_log_as_history(spark: SparkSession, tmp_path: Path) -> No
 
 
 def test_the_documents_flags() -> None:
-    assert Flag(85) == Flag.NULLABLE | Flag.UNIQUE_KEY | Flag.GENERATED | Flag.BINARY
-    assert Flag(46) == Flag.MULTIPLE_KEY | Flag.PRIMARY_KEY | Flag.GENERATED | Flag.HANDLE_KEY
+    assert ColumnFlag(85) == ColumnFlag.NULLABLE | ColumnFlag.UNIQUE_KEY | ColumnFlag.GENERATED | ColumnFlag.BINARY
+    assert (
+        ColumnFlag(46)
+        == ColumnFlag.MULTIPLE_KEY | ColumnFlag.PRIMARY_KEY | ColumnFlag.GENERATED | ColumnFlag.HANDLE_KEY
+    )
     assert flags_text(85) == "binary, generated, unique key, nullable"
     assert flags_text(46) == "handle key, generated, primary key, multiple key"
     assert flags_text(0) == ""

@@ -246,7 +246,7 @@ def _float_text(value: Column, change: _TypeChange) -> Column | None:
 
 
 def _nearest_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
-    """Print the nearest integer; NULL for a half, which by the manual rounds away from zero and in MySQL (`rint`) to even."""
+    """Print the nearest integer; NULL for a half, which the manual rounds away from zero and MySQL (`rint`) to even."""
 
     def nearest(number: Column) -> Column:
         return F.when(F.rint(number) == F.round(number), F.rint(number).try_cast(_WHOLE))

@@ -25,7 +25,7 @@ from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.mysql_types.debezium import (
     DECIMAL,
-    UNTOLD,
+    UNSTATED,
     DescribedColumn,
     Field,
     default_field,
@@ -117,13 +117,13 @@ class Debezium(Protocol):
 
     def columns(self, layout_text: str) -> Sequence[WireColumn]:
         """Return the fields of the row's schema, or columns with assumed types if messages have no schema."""
-        return [WireColumn(f.name, f, is_guessed=f.semantic == UNTOLD) for f in layout(layout_text)]
+        return [WireColumn(f.name, f, is_guessed=f.semantic == UNSTATED) for f in layout(layout_text)]
 
     def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
         """Return the type by the feeds file or the table's schema, if the field may stand for it; else the field's own."""
         declared_type = parsed(override or declared)
         field = _field(column, declared_type)
-        return _UNKNOWN_TYPE if field.semantic == UNTOLD else field.resolve(declared_type)
+        return _UNKNOWN_TYPE if field.semantic == UNSTATED else field.resolve(declared_type)
 
     def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:
         """Return a value's text as MySQL prints it.
@@ -200,7 +200,7 @@ def _field(column: WireColumn, declared_type: MySQLType | None) -> Field:
     field = column.wire_type
     if not isinstance(field, Field):
         raise TypeError(f"{field!r} is not a field of a Debezium message")
-    return default_field(column.name, declared_type) if field.semantic == UNTOLD else field
+    return default_field(column.name, declared_type) if field.semantic == UNSTATED else field
 
 
 def decode(raw: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.mysql_types.debezium import UNTOLD
+from cdc_assets.mysql_types.debezium import UNSTATED
 from cdc_assets.type_checks import connect_types, jdbc_codes, open_codes, simple_types
 from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules
 from cdc_assets.type_checks.validation import OK, broken_rules
@@ -95,7 +95,7 @@ def test_the_missing_types_that_protocols_document_are_fine() -> None:
         "type_optional": True,
     }
     assert verdicts("open-protocol", always_null) == [OK, OK]
-    schemaless = {"semantic_type": UNTOLD, "connect_type": UNTOLD, "type_optional": True, "value_class": "any"}
+    schemaless = {"semantic_type": UNSTATED, "connect_type": UNSTATED, "type_optional": True, "value_class": "any"}
     assert verdicts("debezium", schemaless) == [OK, OK]
     assert RULES["debezium"].expected(PLACE | {"mysql_type": None} | schemaless) != "no such type"
     corrupted = {"column": "*", "encoding": "json", "type_optional": True, "value_class": Class.CORRUPTED}

@@ -116,7 +116,7 @@ class Reader(ABC):
 
 
 class Protocol(Reader):
-    """A protocol. A new protocol is one package beside this module (class, `decoding`, `type_rules`) and one line in the registry.
+    """A protocol. A new one is a package beside this module (class, `decoding`, `type_rules`) and one line in the registry.
 
     Attributes:
         name: the protocol's name in the feeds file.

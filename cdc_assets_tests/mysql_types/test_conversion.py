@@ -57,8 +57,8 @@ def all_converted(spark: SparkSession, cases: list[Case]) -> list[Values]:
         assert value is not None, case
         columns.append(as_text(value, spark_type(new)).alias(f"r{at}"))
     frame = frame_of_rows(spark, rows, schema).coalesce(1)
-    rows = frame.select(*columns).collect()
-    return [[(old, rows[row][at]) for row, (old, _) in enumerate(case.values)] for at, case in enumerate(cases)]
+    results = frame.select(*columns).collect()
+    return [[(old, results[row][at]) for row, (old, _) in enumerate(case.values)] for at, case in enumerate(cases)]
 
 
 def unchanged(*texts: str) -> Values:
@@ -653,13 +653,13 @@ def test_no_value_fails_and_null_stays_null(elsewhere: SparkSession) -> None:
     columns = [[*texts, *[None] * (height - len(texts))] for _, texts in HOSTILE.values()]
     schema = StructType([StructField(family.value, StringType()) for family in HOSTILE])
     frame = frame_of_rows(elsewhere, list(zip(*columns, strict=True)), schema).coalesce(1)
-    columns = []
+    conversions = []
     for (family, (text, _)), (other, (wide, _)) in itertools.product(HOSTILE.items(), repeat=2):
         was, becomes = parse_type(text), parse_type(NARROW.get(other, wide))
         value = typed(F.col(family.value), spark_type(was))
         new = converted(value, was, becomes, spark_type(becomes), "Europe/Berlin")
         if new is not None:
-            columns.append(new.alias(f"{was} to {becomes}"))
-    assert len(columns) > 100
-    last = frame.select(*columns).collect()[-1].asDict()
+            conversions.append(new.alias(f"{was} to {becomes}"))
+    assert len(conversions) > 100
+    last = frame.select(*conversions).collect()[-1].asDict()
     assert {pair: value for pair, value in last.items() if value is not None} == {}

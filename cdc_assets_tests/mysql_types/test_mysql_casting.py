@@ -74,9 +74,9 @@ def decoded(
         columns[type_text, target] = (as_text(typed, target), problem(value, typed, mysql_type))
     flat = [column for pair in columns.values() for column in pair]
     frame = frame_of_rows(spark, rows, schema).orderBy(F.col("v-1").cast("int")).coalesce(1)
-    rows = frame.select(*(column.alias(f"r{at}") for at, column in enumerate(flat))).collect()
+    results = frame.select(*(column.alias(f"r{at}") for at, column in enumerate(flat))).collect()
     order = {key: 2 * at for at, key in enumerate(columns)}
-    return [(rows[row][order[key]], rows[row][order[key] + 1]) for key, row in places]
+    return [(results[row][order[key]], results[row][order[key] + 1]) for key, row in places]
 
 
 CASES: list[tuple[str, str | None, str | None, str | None]] = [

@@ -87,7 +87,7 @@ def _with_versions(bench: Bench, size: int) -> Place:
     # Not in the order of their keys: runs write files that reach from the first key to the last.
     spread = numbered.repartition(math.ceil(size / _FILE), F.xxhash64("id", "number"))
     rows = spread.select(*[made.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in columns])
-    table = history.of_shape(columns, {})
+    table = history.with_schema(columns, {})
     advanced = HistoryCursor(
         sequence=cursor.sequence + 1,
         release=cursor.release,

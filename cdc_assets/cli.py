@@ -12,7 +12,7 @@ from cdc_assets import read
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
 from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.history.progress import blocked_tables, holds_of, retry
-from cdc_assets.lakehouse.decisions import Verdict
+from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import diff
@@ -412,7 +412,7 @@ def _retry(file: FeedsFile, given: argparse.Namespace) -> str:
 
 
 def _acknowledge(file: FeedsFile, given: argparse.Namespace) -> str:
-    verdict = Verdict.APPLY if given.apply else Verdict.IGNORE if given.ignore else Verdict.AS
+    verdict = DecisionVerdict.APPLY if given.apply else DecisionVerdict.IGNORE if given.ignore else DecisionVerdict.AS
     decision = build_decision(verdict, given.read_as)
     held = record_decision(_lakehouse(file, given.feed), given.statement_id, decision)
     tables = ", ".join(".".join(name) for name in held.tables)

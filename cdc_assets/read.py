@@ -186,7 +186,7 @@ def find_history(lake: Lakehouse, name: str) -> tuple[str, str]:
     Raises:
         NoTableError: there is no such history.
     """
-    if (history := lake.history_called(name)) is not None:
+    if (history := lake.find_history(name)) is not None:
         return history
     histories = ", ".join(map(".".join, lake.histories())) or "none"
     raise NoTableError(f"{name}: feed {lake.feed} has no such history table. It has: {histories}.")

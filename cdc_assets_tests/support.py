@@ -349,7 +349,7 @@ def _in_arrow(value: Any, kind: DataType) -> Any:
 def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
     """The rows of a table, as `rows_of`: by deltalake, in a hundredth of Spark's time, as far as it reads such a table."""
     log = table.log()
-    if log is None or not log.plain:
+    if log is None or not log.has_plain_files:
         return rows_of(table.read(spark))
     rows = DeltaTable(table.path, storage_options=table.store.deltalake_options(table.path)).to_pyarrow_table()
     return comparable(rows.to_pylist())

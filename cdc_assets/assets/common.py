@@ -100,7 +100,7 @@ def told_of(
     of_time: Sequence[AssetCheckResult] = (),
 ) -> Told:
     """What there is to tell of a table as it stands now, and `metadata`."""
-    now = table.pinned()
+    now = table.at_current_version()
     return Told(data_version(now), metadata, now, checks, of_time)
 
 

@@ -38,7 +38,7 @@ from cdc_assets.assets.known_tables import known_tables
 from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.verdicts import BlockingCheckFailed, StrictCheckFailed, is_failure, last_result, line_of
 from cdc_assets.config import Feed
-from cdc_assets.lakehouse.cursor import running
+from cdc_assets.lakehouse.cursor import record_run
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 # In the order in which they run.
@@ -92,7 +92,7 @@ def _run(
         key = stage.key_of(lake.feed)
         if key not in context.selected_asset_keys:
             continue
-        with running(context.run.run_id):
+        with record_run(context.run.run_id):
             told = stage.run(context, lake, feed)
         # What lies below an asset with news looks out of date until it is told of, too.
         news = news or told.worked or _is_news(context.instance, key, told)

@@ -370,7 +370,7 @@ def _tell_table(
     hold: Hold | None,
 ) -> list[_Found]:
     """Tell of one table; what its checks found is returned."""
-    table = lake.history(report.database, report.table).pinned()
+    table = lake.history(report.database, report.table).at_current_version()
     broken = run.broken.get((report.database, report.table), [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
     now = column_schema(table.schema() or StructType())

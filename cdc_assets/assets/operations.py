@@ -21,7 +21,7 @@ from cdc_assets.assets.known_tables import known_tables, refresh
 from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_assets import each_alone, table_asset
 from cdc_assets.config import Feed
-from cdc_assets.lakehouse.decisions import Verdict
+from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.operations.acknowledge import AcknowledgeError, build_decision, record_decision
 from cdc_assets.operations.diff import Difference, format_diff_text
@@ -69,7 +69,7 @@ class AcknowledgeConfig(FeedConfig):
     """What is decided about a DDL statement that tables wait at."""
 
     statement_id: str = Field(description="Which statement: the failing check ddl_applied tells.")
-    verdict: Verdict = Field(description="apply: do as it says; ignore: do nothing; as: do as read_as says.")
+    verdict: DecisionVerdict = Field(description="apply: do as it says; ignore: do nothing; as: do as read_as says.")
     read_as: str | None = Field(None, description="The statement in whose place it stands; only with as.")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from cdc_assets.ddl.defaults import default_text
 from cdc_assets.mysql_types.reference import TYPES
-from cdc_assets.mysql_types.tokens import Kind, Token
+from cdc_assets.mysql_types.tokens import Token, TokenKind
 from cdc_assets.mysql_types.types import MySQLType, parsed
 
 DdlKind = Literal[
@@ -244,8 +244,8 @@ _KINDS: dict[str, Any] = {
 
 def _plain(value: object) -> object:
     """A value as JSON has it: an object names its class, and leaves out what is as by default."""
-    if isinstance(value, Kind):
-        return {"_": "Kind", "name": value.name}
+    if isinstance(value, TokenKind):
+        return {"_": "TokenKind", "name": value.name}
     if is_dataclass(value):
         told = {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != f.default}
         return {"_": type(value).__name__, **{name: _plain(each) for name, each in told.items()}}
@@ -263,4 +263,4 @@ def _valued(plain: Any) -> Any:  # noqa: ANN401 -- JSON, and what it stands for
     if not isinstance(plain, dict):
         return plain
     told = {name: _valued(each) for name, each in plain.items() if name != "_"}
-    return Kind[told["name"]] if plain["_"] == "Kind" else _KINDS[plain["_"]](**told)
+    return TokenKind[told["name"]] if plain["_"] == "TokenKind" else _KINDS[plain["_"]](**told)

@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cdc_assets.mysql_types.reference import TYPES, Family, value_range
-from cdc_assets.mysql_types.tokens import Cursor, Kind, Token
+from cdc_assets.mysql_types.tokens import Token, TokenCursor, TokenKind
 from cdc_assets.mysql_types.types import MySQLType
 
 # A literal of which the value is not known.
-_UNKNOWN = Token(Kind.OTHER, "")
+_UNKNOWN = Token(TokenKind.OTHER, "")
 _EXACT = Context(prec=500, rounding=ROUND_HALF_UP)
 _MOST_DIGITS = 65  # of a DECIMAL
 
@@ -28,7 +28,7 @@ _MOST_DIGITS = 65  # of a DECIMAL
 # --- literals of statements: "Literal Values"
 
 
-def read_literal(cursor: Cursor) -> Token | None:
+def read_literal(cursor: TokenCursor) -> Token | None:
     """Take the literal that stands here, NULL excepted.
 
     Returns:
@@ -37,29 +37,29 @@ def read_literal(cursor: Cursor) -> Token | None:
         stands here, and nothing is taken.
     """
     if cursor.sees("TRUE") or cursor.sees("FALSE"):
-        return Token(Kind.NUMBER, "1" if cursor.next().text.upper() == "TRUE" else "0")
-    if cursor.word() in _TEMPORAL and cursor.peek(1).kind is Kind.STRING:
+        return Token(TokenKind.NUMBER, "1" if cursor.next().text.upper() == "TRUE" else "0")
+    if cursor.word() in _TEMPORAL and cursor.peek(1).kind is TokenKind.STRING:
         printed = _TEMPORAL[cursor.next().text.upper()]
         text = printed(cursor.next().text)
-        return _UNKNOWN if text is None else Token(Kind.STRING, text)
-    if cursor.peek().kind in {Kind.STRING, Kind.INTRODUCER}:
+        return _UNKNOWN if text is None else Token(TokenKind.STRING, text)
+    if cursor.peek().kind in {TokenKind.STRING, TokenKind.INTRODUCER}:
         return _read_text(cursor)
-    if cursor.peek().kind in {Kind.HEX, Kind.BITS}:
+    if cursor.peek().kind in {TokenKind.HEX, TokenKind.BITS}:
         return cursor.next()
     return _read_number(cursor)
 
 
-def _read_number(cursor: Cursor) -> Token | None:
+def _read_number(cursor: TokenCursor) -> Token | None:
     start = cursor.at
     minus = cursor.symbol("-")
     if not minus:
         cursor.symbol("+")
     point = cursor.symbol(".")
-    if cursor.peek().kind is not Kind.NUMBER:
+    if cursor.peek().kind is not TokenKind.NUMBER:
         cursor.at = start
         return None
     text = cursor.next().text
-    return Token(Kind.NUMBER, "-" * minus + "0." * point + text)
+    return Token(TokenKind.NUMBER, "-" * minus + "0." * point + text)
 
 
 # Character sets of introducers, as Python calls them. In those of `_WIDE` the bytes of ASCII are other characters.
@@ -67,28 +67,28 @@ _CHARACTER_SETS = {"utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "asc
 _WIDE = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf32": "utf-32-be"}
 
 
-def _read_text(cursor: Cursor) -> Token:
+def _read_text(cursor: TokenCursor) -> Token:
     """Read a string with its introducer; strings beside each other are one ("String Literals")."""
-    charset = cursor.next().text.lower().removeprefix("_") if cursor.peek().kind is Kind.INTRODUCER else None
-    if cursor.peek().kind in {Kind.HEX, Kind.BITS}:
+    charset = cursor.next().text.lower().removeprefix("_") if cursor.peek().kind is TokenKind.INTRODUCER else None
+    if cursor.peek().kind in {TokenKind.HEX, TokenKind.BITS}:
         token, encoding = cursor.next(), (_CHARACTER_SETS | _WIDE).get(charset or "")
         if charset == "binary":
             return token
         decoded = None if encoding is None else _decoded(_bytes_of(token), encoding)
-        return _UNKNOWN if decoded is None else Token(Kind.STRING, decoded)
-    text, is_text = "", cursor.peek().kind is Kind.STRING
-    while cursor.peek().kind is Kind.STRING:
+        return _UNKNOWN if decoded is None else Token(TokenKind.STRING, decoded)
+    text, is_text = "", cursor.peek().kind is TokenKind.STRING
+    while cursor.peek().kind is TokenKind.STRING:
         text += cursor.next().text
     # The server takes the bytes of the text, which are in the session's character set, for bytes of the introducer's.
     same_bytes = charset in {None, "binary", "utf8", "utf8mb3", "utf8mb4"}
     is_known = is_text and (same_bytes or (text.isascii() and charset not in _WIDE))
-    return Token(Kind.STRING, text) if is_known else _UNKNOWN
+    return Token(TokenKind.STRING, text) if is_known else _UNKNOWN
 
 
 def _bytes_of(token: Token) -> bytes:
     """Return the bytes of a hexadecimal or bit-value literal."""
-    size = -(-len(token.text) // (8 if token.kind is Kind.BITS else 2))
-    return int(token.text or "0", 2 if token.kind is Kind.BITS else 16).to_bytes(size, "big")
+    size = -(-len(token.text) // (8 if token.kind is TokenKind.BITS else 2))
+    return int(token.text or "0", 2 if token.kind is TokenKind.BITS else 16).to_bytes(size, "big")
 
 
 def _decoded(data: bytes, encoding: str) -> str | None:
@@ -111,7 +111,7 @@ def default_text(literal: Token, mysql_type: MySQLType) -> str | None:
     Returns:
         The text; None: the value is not known, or no column of a history holds it (zero and invalid dates).
     """
-    return None if literal.kind is Kind.OTHER else _VALUES[TYPES[mysql_type.base].family](literal, mysql_type)
+    return None if literal.kind is TokenKind.OTHER else _VALUES[TYPES[mysql_type.base].family](literal, mysql_type)
 
 
 # Blanks around a number do not count, and nothing else may stand beside it.
@@ -122,7 +122,7 @@ _NUMBER = re.compile(
 
 def _number(literal: Token) -> Decimal | None:
     """Return the number that a literal is where a number is wanted: "Hexadecimal Literals", "Bit-Value Literals"."""
-    if literal.kind in {Kind.HEX, Kind.BITS}:
+    if literal.kind in {TokenKind.HEX, TokenKind.BITS}:
         data = _bytes_of(literal)
         return Decimal(int.from_bytes(data, "big")) if len(data) <= 8 else None
     found = _NUMBER.fullmatch(literal.text)
@@ -131,7 +131,7 @@ def _number(literal: Token) -> Decimal | None:
 
 def _is_double(literal: Token) -> bool:
     """Tell whether a literal is an approximate number: one with an exponent ("Numeric Literals")."""
-    return literal.kind is Kind.NUMBER and "e" in literal.text.lower()
+    return literal.kind is TokenKind.NUMBER and "e" in literal.text.lower()
 
 
 def _rounded(number: Decimal, digits: int) -> Decimal:
@@ -188,7 +188,7 @@ def _float(literal: Token, mysql_type: MySQLType) -> str | None:
 
 def _bits(literal: Token, mysql_type: MySQLType) -> str | None:
     """A string is the bytes of the bits: "Bit-Value Type - BIT"."""
-    number = int.from_bytes(literal.text.encode(), "big") if literal.kind is Kind.STRING else _whole(literal)
+    number = int.from_bytes(literal.text.encode(), "big") if literal.kind is TokenKind.STRING else _whole(literal)
     if number is None or (_is_double(literal) and number != _number(literal)):
         return None
     limits = value_range(mysql_type)
@@ -197,9 +197,9 @@ def _bits(literal: Token, mysql_type: MySQLType) -> str | None:
 
 def _printed(literal: Token) -> str | None:
     """Return the text of a literal where a text is wanted; bytes are in the column's character set, which is not known."""
-    if literal.kind is Kind.STRING:
+    if literal.kind is TokenKind.STRING:
         return literal.text
-    if literal.kind in {Kind.HEX, Kind.BITS}:
+    if literal.kind in {TokenKind.HEX, TokenKind.BITS}:
         return _decoded(_bytes_of(literal), "ascii")
     number = _number(literal)
     if number is None or len(number.as_tuple().digits) > _MOST_DIGITS:
@@ -239,7 +239,7 @@ def _text(literal: Token, mysql_type: MySQLType) -> str | None:
 
 def _binary(literal: Token, mysql_type: MySQLType) -> str | None:
     """Bytes as ISO-8859-1 characters."""
-    if literal.kind in {Kind.HEX, Kind.BITS}:
+    if literal.kind in {TokenKind.HEX, TokenKind.BITS}:
         data = _bytes_of(literal)
     elif (text := _printed(literal)) is not None:
         data = text.encode()
@@ -260,7 +260,7 @@ def _place_of_label(text: str, labels: tuple[str, ...]) -> int | None:
 def _enum(literal: Token, mysql_type: MySQLType) -> str | None:
     """Return the label. What a number gives is not known: of one that is a label as well the manual and MySQL differ."""
     text, labels = _printed(literal), mysql_type.labels
-    if literal.kind is Kind.NUMBER or text is None or labels is None:
+    if literal.kind is TokenKind.NUMBER or text is None or labels is None:
         return None
     place = _place_of_label(text.rstrip(" "), labels)
     return None if place is None else labels[place]
@@ -269,7 +269,7 @@ def _enum(literal: Token, mysql_type: MySQLType) -> str | None:
 def _set(literal: Token, mysql_type: MySQLType) -> str | None:
     """Return the labels in the order of the definition, each once: "The SET Type"."""
     text, labels = _printed(literal), mysql_type.labels
-    if literal.kind is Kind.NUMBER or text is None or labels is None:
+    if literal.kind is TokenKind.NUMBER or text is None or labels is None:
         return None
     given = [_place_of_label(label, labels) for label in text.rstrip(" ").split(",")] if text.rstrip(" ") else []
     places = sorted({place for place in given if place is not None})
@@ -353,11 +353,13 @@ def _stamp_of_number(number: Decimal) -> _Stamp | None:
 
 
 def _stamp_of(literal: Token) -> _Stamp | None:
-    if literal.kind is Kind.STRING:
+    if literal.kind is TokenKind.STRING:
         return _stamp_of_text(literal.text)
     number = _number(literal)
     return (
-        None if number is None or literal.kind is not Kind.NUMBER or _is_double(literal) else _stamp_of_number(number)
+        None
+        if number is None or literal.kind is not TokenKind.NUMBER or _is_double(literal)
+        else _stamp_of_number(number)
     )
 
 
@@ -441,7 +443,7 @@ def _time_of_text(text: str) -> _Time | None:
 
 
 def _time(literal: Token, mysql_type: MySQLType) -> str | None:
-    if _is_double(literal) or literal.kind in {Kind.HEX, Kind.BITS}:
+    if _is_double(literal) or literal.kind in {TokenKind.HEX, TokenKind.BITS}:
         return None
     time = _time_of_text(literal.text)
     return None if time is None else time.text(mysql_type.length or 0)
@@ -449,10 +451,10 @@ def _time(literal: Token, mysql_type: MySQLType) -> str | None:
 
 def _year(literal: Token, mysql_type: MySQLType) -> str | None:
     """The number 0 is the year 0000, the text '0' is 2000: "The YEAR Type"."""
-    if literal.kind not in {Kind.STRING, Kind.NUMBER} or not re.fullmatch("[0-9]{1,4}", literal.text):
+    if literal.kind not in {TokenKind.STRING, TokenKind.NUMBER} or not re.fullmatch("[0-9]{1,4}", literal.text):
         return None
     year, limits = int(literal.text), value_range(mysql_type)
-    if len(literal.text) <= 2 if literal.kind is Kind.STRING else 0 < year < 100:
+    if len(literal.text) <= 2 if literal.kind is TokenKind.STRING else 0 < year < 100:
         year = _full_year(year)
     return f"{year:04}" if year == 0 or (limits and limits.low <= year <= limits.high) else None
 
@@ -467,7 +469,7 @@ _SIMPLE_JSON = re.compile(r'0|-?[1-9][0-9]{0,17}|true|false|null|\[\]|[{][}]|"[^
 
 
 def _json(literal: Token, mysql_type: MySQLType) -> str | None:  # noqa: ARG001 -- every type has the same signature
-    return literal.text if literal.kind is Kind.STRING and _SIMPLE_JSON.fullmatch(literal.text) else None
+    return literal.text if literal.kind is TokenKind.STRING and _SIMPLE_JSON.fullmatch(literal.text) else None
 
 
 def _not_known(literal: Token, mysql_type: MySQLType) -> str | None:  # noqa: ARG001 -- every type has the same signature

@@ -34,7 +34,7 @@ from cdc_assets.ddl.actions import (
     TableName,
 )
 from cdc_assets.ddl.defaults import read_literal
-from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, executed_texts, tokens_of
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind, executed_texts, tokens_of
 from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
 
 
@@ -52,7 +52,7 @@ def read_statement(sql: str) -> Statement:
 
 
 def _read(sql: str) -> Statement:
-    cursor = Cursor(tokens_of(sql))
+    cursor = TokenCursor(tokens_of(sql))
     if cursor.take("SET", "STATEMENT"):  # MariaDB: variables that hold for the statement alone
         while not cursor.take("FOR"):
             _skip_token(cursor)
@@ -86,7 +86,7 @@ _OTHER_OBJECTS = frozenset({
 _WITH_BODY = frozenset({"PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE"})
 
 
-def _skip_other(cursor: Cursor) -> None:
+def _skip_other(cursor: TokenCursor) -> None:
     """Skip a statement about something that is no table.
 
     Raises:
@@ -101,27 +101,27 @@ def _skip_other(cursor: Cursor) -> None:
         cursor.next()
 
 
-def _other_object(cursor: Cursor) -> Statement:
+def _other_object(cursor: TokenCursor) -> Statement:
     if cursor.word() not in _OTHER_OBJECTS:
         raise SqlSyntaxError(f"{cursor.peek().text!r} is not known here")
     _skip_other(cursor)
     return Statement("other")
 
 
-def _expect_end(cursor: Cursor) -> None:
+def _expect_end(cursor: TokenCursor) -> None:
     while cursor.symbol(";"):
         pass
     if not cursor.at_end:
         raise SqlSyntaxError(f"{cursor.peek().text!r} is not expected here")
 
 
-def _skip_token(cursor: Cursor) -> None:
+def _skip_token(cursor: TokenCursor) -> None:
     if cursor.done:
         raise SqlSyntaxError("the statement ends too early")
     cursor.next()
 
 
-def _create(cursor: Cursor) -> Statement:
+def _create(cursor: TokenCursor) -> Statement:
     replaces = cursor.take("OR", "REPLACE")
     if cursor.take("TABLE"):
         return _create_table(cursor, replaces=replaces)
@@ -154,7 +154,7 @@ def _create(cursor: Cursor) -> Statement:
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
 
 
-def _create_table(cursor: Cursor, *, replaces: bool) -> Statement:
+def _create_table(cursor: TokenCursor, *, replaces: bool) -> Statement:
     tolerant = cursor.take("IF", "NOT", "EXISTS")
     table = _table_name(cursor)
     in_parentheses = cursor.symbol("(")
@@ -174,7 +174,7 @@ def _create_table(cursor: Cursor, *, replaces: bool) -> Statement:
     return Statement("create_table", ((table, tuple(actions)),), tolerant=tolerant, replaces=replaces)
 
 
-def _elements(cursor: Cursor, *, only_if_missing: bool = False) -> list[Action]:
+def _elements(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[Action]:
     """Read columns and keys up to the parenthesis that closes them."""
     actions: list[Action] = []
     while True:
@@ -189,7 +189,7 @@ def _elements(cursor: Cursor, *, only_if_missing: bool = False) -> list[Action]:
     return actions
 
 
-def _alter(cursor: Cursor) -> Statement:
+def _alter(cursor: TokenCursor) -> Statement:
     cursor.take_any("ONLINE", "OFFLINE")
     cursor.take("IGNORE")
     if not cursor.take("TABLE"):
@@ -218,7 +218,7 @@ def _alter(cursor: Cursor) -> Statement:
     return Statement(kind, ((table, tuple(actions)),), tolerant=tolerant)
 
 
-def _drop(cursor: Cursor) -> Statement:
+def _drop(cursor: TokenCursor) -> Statement:
     if cursor.take_any("TABLE", "TABLES"):
         tolerant = cursor.take("IF", "EXISTS")
         tables = [_table_name(cursor)]
@@ -242,7 +242,7 @@ def _drop(cursor: Cursor) -> Statement:
     return Statement("drop_index", ((table, (key,)),), tolerant=tolerant)
 
 
-def _rename(cursor: Cursor) -> Statement:
+def _rename(cursor: TokenCursor) -> Statement:
     if cursor.take("USER"):
         _skip_other(cursor)
         return Statement("other")
@@ -259,14 +259,14 @@ def _rename(cursor: Cursor) -> Statement:
             return Statement("rename_table", tuple(changes), tolerant=tolerant)
 
 
-def _truncate(cursor: Cursor) -> Statement:
+def _truncate(cursor: TokenCursor) -> Statement:
     cursor.take("TABLE")
     table = _table_name(cursor)
     _wait(cursor)
     return Statement("truncate_table", ((table, ()),))
 
 
-def _recover(cursor: Cursor) -> Statement:
+def _recover(cursor: TokenCursor) -> Statement:
     """TiDB's RECOVER TABLE t and FLASHBACK TABLE t; what names a job, a time or another name cannot be followed."""
     if cursor.take("TABLE") and not cursor.sees("BY"):
         name = _table_name(cursor)
@@ -275,7 +275,7 @@ def _recover(cursor: Cursor) -> Statement:
     raise SqlSyntaxError("which rows come back is not told")
 
 
-_READERS: Mapping[str, Callable[[Cursor], Statement]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[TokenCursor], Statement]] = MappingProxyType(
     {
         "CREATE": _create,
         "ALTER": _alter,
@@ -288,10 +288,10 @@ _READERS: Mapping[str, Callable[[Cursor], Statement]] = MappingProxyType(
 )
 
 
-def _wait(cursor: Cursor) -> None:
+def _wait(cursor: TokenCursor) -> None:
     """MariaDB's WAIT n and NOWAIT: how long the statement waits for a lock."""
     if cursor.take("WAIT"):
-        _expect_kind(cursor, Kind.NUMBER)
+        _expect_kind(cursor, TokenKind.NUMBER)
     else:
         cursor.take("NOWAIT")
 
@@ -299,7 +299,7 @@ def _wait(cursor: Cursor) -> None:
 # Alterations. Each reads all that follows its first word.
 
 
-def _add(cursor: Cursor) -> list[Action]:
+def _add(cursor: TokenCursor) -> list[Action]:
     if cursor.take("PARTITION"):
         _skip_partitions(cursor)
         return []
@@ -319,7 +319,7 @@ def _add(cursor: Cursor) -> list[Action]:
     return _column(cursor, only_if_missing=tolerant)
 
 
-def _drop_part(cursor: Cursor) -> list[Action]:
+def _drop_part(cursor: TokenCursor) -> list[Action]:
     if cursor.take("PRIMARY", "KEY"):
         return [DropKey("PRIMARY")]
     if cursor.take("PARTITION"):
@@ -341,13 +341,13 @@ def _drop_part(cursor: Cursor) -> list[Action]:
     return [DropColumn(name, tolerant)] if what in {"COLUMN", ""} else []
 
 
-def _modify(cursor: Cursor) -> list[Action]:
+def _modify(cursor: TokenCursor) -> list[Action]:
     cursor.take("COLUMN")
     tolerant = cursor.take("IF", "EXISTS")
     return _as_modification(cursor.peek().text, _column(cursor), if_exists=tolerant)
 
 
-def _change(cursor: Cursor) -> list[Action]:
+def _change(cursor: TokenCursor) -> list[Action]:
     cursor.take("COLUMN")
     tolerant = cursor.take("IF", "EXISTS")
     old_name = cursor.name()
@@ -361,7 +361,7 @@ def _as_modification(old_name: str, definition: list[Action], *, if_exists: bool
     ]
 
 
-def _rename_part(cursor: Cursor) -> list[Action]:
+def _rename_part(cursor: TokenCursor) -> list[Action]:
     what = cursor.take_any("COLUMN", "INDEX", "KEY")
     if not what:
         if not cursor.take_any("TO", "AS"):
@@ -376,7 +376,7 @@ def _rename_part(cursor: Cursor) -> list[Action]:
     return [RenameKey(old_name, new_name)]
 
 
-def _alter_part(cursor: Cursor) -> list[Action]:
+def _alter_part(cursor: TokenCursor) -> list[Action]:
     if cursor.take_any("INDEX", "KEY"):
         cursor.take("IF", "EXISTS")
         cursor.name()
@@ -400,36 +400,36 @@ def _alter_part(cursor: Cursor) -> list[Action]:
     return []
 
 
-def _truncate_part(cursor: Cursor) -> list[Action]:
+def _truncate_part(cursor: TokenCursor) -> list[Action]:
     _expect_word(cursor, "PARTITION")
     _skip_partitions(cursor)
     return [MoveRows("TRUNCATE PARTITION")]
 
 
-def _exchange(cursor: Cursor) -> list[Action]:
+def _exchange(cursor: TokenCursor) -> list[Action]:
     _expect_word(cursor, "PARTITION")
     _skip_partitions(cursor)
     return [MoveRows("EXCHANGE PARTITION")]
 
 
-def _first(cursor: Cursor) -> list[Action]:
+def _first(cursor: TokenCursor) -> list[Action]:
     """TiDB's FIRST PARTITION LESS THAN: the partitions before it go."""
     _expect_word(cursor, "PARTITION")
     _skip_partitions(cursor)
     return [MoveRows("FIRST PARTITION")]
 
 
-def _discard(cursor: Cursor) -> list[Action]:
+def _discard(cursor: TokenCursor) -> list[Action]:
     _skip_partitions(cursor)
     return [MoveRows("DISCARD TABLESPACE")]
 
 
-def _import(cursor: Cursor) -> list[Action]:
+def _import(cursor: TokenCursor) -> list[Action]:
     _skip_partitions(cursor)
     return [MoveRows("IMPORT TABLESPACE")]
 
 
-def _convert(cursor: Cursor) -> list[Action]:
+def _convert(cursor: TokenCursor) -> list[Action]:
     """A character set; MariaDB's CONVERT PARTITION, CONVERT TABLE."""
     if cursor.take_any("PARTITION", "TABLE"):
         _skip_partitions(cursor)
@@ -443,17 +443,17 @@ def _convert(cursor: Cursor) -> list[Action]:
     return []
 
 
-def _order(cursor: Cursor) -> list[Action]:
+def _order(cursor: TokenCursor) -> list[Action]:
     _expect_word(cursor, "BY")
     while True:
         _table_name(cursor)  # a column may be written with its table
         cursor.take_any("ASC", "DESC")
-        if cursor.peek() != (Kind.OTHER, ",") or cursor.word(1) in _ALTERATIONS:
+        if cursor.peek() != (TokenKind.OTHER, ",") or cursor.word(1) in _ALTERATIONS:
             return []
         cursor.next()
 
 
-def _partition(cursor: Cursor) -> list[Action]:
+def _partition(cursor: TokenCursor) -> list[Action]:
     if cursor.take("BY"):
         _read_partitioning(cursor)
     else:  # TiDB's options of one partition
@@ -462,42 +462,42 @@ def _partition(cursor: Cursor) -> list[Action]:
     return []
 
 
-def _of_partitions(cursor: Cursor) -> list[Action]:
+def _of_partitions(cursor: TokenCursor) -> list[Action]:
     """REBUILD PARTITION and the like, whose rows stay; TiDB's REMOVE TTL."""
     _expect_any(cursor, "PARTITION", "PARTITIONING", "FIRST", "MAXVALUE", "TTL")
     _skip_partitions(cursor)
     return []
 
 
-def _keys(cursor: Cursor) -> list[Action]:
+def _keys(cursor: TokenCursor) -> list[Action]:
     _expect_word(cursor, "KEYS")
     return []
 
 
-def _validation(cursor: Cursor) -> list[Action]:
+def _validation(cursor: TokenCursor) -> list[Action]:
     _expect_word(cursor, "VALIDATION")
     return []
 
 
-def _nothing(cursor: Cursor) -> list[Action]:  # noqa: ARG001 -- every alteration has the same signature
+def _nothing(cursor: TokenCursor) -> list[Action]:  # noqa: ARG001 -- every alteration has the same signature
     return []
 
 
-def _replica(cursor: Cursor) -> list[Action]:
+def _replica(cursor: TokenCursor) -> list[Action]:
     """TiDB's SET TIFLASH REPLICA n LOCATION LABELS 'a', 'b'; COMPACT TIFLASH REPLICA."""
     cursor.take("HYPO")
     _expect_word(cursor, "TIFLASH")
     _expect_word(cursor, "REPLICA")
-    if cursor.peek().kind is Kind.NUMBER:
+    if cursor.peek().kind is TokenKind.NUMBER:
         cursor.next()
     if cursor.take("LOCATION", "LABELS"):
-        _expect_kind(cursor, Kind.STRING)
-        while cursor.peek() == (Kind.OTHER, ",") and cursor.peek(1).kind is Kind.STRING:
+        _expect_kind(cursor, TokenKind.STRING)
+        while cursor.peek() == (TokenKind.OTHER, ",") and cursor.peek(1).kind is TokenKind.STRING:
             cursor.at += 2
     return []
 
 
-_ALTERATIONS: Mapping[str, Callable[[Cursor], list[Action]]] = MappingProxyType(
+_ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = MappingProxyType(
     {
         "ADD": _add,
         "DROP": _drop_part,
@@ -540,15 +540,15 @@ _OPTIONS = frozenset({
     "AUTO_RANDOM_BASE", "ATTRIBUTES", "TTL_ENABLE", "TTL_JOB_INTERVAL", "STATS_BUCKETS", "STATS_TOPN",
     "STATS_COL_CHOICE", "STATS_COL_LIST", "STATS_SAMPLE_RATE", "STATS_OPTIONS", "AFFINITY", "UNION",
 })  # fmt: skip
-_VALUES = (Kind.WORD, Kind.QUOTED, Kind.STRING, Kind.NUMBER, Kind.HEX, Kind.BITS)
+_VALUES = (TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING, TokenKind.NUMBER, TokenKind.HEX, TokenKind.BITS)
 
 
-def _expect_option(cursor: Cursor) -> None:
+def _expect_option(cursor: TokenCursor) -> None:
     if not _read_option(cursor):
         raise SqlSyntaxError(f"{cursor.peek().text!r} is not expected here")
 
 
-def _read_option(cursor: Cursor) -> bool:
+def _read_option(cursor: TokenCursor) -> bool:
     """Read one option of a table, with its value. False: none stands here."""
     cursor.take("DEFAULT")
     if _read_charset(cursor) or any(cursor.take(*words) for words in _FLAGS):
@@ -574,9 +574,9 @@ _FLAGS = (("START", "TRANSACTION"), ("WITH", "SYSTEM", "VERSIONING"), ("WITH", "
 _OPTIONS_OF_TWO_WORDS = (("PLACEMENT", "POLICY"), ("DATA", "DIRECTORY"), ("INDEX", "DIRECTORY"))
 
 
-def _read_plain_option(cursor: Cursor, names: AbstractSet[str]) -> bool:
+def _read_plain_option(cursor: TokenCursor, names: AbstractSet[str]) -> bool:
     """Read an option of these names, or of MariaDB's engines, which always have an equals sign. False: none stands here."""
-    if cursor.word() not in names and not (cursor.word() and cursor.peek(1) == (Kind.OTHER, "=")):
+    if cursor.word() not in names and not (cursor.word() and cursor.peek(1) == (TokenKind.OTHER, "=")):
         return False
     cursor.next()
     cursor.symbol("=")
@@ -584,7 +584,7 @@ def _read_plain_option(cursor: Cursor, names: AbstractSet[str]) -> bool:
     return True
 
 
-def _read_charset(cursor: Cursor) -> bool:
+def _read_charset(cursor: TokenCursor) -> bool:
     if not (cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET")):
         return False
     cursor.symbol("=")
@@ -592,7 +592,7 @@ def _read_charset(cursor: Cursor) -> bool:
     return True
 
 
-def _read_value(cursor: Cursor) -> None:
+def _read_value(cursor: TokenCursor) -> None:
     if cursor.symbol("("):
         cursor.at -= 1
         cursor.skip_group()
@@ -603,7 +603,7 @@ def _read_value(cursor: Cursor) -> None:
     cursor.next()
 
 
-def _read_how(cursor: Cursor) -> None:
+def _read_how(cursor: TokenCursor) -> None:
     """Read how an index is made or dropped: ALGORITHM and LOCK."""
     while cursor.take_any("ALGORITHM", "LOCK"):
         cursor.symbol("=")
@@ -619,51 +619,55 @@ _OF_PARTITIONING = frozenset({
 })  # fmt: skip
 
 
-def _read_partitioning(cursor: Cursor) -> None:
+def _read_partitioning(cursor: TokenCursor) -> None:
     """Read how a table is partitioned, to the end of the statement."""
     while not cursor.done:
         token = cursor.peek()
-        if token == (Kind.OTHER, "("):
+        if token == (TokenKind.OTHER, "("):
             cursor.skip_group()
-        elif cursor.word() in _OF_PARTITIONING or token.kind in {Kind.NUMBER, Kind.STRING} or token.text in {"=", ","}:
+        elif (
+            cursor.word() in _OF_PARTITIONING
+            or token.kind in {TokenKind.NUMBER, TokenKind.STRING}
+            or token.text in {"=", ","}
+        ):
             cursor.next()
         else:
             raise SqlSyntaxError(f"{token.text!r} is not expected in PARTITION BY")
 
 
-def _skip_partitions(cursor: Cursor) -> None:
+def _skip_partitions(cursor: TokenCursor) -> None:
     """Skip the partitions that an alteration is about, to the end of the statement: no other follows such a one."""
     while not cursor.done:
-        if cursor.peek() == (Kind.OTHER, "("):
+        if cursor.peek() == (TokenKind.OTHER, "("):
             cursor.skip_group()
         else:
             cursor.next()
 
 
-def _table_name(cursor: Cursor) -> TableName:
+def _table_name(cursor: TokenCursor) -> TableName:
     """Take a table's name, with an empty database where none is written."""
     cursor.symbol(".")
     first = cursor.name()
     return TableName(first, cursor.name()) if cursor.symbol(".") else TableName("", first)
 
 
-def _expect_word(cursor: Cursor, word: str) -> None:
+def _expect_word(cursor: TokenCursor, word: str) -> None:
     if not cursor.take(word):
         raise SqlSyntaxError(f"expected {word}, found {cursor.peek().text!r}")
 
 
-def _expect_any(cursor: Cursor, *words: str) -> None:
+def _expect_any(cursor: TokenCursor, *words: str) -> None:
     if not cursor.take_any(*words):
         raise SqlSyntaxError(f"expected {' or '.join(words)}, found {cursor.peek().text!r}")
 
 
-def _expect_kind(cursor: Cursor, kind: Kind) -> None:
+def _expect_kind(cursor: TokenCursor, kind: TokenKind) -> None:
     if cursor.peek().kind is not kind:
         raise SqlSyntaxError(f"{cursor.peek().text!r} is not expected here")
     cursor.next()
 
 
-def _key_definition(cursor: Cursor) -> AddKey | None:
+def _key_definition(cursor: TokenCursor) -> AddKey | None:
     """Read a key or another constraint. None: a column stands here; an AddKey without columns: of no consequence."""
     symbol = ""
     if cursor.take("CONSTRAINT"):
@@ -688,10 +692,10 @@ def _key_definition(cursor: Cursor) -> AddKey | None:
     return None
 
 
-def _primary_key(cursor: Cursor) -> AddKey:
+def _primary_key(cursor: TokenCursor) -> AddKey:
     """Read a primary key, from after PRIMARY KEY."""
     tolerant = cursor.take("IF", "NOT", "EXISTS")
-    if cursor.peek() != (Kind.OTHER, "(") and cursor.word() != "USING":
+    if cursor.peek() != (TokenKind.OTHER, "(") and cursor.word() != "USING":
         cursor.name()  # PRIMARY KEY takes a name, and ignores it
     _read_index_options(cursor)
     key = AddKey("primary", _key_parts(cursor), "PRIMARY", only_if_missing=tolerant)
@@ -699,11 +703,11 @@ def _primary_key(cursor: Cursor) -> AddKey:
     return key
 
 
-def _read_constraint(cursor: Cursor) -> bool:
+def _read_constraint(cursor: TokenCursor) -> bool:
     """Read a constraint that makes no key. False: none stands here."""
     if cursor.take("FOREIGN", "KEY"):
         cursor.take("IF", "NOT", "EXISTS")
-        if cursor.peek() != (Kind.OTHER, "("):
+        if cursor.peek() != (TokenKind.OTHER, "("):
             cursor.name()
         _key_parts(cursor)
         _expect_word(cursor, "REFERENCES")
@@ -720,10 +724,10 @@ def _read_constraint(cursor: Cursor) -> bool:
     return True
 
 
-def _named_key(cursor: Cursor, kind: Literal["unique", "index"], symbol: str) -> AddKey:
+def _named_key(cursor: TokenCursor, kind: Literal["unique", "index"], symbol: str) -> AddKey:
     tolerant = cursor.take("IF", "NOT", "EXISTS")
     name = symbol
-    if cursor.peek() != (Kind.OTHER, "(") and cursor.word() not in {"USING", "TYPE"}:
+    if cursor.peek() != (TokenKind.OTHER, "(") and cursor.word() not in {"USING", "TYPE"}:
         name = cursor.name()
     _read_index_options(cursor)
     key = AddKey(kind, _key_parts(cursor), name, only_if_missing=tolerant)
@@ -731,7 +735,7 @@ def _named_key(cursor: Cursor, kind: Literal["unique", "index"], symbol: str) ->
     return key
 
 
-def _read_index_options(cursor: Cursor) -> None:
+def _read_index_options(cursor: TokenCursor) -> None:
     """Read what an index is made like; none of it tells its columns."""
     while True:
         if cursor.take_any("USING", "TYPE", "COMMENT") or cursor.take("WITH", "PARSER"):
@@ -748,10 +752,10 @@ _INDEX_FLAGS = (
 _INDEX_OPTIONS = frozenset({"KEY_BLOCK_SIZE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PRE_SPLIT_REGIONS"})
 
 
-def _read_reference(cursor: Cursor) -> None:
+def _read_reference(cursor: TokenCursor) -> None:
     """Read what a foreign key refers to, from after REFERENCES."""
     _table_name(cursor)
-    if cursor.peek() == (Kind.OTHER, "("):
+    if cursor.peek() == (TokenKind.OTHER, "("):
         _key_parts(cursor)
     if cursor.take("MATCH"):
         _expect_any(cursor, "FULL", "PARTIAL", "SIMPLE")
@@ -763,7 +767,7 @@ def _read_reference(cursor: Cursor) -> None:
             _expect_any(cursor, "CASCADE", "RESTRICT")
 
 
-def _read_check(cursor: Cursor) -> None:
+def _read_check(cursor: TokenCursor) -> None:
     cursor.expect_symbol("(")
     cursor.at -= 1
     cursor.skip_group()
@@ -773,13 +777,13 @@ def _read_check(cursor: Cursor) -> None:
         cursor.take("ENFORCED")
 
 
-def _key_parts(cursor: Cursor) -> tuple[str, ...]:
+def _key_parts(cursor: TokenCursor) -> tuple[str, ...]:
     """The columns of a key; none when a part of it is an expression."""
     cursor.expect_symbol("(")
     columns: list[str] = []
     only_columns = True
     while True:
-        if cursor.peek() == (Kind.OTHER, "("):
+        if cursor.peek() == (TokenKind.OTHER, "("):
             only_columns = False
         else:
             columns.append(cursor.name())
@@ -791,7 +795,7 @@ def _key_parts(cursor: Cursor) -> tuple[str, ...]:
     return tuple(columns) if only_columns else ()
 
 
-def _column(cursor: Cursor, *, only_if_missing: bool = False) -> list[Action]:
+def _column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[Action]:
     """Read a column's definition: the column, then the keys that are declared with it."""
     name = cursor.name()
     serial = cursor.sees("SERIAL")
@@ -821,8 +825,8 @@ def _column(cursor: Cursor, *, only_if_missing: bool = False) -> list[Action]:
     return [AddColumn(column, position, only_if_missing), *keys]
 
 
-def _ends_item(cursor: Cursor) -> bool:
-    ends = cursor.done or cursor.peek() in {(Kind.OTHER, ","), (Kind.OTHER, ")")}
+def _ends_item(cursor: TokenCursor) -> bool:
+    ends = cursor.done or cursor.peek() in {(TokenKind.OTHER, ","), (TokenKind.OTHER, ")")}
     return ends or cursor.word() in _PARTITIONS
 
 
@@ -830,17 +834,17 @@ def _ends_item(cursor: Cursor) -> bool:
 _PARTITIONS = ("PARTITION", "REMOVE")
 
 
-def _type(cursor: Cursor) -> str:
+def _type(cursor: TokenCursor) -> str:
     """Read a type. One that MySQL does not have (UUID, INET6) stays as it is written: `columns:` may name another."""
     at = cursor.at
-    if cursor.word() in {"MARIADB_SCHEMA", "ORACLE_SCHEMA"} and cursor.peek(1) == (Kind.OTHER, "."):
+    if cursor.word() in {"MARIADB_SCHEMA", "ORACLE_SCHEMA"} and cursor.peek(1) == (TokenKind.OTHER, "."):
         cursor.at += 2
     try:
         return str(declared(read_type(cursor)))
     except NoSuchTypeError:
         cursor.at = at
     name = cursor.next()
-    if name.kind is not Kind.WORD:
+    if name.kind is not TokenKind.WORD:
         raise SqlSyntaxError(f"expected a type, found {name.text!r}")
     begin = cursor.at
     cursor.skip_group()
@@ -866,7 +870,7 @@ _ATTRIBUTES: Mapping[tuple[str, ...], Callable[[Column], Column]] = MappingProxy
 )
 
 
-def _with_attribute(cursor: Cursor, column: Column, mysql_type: MySQLType | None) -> Column:
+def _with_attribute(cursor: TokenCursor, column: Column, mysql_type: MySQLType | None) -> Column:
     """Read one attribute of a column."""
     for words, change in _ATTRIBUTES.items():
         if cursor.take(*words):
@@ -884,20 +888,20 @@ def _with_attribute(cursor: Cursor, column: Column, mysql_type: MySQLType | None
     return column
 
 
-def _generated(cursor: Cursor, column: Column) -> Column:
+def _generated(cursor: TokenCursor, column: Column) -> Column:
     """Read how a column is computed, from after AS."""
     if cursor.take("ROW"):  # of a table with system versioning
         _expect_any(cursor, "START", "END")
         return replace(column, computed_default=True)
     if cursor.take("IDENTITY"):
         return replace(column, nullable=False, computed_default=True)
-    if cursor.peek() != (Kind.OTHER, "("):
+    if cursor.peek() != (TokenKind.OTHER, "("):
         raise SqlSyntaxError(f"expected an expression, found {cursor.peek().text!r}")
     cursor.skip_group()
     return replace(column, generated=True, virtual=True)
 
 
-def _skip_attribute(cursor: Cursor) -> None:
+def _skip_attribute(cursor: TokenCursor) -> None:
     """Skip an attribute that changes nothing here.
 
     Raises:
@@ -915,7 +919,7 @@ def _skip_attribute(cursor: Cursor) -> None:
         _read_check(cursor)
     elif cursor.take("AUTO_RANDOM"):
         cursor.skip_group()
-    elif cursor.sees("COMPRESSED") and cursor.peek(1) != (Kind.OTHER, "="):
+    elif cursor.sees("COMPRESSED") and cursor.peek(1) != (TokenKind.OTHER, "="):
         cursor.next()
     elif not _read_charset(cursor) and not _read_plain_option(cursor, _COLUMN_OPTIONS):
         raise SqlSyntaxError(f"{cursor.peek().text!r} is not known in a column's definition")
@@ -926,15 +930,15 @@ _COLUMN_OPTIONS = frozenset(
 )
 
 
-def _default(cursor: Cursor) -> Default:
+def _default(cursor: TokenCursor) -> Default:
     """Read the default's value, from after DEFAULT."""
-    if cursor.peek() == (Kind.OTHER, "("):
+    if cursor.peek() == (TokenKind.OTHER, "("):
         return _default_expression(cursor)
     literal = read_literal(cursor)
     if literal is not None:
         return Default(literal)
     token = cursor.next()
-    if token.kind is not Kind.WORD:
+    if token.kind is not TokenKind.WORD:
         raise SqlSyntaxError(f"{token.text!r} is not a default")
     if token.text.upper() == "NULL":
         return Default()
@@ -944,7 +948,7 @@ def _default(cursor: Cursor) -> Default:
     return Default(computed=True)
 
 
-def _default_expression(cursor: Cursor) -> Default:
+def _default_expression(cursor: TokenCursor) -> Default:
     """Read a default in parentheses: a literal, or what only the server computes."""
     start = cursor.at
     cursor.expect_symbol("(")

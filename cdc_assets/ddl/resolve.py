@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cdc_assets.ddl.actions import Action, RenameTable, Statement, TableName
-from cdc_assets.mysql_types.tokens import Kind, SqlSyntaxError, tokenize
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenKind, tokenize
 
 Name = tuple[str, str]
-_NAME = (Kind.WORD, Kind.QUOTED)
+_NAME = (TokenKind.WORD, TokenKind.QUOTED)
 
 
 class UnresolvedNameError(Exception):

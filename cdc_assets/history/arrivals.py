@@ -22,7 +22,7 @@ from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LAST_ORDINAL, LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.released_changes import Snapshot, SourceSnapshot, TableScan
+from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, SourceSnapshot, TableScan
 from cdc_assets.lakehouse.schema import literal, quoted
 from cdc_assets.lakehouse.table import LakeTable
 
@@ -202,7 +202,7 @@ def _gone_since_dump(at: int, changes: DataFrame, before: Sequence[DataFrame]) -
     )
 
 
-def _gone_since(snapshot: Snapshot, changes: DataFrame, before: Sequence[DataFrame]) -> DataFrame:
+def _gone_since(snapshot: ConnectorSnapshot, changes: DataFrame, before: Sequence[DataFrame]) -> DataFrame:
     """The keys that a connector's snapshot does not have. In, out: as `_gone_since_dump`."""
     if isinstance(snapshot, TableScan):
         return _gone_since_scan(snapshot, changes, before)

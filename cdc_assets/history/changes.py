@@ -11,7 +11,7 @@ from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.versions import Effects, number_copies
 from cdc_assets.history.work import TypedRows, Work
-from cdc_assets.lakehouse.files import written_columns
+from cdc_assets.lakehouse.files import read_file_schema
 from cdc_assets.lakehouse.history import source_columns, source_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleasedKind
@@ -45,8 +45,8 @@ def keeps_before(lake: Lakehouse) -> bool:
 def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: TypedRows) -> DataFrame:
     """The typed rows of a load as changes, with the texts that `protocols.loaded` would have of their values."""
     table = lake.loaded_rows(*name)
-    staged = table.found(typed.load.folder)
-    columns = written_columns(staged.files[0].path, lake.store)
+    staged = table.list_staged(typed.load.folder)
+    columns = read_file_schema(staged.files[0].path, lake.store)
 
     def text(field: StructField) -> Column:
         value = F.col(quoted(field.name))

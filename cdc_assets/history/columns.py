@@ -302,9 +302,9 @@ class Typing:
 
     def _likeness(self, column: SourceColumn) -> object:
         """Equal for columns that one expression serves."""
-        if any(r.column.guessed for r in column.readings):
+        if any(r.column.is_guessed for r in column.readings):
             return column.column
-        readings = tuple((r.column.said, r.type, r.layouts) for r in column.readings)
+        readings = tuple((r.column.wire_type, r.type, r.layouts) for r in column.readings)
         return readings, column.target.simpleString()
 
     def _array(self, number: int, column: SourceColumn) -> Column:

@@ -16,7 +16,7 @@ from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import Loaded, ReleaseCursor, ReleasedKind, Snapshot
+from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, LoadedTable, ReleaseCursor, ReleasedKind
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
 
@@ -50,9 +50,9 @@ class News:
     known: list[dict[str, Any]]
     decided: Mapping[str, Decision]
     loaded: Mapping[Name, int]
-    typed: Mapping[Name, Loaded]
+    typed: Mapping[Name, LoadedTable]
     anew: Mapping[Name, frozenset[int]]
-    snapshots: Mapping[Name, list[Snapshot]]
+    snapshots: Mapping[Name, list[ConnectorSnapshot]]
     read: Mapping[Name, Mapping[int, int]]
 
     @cached_property
@@ -104,7 +104,7 @@ def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) 
     for r in lake.released_changes.fetch(of(ReleasedKind.LAYOUT), *LAYOUT).to_pylist():
         layouts.setdefault((r["database"], r["table"]), []).append(r)
     statements = lake.released_changes.fetch(of(ReleasedKind.DDL), *STATEMENT).to_pylist()
-    decided = lake.decided()
+    decided = lake.read_decisions()
     known = lake.schema_rows() if statements else _with_linked(lake, set(cursors), decided)
     rows = [*of(ReleasedKind.ROW), *of(ReleasedKind.LOADED)]
     known = [r | {"key_columns": _sent_key(protocol_of(feed), r)} if r["key_columns"] else r for r in known]
@@ -114,8 +114,8 @@ def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) 
         if each.anew:
             name = each.database, each.table
             anew[name] = anew.get(name, frozenset()) | {each.position}
-    snapshots: dict[Name, list[Snapshot]] = {}
-    every: list[Snapshot] = [*released.snapshots, *released.scans]
+    snapshots: dict[Name, list[ConnectorSnapshot]] = {}
+    every: list[ConnectorSnapshot] = [*released.snapshots, *released.scans]
     for s in sorted((s for s in every if s.release), key=lambda s: s.at):
         snapshots.setdefault((s.database, s.table), []).append(s)
     typed = {(each.database, each.table): each for each in released.loads if each.folder}

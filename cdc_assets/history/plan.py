@@ -19,10 +19,10 @@ from cdc_assets.history.statements import Ddl
 from cdc_assets.history.work import TypedRows, Work
 from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.released_changes import ReleasedKind, Snapshot
+from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, ReleasedKind
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
+from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of
 
 
 class LoadTooOldError(Exception):
@@ -242,16 +242,16 @@ class _Table:
         return [r for r in self.news.layouts.get(self.name, []) if self._new(r["release"])]
 
     @property
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ConnectorSnapshot]:
         """The connector's snapshots of the table that are to be applied, in order."""
-        return [s for s in self._told_snapshots if s.whole and (self._new(s.release) or self._again(s))]
+        return [s for s in self._told_snapshots if s.is_complete and (self._new(s.release) or self._again(s))]
 
     @property
-    def _told_snapshots(self) -> list[Snapshot]:
+    def _told_snapshots(self) -> list[ConnectorSnapshot]:
         """Those of which it was said that they have all rows; where it was said wrongly, all is applied anew without."""
         return [s for s in self.news.snapshots.get(self.name, []) if s.release <= self.through]
 
-    def _again(self, snapshot: Snapshot) -> bool:
+    def _again(self, snapshot: ConnectorSnapshot) -> bool:
         return self.replay is not None and snapshot.since >= self.replay
 
     @property
@@ -263,7 +263,7 @@ class _Table:
     def dumps(self) -> list[int]:
         """The positions at which the table is loaded anew by what is to be applied, in order."""
         mine = self.news.anew.get(self.name, frozenset())
-        return sorted({r["commit_ts"] for r in self.layouts if tells_loaded(r["layout"])} & mine)
+        return sorted({r["commit_ts"] for r in self.layouts if is_loaded_layout(r["layout"])} & mine)
 
     @property
     def begin(self) -> int | None:
@@ -399,7 +399,7 @@ class _Table:
         load = self.news.typed.get(self.name)
         if load is None or self.cursor.adopted == load.position:
             return None
-        mine = [r for r in rows if r["commit_ts"] == load.position and tells_loaded(r["layout"])]
+        mine = [r for r in rows if r["commit_ts"] == load.position and is_loaded_layout(r["layout"])]
         return TypedRows(load, mine[0]["release"], mine[0]["layout_id"]) if mine else None
 
     def _among(self, evolution: Evolution, rows: list[dict[str, Any]]) -> tuple[int, int]:

@@ -78,12 +78,12 @@ def _versions(lake: Lakehouse, report: TableReport, part: int, parts: int) -> pa
         return _of_part(rows, "_cdc_key", part, parts)
 
     log = table.log()
-    if report.commits > 1 and log and log.may_mark:
+    if report.commits > 1 and log and log.may_have_deletion_vectors:
         # Of what one commit of the run has written the next may have marked rows as deleted.
         there = F.col("_metadata.file_name").isin([file.path.rpartition("/")[2] for file in report.files])
         rows = kept(table.read(lake.spark).where(there).select(*names).toArrow())
     else:
-        rows = table.fetch(report.files, *names, kept=kept)
+        rows = table.fetch(report.files, *names, reduce_part=kept)
     if not copied:
         return rows.append_column(COPY.name, pa.array([0] * rows.num_rows, pa.int32()))
     return rows.set_column(len(_COLUMNS), COPY.name, pc.fill_null(rows[COPY.name], 0))
@@ -101,7 +101,7 @@ def _changes(lake: Lakehouse, report: TableReport, part: int, parts: int) -> pa.
         applied = pc.and_(pc.and_(within, mine), pc.greater(rows["commit_ts"], report.loaded))
         return _of_part(rows.filter(applied), "key", part, parts)
 
-    return lake.released_changes.fetch(files, *columns, kept=kept)
+    return lake.released_changes.fetch(files, *columns, reduce_part=kept)
 
 
 def wrong_versions(lake: Lakehouse, database: str, table: str) -> list[Broken]:

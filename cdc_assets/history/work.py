@@ -11,7 +11,7 @@ from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import Loaded, Snapshot
+from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, LoadedTable
 from cdc_assets.lakehouse.table import LakeTable
 
 # Of a table with fewer open versions than this, or than so many for each change, all of them are written anew, in one pass
@@ -31,7 +31,7 @@ class TypedRows:
         layout_id: the layout that they have as changes.
     """
 
-    load: Loaded
+    load: LoadedTable
     release: int
     layout_id: int
 
@@ -84,7 +84,7 @@ class Work:
     loaded: int | None
     typed: TypedRows | None
     dumps: tuple[int, ...]
-    snapshots: tuple[Snapshot, ...]
+    snapshots: tuple[ConnectorSnapshot, ...]
     read: tuple[int, ...]
     planned_naming: Mapping[str, str]
 
@@ -96,7 +96,7 @@ class Work:
     @cached_property
     def _standing(self) -> LakeTable[HistoryCursor]:
         """The history table as it is when the part's turn has come."""
-        return self.table.pinned()
+        return self.table.at_current_version()
 
     @cached_property
     def cursor(self) -> HistoryCursor:

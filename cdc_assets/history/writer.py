@@ -142,7 +142,7 @@ def apply(
     completeness, first = Completeness(lake, work), Observation()
     bounds = boundaries(line, effects, first, completeness.since)
     chained = versions(bounds, effects)
-    table = work.table.of_shape(shape.columns, shape.properties)
+    table = work.table.with_schema(shape.columns, shape.properties)
     rows = version_rows(chained, shape.columns, columns, all_open=work.takes_all)
     staged = table.stage(rows, by=_PART)
     lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
@@ -214,14 +214,14 @@ def version_rows(
 
 def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> TableReport:
     """What the files say of the run."""
-    opened, closed = staged.only(**{_PART: _OPENED}), staged.only(**{_PART: _CLOSED})
-    still_open = opened.only(_cdc_is_current=True)
+    opened, closed = staged.in_partition(**{_PART: _OPENED}), staged.in_partition(**{_PART: _CLOSED})
+    still_open = opened.in_partition(_cdc_is_current=True)
     versions, current = work.cursor.versions + opened.rows, work.cursor.current + still_open.rows - closed.rows
     written, gone = opened, None
     if work.rewinds:
         before, gone = days.counted_by_spark(work.table.read(session).where(_gone(work)))
         versions, written = work.cursor.versions - before + staged.rows, staged
-        current = staged.only(_cdc_is_current=True).rows
+        current = staged.in_partition(_cdc_is_current=True).rows
     # File by file: a load opens as many as there are rows.
     began = sum((days.counted(work.table.fetch([f], "_cdc_from_ts", "_cdc_op")) for f in written.files), Counter[str]())
     database, name = work.name
@@ -243,7 +243,7 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
 
 def _committed(session: SparkSession, work: Work, shape: Shape, staged: Staged, report: TableReport) -> TableReport:
     """Make the versions part of the table and advance its cursor, in one commit."""
-    table = work.table.of_shape(shape.columns, shape.properties)
+    table = work.table.with_schema(shape.columns, shape.properties)
     cursor = HistoryCursor(
         sequence=work.cursor.sequence + 1,
         release=work.through if work.whole else work.after,
@@ -275,7 +275,7 @@ def _committed(session: SparkSession, work: Work, shape: Shape, staged: Staged, 
 
 def _append(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
     """Add the versions that open; no open version closes or gets other values."""
-    rows = work.table.read_staged(session, staged.only(**{_PART: _OPENED}), shape.columns)
+    rows = work.table.read_staged(session, staged.in_partition(**{_PART: _OPENED}), shape.columns)
     work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
 
 
@@ -290,7 +290,7 @@ def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cu
 
 def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
     """Close the open versions that the staged rows close, and insert those that they open."""
-    opened, closed = staged.only(**{_PART: _OPENED}), staged.only(**{_PART: _CLOSED})
+    opened, closed = staged.in_partition(**{_PART: _OPENED}), staged.in_partition(**{_PART: _CLOSED})
     rows = [
         work.table.read_staged(session, part, shape.columns).withColumn("_cdc_closes", F.lit(part is closed))
         for part in (opened, closed)

@@ -24,12 +24,12 @@ from cdc_assets.history.reading import overrides
 from cdc_assets.history.shape import own_fields, unusual_names
 from cdc_assets.history.writer import TableReport, version_rows
 from cdc_assets.lakehouse.change_events import Op
-from cdc_assets.lakehouse.files import copied, written_columns
+from cdc_assets.lakehouse.files import copy_file, read_file_schema
 from cdc_assets.lakehouse.history import CDC_COLUMNS, HISTORY, HistoryCursor
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import Loaded, ReleasedKind
+from cdc_assets.lakehouse.released_changes import LoadedTable, ReleasedKind
 from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
@@ -141,18 +141,18 @@ def adopt_loaded_rows(
     return reports
 
 
-def _begin_history(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> TableReport | None:
+def _begin_history(lake: Lakehouse, feed: Feed, name: Name, load: LoadedTable) -> TableReport | None:
     """Begin one history with a copy of the files; return None if that is not possible."""
     history, loaded_rows = lake.history(*name), lake.loaded_rows(*name)
     if history.cursor() is not None or (layout := _read_layout(lake, name, load)) is None:
         return None
     start = plan_history_start(feed, name, load.position, layout["layout_id"], layout["layout"])
-    staged = loaded_rows.found(load.folder)
+    staged = loaded_rows.list_staged(load.folder)
     if start is None or not _have_same_types(
-        written_columns(staged.files[0].path, lake.store), _file_columns(start.shape)
+        read_file_schema(staged.files[0].path, lake.store), _file_columns(start.shape)
     ):
         return None
-    table = history.of_shape(start.shape, {})
+    table = history.with_schema(start.shape, {})
     staged = _copy_files(lake, table.path, staged)
     # Rows that no type holds are in released_changes, in the load's release, which is then applied next.
     release = load.release if load.typed == load.rows else load.release - 1
@@ -183,7 +183,7 @@ def _begin_history(lake: Lakehouse, feed: Feed, name: Name, load: Loaded) -> Tab
     )
 
 
-def _read_layout(lake: Lakehouse, name: Name, load: Loaded) -> Mapping[str, Any] | None:
+def _read_layout(lake: Lakehouse, name: Name, load: LoadedTable) -> Mapping[str, Any] | None:
     """Return the released layout of a load's rows; None: there is none."""
     files = [f for f in lake.released_changes.files(kind=str(ReleasedKind.LAYOUT)) if f.low["release"] <= load.release]
     files = [f for f in files if f.high["release"] >= load.release]
@@ -207,10 +207,10 @@ def _copy_files(lake: Lakehouse, table_path: str, staged: Staged) -> Staged:
     """Copy files into a new folder of a table; return the copies."""
     folder = uuid.uuid4().hex
 
-    def copy_file(file: DataFile) -> DataFile:
+    def copy_into_history(file: DataFile) -> DataFile:
         path = f"{table_path}/{folder}/_cdc_is_current=true/{file.path.rpartition('/')[2]}"
-        copied(lake.store, file.path, path)
+        copy_file(lake.store, file.path, path)
         return replace(file, path=path)
 
     with ThreadPoolExecutor(max_workers=_COPY_THREADS) as pool:
-        return Staged(folder, list(pool.map(copy_file, staged.files)))
+        return Staged(folder, list(pool.map(copy_into_history, staged.files)))

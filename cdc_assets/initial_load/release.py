@@ -16,9 +16,9 @@ from cdc_assets.initial_load.dumps import DumpError, DumpFile
 from cdc_assets.initial_load.released_rows import TableDump, TypedRows, describe_layout, hash_layout
 from cdc_assets.initial_load.rows import DumpColumns
 from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, told_apart
+from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, dump_digest
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.released_changes import HoldReason, Loaded, ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.released_changes import HoldReason, LoadedTable, ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.protocols import protocol_of
@@ -49,7 +49,7 @@ def find_due_reloads(lake: Lakehouse, plan: LoadsCursor | None, cursor: ReleaseC
         for row in _rows_to_load(lake, cursor)
         if row["anew"]
         and row["position"] < min(watermark, held_from.get((row["database"], row["table"]), watermark))
-        and told_apart(row) not in refused
+        and dump_digest(row) not in refused
     ]
 
 
@@ -58,7 +58,7 @@ def _rows_to_load(lake: Lakehouse, cursor: ReleaseCursor) -> list[dict[str, Any]
     return [r for r in lake.load_rows() if (r["database"], r["table"], r["position"]) not in cursor.loaded]
 
 
-def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: ReleaseCursor) -> list[Loaded]:
+def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: ReleaseCursor) -> list[LoadedTable]:
     """Release the loads that histories begin with, one commit a table, so that a killed run goes on at the next table.
 
     A table whose dump is damaged is refused until its files change.
@@ -67,7 +67,7 @@ def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: Releas
         ConcurrentRunError: another run released at the same time.
     """
     rows = _rows_to_load(lake, cursor)
-    dumps = {told_apart(row) for row in rows}
+    dumps = {dump_digest(row) for row in rows}
     still_refused = [r for r in cursor.refused if r.dump in dumps]
     planned = replace(cursor, refused=[*plan.refused, *still_refused])
     done = _release_each(lake, feed, planned, [row for row in rows if not row["anew"]])
@@ -76,7 +76,9 @@ def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: Releas
     return done.loads[len(cursor.loads) :]
 
 
-def release_reloads(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list[dict[str, Any]]) -> list[Loaded]:
+def release_reloads(
+    lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list[dict[str, Any]]
+) -> list[LoadedTable]:
     """Release the loads that `find_due_reloads` returned, as `release_loads` does."""
     done = _release_each(lake, feed, cursor, rows)
     if done.refused != cursor.refused:
@@ -89,7 +91,7 @@ def _release_each(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, rows: list
     """Release one load after the other; return the cursor of the last commit, with the loads refused since then."""
     refused = {r.dump for r in cursor.refused}
     for row in rows:
-        if (dump := told_apart(row)) in refused:
+        if (dump := dump_digest(row)) in refused:
             continue
         try:
             cursor = _release_table(lake, feed, cursor, row)
@@ -108,7 +110,7 @@ def _release_table(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapp
         staged, typed = _stage_dump(lake, feed, row, columns, key, number)
     else:
         staged, typed = _stage_earlier_rows(lake, row, earlier, number), TypedRows(earlier.typed, earlier.folder)
-    loaded = Loaded(*name, row["position"], staged.rows + typed.rows, row["anew"])
+    loaded = LoadedTable(*name, row["position"], staged.rows + typed.rows, row["anew"])
     if typed.folder:
         loaded = replace(loaded, typed=typed.rows, folder=typed.folder, release=number)
     cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], read=[], loads=[*cursor.loads, loaded])
@@ -127,14 +129,14 @@ def _release_table(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapp
     return cursor
 
 
-def _find_earlier_load(lake: Lakehouse, row: Mapping[str, Any]) -> Loaded | None:
+def _find_earlier_load(lake: Lakehouse, row: Mapping[str, Any]) -> LoadedTable | None:
     """Return the load that was released before a rebuild and whose rows the rebuild keeps; None: there is none."""
     before = lake.loaded_before.cursor()
     load = row["database"], row["table"], row["position"]
     return next((e for e in before.loads if (e.database, e.table, e.position) == load), None) if before else None
 
 
-def _stage_earlier_rows(lake: Lakehouse, row: Mapping[str, Any], earlier: Loaded, number: int) -> Staged:
+def _stage_earlier_rows(lake: Lakehouse, row: Mapping[str, Any], earlier: LoadedTable, number: int) -> Staged:
     """Write the untyped rows of a load of before a rebuild for the release `number`."""
     if earlier.rows == earlier.typed:
         return lake.released_changes.stage_rows([])
@@ -156,7 +158,7 @@ def _stage_dump(
     return TableDump(lake, feed, row, files, columns, key).stage(number)
 
 
-def mark_covered(part: Column, loads: Iterable[Loaded]) -> Column:
+def mark_covered(part: Column, loads: Iterable[LoadedTable]) -> Column:
     """Return the `Part` of a row event, STRING: `covered` if a load of its table has the event's change.
 
     Args:

@@ -33,7 +33,7 @@ from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleasedKind
 from cdc_assets.lakehouse.schema import conform
 from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.keys import whole_row
+from cdc_assets.protocols.keys import row_as_key
 from cdc_assets.protocols.loaded import loaded_layout
 from cdc_assets.spark.executors import check_file_visible
 from cdc_assets.spark.session import session_for
@@ -137,12 +137,12 @@ class TableDump:
 
     def _stage_typed(self, start: HistoryStart) -> TypedRows:
         """Write the typed rows; none if a key comes twice, as rows of one key have to be compared."""
-        table = self.lake.loaded_rows(*self._name).of_shape(start.shape, {})
+        table = self.lake.loaded_rows(*self._name).with_schema(start.shape, {})
         folder = uuid.uuid4().hex
         not_plain, lossy = self._stage_plain_lines(start, table, folder)
         if not_plain:
             lossy += self._stage_other_lines(start, table, folder, without_plain=not_plain < _ALL_LINES)
-        staged = table.found(folder)
+        staged = table.list_staged(folder)
         if not staged.rows or self._has_repeated_key(table, staged):
             files, path = table.store.files(f"{table.path}/{folder}")
             files.delete_dir(path)
@@ -230,7 +230,7 @@ class TableDump:
 
         if self.key:
             return F.to_json(F.array(*[key_text(name) for name in self.key]))
-        return whole_row(F.to_json(F.struct(*[key_text(name).alias(name) for name, _ in self.columns])))
+        return row_as_key(F.to_json(F.struct(*[key_text(name).alias(name) for name, _ in self.columns])))
 
     def _refuse_bad_line(self, bad: Row | None) -> None:
         """Fail if there is a line that is no row; `bad`: as `read_rows` returns it."""
@@ -248,7 +248,7 @@ def _hash_keys(table: LakeTable[Any], staged: Staged) -> npt.NDArray[np.uint64]:
     from pandas.util import hash_array  # noqa: PLC0415 -- slow to import, and only a load needs it
 
     hashes, start = np.empty(staged.rows, np.uint64), 0
-    for rows in table.parts(staged.files, "_cdc_key"):
+    for rows in table.fetch_parts(staged.files, "_cdc_key"):
         hashes[start : start + rows.num_rows] = hash_array(rows["_cdc_key"].to_numpy(), categorize=False)
         start += rows.num_rows
     return hashes

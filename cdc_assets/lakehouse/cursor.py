@@ -1,7 +1,7 @@
-"""How far a stage has come: a small value in the commit that wrote its rows, so that one is never there without the other.
+"""Cursors: how far a stage has come, written in the note of the commit that wrote its rows.
 
-A cursor holds what is known before its commit: totals up to the commit before it. What the commit itself wrote, its own
-metrics say.
+A table never has the rows without the cursor, nor the cursor without the rows. The totals of a cursor count up to the commit
+before its own; the metrics of the commit count what the commit itself wrote.
 """
 
 import contextlib
@@ -12,15 +12,15 @@ from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-# The name of its commit, and the run that made it, in the note beside what a cursor holds.
+# What a note holds beside the cursor: a name that only its commit has, and Dagster's id of the run that made the commit.
 COMMIT, RUN = "commit", "run"
 
 _running: ContextVar[str | None] = ContextVar("running", default=None)
 
 
 @contextlib.contextmanager
-def running(run: str) -> Iterator[None]:
-    """What is committed meanwhile has this run on record."""
+def record_run(run: str) -> Iterator[None]:
+    """Write this run id into the notes of all commits that the block makes."""
     token = _running.set(run)
     try:
         yield
@@ -34,7 +34,12 @@ class CursorError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """What the cursors of all tables have: `sequence` numbers the commits that carry rows of ours, from 1, without gaps."""
+    """What the cursors of all tables have.
+
+    Attributes:
+        sequence: the number of the commit among those that wrote rows of the pipeline, from 1, without gaps.
+        format: the version of the cursor's fields.
+    """
 
     FORMAT: ClassVar[int] = 1
 
@@ -42,33 +47,36 @@ class Cursor:
     format: int = FORMAT
 
     def text(self, commit: str) -> str:
-        """The note of a commit of this name."""
+        """Return the note of a commit: this cursor, the commit's name and the run's id, as JSON."""
         values = _adapter(type(self)).dump_python(self, mode="json")
         run = _running.get()
         return _TEXT.dump_json({**values, COMMIT: commit} | ({RUN: run} if run else {})).decode()
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """A cursor out of its note.
+        """Return the cursor that a note holds.
+
+        Args:
+            values: the note, as `read_note` returns it.
 
         Raises:
-            CursorError: another version of this package wrote it, or it is damaged.
+            CursorError: another version of this package wrote the cursor, or the cursor is damaged.
         """
         if values.get("format") != cls.FORMAT:
             raise CursorError(
-                f"the table was written by another version of cdc-assets (its format: {values.get('format')}, known: "
-                f"{cls.FORMAT}): install that version, or give CDC_LAKEHOUSE another place"
+                f"the table was written by another version of cdc-assets (its cursor has format {values.get('format')}, "
+                f"this version reads format {cls.FORMAT}): install that version, or give CDC_LAKEHOUSE another place"
             )
         try:
-            found: Self = _adapter(cls).validate_python(values)
+            cursor: Self = _adapter(cls).validate_python(values)
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise CursorError(f"the cursor is damaged ({wrong}): run the job rebuild") from None
-        return found
+        return cursor
 
 
-def notes(text: str) -> dict[str, Any] | None:
-    """What a commit's note holds; None where it is none of ours."""
+def read_note(text: str) -> dict[str, Any] | None:
+    """Return the fields of a commit's note; None if the pipeline did not write the note."""
     if not text.startswith('{"sequence"') and '"sequence":' not in text:
         return None
     try:
@@ -79,8 +87,6 @@ def notes(text: str) -> dict[str, Any] | None:
 
 
 _TEXT: TypeAdapter[Any] = TypeAdapter(Any)
-
-
 _ADAPTERS: dict[type[Cursor], TypeAdapter[Any]] = {}
 
 

@@ -1,4 +1,4 @@
-"""decisions: what people have decided about DDL statements that held their tables. Kept whatever else is derived again."""
+"""decisions: what people have decided about DDL statements that held tables. A rebuild keeps this table."""
 
 import hashlib
 from dataclasses import dataclass
@@ -11,35 +11,37 @@ from cdc_assets.lakehouse.schema import BIGINT, STRING, TIMESTAMP, column
 from cdc_assets.lakehouse.table import Definition
 
 
-class Verdict(StrEnum):
-    """What is to be done with a statement."""
+class DecisionVerdict(StrEnum):
+    """What to do with a statement."""
 
-    APPLY = "apply"  # as it stands
-    IGNORE = "ignore"  # nothing
-    AS = "as"  # as if it were another
+    APPLY = "apply"  # apply it as it was written
+    IGNORE = "ignore"  # skip it
+    AS = "as"  # apply another statement in its place
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided about one statement.
+    """A person's decision about one statement.
 
     Attributes:
-        verdict: what.
-        read_as: the statement in whose place it stands; only with `AS`.
+        verdict: what to do with the statement.
+        read_as: the statement to apply in its place; only with `AS`.
     """
 
-    verdict: Verdict
+    verdict: DecisionVerdict
     read_as: str | None = None
 
     def text(self, statement: str) -> str | None:
-        """What the statement is taken for; None: it does nothing."""
-        return {Verdict.APPLY: statement, Verdict.IGNORE: None, Verdict.AS: self.read_as}[self.verdict]
+        """Return the text to apply in place of a statement; None to skip it."""
+        return {DecisionVerdict.APPLY: statement, DecisionVerdict.IGNORE: None, DecisionVerdict.AS: self.read_as}[
+            self.verdict
+        ]
 
 
 def statement_id(commit_ts: int, default_database: str | None, text: str) -> str:
-    """What a statement is called: the same however often, and in whatever partition, it comes."""
-    said = "\0".join((str(commit_ts), default_database or "", text))
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    """Return the id of a statement, which is the same for every copy of it in any partition."""
+    identity = "\0".join((str(commit_ts), default_database or "", text))
+    return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +52,13 @@ class DecisionsCursor(Cursor):
 DECISIONS = Definition(
     columns=StructType(
         [
-            column("statement_id", STRING, "Which statement: a hash of its commit_ts, default database and text."),
-            column("verdict", STRING, "apply, ignore, or as (as if it were read_as)."),
-            column("read_as", STRING, "The statement in whose place it stands; null: none."),
-            column("decided_at", TIMESTAMP, "When it was decided."),
+            column("statement_id", STRING, "The statement: a hash of its commit_ts, default database and text."),
+            column("verdict", STRING, "apply, ignore, or as (apply read_as in its place)."),
+            column("read_as", STRING, "The statement to apply in its place; null unless the verdict is as."),
+            column("decided_at", TIMESTAMP, "When the decision was made."),
             column("commit_ts", BIGINT, "The statement's position in the source."),
-            column("database", STRING, "Database of a table that it held."),
-            column("table", STRING, "Its name."),
+            column("database", STRING, "Database of a table that the statement held."),
+            column("table", STRING, "Name of that table."),
             column("ddl_statement", STRING, "The statement's text."),
         ]
     ),

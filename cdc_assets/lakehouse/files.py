@@ -1,11 +1,11 @@
-"""The data files of a write: written by Spark, listed and described here, so that a commit can name them."""
+"""Data files: written before the commit that adds them, and described by their statistics so that a commit can add them."""
 
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -21,15 +21,16 @@ from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.stores.storage import Store, make_folder
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-# Of texts Delta keeps the beginnings.
+# Delta keeps only so many characters of a text as its minimum or maximum.
 _PREFIX = 32
 _HIGHEST = "\U0010ffff"
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _CHUNK = 1 << 20
+V = TypeVar("V")
 
 
 def write_files(rows: DataFrame, table: str, folder: str, partition_by: Sequence[str]) -> None:
-    """Write rows as Parquet files into a folder of the table; no reader sees them before a commit names them."""
+    """Write rows as Parquet files into a folder of the table; no reader sees the files before a commit adds them."""
     writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     (writer.partitionBy(*partition_by) if partition_by else writer).parquet(f"{table}/{folder}")
 
@@ -43,38 +44,39 @@ def write_rows(
     statistics: Sequence[str],
     store: Store,
 ) -> list[DataFile]:
-    """As `write_files` and `described`, of plain rows, without Spark; what a row lacks is NULL."""
+    """Write Python rows like `write_files`, without Spark, and describe the files; a column that a row lacks is NULL."""
     system, base = store.files(table)
-    found = []
-    for values, part in _parted(pa.Table.from_pylist(list(rows), schema=to_arrow_schema(columns)), partition_by):
-        told = {name: _text(value) or _NULL_PARTITION for name, value in values.items()}
-        folders = [f"{name}={quote(text, safe='')}" for name, text in told.items()]
+    files = []
+    arrow_rows = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(columns))
+    for values, part in _split_by(arrow_rows, partition_by):
+        texts = {name: _text(value) or _NULL_PARTITION for name, value in values.items()}
+        folders = [f"{name}={quote(text, safe='')}" for name, text in texts.items()]
         relative = "/".join([folder, *folders, "part-0.parquet"])
-        data = pa.BufferOutputStream()
-        parquet.write_table(part, data, store_decimal_as_integer=True)
-        written = data.getvalue()
+        buffer = pa.BufferOutputStream()
+        parquet.write_table(part, buffer, store_decimal_as_integer=True)
+        content = buffer.getvalue()
         make_folder(system, f"{base}/{relative}".rpartition("/")[0])
         with system.open_output_stream(f"{base}/{relative}") as file:
-            file.write(written)
-        footer = parquet.read_metadata(pa.BufferReader(written))
-        partition = {name: _value(text) for name, text in told.items()}
-        statistics_told = _statistics(footer, statistics)
-        found.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, *statistics_told, written.size))
-    return found
+            file.write(content)
+        footer = parquet.read_metadata(pa.BufferReader(content))
+        partition = {name: _value(text) for name, text in texts.items()}
+        bounds = _statistics(footer, statistics)
+        files.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, *bounds, content.size))
+    return files
 
 
-def _parted(rows: pa.Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """The rows by the values of these columns, without the columns."""
+def _split_by(rows: pa.Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """Return the rows of each combination of values of the columns `keys`, without these columns."""
     if not keys:
         if rows.num_rows:
             yield {}, rows
         return
     for values in rows.group_by(list(keys)).aggregate([]).to_pylist():
-        same = [pc.is_null(rows[key]) if value is None else pc.equal(rows[key], value) for key, value in values.items()]
-        yield values, rows.filter(reduce(pc.and_, same)).drop_columns(list(keys))
+        matches = [pc.is_null(rows[k]) if value is None else pc.equal(rows[k], value) for k, value in values.items()]
+        yield values, rows.filter(reduce(pc.and_, matches)).drop_columns(list(keys))
 
 
-def described(
+def describe_files(
     table: str,
     folder: str,
     partition_by: Sequence[str],
@@ -82,19 +84,19 @@ def described(
     store: Store,
     by: str | None = None,
 ) -> list[DataFile]:
-    """The files of `write_files`, with the statistics that their footers tell; without those that hold no row.
+    """Return the files that `write_files` wrote, with the statistics of their footers; files without rows are left out.
 
     Args:
         table: the table's path.
-        folder: in which the files were written.
-        partition_by: the columns that they were told apart by.
-        statistics: the columns whose statistics are wanted.
+        folder: the folder below it into which the files were written.
+        partition_by: the columns by which they were partitioned.
+        statistics: the columns whose statistics are read.
         store: how the table is reached.
-        by: which of `partition_by` is no partition of the table. Its folders get other names, as some readers (Polars) take
-            `name=value` in a path for a column of the table.
+        by: the column of `partition_by` that is not a column of the table. Its folders are renamed, because some readers
+            (Polars) read `name=value` in a path as a column of the table.
     """
     system, base = store.files(table)
-    found = []
+    files = []
     for info in list(_files(system, f"{base}/{folder}")):
         relative = info.path.removeprefix(f"{base}/")
         footer = parquet.read_metadata(info.path, filesystem=system)
@@ -105,19 +107,19 @@ def described(
                 relative = relative.replace(f"/{by}=", "/", 1)
                 make_folder(system, f"{base}/{relative}".rpartition("/")[0])
                 system.move(info.path, f"{base}/{relative}")
-            found.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, low, high, nulls, info.size))
-    return found
+            files.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, low, high, nulls, info.size))
+    return files
 
 
-def written_columns(path: str, store: Store) -> StructType:
-    """The columns of a file that Spark has written, as it says in the footer."""
+def read_file_schema(path: str, store: Store) -> StructType:
+    """Return the columns of a file that Spark wrote, from the schema in its footer."""
     system, place = store.files(path)
-    told = parquet.read_metadata(place, filesystem=system).metadata
-    return StructType.fromJson(json.loads(told[_SPARK_SCHEMA]))
+    metadata = parquet.read_metadata(place, filesystem=system).metadata
+    return StructType.fromJson(json.loads(metadata[_SPARK_SCHEMA]))
 
 
-def copied(store: Store, path: str, to: str) -> None:
-    """Copy a file within a store, which does that itself where it can."""
+def copy_file(store: Store, path: str, to: str) -> None:
+    """Copy a file within a store, on the server if the store supports it."""
     (system, source), (_, target) = store.files(path), store.files(to)
     make_folder(system, target.rpartition("/")[0])
     if not isinstance(system, PyFileSystem):
@@ -127,8 +129,8 @@ def copied(store: Store, path: str, to: str) -> None:
         shutil.copyfileobj(read, written, _CHUNK)
 
 
-def actions(table: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[AddAction | RemoveAction]:
-    """What a commit says of these files."""
+def add_actions(table: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[AddAction | RemoveAction]:
+    """Return the actions of a commit that adds these files."""
     now = int(datetime.now(UTC).timestamp() * 1000)
     return [
         AddAction(
@@ -157,9 +159,9 @@ def _files(system: FileSystem, folder: str) -> Iterator[FileInfo]:
 
 
 def _partition(relative: str, keys: Sequence[str]) -> dict[str, Any]:
-    """The partition's values, out of the folders that Spark made for them."""
-    told = dict(part.split("=", 1) for part in relative.split("/")[:-1] if "=" in part)
-    return {key: _value(unquote(told[key])) for key in keys}
+    """Return the partition's values, from the names of the folders that Spark made for them."""
+    texts = dict(part.split("=", 1) for part in relative.split("/")[:-1] if "=" in part)
+    return {key: _value(unquote(texts[key])) for key in keys}
 
 
 def _value(text: str) -> object:
@@ -177,35 +179,34 @@ def _text(value: object) -> str | None:
 def _statistics(
     footer: parquet.FileMetaData, columns: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
-    """Smallest and largest value and number of nulls of each of these columns, as far as the footer tells."""
+    """Return minimum, maximum and number of nulls of these columns; a column without statistics of all rows is absent."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    untold: set[str] = set()
+    incomplete: set[str] = set()
     for group in (footer.row_group(n) for n in range(footer.num_row_groups)):
-        for part in (group.column(n) for n in range(group.num_columns)):
-            name, told = part.path_in_schema, part.statistics
+        for chunk in (group.column(n) for n in range(group.num_columns)):
+            name, values = chunk.path_in_schema, chunk.statistics
             if name not in columns:
                 continue
-            if told is None or not told.has_null_count:
-                untold.add(name)
+            if values is None or not values.has_null_count:
+                incomplete.add(name)
                 continue
-            nulls[name] = nulls.get(name, 0) + told.null_count
-            if told.has_min_max:
-                low[name] = min(low.get(name, told.min), told.min)
-                high[name] = max(high.get(name, told.max), told.max)
-            elif told.null_count < group.num_rows:
-                untold.add(name)  # too long a text
-    kept = {name: count for name, count in nulls.items() if name not in untold}
-    return _without(low, untold), _without(high, untold), kept
+            nulls[name] = nulls.get(name, 0) + values.null_count
+            if values.has_min_max:
+                low[name] = min(low.get(name, values.min), values.min)
+                high[name] = max(high.get(name, values.max), values.max)
+            elif values.null_count < group.num_rows:
+                incomplete.add(name)  # Parquet writers leave out the bounds of long texts.
+    return _without(low, incomplete), _without(high, incomplete), _without(nulls, incomplete)
 
 
-def _without(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _without(values: Mapping[str, V], names: set[str]) -> dict[str, V]:
     return {name: value for name, value in values.items() if name not in names}
 
 
 def _bound(value: object, *, upper: bool) -> object:
-    """A value as the log has it; of a long text its beginning, or what is just above everything that begins so."""
+    """Return a minimum or maximum as the log states it: a long text is cut, so that it stays a bound of the values."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     if isinstance(value, date):

@@ -11,31 +11,31 @@ from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, column
 from cdc_assets.lakehouse.table import Definition
 
-# The properties of a history table that state its source. A long name is cut in the table's path and stands here in full.
+# The properties of a history table that name its source table in full: the table's path may have a long name cut.
 DATABASE, TABLE = "cdc.database", "cdc.table"
 
-# The names of our own columns begin with this; a source's column that does so gets another name.
+# The names of the pipeline's own columns begin with this; a source column whose name does so too is renamed.
 RESERVED = "_cdc_"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryCursor(Cursor):
-    """How far the table has come.
+    """How far the history has come.
 
     Attributes:
         release: the newest release that is applied.
-        versions: rows of the table, after this commit.
-        current: of these the open ones.
+        versions: how many versions the table has after this commit.
+        current: how many of these versions are open.
         statements: ids of the DDL statements that are applied, in order.
-        newest: the highest commit_ts of what is applied.
-        partly: while only a part of the next releases is applied: up to which release, up to which era, and from which
-            commit_ts on everything is applied anew (-1: it is not).
-        naming: while columns are being renamed: ids of columns -> their names now.
-        reload: statements after which rows are wrong until the table is loaded anew: commit_ts, statement, why.
-        complete: the commit_ts from which on the history is complete (-1: nothing tells).
-        met: how many rows were met first by an UPDATE or a DELETE since.
-        days: the newest days of the source (UTC, ISO text) -> how many of the versions its changes opened, loads aside.
-        adopted: the position of the load whose typed rows the table has begun with (-1: with none).
+        newest: the highest commit_ts that is applied.
+        partly: while only a part of the next releases is applied: up to which release, up to which era, and the commit_ts
+            from which on everything is applied again (-1 if nothing is).
+        naming: while columns are being renamed: column id -> current name.
+        reload: statements after which rows are wrong until the table is reloaded: commit_ts, statement, why.
+        complete: the commit_ts from which on the history is complete (-1 if it is not known).
+        met: since then, how many rows came first with an UPDATE or a DELETE.
+        days: the source's newest days (UTC, ISO text) -> how many versions their changes opened; loads are not counted.
+        adopted: the position of the load whose typed rows the table began with (-1 without one).
     """
 
     release: int = 0
@@ -52,30 +52,30 @@ class HistoryCursor(Cursor):
     adopted: int = -1
 
 
-# Before the source's own columns. `_cdc_key` is the key's identity on the wire: typed key columns may hold NULL for what
-# no Spark type holds (a zero date), or change their type.
+# These columns stand before the source's. `_cdc_key` has the key as messages state it, because a typed key column may be
+# NULL for a value that no Spark type holds (a zero date), or change its type.
 CDC_COLUMNS = StructType(
     [
-        column("_cdc_key", STRING, "The key's values, or the whole row where the table has no key."),
+        column("_cdc_key", STRING, "The key's values; all values of the row if the table has no key."),
         column("_cdc_from_ts", BIGINT, "commit_ts of the change that opened the version; included."),
-        column("_cdc_to_ts", BIGINT, "commit_ts of the change that closed it; excluded; null while open."),
+        column("_cdc_to_ts", BIGINT, "commit_ts of the change that closed the version; excluded; null while open."),
         column("_cdc_valid_from", TIMESTAMP, "The time of _cdc_from_ts."),
         column("_cdc_valid_to", TIMESTAMP, "The time of _cdc_to_ts."),
         column("_cdc_is_current", BOOLEAN, "Whether the version is open."),
-        column("_cdc_op", STRING, "What opened it: insert, update, snapshot, ddl."),
+        column("_cdc_op", STRING, "What opened the version: insert, update, snapshot, ddl."),
         column(
             "_cdc_closed_by",
             STRING,
-            "What closed it: update, delete, truncate, drop, rename, ddl, snapshot (a load, or the connector's snapshot, "
-            "did not have the row); null while open.",
+            "What closed the version: update, delete, truncate, drop, rename, ddl, snapshot (a load, or the connector's "
+            "snapshot, did not have the row); null while open.",
         ),
-        column("_cdc_topic", STRING, "Topic of the Kafka record that opened it."),
-        column("_cdc_partition", INT, "Its partition."),
-        column("_cdc_offset", BIGINT, "Its offset."),
+        column("_cdc_topic", STRING, "Topic of the Kafka record that opened the version."),
+        column("_cdc_partition", INT, "Partition of that record."),
+        column("_cdc_offset", BIGINT, "Offset of that record."),
     ]
 )
-# In tables only that have no key, or had none for a time.
-COPY = column("_cdc_copy", INT, "Which of several equal rows, from 1; NULL where the row has a key.")
+# Only in tables that have no key, or had none for a time.
+COPY = column("_cdc_copy", INT, "The number of the copy among equal rows, from 1; NULL if the row has a key.")
 
 HISTORY = Definition(
     columns=CDC_COLUMNS,
@@ -85,26 +85,26 @@ HISTORY = Definition(
 )
 
 
-# What follows the name of a column whose name has passed to another.
+# The suffix of a column that was dropped or changed its type, whose name a new column has now.
 _PUT_ASIDE = re.compile(r"__until_\d+$")
 
 
 def history_name(column_name: str) -> str:
-    """The name of a source column in the history table: its own, unless it would hide one of ours."""
+    """Return the name of a source column in the history table: its own, unless it begins like the pipeline's columns."""
     return f"_source{column_name}" if column_name.lower().startswith(RESERVED) else column_name
 
 
 def source_name(column: str) -> str:
-    """The name that a history table's column had in the source: the inverse of `history_name`, of one put aside too."""
+    """Return the name that a history table's column has in the source, without the suffix `__until_<commit_ts>`."""
     own = _PUT_ASIDE.sub("", column)
     return own.removeprefix("_source") if own.lower().startswith(f"_source{RESERVED}") else own
 
 
 def source_columns(columns: Iterable[str]) -> list[str]:
-    """Of a history table's columns those of the source's table."""
+    """Return the columns of a history table that come from the source."""
     return [c for c in columns if not c.startswith(RESERVED)]
 
 
 def covers(position: int | str) -> str:
-    """That a version is there at a position, a number or what stands for one in SQL; in SQL."""
+    """Return the SQL condition that a version is valid at a position, which is a number or an SQL expression."""
     return f"_cdc_from_ts <= {position} AND (_cdc_to_ts IS NULL OR _cdc_to_ts > {position})"

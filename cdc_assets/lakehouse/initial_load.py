@@ -1,6 +1,6 @@
 """initial_load: which dumped tables a feed's histories begin with, and at which positions.
 
-Kept whatever else is derived again. The rows themselves are in released_changes, of kind `loaded`.
+A rebuild keeps this table. The rows of the dumps are in released_changes, with kind `loaded`.
 """
 
 import hashlib
@@ -15,21 +15,21 @@ from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, STRING, array, column, struct
 from cdc_assets.lakehouse.table import Definition
 
-# In the place of a Kafka topic, which no broker lets have a blank in its name.
+# Stands where a change has its Kafka topic. No broker accepts a topic name with a blank, so no topic has this name.
 LOAD_TOPIC = "initial load"
-# Of all changes of a key at one commit_ts what a table is loaded anew with comes last.
+# The ordinal of a reloaded row: it comes after all changes of its key at the same commit_ts.
 LAST_ORDINAL = 1 << 30
 
 
 @dataclass(frozen=True)
 class RefusedLoad:
-    """A table that is not loaded, as its dump cannot be.
+    """A table that cannot be loaded from its dump.
 
     Attributes:
-        database: of the table.
-        table: its name.
-        why: for people: what is wrong, where, and what to do.
-        dump: `told_apart` of the dump that is not looked at again; "": each run does, as it costs next to nothing.
+        database: the source's database.
+        table: the source's table.
+        why: a message to people: what is wrong, where, and what to do.
+        dump: `dump_digest` of the dump, which is not read again as long as it stays the same; "" if every run reads it.
     """
 
     database: str
@@ -40,12 +40,12 @@ class RefusedLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadsCursor(Cursor):
-    """What is planned.
+    """The planned loads.
 
     Attributes:
-        settings: `initial_load` of the feeds file that the tables were found by.
-        tables: how many there are.
-        refused: the tables of the dump that are not among them.
+        settings: `initial_load` of the feeds file, by which the loads were planned.
+        tables: how many loads are planned.
+        refused: the tables of the dump that cannot be loaded.
     """
 
     settings: str = ""
@@ -59,22 +59,20 @@ INITIAL_LOAD = Definition(
             column("number", BIGINT, "Number of the load, from 1."),
             column("database", STRING, "The source's database."),
             column("table", STRING, "The source's table."),
-            column(
-                "position", BIGINT, "The TSO that the dump was taken at: the rows are those that the table had there."
-            ),
+            column("position", BIGINT, "The TSO that the dump was taken at: it has the rows that the table had there."),
             column("path", STRING, "The dump's folder."),
-            column("format", STRING, "Its format, as in the feeds file."),
-            column("time_zone", STRING, "The zone in which it prints TIMESTAMP."),
-            column("statement", STRING, "The CREATE TABLE of its schema file."),
+            column("format", STRING, "The dump's format, as in the feeds file."),
+            column("time_zone", STRING, "The zone in which the dump prints TIMESTAMP values."),
+            column("statement", STRING, "The CREATE TABLE of the dump's schema file."),
             column(
                 "files",
                 array(struct(path=STRING, size=BIGINT, modified=BIGINT)),
-                "The files with rows, their bytes, and when they were written, in nanoseconds.",
+                "The files with rows: path, size in bytes, modification time in nanoseconds.",
             ),
             column(
                 "anew",
                 BOOLEAN,
-                "Whether the table had changes before: then its rows take the place of those that it has there.",
+                "Whether the table had changes before the load: then the loaded rows replace those that it has there.",
             ),
         ]
     ),
@@ -82,7 +80,11 @@ INITIAL_LOAD = Definition(
 )
 
 
-def told_apart(row: Mapping[str, Any]) -> str:
-    """What tells the dump of a table from another, or from the same with other files; `row`: of initial_load."""
-    told = json.dumps({c: v for c, v in row.items() if c != "number"}, sort_keys=True)
-    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+def dump_digest(row: Mapping[str, Any]) -> str:
+    """Return a digest of a table's dump, which changes when the dump or one of its files changes.
+
+    Args:
+        row: a row of initial_load.
+    """
+    identity = json.dumps({c: v for c, v in row.items() if c != "number"}, sort_keys=True)
+    return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()

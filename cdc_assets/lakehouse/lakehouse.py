@@ -1,4 +1,4 @@
-"""Where the tables of each feed live."""
+"""The tables of a feed and their paths."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.lakehouse.cursor import Cursor
-from cdc_assets.lakehouse.decisions import DECISIONS, Decision, DecisionsCursor, Verdict
+from cdc_assets.lakehouse.decisions import DECISIONS, Decision, DecisionsCursor, DecisionVerdict
 from cdc_assets.lakehouse.history import DATABASE, HISTORY, TABLE, HistoryCursor
 from cdc_assets.lakehouse.initial_load import INITIAL_LOAD, LoadsCursor
 from cdc_assets.lakehouse.log import Logs, TableLog
@@ -37,7 +37,7 @@ C = TypeVar("C", bound=Cursor)
 
 DEFAULT_ROOT = "data/lakehouse"
 
-# What deltalake does not find again in a path: it decodes `%2E` once too often, and takes the others for parts of a URL.
+# Parts of a path that deltalake misreads: it decodes `%2E` twice, and reads the other characters as parts of a URL.
 _UNREADABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|#?\x00-\x1F\x7F]")
 
 # The parts of a history's path. No escape has a `-` after its `~`, so `_CUT` marks the parts that are cut.
@@ -50,15 +50,15 @@ _DIGITS = 32  # of the hash
 
 
 def lakehouse_root(given: str | None = None) -> str:
-    """Return the root of all tables in its canonical form: what is given, else `CDC_LAKEHOUSE`, else `data/lakehouse`.
+    """Return the root of all tables in its canonical form: `given`, else `CDC_LAKEHOUSE`, else `data/lakehouse`.
 
     Raises:
-        LocationError: it is a URI of a scheme that is not supported, or has characters that deltalake does not find again.
+        LocationError: the root is a URI of a scheme that is not supported, or has characters that deltalake misreads.
     """
     root = canonical_location(given or os.environ.get("CDC_LAKEHOUSE") or DEFAULT_ROOT)
-    if found := _UNREADABLE.search(root):
+    if unreadable := _UNREADABLE.search(root):
         raise LocationError(
-            f"{root}: the lakehouse's path contains {found[0]!r}, below which deltalake does not find tables. "
+            f"{root}: the lakehouse's path contains {unreadable[0]!r}, below which deltalake does not find tables. "
             "Choose a path without it."
         )
     return root
@@ -73,7 +73,7 @@ def path_segment(name: str) -> str:
     """
     if not name:
         return _EMPTY
-    # Delta takes every folder of this name for a table's log.
+    # Delta reads every folder of this name as a table's log.
     escaped = "~5Fdelta_log" if name == "_delta_log" else _ESCAPED.sub(_escape, name)
     if len(escaped) <= _LONGEST:
         return escaped
@@ -81,8 +81,8 @@ def path_segment(name: str) -> str:
     return _HALF_ESCAPE.sub("", escaped[: _LONGEST - len(ending)]) + ending
 
 
-def _escape(found: re.Match[str]) -> str:
-    return "".join(f"~{byte:02X}" for byte in found[0].encode())
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"~{byte:02X}" for byte in match[0].encode())
 
 
 def _name_of(segment: str) -> str:
@@ -136,8 +136,8 @@ class Lakehouse:
     """The tables of one feed, below the root.
 
     Attributes:
-        session: gives the Spark session, which starts at the first use: a run without news never asks for it.
-        root: of all feeds.
+        session: returns the Spark session, which starts at the first call: a run without new records never calls it.
+        root: the root of all feeds' tables.
         feed: the feed's name.
         store: how the root is reached.
     """
@@ -153,7 +153,7 @@ class Lakehouse:
         return self.session()
 
     def place(self, *parts: str) -> str:
-        """A path below the root."""
+        """Return a path below the root."""
         return "/".join([self.root.rstrip("/"), *parts])
 
     @cached_property
@@ -161,11 +161,11 @@ class Lakehouse:
         return Logs(self.store)
 
     def _table(self, name: str, definition: Definition[C]) -> LakeTable[C]:
-        """The table of this name, which is its path below the root."""
+        """Return the table whose path below the root is `name`."""
         return LakeTable(self.place(name), name, definition, self._logs, self._before_commits)
 
     def _before_commits(self) -> None:
-        """Be sure that no commit of another driver is overwritten, and that executors write where this process looks."""
+        """Check that no driver can overwrite another's commit, and that executors write where this process reads."""
         if store_of(self.root):
             check_exclusive_writes(self.spark, self.root)
         elif on_cluster():
@@ -178,81 +178,82 @@ class Lakehouse:
 
     @cached_property
     def change_events(self) -> LakeTable[EventsCursor]:
-        """One protocol-neutral event a change."""
+        """The decoded events, in one schema for all protocols."""
         return self._table(f"change_events/{self.feed}", CHANGE_EVENTS)
 
     @cached_property
     def table_schemas(self) -> LakeTable[SchemasCursor]:
-        """What is known of each source table."""
+        """The schemas of the source tables, and the statements that changed them."""
         return self._table(f"table_schemas/{self.feed}", TABLE_SCHEMAS)
 
     def schema_rows(self, tables: Iterable[tuple[str, str]] | None = None) -> list[dict[str, Any]]:
-        """The rows of table_schemas, or those of some tables, without Spark."""
-        found = self.table_schemas.fetch(self.table_schemas.files(), *TABLE_SCHEMAS.columns.names)
-        if tables is not None and found.num_rows:
-            wanted = pa.array([f"{d}\0{t}" for d, t in tables], pa.string())
-            names = pc.binary_join_element_wise(found["database"], found["table"], "\0")
-            found = found.filter(pc.is_in(names, wanted))
-        rows: list[dict[str, Any]] = found.to_pylist()
-        return rows
+        """Return the rows of table_schemas, or those of some tables, without Spark."""
+        rows = self.table_schemas.fetch(self.table_schemas.files(), *TABLE_SCHEMAS.columns.names)
+        if tables is not None and rows.num_rows:
+            requested = pa.array([f"{d}\0{t}" for d, t in tables], pa.string())
+            names = pc.binary_join_element_wise(rows["database"], rows["table"], "\0")
+            rows = rows.filter(pc.is_in(names, requested))
+        plain_rows: list[dict[str, Any]] = rows.to_pylist()
+        return plain_rows
 
     @cached_property
     def decisions(self) -> LakeTable[DecisionsCursor]:
-        """What people have decided about DDL statements."""
+        """People's decisions about DDL statements."""
         return self._table(f"decisions/{self.feed}", DECISIONS)
 
-    def decided(self) -> dict[str, Decision]:
-        """Ids of statements -> what was decided about them, without Spark. The first decision counts."""
-        found = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
-        rows = sorted(found.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
-        return {r["statement_id"]: Decision(Verdict(r["verdict"]), r["read_as"]) for r in rows}
+    def read_decisions(self) -> dict[str, Decision]:
+        """Return id of a statement -> the first decision about it, without Spark."""
+        rows = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
+        newest_first = sorted(rows.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
+        return {r["statement_id"]: Decision(DecisionVerdict(r["verdict"]), r["read_as"]) for r in newest_first}
 
     @cached_property
     def loads(self) -> LakeTable[LoadsCursor]:
-        """Which dumped tables the histories begin with."""
+        """The dumped tables that histories begin with."""
         return self._table(f"initial_load/{self.feed}", INITIAL_LOAD)
 
     def load_rows(self) -> list[dict[str, Any]]:
-        """The rows of initial_load by their number, without Spark."""
-        found = self.loads.fetch(self.loads.files(), *INITIAL_LOAD.columns.names).to_pylist()
-        return sorted(found, key=lambda r: r["number"])
+        """Return the rows of initial_load by their number, without Spark."""
+        rows = self.loads.fetch(self.loads.files(), *INITIAL_LOAD.columns.names).to_pylist()
+        return sorted(rows, key=lambda r: r["number"])
 
     @property
     def loaded_before(self) -> LakeTable[ReleaseCursor]:
-        """Where rows are that were loaded once: the dump need not be there any more."""
+        """The released changes that may have a dump's rows already; a rebuild takes them from there, not from the dump."""
         return self.released_changes
 
     def loaded_rows(self, database: str, table: str) -> LakeTable[HistoryCursor]:
-        """Where the rows of the load that a history begins with are kept, typed, in folders of Parquet files.
+        """Return the place of the typed rows of the load that a history begins with, in folders of Parquet files.
 
-        No commit names them here: the cursor of released_changes does. They never change, and the history copies them.
+        No commit adds these files to a table: the cursor of released_changes names the folders. The files never change, and
+        the history gets copies of them.
         """
         return self._of_source("loaded_rows", database, table)
 
     @cached_property
     def type_observations(self) -> LakeTable[TypesCursor]:
-        """What messages have said of columns' types."""
+        """What messages have stated of columns' types, and the verdicts on it."""
         return self._table(f"type_observations/{self.feed}", TYPE_OBSERVATIONS)
 
     @cached_property
     def released_changes(self) -> LakeTable[ReleaseCursor]:
-        """The changes below the watermark, each once."""
+        """The changes that the gate has released, each once."""
         return self._table(f"released_changes/{self.feed}", RELEASED_CHANGES)
 
     def released_tables(self) -> set[tuple[str, str]]:
-        """Every source table of which a row was released, out of the rows themselves."""
+        """Return every source table that has a released row, read from the layouts of the rows."""
         files = self.released_changes.files(kind=str(ReleasedKind.LAYOUT))
-        found = self.released_changes.fetch(files, "database", "table").to_pylist()
-        return {(r["database"], r["table"]) for r in found}
+        rows = self.released_changes.fetch(files, "database", "table").to_pylist()
+        return {(r["database"], r["table"]) for r in rows}
 
     @cached_property
     def quarantine(self) -> LakeTable[QuarantineCursor]:
-        """What could not be decoded, typed or placed."""
+        """The input that could not be used."""
         return self._table(f"quarantine/{self.feed}", QUARANTINE)
 
     @property
     def stage_tables(self) -> list[LakeTable[Any]]:
-        """All tables of the feed but its histories."""
+        """All tables that stages write, except the histories."""
         return [
             self.raw_records,
             self.change_events,
@@ -263,15 +264,15 @@ class Lakehouse:
         ]
 
     def histories(self) -> list[tuple[str, str]]:
-        """The (database, table) pairs that have a history table; see `history_tables`."""
+        """Return the (database, table) pairs that have a history table; see `history_tables`."""
         return history_tables(self.root, self.feed, self.store)
 
-    def history_called(self, name: str) -> tuple[str, str] | None:
-        """The history table that is called `database.table`, where either may have dots; None: there is none."""
-        return next((found for found in self.histories() if ".".join(found) == name), None)
+    def find_history(self, name: str) -> tuple[str, str] | None:
+        """Return (database, table) of the history called `database.table`; both names may have dots. None without one."""
+        return next((pair for pair in self.histories() if ".".join(pair) == name), None)
 
     def history(self, database: str, table: str) -> LakeTable[HistoryCursor]:
-        """The SCD2 table of one source table."""
+        """Return the history table of one source table."""
         return self._of_source("history", database, table)
 
     def _of_source(self, kind: str, database: str, table: str) -> LakeTable[HistoryCursor]:

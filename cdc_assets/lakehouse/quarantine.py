@@ -1,4 +1,4 @@
-"""quarantine: what could not be read, decoded or typed, with its coordinates, a reason, and what to do about it."""
+"""quarantine: input that could not be read, decoded or typed, with its coordinates, a reason, and what to do about it."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +11,7 @@ from cdc_assets.lakehouse.table import Definition
 
 
 class Reason(StrEnum):
-    """Why something is in quarantine: the closed list."""
+    """Why input is in quarantine: the closed list of codes."""
 
     NOT_A_RECORD = "not_a_record"
     DATA_LOSS = "data_loss"
@@ -40,17 +40,17 @@ class Reason(StrEnum):
 MESSAGES = {
     Reason.NOT_A_RECORD: "The line is not a recorded Kafka record (one JSON object with topic, partition, offset, "
     "timestamp, and key and value in base64 or null): record the snapshot again, or remove the line.",
-    Reason.DATA_LOSS: "Records were deleted on the broker before they were read, and the feed's on_data_loss: skip went on "
-    "without them: the history lacks their changes. Let the topic keep its records longer than the feed may stand still.",
+    Reason.DATA_LOSS: "Records were deleted on the broker before the feed read them, and on_data_loss: skip let the feed go "
+    "on: the history lacks their changes. Set the topic's retention to more than the feed may pause.",
     Reason.NULL_VALUE: "The record has a null value, which the protocol never sends: look for another producer, or a "
     "compacted topic.",
     Reason.EMPTY_VALUE: "The value has no bytes: look for another producer on this topic.",
     Reason.INVALID_UTF8: "The message is not UTF-8: the topic carries another protocol, or compressed values.",
-    Reason.BAD_FRAMING: "The record's frames do not fit together, so none of its events can be told from the others: it "
-    "was cut, or the topic carries another protocol than the feed says.",
-    Reason.MALFORMED_JSON: "The message is not one whole JSON object: the record was cut, or the topic carries another "
+    Reason.BAD_FRAMING: "The lengths in the record do not fit together, so its events cannot be separated: the record was "
+    "cut, or the topic carries another protocol than the feed says.",
+    Reason.MALFORMED_JSON: "The message is not one complete JSON object: the record was cut, or the topic carries another "
     "protocol than the feed says.",
-    Reason.MALFORMED_AVRO: "The value is not one whole Avro message of the Simple Protocol: the record was cut, or the "
+    Reason.MALFORMED_AVRO: "The value is not one complete Avro message of the Simple Protocol: the record was cut, or the "
     "changefeed has another protocol or encoding-format than the feed says.",
     Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes, or a value that no "
     "TiDB can have sent (a negative commitTs, a name of more than 64 characters): compare the value with the "
@@ -69,18 +69,19 @@ MESSAGES = {
     Reason.BAD_COMPRESSION: "The value looks LZ4- or Snappy-compressed, but cannot be decompressed: the record was cut.",
     Reason.UNSUPPORTED_TYPE: "The row has a column of type 255, geometry, which the Open Protocol does not support: leave "
     "the table out of the changefeed, or the column out of the table.",
-    Reason.WATERMARK_AHEAD: "The watermark is further ahead of its record's Kafka time than the feed's max_watermark_lead: "
-    "believed, it would make everything after it late. Look for another producer on this topic, and at the clocks of "
-    "TiDB's PD and of the broker. If it is right, raise max_watermark_lead, and run the job replay_quarantine.",
-    Reason.UNKNOWN_TYPE: "The message's type is none that the protocol knows.",
-    Reason.IMAGES_DISAGREE: "The row images do not go with the operation (Debezium: c and r have no before, d has no after; "
+    Reason.WATERMARK_AHEAD: "The watermark is further ahead of its record's Kafka time than the feed's max_watermark_lead, "
+    "and would make all later events late. Look for another producer on this topic, and check the clocks of TiDB's PD and "
+    "of the broker. If the watermark is right, raise max_watermark_lead, and run the job replay_quarantine.",
+    Reason.UNKNOWN_TYPE: "The protocol has no message of this type: compare the type with the specification, and the "
+    "producer's version.",
+    Reason.IMAGES_DISAGREE: "The row images do not fit the operation (Debezium: c and r have no before, d has no after; "
     "Simple: INSERT has no old, DELETE has no data): a transformation of the connector has changed the message, or another "
     "producer writes to this topic.",
-    Reason.BAD_KEY: "The record's key, or the one in its header __debezium.newkey or oldkey, is not a JSON object, so that "
-    "its row cannot be told from others: set the connector's key.converter and header.converter to "
+    Reason.BAD_KEY: "The record's key, or the key in its header __debezium.newkey or oldkey, is not a JSON object, so its "
+    "row cannot be identified: set the connector's key.converter and header.converter to "
     "org.apache.kafka.connect.json.JsonConverter.",
-    Reason.UNKNOWN_COLUMN_TYPE: "The column's type is none that MySQL knows or that a history table can hold: give the "
-    "column a type under columns: in the feeds file.",
+    Reason.UNKNOWN_COLUMN_TYPE: "The column's type is not a MySQL type, or no history table can hold it: give the column a "
+    "type under columns: in the feeds file.",
     Reason.BAD_VALUE: "The value does not fit the column's type; the column is NULL in the history: correct the type "
     "under columns: in the feeds file if it is wrong.",
     Reason.ZERO_DATE: "MySQL allows this date, no calendar does; the column is NULL in the history.",
@@ -89,11 +90,11 @@ MESSAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class QuarantineCursor(Cursor):
-    """What is in quarantine.
+    """How many rows are in quarantine.
 
     Attributes:
         rows: how many rows, after this commit.
-        reasons: reason -> how many of them.
+        reasons: reason -> how many rows have it.
     """
 
     rows: int = 0
@@ -103,15 +104,15 @@ class QuarantineCursor(Cursor):
 QUARANTINE = Definition(
     columns=StructType(
         [
-            column("stage", STRING, "Which stage put the row here: ingest, decode or history."),
-            column("batch", BIGINT, "In which step: the raw batch; of a row of stage history, the release."),
-            column("reason", STRING, f"Why it could not be used: {', '.join(Reason)}."),
-            column("message", STRING, "Why it could not be used, and what to do about it."),
+            column("stage", STRING, "The stage that wrote the row: ingest, decode or history."),
+            column("batch", BIGINT, "The raw batch; for stage history, the release."),
+            column("reason", STRING, f"Why the input could not be used: {', '.join(Reason)}."),
+            column("message", STRING, "Why the input could not be used, and what to do about it."),
             column("topic", STRING, "The Kafka record's topic."),
             column("partition", INT, "The Kafka record's partition."),
             column("offset", BIGINT, "The Kafka record's offset."),
             column("index", INT, "The event's place in its record, from 0."),
-            column("file", STRING, "Snapshot file of a line that is no record."),
+            column("file", STRING, "The recorded file of a line that is not a record."),
             column("line", BIGINT, "Number of that line."),
             column("database", STRING, "The source's database."),
             column("table", STRING, "The source's table."),
@@ -120,7 +121,7 @@ QUARANTINE = Definition(
             column(
                 "value",
                 BINARY,
-                "The Kafka record's value, byte for byte; of a line that is no record, the line; of a value, its text.",
+                "The Kafka record's value, byte for byte; the line if it is not a record; a column value's text.",
             ),
         ]
     ),

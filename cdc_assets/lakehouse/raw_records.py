@@ -17,12 +17,12 @@ class RawCursor(Cursor):
     """How far the source has been read; `sequence` is the number of the batch.
 
     Attributes:
-        files: of recorded snapshots: name -> [size, modification time in ns] of the files that were taken in.
-        offsets: topic -> partition -> [lowest, highest] offset held, of every partition known.
-        records: how many were taken in before this batch.
-        ids: of a broker: topic -> its id, None where the broker has none, "" where the topic is gone.
-        begun_anew: topic -> the batches with which a topic of the same name and another id began.
-        plan: the offsets that a run has fixed and not yet read (`sources.kafka.ReadPlan`).
+        files: of recorded snapshots: name -> [size, modification time in ns] of the files that were ingested.
+        offsets: topic -> partition -> [lowest, highest] ingested offset, for every partition that has records.
+        records: how many records were ingested before this batch.
+        ids: of a broker: topic -> its id; None if the broker has no topic ids, "" if the topic was deleted.
+        begun_anew: topic -> the batches that begin with a new topic of the same name, which has another id.
+        plan: the offsets that a run has decided to read and not yet read (`sources.kafka.Plan`).
         trimmed: the batch up to which maintenance has deleted the records.
         rebuilding: whether a rebuild of the feed is under way.
     """
@@ -44,12 +44,12 @@ RAW_RECORDS = Definition(
             column("partition", INT, "The Kafka record's partition."),
             column("offset", BIGINT, "The Kafka record's offset."),
             column("timestamp", TIMESTAMP, "Kafka's time of the record."),
-            column("batch", BIGINT, "Number of the commit that brought the record: what later stages read on from."),
+            column("batch", BIGINT, "Number of the commit that ingested the record: later stages read by it."),
             column("key", BINARY, "The Kafka record's key, byte for byte."),
             column("value", BINARY, "The Kafka record's value, byte for byte."),
             column("headers", array(struct(key=STRING, value=BINARY)), "The Kafka record's headers."),
-            # A number, as of a BOOLEAN Delta keeps no statistics.
-            column("compressed", INT, "1 where the value may be compressed; else null."),
+            # An INT, because Delta keeps no statistics of a BOOLEAN.
+            column("compressed", INT, "1 if the value may be compressed; else null."),
         ]
     ),
     cursor=RawCursor,
@@ -57,7 +57,7 @@ RAW_RECORDS = Definition(
 )
 
 
-def standing(table: LakeTable[RawCursor]) -> RawCursor | None:
-    """The newest cursor with the records of its own commit, too: what the next commit goes on from."""
-    newest = table.newest()
+def cursor_to_continue(table: LakeTable[RawCursor]) -> RawCursor | None:
+    """Return the newest cursor with the records of its own commit added, for the next commit; None without a commit."""
+    newest = table.cursor_with_commit()
     return replace(newest.cursor, records=newest.cursor.records + newest.commit.rows) if newest else None

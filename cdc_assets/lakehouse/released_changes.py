@@ -1,4 +1,4 @@
-"""released_changes: the changes below the watermark, each once, one a key and commit_ts."""
+"""released_changes: the changes that the gate has released, each once."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,33 +12,35 @@ from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, STRING, array, col
 from cdc_assets.lakehouse.table import Definition
 from cdc_assets.tso import time_text
 
-PartitionWatermarks = dict[str, dict[str, int | None]]  # topic -> partition -> largest watermark seen there
-Watermarks = dict[str, int]  # topic -> commit_ts; a topic that is held back altogether is absent
+PartitionWatermarks = dict[str, dict[str, int | None]]  # topic -> partition -> largest watermark seen in the partition
+TopicWatermarks = dict[str, int]  # topic -> commit_ts; without the topics of which nothing may be released
 
 
 class HoldReason(StrEnum):
     """Why a table is held."""
 
     SCHEMA = "schema"  # the schema that a row names has not come
-    DDL = "ddl"  # a statement that a person is to decide about
+    DDL = "ddl"  # a person must decide about a statement
     TYPE = "type"  # an event breaks a type mapping
-    LINKED = "linked"  # a statement that names another table, which is held
-    LOAD = "load"  # its dump cannot be loaded
-    WRITE = "write"  # its history could not be written, twice: known to the stage history, and in no release cursor
+    LINKED = "linked"  # a statement names this table and another one, which is held
+    LOAD = "load"  # the table's dump cannot be loaded
+    WRITE = (
+        "write"  # two writes of the history failed; only the stage history knows this hold, no release cursor has it
+    )
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A table whose events are not released from a position on, and why: an entry of the gate's hold list.
+    """A table whose events are not released from a position on, and why: an entry of the list of holds.
 
     Attributes:
-        database: of the table.
-        table: its name.
-        since: the commit_ts from which on its events are pending, where there are watermarks.
-        reason: why.
-        events: how many of its row events are held.
-        first: of the event that began it: topic, partition, offset, and what the reason adds.
-        batch: the raw batch from which on its events are pending, where there are none.
+        database: the source's database.
+        table: the source's table.
+        since: with watermarks, the commit_ts from which on the table's events are pending.
+        reason: why the table is held.
+        events: how many of the table's row events are held.
+        first: the first event that is held: topic, partition, offset, and more depending on the reason.
+        batch: without watermarks, the raw batch from which on the table's events are pending.
     """
 
     database: str
@@ -50,21 +52,21 @@ class Hold:
     batch: int = 0
 
     def row(self) -> dict[str, Any]:
-        """The entry as people read it."""
+        """Return the hold for people, with its time as text."""
         own = {"database": self.database, "table": self.table, "since": self.since, "since_time": time_text(self.since)}
         return own | {"reason": str(self.reason), "events": self.events} | self.first
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """Of feeds with a connector's transaction markers: what is held back until its transaction is whole.
+    """The events of a feed with transaction markers that are held back until their transaction is complete.
 
     Attributes:
-        marked: whether there have been markers.
+        marked: whether the feed has had markers.
         bounds: topic -> partition -> the first offset that is held back.
-        lowest: the lowest commit_ts of what is held back; 0 when nothing is.
-        oldest: the oldest raw batch of what is held back, markers included; 0 when nothing is.
-        tables: [database, table] of which the feed has got events.
+        lowest: the lowest commit_ts of the events that are held back; 0 without one.
+        oldest: the oldest raw batch of the events and markers that are held back; 0 without one.
+        tables: [database, table] of every table that the feed has had events of.
     """
 
     marked: bool = False
@@ -79,10 +81,10 @@ class Trimmed:
     """The releases that maintenance has deleted.
 
     Attributes:
-        release: the newest of them.
-        highest: the highest commit_ts of a change in them; -1 when nothing was deleted.
-        events: how many row events their changes stood for.
-        repeats: how many copies of these were dropped.
+        release: the newest deleted release.
+        highest: the highest commit_ts of a deleted change; -1 if nothing was deleted.
+        events: how many row events the deleted changes stood for.
+        repeats: how many duplicates of these events were dropped.
     """
 
     release: int = 0
@@ -92,18 +94,18 @@ class Trimmed:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A table that was loaded from a dump, which has all changes at or below the position.
+class LoadedTable:
+    """A table that was loaded from a dump, which contains all changes at or below its position.
 
     Attributes:
-        database: of the table.
-        table: its name.
-        position: the dump's.
-        rows: how many there are.
-        anew: it had changes before, and the dump says which rows it has at the position; else its history begins there.
-        typed: how many of the rows are kept typed, in `folder`; the others are in released_changes, of kind `loaded`.
-        folder: below `Lakehouse.loaded_rows`; "": there are none.
-        release: which has brought them, where rows are typed.
+        database: the source's database.
+        table: the source's table.
+        position: the dump's position.
+        rows: how many rows the dump has.
+        anew: whether the table had changes before, so that the dump replaces its rows; else its history begins there.
+        typed: how many of the rows are stored typed, in `folder`; the others are in released_changes, with kind `loaded`.
+        folder: the folder of the typed rows, below `Lakehouse.loaded_rows`; "" without typed rows.
+        release: the release that loaded the table; set with typed rows only.
     """
 
     database: str
@@ -118,23 +120,23 @@ class Loaded:
 
 @dataclass(frozen=True)
 class SourceSnapshot:
-    """The rows of one table in a snapshot that the source's connector took, as far as they are released.
+    """The released reads of one table in a snapshot that the source's connector took.
 
     Attributes:
-        database: of the table.
-        table: its name.
-        file: of the binlog, at the place where the snapshot was taken.
-        position: in that file.
-        at: the lowest commit_ts of its reads.
-        until: the highest.
-        since: the lowest commit_ts of all changes of the table in the releases that brought its reads, and between them.
-        topics: that its reads came in.
-        markers: which of the snapshot its reads say that they are.
-        first: the lowest Kafka time of its reads, in milliseconds.
-        last: the highest.
-        initial: whether the table had nothing before, so that nothing can be gone.
-        ended: whether all of its reads have come, as far as can be told.
-        release: the last that brought reads of it, or told that it is whole; 0: none has, or it is initial.
+        database: the source's database.
+        table: the source's table.
+        file: the binlog file at which the snapshot was taken.
+        position: the position in that file.
+        at: the lowest commit_ts of the reads.
+        until: the highest commit_ts of the reads.
+        since: the lowest commit_ts of all changes of the table from the first release with reads to the last.
+        topics: the topics of the reads.
+        markers: the values of Debezium's `source.snapshot` in the reads.
+        first: the lowest Kafka time of the reads, in milliseconds.
+        last: the highest Kafka time of the reads, in milliseconds.
+        initial: whether the table had no rows before, so that no row can be missing from the snapshot.
+        ended: whether all reads have come, by the markers.
+        release: the last release that has reads of the snapshot, or that found it complete; 0 without one, and if `initial`.
     """
 
     database: str
@@ -153,14 +155,20 @@ class SourceSnapshot:
     release: int = 0
 
     @property
-    def whole(self) -> bool:
-        """Whether it has all rows of the table: what it lacks is gone."""
+    def is_complete(self) -> bool:
+        """Whether the snapshot has all rows of the table, so that rows which it lacks were deleted."""
         return bool(self.release)
 
 
 @dataclass(frozen=True)
 class LogPlace:
-    """A place in a binlog: a hash of the server and the name of its log, the number of a file, a position in it."""
+    """A position in a binlog.
+
+    Attributes:
+        log: a hash of the server and the name of its log.
+        number: the number of a file of the log.
+        position: the position in that file.
+    """
 
     log: int
     number: int
@@ -169,22 +177,22 @@ class LogPlace:
 
 @dataclass(frozen=True)
 class TableScan:
-    """A table's part in an incremental snapshot of the source's connector, from its beginning to its end.
+    """The scan of one table in an incremental snapshot of the source's connector.
 
     Attributes:
-        database: of the table.
-        table: its name.
-        at: the commit_ts of the beginning of the snapshot.
-        until: that of the end of the table's part.
-        first: the Kafka time of the notification of the beginning, in milliseconds.
-        last: that of the end.
-        rows: how many rows the connector has read, at least.
-        since: the lowest commit_ts of the table's changes since the beginning, and of the beginning itself.
+        database: the source's database.
+        table: the source's table.
+        at: the commit_ts at which the snapshot began.
+        until: the commit_ts at which the scan of the table ended.
+        first: the Kafka time of the notification that the snapshot began, in milliseconds.
+        last: the Kafka time of the notification that the scan ended, in milliseconds.
+        rows: how many rows the connector has read at least.
+        since: the lowest commit_ts among the beginning and the table's changes since then.
         begun: topic -> partition -> the first offset of the table's changes since the beginning.
-        places: the first of the table's changes between beginning and end in each server's log.
-        whole: whether all rows are read and released, as far as can be told: what it lacks is gone.
-        why_not: where it is not, in words.
-        release: the last that brought changes of the time until the end, or told that it is whole, or not any more; 0: none.
+        places: in each server's log, the first of the table's changes between beginning and end.
+        is_complete: whether all rows are read and released, so that rows which the scan lacks were deleted.
+        why_not: why the scan is not complete, for people.
+        release: the last release that has changes before the end, or that changed `is_complete`; 0 without one.
     """
 
     database: str
@@ -197,19 +205,19 @@ class TableScan:
     since: int = 0
     begun: dict[str, dict[str, int]] = field(default_factory=dict)
     places: list[LogPlace] = field(default_factory=list)
-    whole: bool = False
+    is_complete: bool = False
     why_not: str = ""
     release: int = 0
 
     def row(self) -> dict[str, Any]:
-        """The part as people read it."""
+        """Return the scan for people, with its times as text."""
         times = {"began": time_text(self.at), "ended": time_text(self.until)}
-        told = {"rows": self.rows, "ends_rows": self.whole, "why_not": self.why_not}
-        return {"database": self.database, "table": self.table} | times | told
+        result = {"rows": self.rows, "ends_rows": self.is_complete, "why_not": self.why_not}
+        return {"database": self.database, "table": self.table} | times | result
 
 
-# What tells of all rows that a table has, so that others are gone.
-Snapshot = SourceSnapshot | TableScan
+# What can state all rows of a table, so that its other rows were deleted.
+ConnectorSnapshot = SourceSnapshot | TableScan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,36 +225,36 @@ class ReleaseCursor(Cursor):
     """How far the gate has come; `sequence` is the number of the release.
 
     Attributes:
-        batch: the newest raw batch whose events the gate has looked at.
+        batch: the newest raw batch whose events the gate has read.
         partition_watermarks: the largest watermark of each partition.
-        watermarks: topic -> the watermark that is released: the only one that events are ever dropped by.
-        tables: [database, table, row events of the window] of this release.
-        pending: row events that are not released.
-        oldest_pending: the oldest raw batch that may hold some; 0 when none does.
-        holds: the hold list.
-        schemas: the sequence of table_schemas that the holds were looked up in.
-        settings: of the feed, that the holds were decided by.
-        highest: the highest commit_ts of any row event seen: above it no event can be a repeat.
-        newest: the newest Kafka time of any record seen, in milliseconds.
-        source: the newest time of the source that any record tells, in milliseconds.
+        watermarks: topic -> the released watermark: events below it, and no others, may be dropped as late.
+        tables: [database, table, row events let through] of this release.
+        pending: how many row events are not released.
+        oldest_pending: the oldest raw batch that may have pending events; 0 without one.
+        holds: the list of holds.
+        schemas: the sequence of table_schemas that was used for the holds.
+        settings: the feed's settings that the holds depend on.
+        highest: the highest commit_ts of any row event so far: an event above it cannot be a duplicate.
+        newest: the newest Kafka time of any record so far, in milliseconds.
+        source: the newest source time that any record states, in milliseconds.
         totals: row events since the feed began: rows, window, excluded, covered, late_repeated, late_unseen.
-        ungated: of feeds whose messages tell whether there are watermarks: the batches up to here were released before the
-            first.
-        placed: whether changes tell their place in the binlog.
-        transactions: what transaction markers hold back.
-        trimmed: what maintenance has deleted.
+        ungated: for feeds that may or may not have watermarks: the batches up to this one were released before the first
+            watermark came.
+        placed: whether changes state their binlog position.
+        transactions: the events that transaction markers hold back.
+        trimmed: the releases that maintenance has deleted.
         loads: the tables that were loaded, in the order of their loads.
-        planned: the sequence of initial_load of which all was loaded, or refused.
-        refused: what was refused of it.
-        read: [database, table, commit_ts of the last read] of the tables of which a snapshot of the source's connector has
-            ended with this release.
-        snapshots: the connector's: of feeds whose snapshots have every row all, of others those that have not ended.
-        scans: the tables' parts in incremental ones, likewise.
+        planned: the sequence of initial_load whose loads are all loaded or refused.
+        refused: the loads that were refused.
+        read: [database, table, commit_ts of the last read] of the tables whose connector snapshot ended with this release.
+        snapshots: the connector's snapshots: all of them if the feed's snapshots have every row, else those that have not
+            ended.
+        scans: the scans of incremental snapshots, with the same rule.
     """
 
     batch: int = 0
     partition_watermarks: PartitionWatermarks = field(default_factory=dict)
-    watermarks: Watermarks = field(default_factory=dict)
+    watermarks: TopicWatermarks = field(default_factory=dict)
     tables: list[tuple[str, str, int]] = field(default_factory=list)
     pending: int = 0
     oldest_pending: int = 0
@@ -261,7 +269,7 @@ class ReleaseCursor(Cursor):
     placed: bool = False
     transactions: Transactions = field(default_factory=Transactions)
     trimmed: Trimmed = field(default_factory=Trimmed)
-    loads: list[Loaded] = field(default_factory=list)
+    loads: list[LoadedTable] = field(default_factory=list)
     planned: int = 0
     refused: list[RefusedLoad] = field(default_factory=list)
     read: list[tuple[str, str, int]] = field(default_factory=list)
@@ -270,7 +278,7 @@ class ReleaseCursor(Cursor):
 
     @property
     def loaded_at(self) -> dict[tuple[str, str], int]:
-        """(database, table) of those whose histories begin with a load -> the positions at which they do."""
+        """(database, table) of each table whose history begins with a load -> the load's position."""
         return {(each.database, each.table): each.position for each in self.loads if not each.anew}
 
     @property
@@ -280,13 +288,15 @@ class ReleaseCursor(Cursor):
 
 
 class ReleasedKind(StrEnum):
-    """What a row of released_changes is."""
+    """The kind of a row of released_changes."""
 
     ROW = "row"
     DDL = "ddl"
-    LAYOUT = "layout"  # the text of a layout that rows of this release name by its hash
+    LAYOUT = "layout"  # the text of a column layout, which rows of this release name by its hash
     LOADED = "loaded"  # a row of a dump
-    REPEAT = "repeat"  # of feeds without watermarks: a change of an earlier release that row events of this one repeat
+    REPEAT = (
+        "repeat"  # without watermarks: a change of an earlier release that has duplicates among this release's events
+    )
 
 
 RELEASED_CHANGES = Definition(
@@ -295,53 +305,56 @@ RELEASED_CHANGES = Definition(
             column(
                 "kind",
                 STRING,
-                "row, ddl, layout (the text of a layout that rows of this release have), loaded (a row of a dump), or "
-                "repeat (a change of an earlier release that row events of this one repeat, by its coordinates).",
+                "row, ddl, layout (the text of a column layout of this release's rows), loaded (a row of a dump), or "
+                "repeat (the coordinates of an earlier release's change that this release's row events duplicate).",
             ),
             column("release", BIGINT, "Number of the commit that released the change."),
             column(
                 "commit_ts",
                 BIGINT,
-                "Position in the source: a TiDB TSO (milliseconds << 18 | logical). Without watermarks it never falls along "
-                "a key: it is the larger of the event's own and that of the key's change before.",
+                "Position in the source: a TiDB TSO (milliseconds << 18 | logical). Without watermarks the larger of the "
+                "event's own and that of the key's previous change.",
             ),
-            column("event_ts", BIGINT, "The event's own commit_ts, where the change has a larger one."),
+            column("event_ts", BIGINT, "The event's own commit_ts, if the change has a larger one."),
             column("op", STRING, "insert, update, delete or snapshot."),
             column("database", STRING, "The source's database."),
             column("table", STRING, "The source's table."),
             column("topic", STRING, "The Kafka record's topic."),
             column("partition", INT, "The Kafka record's partition."),
             column(
-                "offset", BIGINT, "The Kafka record's offset; of a loaded row a number that no other of its table has."
+                "offset", BIGINT, "The Kafka record's offset; of a loaded row a number that is unique in its table."
             ),
             column("index", INT, "The event's place in its record, from 0."),
             column("ordinal", INT, "Order of the changes of one key at one commit_ts."),
-            column("key", STRING, "The key's values, a JSON array; the whole row where the table has no key."),
-            column("key_columns", array(STRING), "Names of the key's columns; empty: the table has none."),
+            column("key", STRING, "The key's values, a JSON array; all values of the row if the table has no key."),
+            column("key_columns", array(STRING), "Names of the key's columns; empty if the table has no key."),
             column(
                 "events",
                 INT,
-                "How many row events the change stands for: 2 for a delete and an insert at one time, 0 for a loaded row.",
+                "How many row events the change stands for: 2 for a delete and an insert of one commit_ts, 0 for a loaded "
+                "row.",
             ),
-            column("repeats", BIGINT, "How many row events of this release repeat the change, and were dropped."),
+            column("repeats", BIGINT, "How many row events of this release were dropped as duplicates of the change."),
             column(
                 "in_replay",
                 BOOLEAN,
-                "Whether the release ended within a replay of the key, which begins with a repeat and ends with a change "
-                "that was never seen, or the repeat of the last one.",
+                "Whether the release ended within a replay of the key, which begins with a duplicate and ends with an "
+                "unseen change or a duplicate of the last one.",
             ),
             column(
-                "before", STRING, "The row before the change, a JSON object; only where later repeats are told by it."
+                "before",
+                STRING,
+                "The row before the change, a JSON object; only if later duplicates are recognised by it.",
             ),
             column("after", STRING, "The row after the change, a JSON object; null for a delete."),
-            column("layout_id", BIGINT, "Which layout `after` has: a hash of its text."),
+            column("layout_id", BIGINT, "The column layout of `after`: a hash of its text."),
             column(
                 "layout",
                 STRING,
-                "Of rows of kind layout: the text; their commit_ts is the lowest of a row that has it.",
+                "Of kind layout: the text; its commit_ts is the lowest of the rows that have this layout.",
             ),
-            column("last_ts", BIGINT, "Of rows of kind layout: the highest commit_ts of a row that has it."),
-            column("ddl_type", STRING, "The kind of statement, as the message has it."),
+            column("last_ts", BIGINT, "Of kind layout: the highest commit_ts of the rows that have this layout."),
+            column("ddl_type", STRING, "The kind of statement, as the message states it."),
             column("ddl_statement", STRING, "The statement's text."),
             column("schema_version", BIGINT, "The schema's number, from protocols that have one."),
             column("table_id", BIGINT, "The table's number, from protocols that have one."),
@@ -349,7 +362,7 @@ RELEASED_CHANGES = Definition(
             column(
                 "source",
                 struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
-                "Place in the MySQL binlog, from protocols that tell it.",
+                "Position in the MySQL binlog, from protocols that state it.",
             ),
         ]
     ),

@@ -1,4 +1,4 @@
-"""One Delta table: read by Spark, or without it; written by Spark, rows and cursor in one transaction."""
+"""Access to one Delta table: reads with and without Spark, and commits of rows and cursor in one transaction."""
 
 import contextlib
 import json
@@ -17,8 +17,8 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cdc_assets.lakehouse.cursor import COMMIT, RUN, Cursor, CursorError, notes
-from cdc_assets.lakehouse.files import actions, described, write_files, write_rows
+from cdc_assets.lakehouse.cursor import COMMIT, RUN, Cursor, CursorError, read_note
+from cdc_assets.lakehouse.files import add_actions, describe_files, write_files, write_rows
 from cdc_assets.lakehouse.log import Commit, DataFile, Logs, TableLog
 from cdc_assets.lakehouse.schema import frame_of, literal, quoted, set_properties
 from cdc_assets.spark.session import temporary_settings
@@ -27,8 +27,7 @@ from cdc_assets.stores.storage import Store
 C = TypeVar("C", bound=Cursor)
 
 _ATTEMPTS = 20
-# After so many commits a checkpoint is made. Without this deltalake makes one after 100, and reads all commits since then
-# whenever it opens a log. (Measured over 200 commits: to open a log and commit took 21 ms with 100, 9 with 20, 8 with 10.)
+# deltalake reads all commits since the last checkpoint whenever it opens a log, and by default writes one in 100 commits.
 _CHECKPOINTS = {"delta.checkpointInterval": "20"}
 _NOTE_CONF = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP_CONF = "spark.databricks.delta.write.txnAppId"
@@ -36,20 +35,20 @@ _TXN_VERSION_CONF = "spark.databricks.delta.write.txnVersion"
 
 
 class ConcurrentRunError(RuntimeError):
-    """Another run committed to the same table between this run's look at the cursor and its commit."""
+    """Another run committed to the table after this run had read its cursor and before this run's commit."""
 
 
 @dataclass(frozen=True)
 class Definition(Generic[C]):
-    """What a table is, whichever feed's.
+    """The definition of a table, which is the same for all feeds.
 
     Attributes:
-        columns: with their meanings as comments.
-        cursor: the type of its cursor.
-        partition_by: the columns that its files are told apart by.
-        statistics: the columns whose smallest and largest value Delta keeps of each file: those that are filtered by, as
-            each of them costs every append.
-        properties: more of them: Delta's, and our own.
+        columns: the columns, with their meanings as comments.
+        cursor: the type of the table's cursor.
+        partition_by: the partition columns.
+        statistics: the columns whose minimum and maximum Delta keeps for each file. Only columns that queries filter by,
+            because each one makes every append slower.
+        properties: further table properties, Delta's and the pipeline's own.
     """
 
     columns: StructType
@@ -60,19 +59,19 @@ class Definition(Generic[C]):
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return all properties of the Delta table."""
-        kept = {"delta.dataSkippingStatsColumns": ",".join(self.statistics)} if self.statistics else {}
-        return _CHECKPOINTS | kept | dict(self.properties)
+        """All properties of the Delta table."""
+        skipping = {"delta.dataSkippingStatsColumns": ",".join(self.statistics)} if self.statistics else {}
+        return _CHECKPOINTS | skipping | dict(self.properties)
 
 
 @dataclass(frozen=True)
-class Carried(Generic[C]):
-    """A cursor, and the commit that carries it.
+class CursorWithCommit(Generic[C]):
+    """A cursor and the commit that wrote it.
 
     Attributes:
         cursor: the cursor.
         commit: the commit.
-        run: Dagster's id of the run that made it; None: there was none.
+        run: Dagster's id of the run that made the commit; None if Dagster did not start it.
     """
 
     cursor: C
@@ -82,27 +81,26 @@ class Carried(Generic[C]):
 
 @dataclass(frozen=True)
 class Staged:
-    """Files that are written and not yet part of the table."""
+    """Data files that are written and not yet part of the table."""
 
     name: str
     files: list[DataFile]
 
     @property
     def rows(self) -> int:
-        """How many rows they hold."""
+        """The number of rows in the files."""
         return sum(f.rows for f in self.files)
 
     def __add__(self, other: "Staged") -> "Staged":
         return Staged(self.name, [*self.files, *other.files])
 
-    def only(self, **partition: object) -> "Staged":
-        """Those of some partition."""
-        kept = [f for f in self.files if all(f.partition[k] == v for k, v in partition.items())]
-        return Staged(self.name, kept)
+    def in_partition(self, **partition: object) -> "Staged":
+        """Return the files of one partition."""
+        return Staged(self.name, [f for f in self.files if all(f.partition[k] == v for k, v in partition.items())])
 
 
-def _nothing() -> None:
-    """Before the commits of a table that lies where a commit can replace no other."""
+def _check_nothing() -> None:
+    """Check nothing before a commit: for tables on a file system on which no commit can replace another."""
 
 
 @dataclass(frozen=True)
@@ -110,37 +108,37 @@ class LakeTable(Generic[C]):
     """One Delta table of the lakehouse.
 
     Attributes:
-        path: where it lies.
-        name: by which it is told to people, and by which its transactions are known.
-        definition: what it is.
-        logs: its log among others, and how all of them are reached.
-        before_commits: called before each, and raises where they would not be safe.
+        path: the table's URI.
+        name: the display name, also used as the transaction application id.
+        definition: columns, cursor, partitions and properties.
+        logs: the cache of logs, which also knows how the store is reached.
+        before_commits: called before each commit; raises if a commit would not be safe.
     """
 
     path: str
     name: str
     definition: Definition[C]
     logs: Logs = field(default_factory=Logs, compare=False)
-    before_commits: Callable[[], None] = _nothing
+    before_commits: Callable[[], None] = _check_nothing
 
     @property
     def store(self) -> Store:
-        """How its path is reached."""
+        """How the table's path is reached."""
         return self.logs.store
 
     # --- without Spark
 
     def log(self) -> TableLog | None:
-        """Its newest version; None while there is no table."""
+        """Return the log at the newest version; None if the table does not exist."""
         return self.logs.newest(self.path)
 
-    def pinned(self) -> "LakeTable[C]":
-        """The table as it stands now: its log is read once, however much is asked of it without Spark."""
-        return _Pinned(self.path, self.name, self.definition, self.logs, self.before_commits, self.log())
+    def at_current_version(self) -> "LakeTable[C]":
+        """Return the table fixed at its newest version, so that several reads without Spark see one version."""
+        return _FixedVersion(self.path, self.name, self.definition, self.logs, self.before_commits, self.log())
 
     def exists(self) -> bool:
-        """Whether the table has been created."""
-        # deltalake's own answer to this lets no other thread run until it has come.
+        """Return whether the table has been created."""
+        # Not by `DeltaTable.is_deltatable`, which holds Python's global lock until it returns.
         files, path = self.store.files(f"{self.path}/_delta_log")
         first = files.get_file_info([f"{path}/{0:020}.json", f"{path}/_last_checkpoint"])
         return any(info.is_file for info in first)
@@ -149,89 +147,91 @@ class LakeTable(Generic[C]):
     def _log_options(self) -> dict[str, str]:
         return self.store.deltalake_options(self.path)
 
-    def newest(self) -> Carried[C] | None:
-        """The newest cursor and its commit; None while no row has been written.
+    def cursor_with_commit(self) -> CursorWithCommit[C] | None:
+        """Return the newest cursor with its commit; None if no row has been written.
 
         Raises:
-            CursorError: there are rows and no cursor, or one that cannot be used.
+            CursorError: the table has rows and no cursor, or a cursor that cannot be used.
         """
         log = self.log()
-        return self._newest(log) if log else None
+        return self._newest_cursor(log) if log else None
 
-    def _newest(self, log: TableLog) -> Carried[C] | None:
-        newest = next(self._carried(log), None)
+    def _newest_cursor(self, log: TableLog) -> CursorWithCommit[C] | None:
+        newest = next(self._cursors_with_commits(log), None)
         if newest is not None:
             return newest
         if any(file.rows for file in log.files()):
             raise CursorError(
-                f"{self.name}: has rows, and no commit in its log says up to where they reach: restore the log, or run the "
-                "job rebuild"
+                f"{self.name}: the table has rows, and no commit in its log has a cursor that says how far they reach: "
+                "restore the log, or run the job rebuild"
             )
         return None
 
     def cursor(self) -> C | None:
-        """The newest cursor; None while no row has been written."""
-        newest = self.newest()
+        """Return the newest cursor; None if no row has been written."""
+        newest = self.cursor_with_commit()
         return newest.cursor if newest else None
 
-    def _carried(self, log: TableLog) -> Iterator[Carried[C]]:
+    def _cursors_with_commits(self, log: TableLog) -> Iterator[CursorWithCommit[C]]:
         for commit in log.commits():
-            if (values := notes(commit.note)) is not None:
+            if (values := read_note(commit.note)) is not None:
                 try:
                     cursor = self.definition.cursor.of(values)
                 except CursorError as error:
                     raise CursorError(f"{self.name}: {error}") from None
-                yield Carried(cursor, commit, values.get(RUN))
+                yield CursorWithCommit(cursor, commit, values.get(RUN))
 
-    def carried(self) -> Iterator[Carried[C]]:
-        """The cursors that the log still has, newest first.
+    def cursors_with_commits(self) -> Iterator[CursorWithCommit[C]]:
+        """Return the cursors that the log still has, newest first, with their commits.
 
-        Of several commits with one cursor its own comes last: ALTER, OPTIMIZE and the like carry on the one that is there.
+        A cursor may come several times, because ALTER, OPTIMIZE and the like repeat the cursor that the table has. The last
+        of these commits is the one that wrote the rows.
         """
         log = self.log()
-        yield from self._carried(log) if log else ()
+        yield from self._cursors_with_commits(log) if log else ()
 
     def cursors(self) -> Iterator[C]:
-        """The cursors that the log still has, newest first, each once."""
-        last = None
-        for each in self.carried():
-            if each.cursor.sequence != last:
-                last = each.cursor.sequence
-                yield each.cursor
+        """Return the cursors that the log still has, newest first, each once."""
+        previous = None
+        for entry in self.cursors_with_commits():
+            if entry.cursor.sequence != previous:
+                previous = entry.cursor.sequence
+                yield entry.cursor
 
     def files(self, **partition: object) -> list[DataFile]:
-        """The files of the newest version, or those of one partition; none while there is no table."""
+        """Return the data files of the newest version, or those of one partition; none if the table does not exist."""
         log = self.log()
         return log.files(**partition) if log else []
 
     def fetch(
-        self, files: Iterable[DataFile], *columns: str, kept: Callable[[pa.Table], pa.Table] | None = None
+        self, files: Iterable[DataFile], *columns: str, reduce_part: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
-        """A few columns of the rows of these files: for what is small and must be known before Spark is asked.
-
-        Rows that are marked as deleted are among them.
+        """Return the rows of these files without Spark, for small results. Rows that are marked as deleted are included.
 
         Args:
-            files: these.
-            columns: these.
-            kept: what is kept of a part of the rows, so that of many no more than that is held at once; None: all.
+            files: the files.
+            columns: the columns to read.
+            reduce_part: applied to each bounded part of the rows, so that not all rows are in memory at once; None: read
+                whole files.
         """
-        read = map(kept, self.parts(files, *columns)) if kept else self._read(files, columns, _whole)
-        found = list(read)
-        if not found:
+        if reduce_part:
+            tables = list(map(reduce_part, self.fetch_parts(files, *columns)))
+        else:
+            tables = list(self._read(files, columns, _read_file))
+        if not tables:
             return pa.table({c: pa.array([]) for c in columns})
-        # That a column is never NULL some writers say, and others, such as OPTIMIZE, do not.
-        return pa.concat_tables(found, promote_options="permissive")
+        # Permissive, because some writers declare a column as never NULL, and others, such as OPTIMIZE, do not.
+        return pa.concat_tables(tables, promote_options="permissive")
 
-    def parts(self, files: Iterable[DataFile], *columns: str) -> Iterator[pa.Table]:
-        """As `fetch`, but a part of the rows after the other, each of a bounded size, however many rows there are."""
-        return self._read(files, columns, _in_groups)
+    def fetch_parts(self, files: Iterable[DataFile], *columns: str) -> Iterator[pa.Table]:
+        """Return the rows of these files like `fetch`, in parts of bounded size."""
+        return self._read(files, columns, _read_row_groups)
 
     def _read(
         self,
         files: Iterable[DataFile],
         columns: Sequence[str],
-        read: Callable[[parquet.ParquetFile, list[str]], Iterable[pa.Table]],
+        read_tables: Callable[[parquet.ParquetFile, list[str]], Iterable[pa.Table]],
     ) -> Iterator[pa.Table]:
         keys = set(self.definition.partition_by)
         inner = [c for c in columns if c not in keys]
@@ -239,21 +239,21 @@ class LakeTable(Generic[C]):
             system, path = self.store.files(file.path)
             with system.open_input_file(path) as source:
                 data = parquet.ParquetFile(source)
-                mapped = not set(inner) <= set(data.schema_arrow.names) and self.log()
-                names = [mapped.physical[c] for c in inner] if mapped else inner
-                for part in read(data, names):
+                mapped_log = not set(inner) <= set(data.schema_arrow.names) and self.log()
+                names = [mapped_log.physical_names[c] for c in inner] if mapped_log else inner
+                for part in read_tables(data, names):
                     rows = part.select(names).rename_columns(inner)
                     for key in (c for c in columns if c in keys):
                         rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
                     yield _without_views(rows.select(columns))
 
     def schema(self) -> StructType | None:
-        """The columns that the table has; None while there is no table."""
+        """Return the columns that the table has; None if the table does not exist."""
         log = self.log()
         return StructType.fromJson(json.loads(log.schema())) if log else None
 
     def create(self) -> None:
-        """Create the table, empty, unless it is there."""
+        """Create the table without rows, unless it exists."""
         if self.exists():
             return
         self.before_commits()
@@ -265,21 +265,21 @@ class LakeTable(Generic[C]):
                 partition_by=list(self.definition.partition_by),
                 configuration=self.definition.settings,
                 storage_options=self._log_options,
-                raise_if_key_not_exists=False,  # else deltalake takes no properties but Delta's
+                raise_if_key_not_exists=False,  # With True deltalake accepts Delta's own properties only.
             )
         except (CommitFailedError, DeltaError):
-            if not self.exists():  # else another run was faster
+            if not self.exists():  # If the table exists, another run has created it first.
                 raise
 
-    def of_shape(self, columns: StructType, properties: Mapping[str, str]) -> "LakeTable[C]":
-        """The table as it is to be created: with these columns, and these properties of Delta's, too."""
-        wider = replace(self.definition, columns=columns, properties={**self.definition.properties, **properties})
-        return replace(self, definition=wider)
+    def with_schema(self, columns: StructType, properties: Mapping[str, str]) -> "LakeTable[C]":
+        """Return the table defined with other columns and additional properties, to create or replace it with them."""
+        definition = replace(self.definition, columns=columns, properties={**self.definition.properties, **properties})
+        return replace(self, definition=definition)
 
     # --- with Spark
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The table's newest rows, as Delta reads them; none while there is no table."""
+        """Return the table's newest rows, read by Delta; none if the table does not exist."""
         if not self.exists():
             return frame_of(spark, [], self.definition.columns)
         return spark.read.format("delta").load(self.path)
@@ -287,21 +287,24 @@ class LakeTable(Generic[C]):
     def read_staged(self, spark: SparkSession, staged: Staged, columns: StructType | None = None) -> DataFrame:
         """Return the rows of staged files, in `columns` or, by default, in the table's.
 
-        Delta does not know these files before a commit names them.
+        Delta does not know these files before a commit adds them.
         """
         return self._read_parquet(spark, staged.files, columns or self.definition.columns)
 
     def read_files(self, spark: SparkSession, files: Iterable[DataFile]) -> DataFrame:
-        """Return the rows of some files of a table to which rows are only appended.
+        """Return the rows of some files of an append-only table.
 
-        Delta would load the state of the table in several jobs: measured in docs/speed.md.
+        Not through Delta, which would load the state of the table in several jobs: measured in docs/speed.md.
 
         Raises:
-            ValueError: the files do not tell all: rows are marked as deleted, columns are mapped, or types were widened.
+            ValueError: rows are marked as deleted, columns are mapped, or types were widened, so that the rows are not
+                exactly those of the files.
         """
         log = self.log()
-        if log and not log.plain:
-            raise ValueError(f"{self.name}: read this table through Delta: its files alone do not tell its rows.")
+        if log and not log.has_plain_files:
+            raise ValueError(
+                f"{self.name}: read this table through Delta: its rows are not exactly those of its files."
+            )
         return self._read_parquet(spark, files, self.definition.columns)
 
     def _read_parquet(self, spark: SparkSession, files: Iterable[DataFile], columns: StructType) -> DataFrame:
@@ -310,71 +313,70 @@ class LakeTable(Generic[C]):
         groups: dict[tuple[Any, ...], list[str]] = {}
         for file in files:
             groups.setdefault(tuple(file.partition[k] for k in keys), []).append(file.path)
-        # As texts of SQL: for a column each, PySpark asks the JVM five times as often.
+        # As SQL texts, because PySpark makes several calls to the JVM for each column object.
         frames = [
             spark.read.schema(inner)
             .parquet(*paths)
-            .selectExpr(*_selected(columns, dict(zip(keys, values, strict=True))))
+            .selectExpr(*_select_list(columns, dict(zip(keys, values, strict=True))))
             for values, paths in groups.items()
         ]
         return reduce(DataFrame.unionAll, frames) if frames else frame_of(spark, [], columns)
 
     def create_by_spark(self, session: SparkSession) -> None:
-        """Create the table, empty, unless it is there: with properties that ask for features of Delta's protocol.
+        """Create the table without rows, unless it exists, with properties that need features of Delta's protocol.
 
-        deltalake leaves out of the protocol what properties need (column mapping) once a column needs a feature, too
-        (TIMESTAMP_NTZ), and no reader opens such a table.
+        Not with deltalake: if both a property (column mapping) and a column (TIMESTAMP_NTZ) need a feature, deltalake writes
+        only the column's into the protocol, and no reader opens such a table.
         """
         if self.exists():
             return
         self.before_commits()
-        # By a write: Delta's CREATE refuses a folder in which files are staged.
-        nothing = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
-        nothing.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
-        # A write sets Delta's properties only.
+        # By a write, because Delta's CREATE refuses a folder in which files are staged.
+        writer = frame_of(session, [], self.definition.columns).write.format("delta").mode("append")
+        writer.options(**self.definition.settings).partitionBy(*self.definition.partition_by).save(self.path)
+        # A write sets Delta's own properties only.
         others = {key: value for key, value in self.definition.settings.items() if not key.startswith("delta.")}
         if others:
             session.sql(set_properties(self.path, others))
 
     def stage(self, rows: DataFrame, by: str | None = None) -> Staged:
-        """Write rows into files that no reader sees before a commit names them.
+        """Write rows into files that no reader sees before a commit adds them.
 
         Args:
-            rows: in the table's columns; and in `by`, which is no column of the table.
-            by: what tells files apart beside the table's partitions.
+            rows: the table's columns, and `by`.
+            by: a column that is not the table's, by which files are split in addition to the table's partitions.
         """
         folder, it = uuid.uuid4().hex, self.definition
         keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)
-        return Staged(folder, described(self.path, folder, keys, it.statistics, self.store, by))
+        return Staged(folder, describe_files(self.path, folder, keys, it.statistics, self.store, by))
 
     def stage_partition(self, rows: DataFrame, folder: str, **partition: bool) -> None:
-        """As `stage`, into a folder, of rows of one partition that have no columns of it, and need not be sorted by it."""
+        """Write rows of one partition into files below `folder`; the rows have no partition columns."""
         within = "/".join(f"{key}={str(value).lower()}" for key, value in partition.items())
         write_files(rows, self.path, f"{folder}/{within}", ())
 
-    def found(self, folder: str) -> Staged:
-        """What `stage` has written into a folder."""
-        files = described(self.path, folder, self.definition.partition_by, self.definition.statistics, self.store)
+    def list_staged(self, folder: str) -> Staged:
+        """Return the files that were staged into a folder."""
+        files = describe_files(self.path, folder, self.definition.partition_by, self.definition.statistics, self.store)
         return Staged(folder, files)
 
     def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
-        """As `stage`, of a few plain rows, without Spark; what a row lacks is NULL."""
+        """Write a small number of Python rows like `stage`, without Spark; a column that a row lacks is NULL."""
         folder, it = uuid.uuid4().hex, self.definition
         return Staged(
             folder, write_rows(rows, self.path, folder, it.columns, it.partition_by, it.statistics, self.store)
         )
 
     def commit(self, staged: Staged, cursor: C, *, replaces: bool = False) -> None:
-        """Make staged files part of the table and advance the cursor, in one commit; a table that is not there is created.
+        """Add staged files to the table and advance the cursor, in one commit; create the table if it does not exist.
 
-        Spark's own commit looks through the table's whole log first, to tell whether it has been made before. This one is
-        made right after the version that carries the cursor before it, or not at all. (Measured: with Spark's an append of
-        50 rows took 0.9 s, with this one 0.3 s.)
+        The commit follows right after the version that has the previous cursor, or fails. Spark's own commit would read the
+        complete log first, to find out whether this commit has been made before: measured in docs/speed.md.
 
         Args:
             staged: the files.
-            cursor: of this commit.
+            cursor: the cursor of this commit.
             replaces: whether the staged rows replace all rows of the table, and its columns; else they are appended.
 
         Raises:
@@ -387,98 +389,94 @@ class LakeTable(Generic[C]):
             "userMetadata": cursor.text(commit),
             "operationMetrics": {"numOutputRows": str(staged.rows), "numFiles": str(len(staged.files))},
         }
-        # For Spark's commits, which go by it.
+        # Spark's commits (`transact`) skip a transaction version that the table has already.
         transactions = [Transaction(self.name, cursor.sequence)]
         for _ in range(_ATTEMPTS):
-            log = self._before(cursor)
-            # A rebuild may give a column another type.
+            log = self._log_before(cursor)
+            # A rebuild may change the type of a column.
             columns = Schema.from_json(self.definition.columns.json()) if replaces else log.table.schema()
             try:
                 log.table.create_write_transaction(
-                    actions(self.path, self.definition.partition_by, staged.files),
+                    add_actions(self.path, self.definition.partition_by, staged.files),
                     "overwrite" if replaces else "append",
                     columns,
                     partition_by=list(self.definition.partition_by),
                     commit_properties=CommitProperties(note, max_commit_retries=0, app_transactions=transactions),
                 )
             except CommitFailedError:
-                # Something was committed just now: this very commit, if its answer was lost and the client sent it again;
-                # else look again whether it was this step.
-                if self._found(commit, cursor) is None:
+                # Another commit has this version. It is this very commit if the store's answer was lost and the client sent
+                # it again. Otherwise try again after the new version, unless that has this cursor's number.
+                if self._find_commit(commit, cursor) is None:
                     continue
             return
-        raise ConcurrentRunError(self._concurrent(cursor))
+        raise ConcurrentRunError(self._concurrent_message(cursor))
 
-    def _standing(self) -> TableLog:
-        """The newest version of a table that was there when the run began to write it."""
+    def _log_before(self, cursor: C) -> TableLog:
+        """Return the log at the newest version, whose cursor must be the one right before `cursor`."""
         log = self.log()
         if log is None:
-            raise ConcurrentRunError(f"{self.name}: the table was deleted while it was written.")
-        return log
-
-    def _before(self, cursor: C) -> TableLog:
-        """The newest version, if the commit that is to follow has the cursor after the one that it has."""
-        log = self._standing()
-        newest = self._newest(log)
+            raise ConcurrentRunError(f"{self.name}: the table was deleted while this run was writing to it.")
+        newest = self._newest_cursor(log)
         if (newest.cursor.sequence if newest else 0) != cursor.sequence - 1:
-            raise ConcurrentRunError(self._concurrent(cursor))
+            raise ConcurrentRunError(self._concurrent_message(cursor))
         return log
 
     def transact(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> Commit:
-        """Make the one commit of `change` (a MERGE, a DELETE) carry the cursor.
+        """Run `change`, which makes one commit (a MERGE, a DELETE), and write the cursor into that commit.
 
-        Such commits take what is noted in them from their session alone: it must be the caller's own.
+        Args:
+            session: the caller's own session, because Delta reads the note of such a commit from the session's settings.
+            cursor: the cursor of this commit.
+            change: what to do with the table.
 
         Raises:
             ConcurrentRunError: another run has committed this `sequence`.
         """
         self.before_commits()
         commit = uuid.uuid4().hex
-        numbered = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
-        with temporary_settings(session, {_NOTE_CONF: cursor.text(commit), **numbered}), self._told_apart(cursor):
+        transaction = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
+        with (
+            temporary_settings(session, {_NOTE_CONF: cursor.text(commit), **transaction}),
+            self._name_conflicts(cursor),
+        ):
             change(DeltaTable.forPath(session, self.path))
-        return self._mine(commit, cursor)
+        # Delta skips a transaction version that is already committed, without an error. The other run may have written the
+        # very same cursor, so only the commit's own name shows whether this run made the commit.
+        own = self._find_commit(commit, cursor)
+        if own is None:
+            raise ConcurrentRunError(self._concurrent_message(cursor))
+        return own
 
     def alter(self, session: SparkSession, cursor: C, change: Callable[[DeltaTable], object]) -> None:
-        """Let a commit that changes no row (ALTER, OPTIMIZE) carry the cursor that the table has already."""
+        """Run `change`, which changes no row (ALTER, OPTIMIZE), and write the cursor that the table has into its commits."""
         self.before_commits()
         with temporary_settings(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
             change(DeltaTable.forPath(session, self.path))
 
     @contextlib.contextmanager
-    def _told_apart(self, cursor: C) -> Iterator[None]:
+    def _name_conflicts(self, cursor: C) -> Iterator[None]:
+        """Raise Delta's errors about concurrent commits as `ConcurrentRunError`."""
         try:
             yield
         except Exception as error:
             if "ConcurrentTransaction" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
-                raise ConcurrentRunError(self._concurrent(cursor)) from error
+                raise ConcurrentRunError(self._concurrent_message(cursor)) from error
             raise
 
-    def _mine(self, commit: str, cursor: C) -> Commit:
-        """The commit of this name.
-
-        Delta skips, without a word, what comes under a version that is already committed. The other run may have done the
-        very same, with the same cursor: only the commit's own name tells whose it was.
-        """
-        found = self._found(commit, cursor)
-        if found is None:
-            raise ConcurrentRunError(self._concurrent(cursor))
-        return found
-
-    def _found(self, commit: str, cursor: C) -> Commit | None:
-        """The commit of this name and cursor, if the log has it."""
+    def _find_commit(self, name: str, cursor: C) -> Commit | None:
+        """Return the commit that has this name in its note; None if the log has none since the cursor before `cursor`."""
         log = self.log()
-        for each in log.commits() if log else ():
-            values = notes(each.note)
+        for commit in log.commits() if log else ():
+            values = read_note(commit.note)
             if values is None:
                 continue
-            if values.get(COMMIT) == commit:
-                return each
+            if values.get(COMMIT) == name:
+                return commit
             if values["sequence"] < cursor.sequence:
                 break
         return None
 
-    def _concurrent(self, cursor: C) -> str:
+    def _concurrent_message(self, cursor: C) -> str:
         return (
             f"{self.name}: another run has already committed step {cursor.sequence}. Nothing was written twice: "
             "wait until that run has ended, then run again."
@@ -486,39 +484,40 @@ class LakeTable(Generic[C]):
 
 
 @dataclass(frozen=True)
-class _Pinned(LakeTable[C]):
-    """One version of a table."""
+class _FixedVersion(LakeTable[C]):
+    """A table whose reads without Spark see one version."""
 
-    standing: TableLog | None = None
+    fixed_log: TableLog | None = None
 
     def log(self) -> TableLog | None:
-        """That version's."""
-        return self.standing
+        """Return the log at the fixed version; None if the table did not exist."""
+        return self.fixed_log
 
 
-def _whole(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
+def _read_file(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
     yield data.read(names)
 
 
-def _in_groups(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
+def _read_row_groups(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
     return (data.read_row_group(number, names) for number in range(data.num_row_groups))
 
 
-_VIEWED = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_TYPE_OF_VIEW = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def _without_views(rows: pa.Table) -> pa.Table:
-    """Texts as other files have them: those that deltalake's DELETE and UPDATE write ask to be read as views."""
-    kept = [f.with_type(_VIEWED.get(f.type, f.type)) for f in rows.schema]
-    return rows.cast(pa.schema(kept)) if any(f.type in _VIEWED for f in rows.schema) else rows
+    """Return the rows with plain strings and bytes: the files of deltalake's DELETE and UPDATE are read as views."""
+    if not any(f.type in _TYPE_OF_VIEW for f in rows.schema):
+        return rows
+    return rows.cast(pa.schema([f.with_type(_TYPE_OF_VIEW.get(f.type, f.type)) for f in rows.schema]))
 
 
-def _selected(columns: StructType, of_partition: Mapping[str, Any]) -> Iterator[str]:
-    """Each column; where the files' partition has a value for it, which is no column of the files, that."""
+def _select_list(columns: StructType, partition: Mapping[str, Any]) -> Iterator[str]:
+    """Return the SQL expression of each column; a partition column, which the files do not have, is a literal."""
     for column in columns:
-        name, value = quoted(column.name), of_partition.get(column.name)
-        if column.name not in of_partition:
+        name, value = quoted(column.name), partition.get(column.name)
+        if column.name not in partition:
             yield name
         else:
-            told = "NULL" if value is None else literal(str(value))
-            yield f"CAST({told} AS {column.dataType.simpleString()}) AS {name}"
+            text = "NULL" if value is None else literal(str(value))
+            yield f"CAST({text} AS {column.dataType.simpleString()}) AS {name}"

@@ -1,4 +1,4 @@
-"""type_observations: what messages have said of each column's type, and whether that is as the protocol's tables have it."""
+"""type_observations: what messages have stated of each column's type, and whether the protocol's tables permit it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,15 +12,15 @@ from cdc_assets.lakehouse.table import Definition
 
 @dataclass(frozen=True)
 class Refused:
-    """A table whose events break a mapping, which the feed's settings do not accept: what the gate is to hold.
+    """A table that the gate must hold, because its events break a type mapping and the feed has `type_mapping: block`.
 
     Attributes:
-        database: of the table.
-        table: its name.
-        commit_ts: the lowest of an event that breaks a mapping.
-        batch: the lowest raw batch of one.
-        first: of the event with the lowest commit_ts: topic, partition, offset, record_ms (Kafka's time), and `column` and
-            `told`, what is wrong with it in words; `advice`: what to do, where it is something of its own.
+        database: the source's database.
+        table: the source's table.
+        commit_ts: the lowest commit_ts of an event that breaks a mapping.
+        batch: the lowest raw batch of such an event.
+        first: the event with the lowest commit_ts: topic, partition, offset, record_ms (Kafka's time), `column`, `told`
+            (what is wrong, for people) and, if the advice differs from the usual, `advice`.
     """
 
     database: str
@@ -32,13 +32,13 @@ class Refused:
 
 @dataclass(frozen=True)
 class Doubted:
-    """A table whose events are judged again when more is known of it, or accepted.
+    """A table whose events are checked again when table_schemas has more rows about it.
 
     Attributes:
-        database: of the table.
-        table: its name.
-        after: the events of later raw batches.
-        schemas: how many rows table_schemas had about it.
+        database: the source's database.
+        table: the source's table.
+        after: events of later raw batches than this one are checked again.
+        schemas: how many rows table_schemas had about the table.
     """
 
     database: str
@@ -49,15 +49,15 @@ class Doubted:
 
 @dataclass(frozen=True, kw_only=True)
 class TypesCursor(Cursor):
-    """Up to which raw batch the types of events are judged.
+    """How far the types of events are checked.
 
     Attributes:
-        batch: the newest raw batch.
-        settings: what the verdicts go by of the feed's settings, and the version of the rules.
-        refused: the tables that are refused.
-        doubted: those that are refused, and those with rows whose schema is not known.
-        schemas: the sequence of table_schemas that they were looked up in.
-        distinct: how many different observations there are.
+        batch: the newest raw batch whose events are checked.
+        settings: the feed's settings that the verdicts depend on, and the version of the rules.
+        refused: the tables that break a type mapping.
+        doubted: the tables to check again: those in `refused`, and those with rows whose schema has not come.
+        schemas: the sequence of table_schemas that was used.
+        distinct: how many different observations the table has.
     """
 
     batch: int = 0
@@ -76,19 +76,19 @@ TYPE_OBSERVATIONS = Definition(
             column("database", STRING, "The source's database."),
             column("table", STRING, "The source's table."),
             column("column", STRING, "The source's column."),
-            column("mysql_type", STRING, "Its MySQL type, as messages or the table's schema have it."),
-            column("told", STRING, "What else messages say of it, in the protocol's own words: a JSON object."),
-            column("expected", STRING, "What the protocol's tables have beside that type."),
+            column("mysql_type", STRING, "Its MySQL type, as messages or the table's schema state it."),
+            column("told", STRING, "What else messages state of its type, in the protocol's own terms: a JSON object."),
+            column("expected", STRING, "What the protocol prescribes for that type."),
             column("mysql_type_verdict", STRING, "ok, or what is wrong with the MySQL type."),
-            column("code_verdict", STRING, "ok, or what is wrong with the rest."),
-            column(
-                "events", BIGINT, "In how many events of the raw batches up to `batch`, after those of rows before."
-            ),
-            column("first_batch", BIGINT, "The lowest raw batch of one of them."),
+            column("code_verdict", STRING, "ok, or what is wrong with `told`."),
+            column("events", BIGINT, "How many events the run saw with it, in raw batches that no earlier row counts."),
+            column("first_batch", BIGINT, "The lowest raw batch of these events."),
             column("batch", BIGINT, "The newest raw batch of the run that saw them."),
-            column("first", _PLACE, "The one with the lowest commit_ts."),
-            column("last", _PLACE, "The one with the highest commit_ts."),
-            column("sample_value", STRING, "The column's value in the first, where the value matters."),
+            column("first", _PLACE, "The event with the lowest commit_ts."),
+            column("last", _PLACE, "The event with the highest commit_ts."),
+            column(
+                "sample_value", STRING, "The column's value in the first event, if the verdict depends on the value."
+            ),
         ]
     ),
     cursor=TypesCursor,

@@ -1,1 +1,1 @@
-"""MySQL's types: their text, their JDBC codes, their Spark types, and the table structure that DDL statements tell."""
+"""MySQL's types: their texts, value ranges, codes, Spark types, and the conversion of values."""

@@ -1,7 +1,7 @@
-"""One text for a value, whoever has it: the source, in SQL, or a history table, in Arrow.
+"""Canonical texts of values, by which a source's values (in SQL) and a history's (in Arrow) are compared.
 
-One table, `_FORMS`, says per family of types which. NULL has none. What no Spark type holds (zero and invalid dates) is
-NULL in a history, and so it is here.
+The table `_FORMS` has the form for each family of types. NULL stays NULL. A value that no Spark type holds (a zero or
+invalid date) is NULL in a history, so its canonical text is NULL too.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,25 +15,25 @@ import pyarrow.compute as pc
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import parsed
 
-_DOUBLES = "DECIMAL(65,30)"  # what doubles are compared in: 35 digits before the point, 30 after it
+_DOUBLES = "DECIMAL(65,30)"  # the type in which doubles are compared: 35 digits before the point, 30 after it
 _SMALLEST, _LARGEST = Decimal("1e-30"), Decimal("9" * 35 + "." + "9" * 30)
 _DIGITS = Context(prec=400, rounding=ROUND_HALF_UP)
 _POINT = pa.scalar(".", pa.large_string())
 
 
 @dataclass(frozen=True)
-class Form:
-    """How values of a family become texts.
+class CanonicalForm:
+    """How values of a family become canonical texts.
 
     Attributes:
-        sql: the expression of the source, `{}` stands for the column: of bytes the bytes themselves, else a text in UTF-8.
-        held: whether an Arrow type can have such values.
-        text: of values of that type, the same as LARGE_BINARY, in UTF-8.
-        long: whether values may be so long that only their digests go into a row's.
+        sql: the expression in the source's SQL, with `{0}` for the column; bytes stay bytes, others become UTF-8 texts.
+        accepts: whether a history column of an Arrow type can have such values.
+        text: Arrow values -> the same texts as LARGE_BINARY.
+        long: whether values may be so long that a row's digest has their digests in their place.
     """
 
     sql: str
-    held: Callable[[pa.DataType], bool]
+    accepts: Callable[[pa.DataType], bool]
     text: Callable[[pa.Array], pa.Array]
     long: bool = False
 
@@ -47,9 +47,9 @@ def _text(values: pa.Array) -> pa.Array:
 
 
 def _numbers(values: pa.Array) -> pa.Array:
-    """Without exponent, and without the zeros that only the column's type gives them."""
+    """Return the texts of numbers without exponent, and without the zeros at the end that the column's scale adds."""
     if pa.types.is_float32(values.type):
-        values = values.cast(pa.float64())  # as servers calculate with them
+        values = values.cast(pa.float64())  # Servers compute with FLOAT as DOUBLE.
     texts = values.cast(pa.large_string())
     odd = pc.match_substring_regex(texts, "[eE]|^-0$")
     if pc.any(odd).as_py():
@@ -60,11 +60,11 @@ def _numbers(values: pa.Array) -> pa.Array:
 
 
 def _digits(value: Decimal | float) -> str:
-    """All digits of a number; of a double those that servers keep, and of -0 no sign."""
+    """Return all digits of a decimal, or the digits of a double that DECIMAL(65,30) holds, without the sign of -0."""
     if isinstance(value, Decimal):
         return f"{value:f}"
     exact = Decimal(repr(value)).quantize(_SMALLEST, context=_DIGITS)
-    # Not `-_LARGEST`, which is rounded to the 28 digits of the default context.
+    # Not `-_LARGEST`, which Python would round to the 28 digits of the default context.
     bounded = max(_LARGEST.copy_negate(), min(_LARGEST, exact))
     return f"{bounded or abs(bounded):f}"
 
@@ -76,7 +76,7 @@ def _times(values: pa.Array) -> pa.Array:
 
 
 def _moments(values: pa.Array) -> pa.Array:
-    """To the microsecond; instants in UTC."""
+    """Return dates with times, to the microsecond; instants are in UTC."""
     return _text(values.cast(pa.timestamp("us")))
 
 
@@ -85,42 +85,42 @@ def _exact(kind: pa.DataType) -> bool:
 
 
 def _without_zeros(number: str) -> str:
-    """A number's text in SQL without the zeros at the end of its fraction."""
+    """Return the SQL expression of a number's text without the zeros at the end of its fraction."""
     trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {number}))"
     return f"IF(LOCATE('.', {number}) > 0, {trimmed}, {number})"
 
 
 def _valid(date_format: str) -> str:
-    """A date's text in SQL; NULL where its month has no such day."""
+    """Return the SQL expression of a date's text; NULL for a date that does not exist."""
     valid = "DAYOFMONTH({0}) > 0 AND LAST_DAY({0}) >= DATE({0})"
     return f"IF({valid}, DATE_FORMAT({{0}}, '{date_format}'), NULL)"
 
 
-# `+ 0` takes the zeros that ZEROFILL shows, and makes numbers of bits and years.
-_INTEGER = Form("CAST({0} + 0 AS CHAR)", _exact, _numbers)
-_TEXT = Form("CONVERT({0} USING utf8mb4)", pa.types.is_string, _text, long=True)
-_MOMENT = Form(_valid("%Y-%m-%d %H:%i:%s.%f"), pa.types.is_timestamp, _moments)
+# `+ 0` removes the zeros of ZEROFILL, and makes numbers of BIT and YEAR.
+_INTEGER = CanonicalForm("CAST({0} + 0 AS CHAR)", _exact, _numbers)
+_TEXT = CanonicalForm("CONVERT({0} USING utf8mb4)", pa.types.is_string, _text, long=True)
+_MOMENT = CanonicalForm(_valid("%Y-%m-%d %H:%i:%s.%f"), pa.types.is_timestamp, _moments)
 
-_FORMS: Mapping[Family, Form] = MappingProxyType(
+_FORMS: Mapping[Family, CanonicalForm] = MappingProxyType(
     {
         Family.INTEGER: _INTEGER,
         Family.YEAR: _INTEGER,
         Family.BIT: _INTEGER,
-        Family.DECIMAL: Form(_without_zeros("CAST({0} AS CHAR)"), _exact, _numbers),
-        Family.FLOAT: Form(
+        Family.DECIMAL: CanonicalForm(_without_zeros("CAST({0} AS CHAR)"), _exact, _numbers),
+        Family.FLOAT: CanonicalForm(
             _without_zeros(f"CAST(CAST({{0}} + 0E0 AS {_DOUBLES}) AS CHAR)"), pa.types.is_floating, _numbers
         ),
         Family.TEXT: _TEXT,
         Family.ENUM: _TEXT,
         Family.SET: _TEXT,
-        Family.BINARY: Form("{0}", pa.types.is_binary, _bytes, long=True),
-        Family.DATE: Form(_valid("%Y-%m-%d"), pa.types.is_date, _text),
+        Family.BINARY: CanonicalForm("{0}", pa.types.is_binary, _bytes, long=True),
+        Family.DATE: CanonicalForm(_valid("%Y-%m-%d"), pa.types.is_date, _text),
         Family.DATETIME: _MOMENT,
         Family.TIMESTAMP: _MOMENT,
-        Family.TIME: Form("CAST(CAST({0} AS TIME(6)) AS CHAR)", pa.types.is_string, _times),
+        Family.TIME: CanonicalForm("CAST(CAST({0} AS TIME(6)) AS CHAR)", pa.types.is_string, _times),
     }
 )
-_NONE: Mapping[Family, str] = MappingProxyType(
+_WHY_NO_FORM: Mapping[Family, str] = MappingProxyType(
     {
         Family.JSON: "each server and protocol writes JSON in its own way: blanks, numbers, the order of names",
         Family.SPATIAL: "servers give coordinates in the order of their reference system, histories as they are stored",
@@ -128,18 +128,18 @@ _NONE: Mapping[Family, str] = MappingProxyType(
 )
 
 
-def form_of(mysql_type: str, history: pa.DataType) -> Form | str:
-    """How values of a column become texts; or why they don't.
+def canonical_form(mysql_type: str, history: pa.DataType) -> CanonicalForm | str:
+    """Return how values of a column become canonical texts, or why they cannot.
 
     Args:
         mysql_type: the text of the source column's type.
-        history: the Arrow type that the history has for it.
+        history: the Arrow type of the history's column.
     """
     kind = parsed(mysql_type)
     if kind is None:
-        return f"{mysql_type} is no MySQL type that is known"
+        return f"{mysql_type} is not a MySQL type"
     family = TYPES[kind.base].family
     form = _FORMS.get(family)
     if form is None:
-        return _NONE[family]
-    return form if form.held(history) else f"the source has it as {kind}, the history as {history}"
+        return _WHY_NO_FORM[family]
+    return form if form.accepts(history) else f"the source has it as {kind}, the history as {history}"

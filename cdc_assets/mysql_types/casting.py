@@ -1,11 +1,11 @@
-r"""MySQL values from the wire's text to typed Spark columns, with native expressions only.
+r"""Casts of MySQL values from the texts in messages to typed Spark columns, with native expressions only.
 
-One table, `_DECODERS`, says per wire dialect and family of types which expression does it. A new dialect is another
-entry of it. Nothing here fails on a value: what does not fit gives NULL, and `problem` says why.
+The table `_DECODERS` has the expression for each dialect and family of types; a new dialect is a new entry. No value makes
+an expression fail: a value that does not fit becomes NULL, and `problem` returns why.
 
-Every text is checked for its shape before Spark casts it, because Spark's casts accept more than MySQL prints: blanks
-around numbers, `+1`, `1e3`, `1d`, `NaN`, dates without days, and decimals that they round. (`\z` and not `$`, which in
-Java matches before a closing line feed as well.)
+Every text is matched with a pattern before Spark casts it, because Spark's casts accept more than MySQL prints: blanks
+around numbers, `+1`, `1e3`, `1d`, `NaN`, dates without days, and decimals that they round. (Patterns end in `\z`, because
+`$` in Java also matches before a closing line feed.)
 """
 
 from collections.abc import Callable, Mapping
@@ -57,11 +57,11 @@ _MAX_BITS_IN_BIGINT = 63
 
 
 def spark_type(mysql_type: MySQLType, scale_seen: int = 0) -> DataType:
-    """The Spark type of a history column for a MySQL type (the table "Types" of the design).
+    """Return the Spark type of a history column for a MySQL type.
 
     Args:
         mysql_type: the source column's type.
-        scale_seen: for a decimal whose precision is unknown: the digits after the point that its values have.
+        scale_seen: for a decimal of unknown precision, the largest number of digits after the point among its values.
     """
     row = TYPES[mysql_type.base]
     if row.family is Family.DECIMAL:
@@ -76,32 +76,34 @@ def spark_type(mysql_type: MySQLType, scale_seen: int = 0) -> DataType:
     return _SPARK_TYPES[(mysql_type.unsigned and row.spark_unsigned) or row.spark]
 
 
-class _Wish(NamedTuple):
-    """What a decoder needs to know beside the value."""
+class _DecodeContext(NamedTuple):
+    """What a decoder depends on beside the value."""
 
     type: MySQLType
     time_zone: str
     target: DataType
 
 
-_Decoder = Callable[[Column, _Wish], Column]
+_Decoder = Callable[[Column, _DecodeContext], Column]
 
 
 def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, target: DataType) -> Column:
-    """Turn a value's text on the wire into a typed column.
+    """Return a value's text as a typed column.
 
     Args:
-        value: STRING, the text on the wire, or NULL.
+        value: STRING, the text in the message, or NULL.
         mysql_type: the type that the source column had when the value was written.
-        wire: the dialect: `canal-json`, `open-protocol`, `simple`, `debezium` (for what `debezium.mysql_text` gives),
-            `dump` for dumped values (`protocols.loaded`), or `ddl` for the text of a default (`ddl.Column.default`).
+        wire: the dialect of the text: `canal-json`, `open-protocol`, `simple`, `debezium` (for texts of
+            `debezium.mysql_text`), `dump` for dumped values (`protocols.loaded`), or `ddl` for the text of a default
+            (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
             local time that occurs twice is the earlier instant; one that a clock change leaves out moves forward.
-        target: `spark_type(mysql_type)`, or a type that `widen` gave for it; any other has what it holds unchanged.
+        target: `spark_type(mysql_type)`, or a type that `widen` returned for it. A column of another type gets the values
+            that the type holds unchanged.
 
     Returns:
-        A column of type `target`; NULL where the value is NULL, is no value of `mysql_type` or none of `target`. Length
-        limits of text and bytes are not enforced: the Spark types hold them all.
+        A column of type `target`; NULL if the value is NULL or is not a value of `mysql_type` and of `target`. Length limits
+        of texts and bytes are not enforced: the Spark types hold any length.
 
     Raises:
         ValueError: the dialect is unknown.
@@ -110,24 +112,26 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
         raise ValueError(f"unknown wire dialect {wire!r}: one of {', '.join(sorted(_DECODERS))}")
     decoder = _DECODERS[wire][TYPES[mysql_type.base].family]
     own = spark_type(mysql_type, target.scale if isinstance(target, DecimalType) else 0)
-    decimals = TYPES[mysql_type.base].family is Family.DECIMAL and isinstance(target, DecimalType)
-    texts = isinstance(target, StringType) and not isinstance(own, BinaryType)
-    held = decimals or texts or widen(own, target) == target
-    typed = decoder(value, _Wish(mysql_type, time_zone, target if held else own))
-    return typed.try_cast(target) if held else compute_once(typed.try_cast(own), lambda v: _unchanged(v, own, target))
+    are_decimals = TYPES[mysql_type.base].family is Family.DECIMAL and isinstance(target, DecimalType)
+    are_texts = isinstance(target, StringType) and not isinstance(own, BinaryType)
+    is_wider = are_decimals or are_texts or widen(own, target) == target
+    typed = decoder(value, _DecodeContext(mysql_type, time_zone, target if is_wider else own))
+    return (
+        typed.try_cast(target) if is_wider else compute_once(typed.try_cast(own), lambda v: _unchanged(v, own, target))
+    )
 
 
 def _unchanged(value: Column, own: DataType, target: DataType) -> Column:
-    """A value in a column of another type: NULL where that type does not hold it."""
-    if not _castable(own, target):
+    """Return a value in a column of another type; NULL if the cast and the cast back change the value."""
+    if not _is_castable(own, target):
         return F.lit(None).cast(target)
-    there = value.try_cast(target)
-    same = there.try_cast(own) == value
-    return F.when(same & F.is_valid_utf8(there) if isinstance(target, StringType) else same, there)
+    cast = value.try_cast(target)
+    is_same = cast.try_cast(own) == value
+    return F.when(is_same & F.is_valid_utf8(cast) if isinstance(target, StringType) else is_same, cast)
 
 
-def _castable(own: DataType, target: DataType) -> bool:
-    """Whether Spark has a way from one type to the other and back."""
+def _is_castable(own: DataType, target: DataType) -> bool:
+    """Return whether Spark can cast one type to the other and back."""
     both = {type(own), type(target)}
     if StringType in both:
         return True
@@ -135,44 +139,44 @@ def _castable(own: DataType, target: DataType) -> bool:
 
 
 def problem(value: Column, typed: Column, mysql_type: MySQLType) -> Column:
-    """Why a value could not be decoded.
+    """Return why a value could not be decoded.
 
     Args:
-        value: STRING, the text on the wire.
-        typed: what `decode` made of it.
+        value: STRING, the text in the message.
+        typed: the result of `decode` for it.
         mysql_type: the source column's type.
 
     Returns:
-        STRING: NULL when nothing is wrong, `zero_date` for zero and invalid dates that MySQL permits in such a column,
-        `bad_value` for all else.
+        STRING: NULL if the value could be decoded, `zero_date` for zero and invalid dates that MySQL permits in such a
+        column, else `bad_value`.
     """
     reason: Column = F.lit("bad_value")
     permitted = _PERMITTED_DATES.get(TYPES[mysql_type.base].family)
     if permitted is not None:
         date = F.substring(value, 1, len("0000-00-00")).try_cast("date")
-        unreal = date.isNull() | value.startswith("0000")
-        reason = F.when(value.rlike(permitted) & unreal, F.lit("zero_date")).otherwise(reason)
+        is_no_date = date.isNull() | value.startswith("0000")
+        reason = F.when(value.rlike(permitted) & is_no_date, F.lit("zero_date")).otherwise(reason)
     return F.when(value.isNotNull() & typed.isNull(), reason)
 
 
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
-# Month and day 00, or a day that the month does not have: MySQL without NO_ZERO_DATE, NO_ZERO_IN_DATE or with
-# ALLOW_INVALID_DATES stores them in DATE and DATETIME. In TIMESTAMP only the zero date is possible.
+# Without NO_ZERO_DATE and NO_ZERO_IN_DATE, or with ALLOW_INVALID_DATES, MySQL stores dates with month or day 00, or with a
+# day that the month does not have, in DATE and DATETIME. TIMESTAMP stores only the zero date.
 _PERMITTED_DATE = "[0-9]{4}-(0[0-9]|1[0-2])-([0-2][0-9]|3[01])"
 _PERMITTED_CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,6})?"
 _PERMITTED_DATES = {
     Family.DATE: rf"^{_PERMITTED_DATE}\z",
     Family.DATETIME: rf"^{_PERMITTED_DATE} {_PERMITTED_CLOCK}\z",
-    # With a zone beside it in Simple's JSON object.
+    # Alone, or in Simple's JSON object of zone and value.
     Family.TIMESTAMP: r'^([{].*"value":")?0000-00-00 00:00:00([.]0{1,6})?("[^"]*("[^"]*"){0,2}[}])?\z',
 }
 
 
-def _integer(value: Column, wish: _Wish) -> Column:
-    limits = value_range(wish.type)
+def _integer(value: Column, context: _DecodeContext) -> Column:
+    limits = value_range(context.type)
     if limits is None:
-        raise ValueError(f"{wish.type} has no range")
+        raise ValueError(f"{context.type} has no range")
     return _whole_number(value, limits)
 
 
@@ -180,41 +184,41 @@ _LONG = Range(-(1 << 63), (1 << 63) - 1)
 
 
 def _whole_number(value: Column, limits: Range) -> Column:
-    """Decimal digits as BIGINT, or as DECIMAL(20,0) where BIGINT is too small."""
-    natural: DataType = LongType() if limits.high < 1 << 63 else DecimalType(20, 0)
-    digits, number = value.rlike(r"^-?[0-9]+\z"), value.try_cast(natural)
+    """Return decimal digits as BIGINT, or as DECIMAL(20,0) if the limits need it; NULL outside the limits."""
+    number_type: DataType = LongType() if limits.high < 1 << 63 else DecimalType(20, 0)
+    is_integer, number = value.rlike(r"^-?[0-9]+\z"), value.try_cast(number_type)
     if limits == _LONG:
-        return F.when(digits, number)
-    low, high = (F.lit(str(limit)).cast(natural) for limit in limits)
-    # The pattern is dear, and stands here once; the number is not, and stands here thrice.
-    return F.when(digits & number.between(low, high), number)
+        return F.when(is_integer, number)
+    low, high = (F.lit(str(limit)).cast(number_type) for limit in limits)
+    # Spark evaluates each mention of an expression: the slow pattern is used once, the fast cast three times.
+    return F.when(is_integer & number.between(low, high), number)
 
 
-def _year(value: Column, wish: _Wish) -> Column:
+def _year(value: Column, context: _DecodeContext) -> Column:
     number = F.when(value.rlike(r"^[0-9]{1,4}\z"), value.try_cast(ShortType()))
-    low, high = value_range(wish.type) or Range(0, 0)
+    low, high = value_range(context.type) or Range(0, 0)
     return F.when((number == 0) | number.between(low, high), number)
 
 
-def _decimal(value: Column, wish: _Wish) -> Column:
-    """Plain digits, exactly: more digits after the point than the column has are a bad value, never rounded."""
-    precision, scale = wish.type.length, wish.type.scale or 0
-    sign = "" if wish.type.unsigned else "-?"
-    target = wish.target
+def _decimal(value: Column, context: _DecodeContext) -> Column:
+    """Return a decimal exactly: a value with more digits after the point than the column has is NULL, never rounded."""
+    precision, scale = context.type.length, context.type.scale or 0
+    sign = "" if context.type.unsigned else "-?"
+    target = context.target
     if isinstance(target, DecimalType):
         fraction = target.scale if precision is None else min(scale, target.scale)
         exact = value.rlike(rf"^({sign}[0-9]+([.][0-9]{{0,{fraction}}}0*)?|-0+([.]0*)?)\z")
         number = F.when(exact, value.try_cast(target))
         if precision is None or target.precision - target.scale <= precision - scale:
             return number
-        # The type of the values is narrower than the column that holds them.
+        # The column has more digits before the point than the type of the values.
         limit = F.lit("1" + "0" * (precision - scale)).cast(DecimalType(precision - scale + 1, 0))
         return F.when(F.abs(number) < limit, number)
     if precision is None:
         return F.when(value.rlike(rf"^{sign}[0-9]+([.][0-9]+)?\z"), value)
     shape = rf"^({sign})0*([0-9]{{0,{precision - scale}}})(?:[.]([0-9]{{0,{scale}}})0*)?\z"
-    whole = F.regexp_extract(value, shape, 2)
-    digits = F.when(F.length(whole) == 0, F.lit("0")).otherwise(whole)
+    integer_digits = F.regexp_extract(value, shape, 2)
+    digits = F.when(F.length(integer_digits) == 0, F.lit("0")).otherwise(integer_digits)
     if scale:
         digits = F.concat(digits, F.lit("."), F.rpad(F.regexp_extract(value, shape, 3), scale, "0"))
     negative = value.startswith("-") & digits.rlike("[1-9]")
@@ -222,79 +226,79 @@ def _decimal(value: Column, wish: _Wish) -> Column:
     return F.when(fits, F.concat(F.when(negative, F.lit("-")).otherwise(F.lit("")), digits))
 
 
-def _float(value: Column, wish: _Wish) -> Column:
-    natural = _SPARK_TYPES[wish.type.base]
-    number = F.when(value.rlike(r"^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?\z"), value.try_cast(natural))
-    finite = F.abs(number) < F.lit("Infinity").cast(natural)
-    return F.when(finite & (number >= 0) if wish.type.unsigned else finite, number)
+def _float(value: Column, context: _DecodeContext) -> Column:
+    number_type = _SPARK_TYPES[context.type.base]
+    number = F.when(value.rlike(r"^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?\z"), value.try_cast(number_type))
+    is_finite = F.abs(number) < F.lit("Infinity").cast(number_type)
+    return F.when(is_finite & (number >= 0) if context.type.unsigned else is_finite, number)
 
 
-def _bit(value: Column, wish: _Wish) -> Column:
-    return _whole_number(value, value_range(wish.type) or Range(0, 0))
+def _bit(value: Column, context: _DecodeContext) -> Column:
+    return _whole_number(value, value_range(context.type) or Range(0, 0))
 
 
-def _as_is(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decoder has the same signature
+def _as_is(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
     return value
 
 
-def _latin1_bytes(value: Column, wish: _Wish) -> Column:
-    # encode() fails the whole job on a character above U+00FF: it must not see one.
-    return _padded(F.when(~value.rlike(r"[^\x00-\xff]"), F.encode(value, "ISO-8859-1")), wish)
+def _latin1_bytes(value: Column, context: _DecodeContext) -> Column:
+    # encode() fails the job on a character above U+00FF, so it must not get one.
+    return _padded(F.when(~value.rlike(r"[^\x00-\xff]"), F.encode(value, "ISO-8859-1")), context)
 
 
-def _padded(data: Column, wish: _Wish) -> Column:
-    if wish.type.base != "binary" or wish.type.length is None:
+def _padded(data: Column, context: _DecodeContext) -> Column:
+    if context.type.base != "binary" or context.type.length is None:
         return data
-    # Canal strips the trailing zero bytes of BINARY(n), TiCDC keeps them.
-    short = F.octet_length(data) < wish.type.length
-    return F.when(short, F.rpad(data, wish.type.length, F.lit(b"\0"))).otherwise(data)
+    # Canal strips the trailing zero bytes of BINARY(n), TiCDC does not.
+    short = F.octet_length(data) < context.type.length
+    return F.when(short, F.rpad(data, context.type.length, F.lit(b"\0"))).otherwise(data)
 
 
 _BASE64_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
 
 
-def _base64_text(value: Column, wish: _Wish) -> Column:
-    if wish.type.base not in _BASE64_TEXTS:
+def _base64_text(value: Column, context: _DecodeContext) -> Column:
+    if context.type.base not in _BASE64_TEXTS:
         return value
     data = F.try_to_binary(value, F.lit("base64"))
     return F.when(F.is_valid_utf8(data.cast("string")), data.cast("string"))
 
 
-def _base64_or_quoted_bytes(value: Column, wish: _Wish) -> Column:
-    if wish.type.base in {"binary", "varbinary"}:
-        return _padded(_quoted_bytes(value), wish)
+def _base64_or_quoted_bytes(value: Column, context: _DecodeContext) -> Column:
+    if context.type.base in {"binary", "varbinary"}:
+        return _padded(_quoted_bytes(value), context)
     return F.try_to_binary(value, F.lit("base64"))
 
 
-def _base64_bytes(value: Column, wish: _Wish) -> Column:
-    return _padded(F.try_to_binary(value, F.lit("base64")), wish)
+def _base64_bytes(value: Column, context: _DecodeContext) -> Column:
+    return _padded(F.try_to_binary(value, F.lit("base64")), context)
 
 
-def _hex_bytes(value: Column, wish: _Wish) -> Column:
-    return _padded(F.unhex(value), wish)
+def _hex_bytes(value: Column, context: _DecodeContext) -> Column:
+    return _padded(F.unhex(value), context)
 
 
-def _hex_or_base64_bytes(value: Column, wish: _Wish) -> Column:
+def _hex_or_base64_bytes(value: Column, context: _DecodeContext) -> Column:
     digits = F.unhex(F.when(value.startswith(HEX), F.substr(value, F.lit(len(HEX) + 1))))
-    return F.coalesce(_padded(digits, wish), _base64_bytes(value, wish))
+    return F.coalesce(_padded(digits, context), _base64_bytes(value, context))
 
 
-# What Go's strconv.Quote writes: characters that can be printed as they are, other bytes and characters as escapes.
+# The parts of a text that Go's strconv.Quote wrote: printable characters unchanged, other bytes and characters as escapes.
 _QUOTED = r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\.?|[^\\]+"
 _ESCAPED = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34, "'": 39}
 
 
-# Decoding takes the first byte order mark away: without one, it would take a U+FEFF of the text.
+# Decoding removes a byte order mark at the beginning. With this one in front, a U+FEFF of the text itself stays.
 _UTF32_MARK = "0000feff"
 
 
 def _quoted_bytes(value: Column) -> Column:
-    r"""The bytes of a text in which only `\xNN` is a byte; all else is characters, and those are UTF-8."""
+    r"""Return the bytes of a quoted text: `\xNN` is a byte, everything else is a character and becomes UTF-8."""
     escapes = F.create_map(*[F.lit(e) for c, b in _ESCAPED.items() for e in ("\\" + c, f"{b:02X}")])
 
     def in_hex(part: Column) -> Column:
         number = F.lpad(F.substr(part, F.lit(3)), 8, "0")
-        # Surrogates are no characters, and beyond 10ffff there are none: decode() fails the whole job on them.
+        # Surrogates and numbers beyond 10ffff are not characters, and decode() fails the job on them.
         character = F.when(
             number.rlike("^00(0[0-9a-f]|10)") & ~number.rlike("^0000d[89a-f]"),
             F.hex(F.encode(F.decode(F.unhex(F.concat(F.lit(_UTF32_MARK), number)), "UTF-32"), "UTF-8")),
@@ -307,47 +311,47 @@ def _quoted_bytes(value: Column) -> Column:
         )
 
     parts = F.regexp_extract_all(value, F.lit(_QUOTED), F.lit(0))
-    # transform() over one element computes the parts once. array_join() leaves out nulls: none may be among them.
-    texts = F.transform(F.array(parts), lambda found: F.transform(found, in_hex))
+    # transform() over one element computes the parts once. array_join() would leave out NULLs, so there must be none.
+    texts = F.transform(F.array(parts), lambda text_parts: F.transform(text_parts, in_hex))
     joined = F.transform(texts, lambda t: F.when(F.forall(t, lambda h: h.isNotNull()), F.unhex(F.array_join(t, ""))))
     return F.when(value.contains("\\"), F.get(joined, F.lit(0))).otherwise(F.encode(value, "UTF-8"))
 
 
-def _none(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decoder has the same signature
+def _none(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
     return F.lit(None)
 
 
-def _enum_ordinal(value: Column, wish: _Wish) -> Column:
-    """The label of a 1-based ordinal; 0 is MySQL's empty "invalid" value. The label itself is accepted."""
-    labels = wish.type.labels
+def _enum_ordinal(value: Column, context: _DecodeContext) -> Column:
+    """Return the label of an ordinal, which counts from 1; a label stays. 0 is MySQL's empty value for errors."""
+    labels = context.type.labels
     zero = value.rlike(r"^0+\z")
     if labels is None:
         return F.when(zero, F.lit("")).otherwise(value)
-    known = _text_array(labels)
+    label_array = _text_array(labels)
     ordinal = F.when(value.rlike(r"^[0-9]+\z"), value.try_cast(IntegerType()))
     return F.when(zero, F.lit("")).otherwise(
-        F.coalesce(F.get(known, ordinal - 1), F.when(F.array_contains(known, value), value))
+        F.coalesce(F.get(label_array, ordinal - 1), F.when(F.array_contains(label_array, value), value))
     )
 
 
-def _enum_label(value: Column, wish: _Wish) -> Column:
-    labels = wish.type.labels
+def _enum_label(value: Column, context: _DecodeContext) -> Column:
+    labels = context.type.labels
     return value if labels is None else F.when(F.array_contains(_text_array(labels), value), value)
 
 
-def _enum_label_or_empty(value: Column, wish: _Wish) -> Column:
-    """A label, or the empty text of MySQL's "invalid" value."""
-    return F.when(value == "", value).otherwise(_enum_label(value, wish))
+def _enum_label_or_empty(value: Column, context: _DecodeContext) -> Column:
+    """Return a label, or the empty text that MySQL has for errors."""
+    return F.when(value == "", value).otherwise(_enum_label(value, context))
 
 
-def _set_mask(value: Column, wish: _Wish) -> Column:
-    """The labels of a bit mask, joined by commas in the order of the definition."""
-    labels = wish.type.labels
+def _set_mask(value: Column, context: _DecodeContext) -> Column:
+    """Return the labels of a bit mask, joined by commas in the order of the definition."""
+    labels = context.type.labels
     mask = _whole_number(value, Range(0, (1 << (64 if labels is None else len(labels))) - 1))
     if labels is None:
         return F.when(mask == 0, F.lit("")).otherwise(F.when(mask.isNotNull(), value))
     if len(labels) == 64:
-        # As two's complement: the 64th bit is BIGINT's sign.
+        # In two's complement, because the 64th bit is the sign of BIGINT.
         above = F.lit(str(1 << 64)).cast(DecimalType(20, 0))
         mask = F.when(mask < F.lit(str(1 << 63)).cast(DecimalType(20, 0)), mask).otherwise(mask - above)
     bits = mask.try_cast(LongType())
@@ -361,19 +365,19 @@ def _set_mask(value: Column, wish: _Wish) -> Column:
     return F.when(bits.isNotNull(), F.get(F.transform(F.array(bits), chosen), F.lit(0)))
 
 
-def _wrapped(decoder: _Decoder) -> _Decoder:
-    """A decoder of bits that takes 64 of them as two's complement as well: Simple's Avro sends a set 64th bit as a sign."""
+def _accepting_twos_complement(decoder: _Decoder) -> _Decoder:
+    """Return a decoder of bits that also accepts negative numbers: Simple's Avro sends 64 bits in two's complement."""
 
-    def decode_either(value: Column, wish: _Wish) -> Column:
+    def decode_either(value: Column, context: _DecodeContext) -> Column:
         above = F.lit(str(1 << 64)).cast(DecimalType(20, 0))
         unsigned = (value.try_cast(DecimalType(20, 0)) + above).cast(StringType())
-        return decoder(F.when(value.rlike(r"^-[1-9][0-9]{0,18}\z"), unsigned).otherwise(value), wish)
+        return decoder(F.when(value.rlike(r"^-[1-9][0-9]{0,18}\z"), unsigned).otherwise(value), context)
 
     return decode_either
 
 
-def _set_labels(value: Column, wish: _Wish) -> Column:
-    labels = wish.type.labels
+def _set_labels(value: Column, context: _DecodeContext) -> Column:
+    labels = context.type.labels
     if labels is None:
         return value
     unknown = F.array_except(F.split(value, ","), _text_array(labels))
@@ -384,52 +388,52 @@ def _text_array(texts: tuple[str, ...]) -> Column:
     return F.array(*(F.lit(text) for text in texts)).cast("array<string>")
 
 
-def _date(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decoder has the same signature
+def _date(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
     return F.when(value.rlike(rf"^(?!0000){_DATE}\z"), value.try_cast(DateType()))
 
 
-def _datetime(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decoder has the same signature
+def _datetime(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
     return F.when(value.rlike(rf"^(?!0000){_DATE} {_CLOCK}\z"), value.try_cast(TimestampNTZType()))
 
 
-def _timestamp(value: Column, wish: _Wish) -> Column:
-    return _instant(value, F.lit(wish.time_zone))
+def _timestamp(value: Column, context: _DecodeContext) -> Column:
+    return _instant(value, F.lit(context.time_zone))
 
 
 def _instant(value: Column, zone: Column) -> Column:
-    # The zone stands in the text, so the session's own zone does not matter.
+    # The zone is part of the text, so that the session's zone has no effect.
     zoned = F.concat(value, F.lit(" "), zone)
     instant = F.when(value.rlike(rf"^(?!0000){_DATE} {_CLOCK}\z"), zoned.try_cast(TimestampType()))
     low, high = (F.lit(f"{limit} UTC").cast(TimestampType()) for limit in TIMESTAMP_RANGE)
     return F.when(instant.between(low, high), instant)
 
 
-def _located_timestamp(value: Column, wish: _Wish) -> Column:
-    """`{"location": zone, "value": text}`, as the encoder writes it, or a plain text, as the document has it."""
+def _located_timestamp(value: Column, context: _DecodeContext) -> Column:
+    """Read `{"location": zone, "value": text}`, which TiCDC writes, or a plain text, which the document prescribes."""
     located = F.from_json(F.when(value.startswith("{"), value), "location STRING, value STRING")
     clock = F.coalesce(located["value"], F.when(~value.startswith("{"), value))
-    return _instant(clock, F.coalesce(located["location"], F.lit(wish.time_zone)))
+    return _instant(clock, F.coalesce(located["location"], F.lit(context.time_zone)))
 
 
-def _timestamp_in_utc(value: Column, wish: _Wish) -> Column:
-    return _timestamp(value, wish._replace(time_zone="UTC"))
+def _timestamp_in_utc(value: Column, context: _DecodeContext) -> Column:
+    return _timestamp(value, context._replace(time_zone="UTC"))
 
 
-def _date_or_datetime(decoder: _Decoder) -> _Decoder:
-    """A decoder that takes a date alone for its midnight, as MySQL does with the text of a default."""
+def _accepting_date(decoder: _Decoder) -> _Decoder:
+    """Return a decoder that also reads a date alone, as its midnight: MySQL does so with the text of a default."""
 
-    def decode_either(value: Column, wish: _Wish) -> Column:
+    def decode_either(value: Column, context: _DecodeContext) -> Column:
         midnight = F.concat(value, F.lit(" 00:00:00"))
-        return decoder(F.when(value.rlike(rf"^{_DATE}\z"), midnight).otherwise(value), wish)
+        return decoder(F.when(value.rlike(rf"^{_DATE}\z"), midnight).otherwise(value), context)
 
     return decode_either
 
 
-def _json(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decoder has the same signature
-    """A JSON document as it is written.
+def _json(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
+    """Return a JSON document unchanged.
 
-    MySQL stores no bytes in existing rows when a JSON column is added NOT NULL, and shows them as null ("Data Type Default
-    Values"). Canal prints them as an empty text.
+    When a JSON column is added NOT NULL, MySQL stores no bytes in existing rows and shows null ("Data Type Default Values").
+    Canal prints an empty text for these rows.
     """
     document = F.call_function("cdc_json_document", value)
     return F.when(value == "", "null").otherwise(F.when(document, value))
@@ -439,8 +443,8 @@ _HOURS = "(0?[0-9]{2}|[1-7][0-9]{2}|8[0-2][0-9]|83[0-8])"
 _TIME = rf"^(?!-?838:59:59[.]0*[1-9])-?{_HOURS}:[0-5][0-9]:[0-5][0-9]([.][0-9]{{1,6}})?\z"
 
 
-def _time(value: Column, wish: _Wish) -> Column:  # noqa: ARG001 -- every decoder has the same signature
-    """MySQL's own text, from -838:59:59 to 838:59:59: three digits of hours only above 99."""
+def _time(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
+    """Return a time as MySQL prints it, from -838:59:59 to 838:59:59: with three digits of hours only above 99."""
     return F.when(value.rlike(_TIME), F.regexp_replace(value, "^(-?)0([0-9]{2}:)", "$1$2"))
 
 
@@ -466,13 +470,13 @@ _CANAL_JSON: dict[Family, _Decoder] = {
 _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
     {
         "canal-json": _CANAL_JSON,
-        # TiDB has no spatial types, and the protocol none.
+        # Neither TiDB nor the protocol has spatial types.
         "open-protocol": _CANAL_JSON
         | {Family.TEXT: _base64_text, Family.BINARY: _base64_or_quoted_bytes, Family.SPATIAL: _none},
         "simple": _CANAL_JSON
         | {
-            Family.BIT: _wrapped(_bit),
-            Family.SET: _wrapped(_set_mask),
+            Family.BIT: _accepting_twos_complement(_bit),
+            Family.SET: _accepting_twos_complement(_set_mask),
             Family.BINARY: _base64_bytes,
             Family.TIMESTAMP: _located_timestamp,
             Family.SPATIAL: _none,
@@ -485,7 +489,7 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
             Family.SET: _set_labels,
             Family.TIMESTAMP: _timestamp_in_utc,
         },
-        # The text of dumped values, as cdc_assets.protocols.loaded has it.
+        # The texts of dumped values, as cdc_assets.protocols.loaded defines them.
         "dump": _CANAL_JSON
         | {
             Family.BINARY: _hex_bytes,
@@ -494,35 +498,36 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
             Family.SET: _set_labels,
             Family.TIMESTAMP: _timestamp_in_utc,
         },
-        # The text of defaults, as cdc_assets.ddl.actions has it.
+        # The texts of defaults, as cdc_assets.ddl.actions defines them.
         "ddl": _CANAL_JSON
         | {
             Family.ENUM: _enum_label,
             Family.SET: _set_labels,
-            Family.DATETIME: _date_or_datetime(_datetime),
-            Family.TIMESTAMP: _date_or_datetime(_timestamp),
+            Family.DATETIME: _accepting_date(_datetime),
+            Family.TIMESTAMP: _accepting_date(_timestamp),
         },
     }
 )
 
 
-# Narrowest first, with the decimal digits that the values have, and the digits that Delta's type widening wants before
-# the point when a column of this type becomes a decimal.
+# From narrow to wide, with the decimal digits of the values, and the digits before the point that Delta's type widening
+# requires of a decimal to which a column of this type is widened.
 _INTEGERS: Mapping[DataType, tuple[int, int]] = MappingProxyType(
     {ByteType(): (3, 10), ShortType(): (5, 10), IntegerType(): (10, 10), LongType(): (19, 20)}
 )
 
 
 def widen(old: DataType, new: DataType) -> DataType | None:
-    """The narrowest type that holds the values of both, and that Delta can widen a column of type `old` to.
+    """Return the narrowest type that holds the values of both, and to which Delta can widen a column of type `old`.
+
+    Integers are widened to wider integers and to decimals, decimals to more digits (at most 38), float to double.
 
     Args:
         old: type of the history table's column.
         new: type of the values to come.
 
     Returns:
-        The type, `old` itself when it is wide enough; None when there is no such type: integers go up to wider ones and
-        to decimals, decimals to more digits (38 at most), float to double.
+        The type, which is `old` if `old` is wide enough; None if no type holds both.
     """
     if old == new:
         return old
@@ -536,13 +541,14 @@ def widen(old: DataType, new: DataType) -> DataType | None:
     digits = (_digits(old, 1), _digits(new, 0))
     if None in digits:
         return None
-    whole = max(pair[0] for pair in digits if pair)
+    integer_digits = max(pair[0] for pair in digits if pair)
     scale = max(pair[1] for pair in digits if pair)
-    return DecimalType(whole + scale, scale) if whole + scale <= _MAX_PRECISION else None
+    precision = integer_digits + scale
+    return DecimalType(precision, scale) if precision <= _MAX_PRECISION else None
 
 
 def _digits(number: DataType, column: int) -> tuple[int, int] | None:
-    """Digits before and after the point; for integers from that column of `_INTEGERS`; None for other types."""
+    """Return the digits before and after the point, for integers from `column` of `_INTEGERS`; None for other types."""
     if isinstance(number, DecimalType):
         return number.precision - number.scale, number.scale
     return (_INTEGERS[number][column], 0) if number in _INTEGERS else None

@@ -1,12 +1,12 @@
-"""Debezium's types: what a Kafka Connect field says of a MySQL column, and its values as MySQL's text.
+"""Debezium's types: what a Kafka Connect field states of a MySQL column, and its values as MySQL prints them.
 
 Sources: the document `debezium-mysql-change-event-values`, and the connectors 1.9.5.Final and 3.5.0.Final as recorded.
-A field has a Connect type and maybe a semantic name: one of Debezium's (`io.debezium.*`) or Connect's
-(`org.apache.kafka.connect.data.*`). Which it is depends on the MySQL type and on the connector's settings
+A field has a Connect type and may have a semantic name: one of Debezium's (`io.debezium.*`) or Connect's
+(`org.apache.kafka.connect.data.*`). The names depend on the MySQL type and on the connector's settings
 `decimal.handling.mode`, `time.precision.mode`, `bigint.unsigned.handling.mode` and `binary.handling.mode`.
 
-Values are brought into MySQL's own text first, and cast from there like those of every other protocol (the dialect
-`debezium` of `casting`). What cannot be read becomes a text that no type has, so that it ends in quarantine.
+Values are first written as MySQL prints them, and then cast like those of every other protocol (dialect `debezium` of
+`casting`). A value that cannot be read becomes a text that no type has, so that it is quarantined.
 """
 
 import json
@@ -30,9 +30,9 @@ DECIMAL = f"{_CONNECT}Decimal"
 BITS = "io.debezium.data.Bits"
 GEOMETRY = "io.debezium.data.geometry.Geometry"
 _ISO_DATE, _ISO_TIME, _ISO_TIMESTAMP = (f"io.debezium.time.Iso{what}" for what in ("Date", "Time", "Timestamp"))
-# A message without schema, and a column whose type nobody tells.
-UNTOLD = "untold"
-# A field of another form than Connect's.
+# The semantic and Connect type of a column in a message without a schema.
+UNSTATED = "unstated"
+# The semantic and Connect type of a field that does not have Connect's form.
 _UNREADABLE = "unreadable"
 
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
@@ -45,9 +45,9 @@ class SemanticRow(NamedTuple):
     """One semantic type.
 
     Attributes:
-        text: the MySQL type that the field alone stands for; `{name}` is a parameter of the schema.
-        types: the MySQL types that it may stand for, where something else tells.
-        connect: the Connect type below it, which is the JSON type of its values.
+        text: the MySQL type that follows from the field alone; `{name}` is a parameter of the field.
+        types: the MySQL types that the field may stand for.
+        connect: its Connect type, which decides the JSON type of values.
     """
 
     text: str
@@ -61,14 +61,14 @@ def _row(text: str, *types: str, connect: str) -> SemanticRow:
 
 SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
     {
-        # tinyint(1): with the connector's TinyIntOneToBooleanConverter
+        # TINYINT(1) with the connector's TinyIntOneToBooleanConverter
         "boolean": _row("bit(1)", "bit", "tinyint", connect="boolean"),
         "int8": _row("tinyint", "tinyint", connect="int8"),
         "int16": _row("smallint", *_BY_WIDTH[:3], connect="int16"),
         "int32": _row("int", *_BY_WIDTH[:7], connect="int32"),
         "int64": _row("bigint", *_BY_WIDTH, connect="int64"),
         "float": _row("float", "float", "float unsigned", connect="float"),
-        # 1.9.5 widens FLOAT; DECIMAL with decimal.handling.mode=double
+        # FLOAT, which 1.9.5 widens; DECIMAL with decimal.handling.mode=double
         "double": _row("double", *(f"{t}{u}" for t in ("float", "double", "decimal") for u in ("", " unsigned")),
                        connect="double"),
         # DECIMAL with decimal.handling.mode=string; bytes with binary.handling.mode=base64 or hex; JSON of MariaDB
@@ -89,7 +89,7 @@ SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
         "io.debezium.time.NanoTimestamp": _row("datetime(6)", "datetime", connect="int64"),
         f"{_CONNECT}Timestamp": _row("datetime(3)", "datetime", connect="int64"),
         "io.debezium.time.ZonedTimestamp": _row("timestamp(6)", "timestamp", connect="string"),
-        # These three with the time precision mode isostring
+        # The next three with time.precision.mode=isostring
         _ISO_DATE: _row("date", "date", connect="string"),
         _ISO_TIME: _row("time", "time", connect="string"),
         _ISO_TIMESTAMP: _row("datetime(6)", "datetime", connect="string"),
@@ -102,9 +102,9 @@ SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
     }
 )  # fmt: skip
 
-# The JDBC codes (java.sql.Types) that schema-change records have beside a type's name: those that the connector's DDL parser
-# gives to the names of each type. Recorded of 1.9.5.Final and 3.5.0.Final, but for what a server never prints itself:
-# BOOLEAN (16), REAL (7), NUMERIC (2), NCHAR (-15) and NVARCHAR (-9).
+# The JDBC codes (java.sql.Types) that schema-change records have beside a type's name, by the connector's DDL parser. They
+# are recorded of 1.9.5.Final and 3.5.0.Final, except for names that a server never prints: BOOLEAN (16), REAL (7),
+# NUMERIC (2), NCHAR (-15) and NVARCHAR (-9).
 JDBC_TYPES: Mapping[str, frozenset[int]] = MappingProxyType(
     {
         base: frozenset(codes)
@@ -134,7 +134,7 @@ JDBC_TYPES: Mapping[str, frozenset[int]] = MappingProxyType(
     }
 )
 
-# What a connector with the default settings makes of each family, for messages without schema.
+# The semantic type of each family from a connector with default settings, for messages without a schema.
 _DEFAULTS: Mapping[Family, str] = MappingProxyType(
     {
         Family.INTEGER: "int64",
@@ -154,15 +154,22 @@ _DEFAULTS: Mapping[Family, str] = MappingProxyType(
         Family.SPATIAL: GEOMETRY,
     }
 )
-_MILLISECOND_DIGITS = 3  # DATETIME of more is sent in microseconds
+_MILLISECOND_DIGITS = 3  # A DATETIME with more digits is sent in microseconds.
 _MAX_PRECISION = 38
-# With the connector's column.propagate.source.type, parameters of a field tell its MySQL type.
+# With the connector's column.propagate.source.type, parameters of a field state its MySQL type.
 _SOURCE = "__debezium.source.column."
 
 
 @dataclass(frozen=True)
 class Field:
-    """One column as a message's schema has it: `semantic` is the semantic name, else the Connect type."""
+    """One column in a message's schema.
+
+    Attributes:
+        name: the column's name.
+        semantic: the semantic name; without one the Connect type.
+        connect: the Connect type.
+        parameters: (name, value) of each parameter.
+    """
 
     name: str
     semantic: str
@@ -171,72 +178,76 @@ class Field:
 
     @property
     def alone(self) -> MySQLType | None:
-        """The MySQL type as far as the field tells it; None for a semantic that MySQL's connector does not have."""
-        given = dict(self.parameters)
-        if told := given.get(f"{_SOURCE}type"):
-            return column_type(told, given.get(f"{_SOURCE}length"), given.get(f"{_SOURCE}scale"))
+        """The MySQL type that follows from the field alone; None if MySQL's connector does not have its semantic type."""
+        stated = dict(self.parameters)
+        if source_type := stated.get(f"{_SOURCE}type"):
+            return column_type(source_type, stated.get(f"{_SOURCE}length"), stated.get(f"{_SOURCE}scale"))
         row = SEMANTICS.get(self.semantic)
         if row is None:
             return None
-        parameters = {"connect.decimal.precision": str(_MAX_PRECISION), "scale": "0"} | given
+        parameters = {"connect.decimal.precision": str(_MAX_PRECISION), "scale": "0"} | stated
         text = row.text
         for name, value in parameters.items():
             text = text.replace(f"{{{name}}}", value)
         return parsed(text)
 
-    def resolve(self, known: MySQLType | None) -> MySQLType | None:
-        """The column's type: what is known of it elsewhere, where the field may stand for that; else what it says."""
-        if self.semantic == UNTOLD:
-            return known
+    def resolve(self, declared_type: MySQLType | None) -> MySQLType | None:
+        """Return the declared type if the field may stand for it, else the type that follows from the field alone."""
+        if self.semantic == UNSTATED:
+            return declared_type
         row = SEMANTICS.get(self.semantic)
-        may_be = known is not None and row is not None and stands_for(known) in row.types
-        return known if may_be else self.alone
+        fits = declared_type is not None and row is not None and stands_for(declared_type) in row.types
+        return declared_type if fits else self.alone
 
 
 def stands_for(mysql_type: MySQLType) -> str:
-    """A type as `SemanticRow.types` has it: its base, and whether it is unsigned."""
+    """Return a type in the form of `SemanticRow.types`: its base, with `unsigned` if it is unsigned."""
     return f"{mysql_type.base} unsigned" if mysql_type.unsigned else mysql_type.base
 
 
 def column_type(
     name: str, length: str | int | None, scale: str | int | None, labels: Sequence[str] = ()
 ) -> MySQLType | None:
-    """The type of a column that is described in parts, as the connector does: `DECIMAL UNSIGNED`, 20, 5.
+    """Return the type of a column that the connector describes in parts; None if MySQL has no such type.
 
-    None when MySQL has no such type. `labels`: of enum and set, each in quotes; 1.9.5 tells none.
+    Args:
+        name: the type's name, such as `DECIMAL UNSIGNED`.
+        length: the length or precision.
+        scale: the scale.
+        labels: the labels of enum and set, each in quotes; Debezium 1.9.5 states none.
     """
     words = name.split()
     signs = [w for w in words if w.upper() in {"SIGNED", "UNSIGNED", "ZEROFILL"}]
     base = " ".join(words[: len(words) - len(signs)])
     numbers = ",".join(str(n) for n in (length, scale) if n is not None)
-    told = ",".join(labels) if base.upper() in {"ENUM", "SET"} else numbers
-    parameters = f"({told})" if told else ""
-    # Without the length, where it is one that MySQL does not write, as of a text.
+    inner = ",".join(labels) if base.upper() in {"ENUM", "SET"} else numbers
+    parameters = f"({inner})" if inner else ""
+    # The connector states a length for some types, such as texts, for which MySQL's grammar has none.
     return parsed(" ".join([base + parameters, *signs])) or parsed(name)
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedColumn:
     """A column as a schema-change record describes it."""
 
     name: str
     type_name: str
     jdbc_type: int | None
-    type: MySQLType | None  # None when MySQL has no such type
+    type: MySQLType | None  # None if MySQL has no such type
     nullable: bool
     generated: bool
 
 
-def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[list[Described], tuple[str, ...]]]:
-    """(database, table) -> columns and primary key, out of the `tableChanges` of a schema-change record.
+def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[list[DescribedColumn], tuple[str, ...]]]:
+    """Return (database, table) -> columns and primary key, from the `tableChanges` of a schema-change record.
 
-    A table that is gone is left out, and so is what has another form than the connector's.
+    Without dropped tables, and without entries that do not have the connector's form.
     """
     tables = {}
     for entry in json.loads(table_changes or "[]"):
         try:
-            change = _Change.model_validate(entry)
-            # "database"."table", in which a quote is doubled
+            change = _TableChange.model_validate(entry)
+            # "database"."table", with quotes in a name doubled
             database, table = (part.replace('""', '"') for part in change.id[1:-1].split('"."'))
         except ValueError:
             continue
@@ -246,13 +257,13 @@ def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[l
     return tables
 
 
-class _AsWritten(BaseModel):
-    """What is read of an object that a connector wrote."""
+class _ConnectorObject(BaseModel):
+    """The fields that are read of a JSON object that a connector wrote."""
 
     model_config = ConfigDict(strict=True, alias_generator=to_camel)
 
 
-class _Column(_AsWritten):
+class _ColumnDescription(_ConnectorObject):
     name: str
     type_name: str
     jdbc_type: int | None = None
@@ -263,19 +274,19 @@ class _Column(_AsWritten):
     generated: bool | None = None
 
 
-class _Shape(_AsWritten):
-    columns: list[_Column]
+class _TableDescription(_ConnectorObject):
+    columns: list[_ColumnDescription]
     primary_key_column_names: list[str] | None = None
 
 
-class _Change(_AsWritten):
+class _TableChange(_ConnectorObject):
     id: str
-    table: _Shape | None = None
+    table: _TableDescription | None = None
 
 
-def _described(column: _Column) -> Described:
+def _described(column: _ColumnDescription) -> DescribedColumn:
     mysql_type = column_type(column.type_name, column.length, column.scale, column.enum_values or ())
-    return Described(
+    return DescribedColumn(
         column.name,
         column.type_name,
         column.jdbc_type,
@@ -286,15 +297,17 @@ def _described(column: _Column) -> Described:
 
 
 def layout(text: str) -> tuple[Field, ...]:
-    """The columns of a message, in the table's order, out of `mysql_types` of its change event.
+    """Return the columns of a column layout, in the table's order.
 
-    In: the JSON array of the fields of its schema, or, where it has no schema, of the columns' names. Of a field that is
-    not as Connect writes them only the name counts, and its type is none that MySQL's connector has.
+    A field that does not have Connect's form keeps its name, with a type that MySQL's connector does not have.
+
+    Args:
+        text: the JSON array of the fields in a message's schema, or, for messages without a schema, of the columns' names.
     """
     return tuple(field for field in map(_field, json.loads(text)) if field)
 
 
-class _ConnectField(_AsWritten):
+class _ConnectField(_ConnectorObject):
     field: str
     type: str
     name: str | None = None
@@ -303,19 +316,19 @@ class _ConnectField(_AsWritten):
 
 def _field(entry: Any) -> Field | None:  # noqa: ANN401 -- JSON
     if isinstance(entry, str):
-        return Field(entry, UNTOLD, UNTOLD)
+        return Field(entry, UNSTATED, UNSTATED)
     try:
-        said = _ConnectField.model_validate(entry)
+        field = _ConnectField.model_validate(entry)
     except ValidationError:
         name = entry.get("field") if isinstance(entry, dict) else None
         return Field(name, _UNREADABLE, _UNREADABLE) if isinstance(name, str) else None
-    return Field(said.field, said.name or said.type, said.type, tuple((said.parameters or {}).items()))
+    return Field(field.field, field.name or field.type, field.type, tuple((field.parameters or {}).items()))
 
 
 def default_field(name: str, mysql_type: MySQLType | None) -> Field:
-    """What a connector with the default settings would say of a column."""
+    """Return the field of a column from a connector with default settings."""
     if mysql_type is None:
-        return Field(name, UNTOLD, UNTOLD)
+        return Field(name, UNSTATED, UNSTATED)
     family = TYPES[mysql_type.base].family
     semantic = _DEFAULTS[family]
     if family is Family.BIT and mysql_type.length in {None, 1}:
@@ -330,16 +343,21 @@ def default_field(name: str, mysql_type: MySQLType | None) -> Field:
 
 _Text = Callable[[Column, Field, MySQLType], Column]
 UNREADABLE = "unreadable: "
-HEX = "hex:"  # in base64 there is no colon
+HEX = "hex:"  # Base64 has no colon, so no base64 text begins like this.
 
 
 def mysql_text(value: Column, column: Field, mysql_type: MySQLType | None) -> Column:
-    """A value as MySQL prints it.
+    """Return a value as MySQL prints it.
 
-    In: STRING, the text of the JSON value; the column as the message has it, and its MySQL type. Out: STRING; NULL for
-    NULL; bytes as base64, or as `hex:` and their hexadecimal digits.
+    Args:
+        value: STRING, the text of the JSON value.
+        column: the column's field in the message.
+        mysql_type: the column's MySQL type.
+
+    Returns:
+        STRING; NULL for NULL; bytes are base64, or `hex:` and hexadecimal digits.
     """
-    if mysql_type is None or column.semantic in {UNTOLD, "bytes"}:
+    if mysql_type is None or column.semantic in {UNSTATED, "bytes"}:
         return value
     read = _TEXT_OF.get(column.semantic)
     return value if read is None else F.coalesce(read(value, column, mysql_type), F.concat(F.lit(UNREADABLE), value))
@@ -350,7 +368,7 @@ def _boolean(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # 
 
 
 def _integer(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """bigint.unsigned.handling.mode=long: what is above the signed range has wrapped."""
+    """Return an integer. With bigint.unsigned.handling.mode=long a value above the signed range is negative."""
     if stands_for(mysql_type) != "bigint unsigned":
         return value
     wrapped = value.try_cast(DecimalType(20, 0)) + F.lit(str(1 << 64)).cast(DecimalType(20, 0))
@@ -358,7 +376,7 @@ def _integer(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # 
 
 
 def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """DECIMAL with decimal.handling.mode=double: a double may be larger than the largest DECIMAL, which it stands for."""
+    """Return a number. With decimal.handling.mode=double the largest DECIMAL becomes a double above the type's range."""
     if mysql_type.base != "decimal":
         return value
     if mysql_type.length is None:
@@ -366,37 +384,37 @@ def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # n
     scale = mysql_type.scale or 0
     largest = ("9" * (mysql_type.length - scale) or "0") + f".{'9' * scale}" * bool(scale)
     sign = F.when(value.startswith("-"), F.lit("-")).otherwise(F.lit(""))
-    at_the_end = F.abs(value.try_cast("double")) == F.lit(float(largest))
-    return F.when(at_the_end, F.concat(sign, F.lit(largest))).otherwise(plain_number(value))
+    is_largest = F.abs(value.try_cast("double")) == F.lit(float(largest))
+    return F.when(is_largest, F.concat(sign, F.lit(largest))).otherwise(plain_number(value))
 
 
 def plain_number(value: Column) -> Column:
-    """The text of a floating-point number without exponent."""
+    """Return the text of a floating-point number without exponent."""
     shape = r"^(-?)([0-9]+)(?:[.]([0-9]+))?[eE]([+-]?[0-9]+)\z"
-    sign, whole, fraction, exponent = (F.regexp_extract(value, shape, n) for n in (1, 2, 3, 4))
-    digits, point = F.concat(whole, fraction), F.length(whole) + exponent.try_cast("int")
-    inside = F.concat(
+    sign, integer, fraction, exponent = (F.regexp_extract(value, shape, n) for n in (1, 2, 3, 4))
+    digits, point = F.concat(integer, fraction), F.length(integer) + exponent.try_cast("int")
+    above_one = F.concat(
         F.rpad(F.substring(digits, F.lit(1), point), point, F.lit("0")), F.lit("."), F.substr(digits, point + 1)
     )
-    below = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
+    below_one = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
     # No decimal has more than 65 digits.
-    text = F.when(point.between(1, 100), inside).when(point.between(-100, 0), below)
+    text = F.when(point.between(1, 100), above_one).when(point.between(-100, 0), below_one)
     return F.when(value.rlike("[eE]"), F.concat(sign, F.regexp_replace(text, "[.]?0*$", ""))).otherwise(value)
 
 
 def _string(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """Bytes with binary.handling.mode hex, base64 or base64-url-safe; nothing in the message tells which."""
+    """Return a text, or bytes with binary.handling.mode hex, base64 or base64-url-safe, which the message does not state."""
     if TYPES[mysql_type.base].family is not Family.BINARY:
         return value
     digits = value.rlike(r"^([0-9a-f]{2})*\z")
     if mysql_type.base == "binary" and mysql_type.length is not None:
-        # The base64 of n bytes never has 2n characters without a = among them.
+        # The base64 of n bytes has 2n characters only if some of them are padding.
         digits = digits & (F.length(value) == 2 * mysql_type.length)
     return F.when(digits, F.concat(F.lit(HEX), value)).otherwise(F.translate(value, "-_", "+/"))
 
 
 def _bits(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """Little-endian bytes, eight at most."""
+    """Return the number of at most eight little-endian bytes."""
     digits = F.hex(F.try_to_binary(value, F.lit("base64")))
     return F.when(F.length(value) <= len("AAAAAAAAAAA="), F.conv(_reversed_bytes(digits), 16, 10))
 
@@ -406,7 +424,7 @@ def _reversed_bytes(digits: Column) -> Column:
 
 
 def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
-    """The unscaled value as big-endian two's complement; its scale is the schema's."""
+    """Return a decimal from its unscaled value in big-endian two's complement and the scale in the field's parameters."""
     parameters = dict(column.parameters)
     try:
         scale = int(parameters.get("scale", "0"))
@@ -420,10 +438,10 @@ def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
     return F.regexp_replace(zeros, rf"^(-?)0*([0-9]+)([0-9]{{{scale}}})\z", "$1$2.$3")
 
 
-# Hexadecimal digits: of eight bytes, of sixteen, and of twenty-eight: DECIMAL(65) has twenty-seven.
+# Hexadecimal digits of 8, 16 and 28 bytes; DECIMAL(65) has 27 bytes.
 _BIGINT_DIGITS, _DECIMAL_DIGITS, _MOST_DIGITS = 16, 32, 56
 _BIGINT_PRECISION = 18
-# Larger numbers are taken four bytes at a time, and kept in limbs of so many decimal digits, the lowest first.
+# Larger numbers are read four bytes at a time, and computed in four limbs of 18 decimal digits, the lowest first.
 _WORD_DIGITS, _LIMBS, _LIMB_DIGITS = 8, 4, 18
 _LIMB = DecimalType(20, 0)
 
@@ -433,9 +451,9 @@ def _number(value: int) -> Column:
 
 
 def _whole(value: Column, precision: int) -> Column:
-    """The decimal digits of a two's complement in base64, of a number of at most so many digits."""
+    """Return the decimal digits of a two's complement in base64, a number of at most `precision` digits."""
     digits = F.hex(F.try_to_binary(value, F.lit("base64")))
-    # The first character of base64 has the highest six bits.
+    # The first character of base64 has the highest six bits, and so the sign.
     negative = value.rlike("^[g-z0-9+/]")
 
     def filled(size: int) -> Column:
@@ -463,17 +481,17 @@ def _big_integer(digits: Column, negative: Column) -> Column:
     )
     word = _number(1 << 4 * _WORD_DIGITS)
     zero = F.array(*[_number(0)] * _LIMBS)
-    number = F.aggregate(words, zero, lambda limbs, each: _times(limbs, word, each))
+    number = F.aggregate(words, zero, lambda limbs, next_word: _multiply_add(limbs, word, next_word))
     one = F.when(negative, _number(1)).otherwise(_number(0))
     texts = F.transform(
-        F.reverse(_times(number, _number(1), one)), lambda n: F.lpad(n.cast("string"), _LIMB_DIGITS, "0")
+        F.reverse(_multiply_add(number, _number(1), one)), lambda n: F.lpad(n.cast("string"), _LIMB_DIGITS, "0")
     )
     sign = F.when(negative, F.lit("-")).otherwise(F.lit(""))
     return F.concat(sign, F.regexp_replace(F.array_join(texts, ""), "^0+(?=.)", ""))
 
 
-def _times(limbs: Column, factor: Column, more: Column) -> Column:
-    """The number `limbs` times a factor, plus `more`: from the lowest limb up, each with the carry of the one before."""
+def _multiply_add(limbs: Column, factor: Column, summand: Column) -> Column:
+    """Return the number `limbs` times a factor, plus a summand: from the lowest limb up, with carries."""
     base = _number(10**_LIMB_DIGITS)
 
     def step(s: Column, limb: Column) -> Column:
@@ -486,7 +504,7 @@ def _times(limbs: Column, factor: Column, more: Column) -> Column:
             ),
         )
 
-    start = F.struct(F.slice(F.array(_number(0)), 1, 0).alias("limbs"), more.alias("carry"))
+    start = F.struct(F.slice(F.array(_number(0)), 1, 0).alias("limbs"), summand.alias("carry"))
     return F.aggregate(limbs, start, step, lambda s: s["limbs"])
 
 
@@ -499,7 +517,7 @@ def _date(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noq
 
 
 def _microseconds(value: Column, column: Field) -> Column:
-    """A number of milli-, micro- or nanoseconds as microseconds, BIGINT; null where it is too large."""
+    """Return a number of milli-, micro- or nanoseconds as microseconds, BIGINT; NULL if it is too large."""
     number = value.try_cast("bigint")
     name = column.semantic.rpartition(".")[2]
     if name.startswith("Nano"):
@@ -508,7 +526,7 @@ def _microseconds(value: Column, column: Field) -> Column:
 
 
 def _time(value: Column, column: Field, mysql_type: MySQLType) -> Column:
-    """`[-]HH:MM:SS[.ffffff]`, with the digits of the column's type, or as many as it takes where that is not told."""
+    """Return `[-]HH:MM:SS[.ffffff]` with the digits of the column's type; without a length as many as needed."""
     number = _microseconds(value, column)
     size = F.abs(number)
     seconds = F.floor(size / 1_000_000)
@@ -523,18 +541,18 @@ def _time(value: Column, column: Field, mysql_type: MySQLType) -> Column:
     shown = F.regexp_replace(fraction, "0+$", "") if digits is None else F.substring(fraction, 1, digits)
     sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
     text = F.concat(sign, F.concat_ws(":", *parts), F.regexp_replace(F.concat(F.lit("."), shown), "[.]$", ""))
-    # MySQL's range is 35 days.
+    # MySQL's range is about 35 days.
     return F.when(number.between(-50 * _DAY, 50 * _DAY), text)
 
 
 def _datetime(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """Wall clock as if in UTC."""
+    """Return a date and time from the time since the epoch, which Debezium computes as if the source's clock were UTC."""
     number = _microseconds(value, column)
     seconds = (number.cast(DecimalType(20, 0)) / F.lit(1_000_000)).cast(DecimalType(18, 6))
     text = (F.lit(_FIRST).cast(TimestampNTZType()) + F.make_dt_interval(F.lit(0), F.lit(0), F.lit(0), seconds)).cast(
         "string"
     )
-    # The years from 0 to 9999, and some more.
+    # Somewhat more than the years from 0 to 9999.
     return F.when(number.between(-719_000 * _DAY, 3_000_000 * _DAY), text)
 
 
@@ -543,7 +561,7 @@ _ZERO = r"^1970-01-01T00:00:00([.]0+)?Z\z"
 
 
 def _timestamp(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """In UTC. MySQL's TIMESTAMP begins a second after the epoch, which stands for its zero date."""
+    """Return a time in UTC. The epoch stands for MySQL's zero date, because TIMESTAMP begins a second later."""
     text = F.concat_ws(" ", F.regexp_extract(value, _ZONED, 1), F.regexp_extract(value, _ZONED, 2))
     return F.when(value.rlike(_ZERO), F.lit("0000-00-00 00:00:00")).when(value.rlike(_ZONED), text)
 
@@ -552,7 +570,7 @@ _DAY_TEXT, _TIME_TEXT = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2
 
 
 def _iso_date(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """ISO 8601, maybe with the zone UTC behind it, which means nothing here; so are `_iso_time` and `_iso_timestamp`."""
+    """Return a date in ISO 8601 without the zone, which is always UTC if present; so do the next two functions."""
     return _matched(value, rf"^({_DAY_TEXT})Z?\z")
 
 
@@ -565,18 +583,18 @@ def _iso_timestamp(value: Column, column: Field, mysql_type: MySQLType) -> Colum
 
 
 def _matched(value: Column, shape: str) -> Column:
-    """The first group of a shape; null where the value has another, and of digits below the microsecond that are zeros."""
+    """Return the first group of a pattern, without zeros below the microsecond; NULL if the value does not match."""
     text = F.nullif(F.regexp_extract(value, shape, 1), F.lit(""))
     return F.regexp_replace(text, r"([.][0-9]{6})0+\z", "$1")
 
 
 def _year(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """Years begin with 1901: the connector sends 1900 for MySQL's 0000."""
+    """Return a year. The connector sends 1900 for MySQL's year 0000; other years begin with 1901."""
     return F.when(value == "1900", F.lit("0")).otherwise(value)
 
 
 def _enum(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    r"""The connector writes a comma inside a label as `\,`."""
+    r"""Return a label. The connector writes a comma in a label as `\,`."""
     unescaped = F.replace(value, F.lit("\\,"), F.lit(","))
     if mysql_type.labels is None:
         return unescaped
@@ -584,7 +602,7 @@ def _enum(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noq
 
 
 def _geometry(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """The bytes that MySQL stores: the SRID, little-endian, and the WKB."""
+    """Return the bytes that MySQL stores: the SRID, little-endian, and the WKB."""
     srid = F.coalesce(F.get_json_object(value, "$.srid"), F.lit("0")).try_cast("bigint")
     wkb = F.hex(F.try_to_binary(F.get_json_object(value, "$.wkb"), F.lit("base64")))
     fits = F.when(srid.between(0, (1 << 32) - 1), srid)

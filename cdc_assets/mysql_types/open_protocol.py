@@ -1,7 +1,7 @@
-"""The reference tables of the Open Protocol: type codes, column flags, DDL types (`ticdc-open-protocol`).
+"""Reference tables of the Open Protocol: type codes, column flags, DDL types (`ticdc-open-protocol`).
 
-Sources: the document's sections "Column type code", "DDL type code" and "Bit flags of columns"; where TiCDC's encoder, as
-recorded, departs from the document, the row says so.
+Sources: the document's sections "Column type code", "DDL type code" and "Bit flags of columns". Comments say where TiCDC's
+encoder, as recorded, differs from the document.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 
-class Flag(IntFlag):
-    """What `f` says of a column. A missing `f` is 0."""
+class ColumnFlag(IntFlag):
+    """The flags of a column, in `f`. A missing `f` is 0."""
 
     BINARY = 0x01
     HANDLE_KEY = 0x02
@@ -24,12 +24,12 @@ class Flag(IntFlag):
 
 
 def flags_text(flags: int) -> str:
-    """Return the names of the flags in `flags`, for people: `generated, multiple key`; empty where none is set."""
-    return ", ".join(str(flag.name).lower().replace("_", " ") for flag in Flag if flags & flag)
+    """Return the names of the flags in `flags`, for people: `generated, multiple key`; empty if none is set."""
+    return ", ".join(str(flag.name).lower().replace("_", " ") for flag in ColumnFlag if flags & flag)
 
 
 class JsonType(StrEnum):
-    """The JSON type that a column's value `v` has, when it is not null."""
+    """The JSON type of a column's value `v`, if it is not null."""
 
     NUMBER = "number"
     STRING = "string"
@@ -40,12 +40,12 @@ class CodeRow(NamedTuple):
     """One type code.
 
     Attributes:
-        json: the JSON type of its values.
-        text: the MySQL type that it stands for; None: none (NULL).
-        binary: the type when the binary flag is set. For the other types the document gives the flag no meaning, and
-            the encoder sets it on all whose character set is binary: numbers, dates, decimals and JSON among them.
+        json: the JSON type of values.
+        text: the MySQL type; None for the type NULL.
+        binary: the type with the binary flag. For other types the flag has no meaning in the document, and the encoder sets
+            it if the character set is binary, which numbers, dates, decimals and JSON have too.
         unsigned: whether the unsigned flag is part of the type.
-        may_be_unsigned: whether the flag is permitted though it means nothing: the encoder sets it on YEAR and BIT.
+        may_be_unsigned: whether the flag is permitted without a meaning: the encoder sets it on YEAR and BIT.
     """
 
     json: JsonType
@@ -87,37 +87,37 @@ CODES: Mapping[int, CodeRow] = MappingProxyType(
         254: CodeRow(_STRING, "char", "binary"),
     }
 )
-GEOMETRY = 255  # not supported, says the document; TiDB has no such columns
+GEOMETRY = 255  # The document does not support it, and TiDB has no such columns.
 
 
 def type_text(code: int, flags: int) -> str | None:
-    """The MySQL type of a code and a column's flags; None for NULL, `code <n>` for a code that no table has."""
+    """Return the MySQL type of a code and flags; None for the type NULL, `code <n>` for a code that the table lacks."""
     row = CODES.get(code)
     if row is None:
         return f"code {code}"
-    if row.binary and flags & Flag.BINARY:
+    if row.binary and flags & ColumnFlag.BINARY:
         return row.binary
-    return f"{row.text} unsigned" if row.unsigned and flags & Flag.UNSIGNED else row.text
+    return f"{row.text} unsigned" if row.unsigned and flags & ColumnFlag.UNSIGNED else row.text
 
 
 def wrong_flags(code: int, flags: int) -> str | None:
-    """What is wrong with a column's flags beside its code; None when nothing is.
+    """Return why a column's flags do not fit its code, for people; None if they fit.
 
-    A flag that the document does not have, an unsigned text, and a key that may be NULL: a primary key never may, and a
-    handle is a primary key or a unique key without NULL.
+    Wrong are a flag that the document does not have, an unsigned text, and a key that may be NULL: a primary key never is,
+    and a handle key is a primary key or a unique key without NULL.
     """
-    if flags < 0 or flags > sum(Flag):
+    if flags < 0 or flags > sum(ColumnFlag):
         return "a flag that the protocol does not have"
     row = CODES.get(code)
-    if row and flags & Flag.UNSIGNED and not (row.unsigned or row.may_be_unsigned):
+    if row and flags & ColumnFlag.UNSIGNED and not (row.unsigned or row.may_be_unsigned):
         return "an unsigned column of a type that has no sign"
-    if flags & Flag.NULLABLE and flags & (Flag.PRIMARY_KEY | Flag.HANDLE_KEY):
+    if flags & ColumnFlag.NULLABLE and flags & (ColumnFlag.PRIMARY_KEY | ColumnFlag.HANDLE_KEY):
         return "a key column that may be NULL"
     return None
 
 
-# The names of TiDB's job types that the document lists, as it numbers them. Others, 61 (a statement that changes several
-# things of a table) among them, go by their statement.
+# The names of TiDB's job types in the document, by their numbers. For other types, such as 61 (a statement that changes
+# several things of a table), only the statement is used.
 DDL_TYPES: Mapping[int, str] = MappingProxyType(
     dict(
         enumerate(

@@ -1,7 +1,7 @@
-"""The reference tables of MySQL's types: family, value range, JDBC codes. Decoding, casting and checks all use these.
+"""Reference tables of MySQL's types, for decoding, casting and checks: families, value ranges, JDBC codes.
 
-Sources: `spec` is the TiCDC Canal-JSON document (its sections on SQL types and integer types); `canal` is Alibaba Canal
-1.1.7 as recorded, where it departs from that document. TiCDC's encoder, as recorded, keeps to the document everywhere.
+Sources: `spec` is the TiCDC Canal-JSON document (its sections on SQL types and integer types), which TiCDC's encoder, as
+recorded, follows everywhere; `canal` is Alibaba Canal 1.1.7, as recorded, where it differs from that document.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from cdc_assets.mysql_types.types import SPATIAL, MySQLType
 
 
 class Family(StrEnum):
-    """Types whose values are written, decoded and checked alike."""
+    """A family of types whose values are written, decoded and checked in the same way."""
 
     INTEGER = "integer"
     DECIMAL = "decimal"
@@ -45,13 +45,13 @@ class TypeRow:
     """One MySQL base type.
 
     Attributes:
-        family: how its values are decoded.
-        spark: name of the Spark type of the (signed) type, or of the rule that gives it, for `casting.spark_type`.
-        spark_unsigned: the same for the unsigned type; None: the same type.
-        signed: range of values; None when the type has no integer range.
+        family: the family, which decides how values are decoded.
+        spark: name of the Spark type of the (signed) type, or of the rule by which `casting.spark_type` chooses it.
+        spark_unsigned: the same for the unsigned type; None if it is the same.
+        signed: range of values; None if the type has no integer range.
         unsigned: range of values of the unsigned type.
-        implicit: what MySQL puts into existing rows when a NOT NULL column without DEFAULT is added, as its text; None
-            for enum (its first label).
+        implicit: the text of the value that MySQL gives existing rows when a NOT NULL column without DEFAULT is added; None
+            for enum, which gets its first label.
     """
 
     family: Family
@@ -110,15 +110,15 @@ Source = Literal["spec", "canal"]
 
 
 class JdbcRow(NamedTuple):
-    """One row of the JDBC table: the code that stands in `sqlType` for this type and these values.
+    """One row of the JDBC table: a code that `sqlType` has for a type and its values.
 
     Attributes:
         base: the MySQL type.
         code: the code of java.sql.Types.
-        unsigned: for the unsigned type only (True), the signed only (False), or both (None).
-        values: the values that have this code; None: all of them.
+        unsigned: whether the row is for the unsigned type only (True), the signed type only (False), or both (None).
+        values: the values that have this code; None: all values.
         null: whether NULL has this code.
-        source: who says so.
+        source: the source of the row.
     """
 
     base: str
@@ -130,7 +130,7 @@ class JdbcRow(NamedTuple):
 
 
 def _unsigned_integer(base: str, code: int, promoted: int) -> tuple[JdbcRow, ...]:
-    """The rows of an unsigned integer whose code changes above the signed type's largest value."""
+    """Return the rows of an unsigned integer, whose code changes above the signed type's largest value."""
     row = TYPES[base]
     if row.signed is None or row.unsigned is None:
         raise ValueError(f"{base} is not an integer type")
@@ -138,7 +138,7 @@ def _unsigned_integer(base: str, code: int, promoted: int) -> tuple[JdbcRow, ...
     return (
         JdbcRow(base, code, unsigned=True, values=low),
         JdbcRow(base, promoted, unsigned=True, values=high, null=False),
-        # A Canal message has one sqlType for all its rows: values and NULLs of one row carry the code of another.
+        # A Canal message has one sqlType for all its rows, so a value or NULL may have the code of another row's value.
         JdbcRow(base, promoted, unsigned=True, source="canal"),
         JdbcRow(base, code, unsigned=True, source="canal"),
     )
@@ -204,7 +204,7 @@ def jdbc_text(code: int) -> str:
 
 
 def jdbc_rows(mysql_type: MySQLType, sources: frozenset[Source] = frozenset({"spec", "canal"})) -> tuple[JdbcRow, ...]:
-    """The rows of `JDBC` for a type, from these sources. A base type not in the table has none."""
+    """Return the rows of `JDBC` for a type from these sources; none for a base type that is not in the table."""
     return tuple(
         row
         for row in JDBC
@@ -213,9 +213,9 @@ def jdbc_rows(mysql_type: MySQLType, sources: frozenset[Source] = frozenset({"sp
 
 
 def value_range(mysql_type: MySQLType) -> Range | None:
-    """The integer range of a type; None when it has none. A bit of unknown length counts as `bit(64)`.
+    """Return the integer range of a type; None if it has none. A bit of unknown length counts as `bit(64)`.
 
-    YEAR's range leaves out the zero year, which MySQL also stores.
+    The range of YEAR lacks the year 0, which MySQL also stores.
     """
     if mysql_type.base == "bit":
         return Range(0, (1 << (mysql_type.length or 64)) - 1)

@@ -1,9 +1,9 @@
-"""SQL text as tokens (sqlglot's MySQL tokenizer), and a cursor to read them with.
+"""Tokens of SQL text, by sqlglot's MySQL tokenizer, and a cursor that reads them.
 
-sqlglot's expression tree is not used for types and DDL, because it loses what MySQL's types need: `zerofill`,
-`unsigned` of floats, `byte` and `character set binary`; it reads INT8 as TINYINT and REAL as FLOAT; it has no tree for
-RENAME TABLE, spatial columns, partition clauses or `ADD COLUMN (...)`. Its tokenizer knows MySQL's quoting, escapes,
-introducers, comments and literals, and that is the part that must not be written twice.
+sqlglot's expression tree is not used for types and DDL, because it loses parts of MySQL's types: `zerofill`, `unsigned` of
+floats, `byte` and `character set binary`; it reads INT8 as TINYINT and REAL as FLOAT; it has no tree for RENAME TABLE,
+spatial columns, partition clauses or `ADD COLUMN (...)`. Its tokenizer knows MySQL's quoting, escapes, introducers, comments
+and literals, so this package need not implement them.
 """
 
 import re
@@ -18,11 +18,11 @@ from sqlglot.errors import TokenError
 
 
 class SqlSyntaxError(ValueError):
-    """The text is not what the reader expects at this place."""
+    """The SQL text does not have what the reader expects at this place."""
 
 
-class Kind(Enum):
-    """What a token is."""
+class TokenKind(Enum):
+    """The kind of a token."""
 
     WORD = auto()  # keyword or unquoted name
     QUOTED = auto()  # name in backticks
@@ -38,25 +38,25 @@ class Kind(Enum):
 class Token(NamedTuple):
     """One token; `text` without its quotes and with its escapes resolved."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
 
 
 _KINDS = {
-    TokenType.IDENTIFIER: Kind.QUOTED,
-    TokenType.STRING: Kind.STRING,
-    TokenType.NATIONAL_STRING: Kind.STRING,
-    TokenType.NUMBER: Kind.NUMBER,
-    TokenType.BIT_STRING: Kind.BITS,
-    TokenType.HEX_STRING: Kind.HEX,
-    TokenType.INTRODUCER: Kind.INTRODUCER,
+    TokenType.IDENTIFIER: TokenKind.QUOTED,
+    TokenType.STRING: TokenKind.STRING,
+    TokenType.NATIONAL_STRING: TokenKind.STRING,
+    TokenType.NUMBER: TokenKind.NUMBER,
+    TokenType.BIT_STRING: TokenKind.BITS,
+    TokenType.HEX_STRING: TokenKind.HEX,
+    TokenType.INTRODUCER: TokenKind.INTRODUCER,
 }
-_END = Token(Kind.END, "")
+_END = Token(TokenKind.END, "")
 _MYSQL = MySQL()
 
 
 class _Tokenizer(MySQL.Tokenizer):
-    # sqlglot leaves the text after RENAME, and some other first words, in one piece.
+    # By default sqlglot does not split the text after RENAME and some other first words.
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
@@ -76,32 +76,33 @@ def tokens_of(text: str) -> tuple[Token, ...]:
         SqlSyntaxError: a quote or a comment is not closed.
     """
     try:
-        found = _Tokenizer(dialect=_MYSQL).tokenize(text)
+        sqlglot_tokens = _Tokenizer(dialect=_MYSQL).tokenize(text)
     except TokenError as error:
         raise SqlSyntaxError(str(error)) from error
     tokens: list[Token] = []
-    for token in found:
+    for token in sqlglot_tokens:
         kind = _KINDS.get(token.token_type)
         if kind is not None:
             tokens.append(Token(kind, token.text))
         elif token.text[:1].isalnum() or token.text[:1] in {"_", "$"}:
             # sqlglot joins some keywords into one token ("PRIMARY KEY").
-            tokens += [Token(Kind.WORD, word) for word in token.text.split()]
+            tokens += [Token(TokenKind.WORD, word) for word in token.text.split()]
         else:
-            tokens.append(Token(Kind.OTHER, token.text))
+            tokens.append(Token(TokenKind.OTHER, token.text))
     return tuple(tokens)
 
 
-# Comments for versions from here on are executed by some servers that are in use, and not by others.
+# Some servers in use execute comments for this version and later ones, others do not.
 _DOUBTFUL_VERSION = 50700
 
 
 def executed_texts(sql: str) -> list[str]:
-    """Return what a server may execute: the text with the contents of `/*!NNNNN ... */` in the place of the comment.
+    """Return the texts that servers may execute: comments `/*!NNNNN ... */` are replaced by their contents.
 
-    The binlog writes `DROP /*!40005 TEMPORARY */ TABLE ...`: without the word another table would be dropped. Where servers
-    differ, by their version or as MariaDB alone executes `/*M! ... */`, there are two texts: with all, and with the sure
-    ones. TiDB's `/*T! ... */` stay comments: what they hold (CLUSTERED, AUTO_RANDOM) is neither a column nor a type.
+    The binlog has `DROP /*!40005 TEMPORARY */ TABLE ...`: without the word the statement drops another table. If servers
+    differ, because of their version or because only MariaDB executes `/*M! ... */`, there are two texts: one with all
+    comments executed, one with those that every server executes. TiDB's `/*T! ... */` stay comments, because their contents
+    (CLUSTERED, AUTO_RANDOM) are neither columns nor types.
     """
     if "/*!" not in sql and "/*M!" not in sql:
         return [sql]
@@ -110,7 +111,12 @@ def executed_texts(sql: str) -> list[str]:
 
 
 def _without_executable_marks(sql: str, *, doubtful: bool) -> Iterator[str]:
-    """The pieces of a text without the marks of executable comments; `doubtful`: of those, too, that some do not execute."""
+    """Return the pieces of a text without the marks of executable comments.
+
+    Args:
+        sql: the text.
+        doubtful: whether to remove the marks of comments, too, that only some servers execute.
+    """
     at, executable = 0, False
     while at < len(sql):
         mark = _EXECUTABLE.match(sql, at)
@@ -130,7 +136,7 @@ _EXECUTABLE = re.compile(r"/\*(?P<maria>M)?!(?P<version>[0-9]{5,6})?")
 
 
 def _end_of_piece(sql: str, at: int) -> int:
-    """Where the quoted text, comment or single character that begins at `at` ends."""
+    """Return where the quoted text, comment or single character that begins at `at` ends."""
     if sql.startswith("/*", at):
         close = sql.find("*/", at + 2)
         return len(sql) if close < 0 else close + 2
@@ -142,18 +148,18 @@ def _end_of_piece(sql: str, at: int) -> int:
     quote, end = sql[at], at + 1
     while end < len(sql) and sql[end] != quote:
         end += 2 if sql[end] == "\\" and quote != "`" else 1
-    return end + 1  # a doubled quote is the end of one piece and the beginning of the next: no difference here
+    return end + 1  # A doubled quote ends one piece and begins the next, which makes no difference to the caller.
 
 
 @dataclass
-class Cursor:
-    """A place in a sequence of tokens. Words are compared without regard to case; quoted names are never keywords."""
+class TokenCursor:
+    """A position in a sequence of tokens. Words are compared ignoring case; quoted names are never keywords."""
 
     tokens: tuple[Token, ...]
     at: int = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token `ahead` places on, or an END token."""
+        """Return the token `ahead` places on, or an END token."""
         place = self.at + ahead
         return self.tokens[place] if place < len(self.tokens) else _END
 
@@ -166,40 +172,40 @@ class Cursor:
     @property
     def at_end(self) -> bool:
         """Whether no token is left."""
-        return self.peek().kind is Kind.END
+        return self.peek().kind is TokenKind.END
 
     @property
     def done(self) -> bool:
-        """Whether all is read, up to a closing semicolon."""
-        return self.peek().kind is Kind.END or self.peek() == (Kind.OTHER, ";")
+        """Whether no token is left except a closing semicolon."""
+        return self.peek().kind is TokenKind.END or self.peek() == (TokenKind.OTHER, ";")
 
     def word(self, ahead: int = 0) -> str:
-        """The upper-case word `ahead` places on; empty when no word stands there."""
+        """Return the word `ahead` places on in upper case; empty if the token there is not a word."""
         token = self.peek(ahead)
-        return token.text.upper() if token.kind is Kind.WORD else ""
+        return token.text.upper() if token.kind is TokenKind.WORD else ""
 
     def sees(self, *words: str) -> bool:
-        """Whether these words stand here, one after the other."""
+        """Return whether the next tokens are these words."""
         return all(self.word(ahead) == word for ahead, word in enumerate(words))
 
     def take(self, *words: str) -> bool:
-        """Take these words when they stand here."""
+        """Take these words if they come next, and return whether they do."""
         if not self.sees(*words):
             return False
         self.at += len(words)
         return True
 
     def take_any(self, *words: str) -> str:
-        """Take one of these words when it stands here, and return it; else return an empty text."""
-        found = self.word()
-        if found not in words:
+        """Take one of these words if it comes next, and return it; else return an empty text."""
+        word = self.word()
+        if word not in words:
             return ""
         self.at += 1
-        return found
+        return word
 
     def symbol(self, text: str) -> bool:
-        """Take this symbol when it stands here."""
-        if self.peek() != (Kind.OTHER, text):
+        """Take this symbol if it comes next, and return whether it does."""
+        if self.peek() != (TokenKind.OTHER, text):
             return False
         self.at += 1
         return True
@@ -208,7 +214,7 @@ class Cursor:
         """Take this symbol.
 
         Raises:
-            SqlSyntaxError: something else stands here.
+            SqlSyntaxError: the next token is another one.
         """
         if not self.symbol(text):
             raise SqlSyntaxError(f"expected {text!r}, found {self.peek().text!r}")
@@ -217,20 +223,20 @@ class Cursor:
         """Take a name: unquoted, in backticks, or (sql_mode ANSI_QUOTES) in quotation marks.
 
         Raises:
-            SqlSyntaxError: no name stands here.
+            SqlSyntaxError: the next token is not a name.
         """
         token = self.next()
-        if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING, Kind.NUMBER}:
+        if token.kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING, TokenKind.NUMBER}:
             raise SqlSyntaxError(f"expected a name, found {token.text!r}")
         return token.text
 
     def skip_group(self) -> None:
-        """Skip a parenthesis with all that it holds, when one opens here."""
+        """Skip a parenthesis with its contents if it comes next."""
         if not self.symbol("("):
             return
         depth = 1
         while depth:
             token = self.next()
-            if token.kind is Kind.END:
+            if token.kind is TokenKind.END:
                 raise SqlSyntaxError("a parenthesis is not closed")
-            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is Kind.OTHER else 0
+            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is TokenKind.OTHER else 0

@@ -1,13 +1,13 @@
-"""A MySQL column type: its text read into a value, and written in one canonical way.
+"""MySQL column types: parsed from their texts, and written in one canonical form.
 
-Read after the data type chapter of the MySQL 8.4 reference manual, its synonyms included ("Using Data Types from Other
-Database Engines"), and after what encoders write into `mysqlType` (TiCDC: no parameters; Canal: the user's own text).
+The grammar is that of the data type chapter of the MySQL 8.4 reference manual, with its synonyms ("Using Data Types from
+Other Database Engines"), and of the texts in `mysqlType` (TiCDC writes no parameters, Canal the user's own text).
 """
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from cdc_assets.mysql_types.tokens import Cursor, Kind, SqlSyntaxError, tokenize
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind, tokenize
 
 
 class UnknownType(ValueError):  # noqa: N818 -- part of the package's interface under this name
@@ -25,11 +25,11 @@ class MySQLType:
     Attributes:
         base: canonical lower-case name, as in information_schema's DATA_TYPE: `int`, `varchar`, `longblob`, ...
         length: display width, characters, bytes, bits, precision of a decimal, fractional digits of a time type; None
-            when the text has none (TiCDC writes none: then it is unknown, not MySQL's default).
+            if the text has none (TiCDC writes none: then it is unknown, not MySQL's default).
         scale: digits after the point of decimal, float and double.
         unsigned: whether negative values are excluded.
-        zerofill: whether clients pad with zeros; nothing on the wire is padded.
-        labels: of enum and set, in order; None when unknown.
+        zerofill: whether clients pad with zeros; messages never do.
+        labels: the labels of enum and set, in order; None if unknown.
     """
 
     base: str
@@ -63,7 +63,7 @@ SPATIAL = frozenset(
     }
 )
 
-# Words -> base; the longest that fits counts. NATIONAL, NCHAR and the LONGs are read before (their words vary).
+# Words -> base. The longest match counts.
 _NAMES: dict[tuple[str, ...], str] = {
     **{(name,): name for name in NUMBERS | SPATIAL},
     **{(name,): name for name in ("date", "datetime", "timestamp", "time", "year", "json", "enum", "set", "bit")},
@@ -111,7 +111,7 @@ _NAMES: dict[tuple[str, ...], str] = {
 }
 _LONGEST_NAME = max(map(len, _NAMES))
 
-# What `byte` and `character set binary` make of a text type.
+# Text type -> the type that it is with `byte` or `character set binary`.
 _BYTES_OF = {
     "char": "binary",
     "varchar": "varbinary",
@@ -121,36 +121,36 @@ _BYTES_OF = {
     "longtext": "longblob",
 }
 
-# What a number in a type can be at most: "Numeric Data Type Syntax", "Date and Time Data Type Syntax". Of others it is the
+# The largest length of a type: "Numeric Data Type Syntax", "Date and Time Data Type Syntax". For other types it is the
 # length of a LONGTEXT.
 _LARGEST = {"decimal": 65, "bit": 64, "datetime": 6, "timestamp": 6, "time": 6}
 _LARGEST_OF_ALL = (1 << 32) - 1
 _LARGEST_SCALE = 30
 _MOST_LABELS = {"enum": 65_535, "set": 64}
 
-# What MySQL takes when a DDL statement gives no length; (10, 0) for decimal.
+# MySQL's length for a type that a DDL statement has without one; decimal is (10, 0).
 _DECLARED_LENGTH = {"char": 1, "binary": 1, "bit": 1, "decimal": 10}
 
 
 @lru_cache(maxsize=65536)
 def parse_type(text: str) -> MySQLType:
-    """Read the text of a MySQL column type, in any spelling that MySQL, TiDB or an encoder uses.
+    """Return the MySQL column type of a text, in any spelling that MySQL, TiDB or an encoder uses.
 
     Raises:
         UnknownType: the text is not a MySQL column type, or something follows it.
     """
     try:
-        cursor = Cursor(tokenize(text))
-        found = read_type(cursor)
+        cursor = TokenCursor(tokenize(text))
+        mysql_type = read_type(cursor)
     except SqlSyntaxError as error:
         raise UnknownType(f"{text!r} is not a MySQL type: {error}") from error
-    if cursor.peek().kind is not Kind.END:
-        raise UnknownType(f"{text!r} is not a MySQL type: {cursor.peek().text!r} follows {found}")
-    return found
+    if cursor.peek().kind is not TokenKind.END:
+        raise UnknownType(f"{text!r} is not a MySQL type: {cursor.peek().text!r} follows {mysql_type}")
+    return mysql_type
 
 
 def parsed(text: str | None) -> MySQLType | None:
-    """The MySQL type of a text; None when it is none."""
+    """Return the MySQL column type of a text; None if the text is not a MySQL type."""
     try:
         return parse_type(text or "")
     except UnknownType:
@@ -158,19 +158,19 @@ def parsed(text: str | None) -> MySQLType | None:
 
 
 def declared(mysql_type: MySQLType) -> MySQLType:
-    """The type with the length that MySQL takes when a DDL statement gives none: `char` is `char(1)`."""
+    """Return the type with MySQL's length if a DDL statement has none: `char` is `char(1)`."""
     if mysql_type.length is not None or mysql_type.base not in _DECLARED_LENGTH:
         return mysql_type
     scale = 0 if mysql_type.base == "decimal" else None
     return replace(mysql_type, length=_DECLARED_LENGTH[mysql_type.base], scale=scale)
 
 
-def read_type(cursor: Cursor) -> MySQLType:
+def read_type(cursor: TokenCursor) -> MySQLType:
     """Read a type with its attributes (unsigned, zerofill, character set, collation) from SQL tokens.
 
     Raises:
-        NoSuchTypeError: MySQL has no type of the name that stands here.
-        SqlSyntaxError: no type stands here.
+        NoSuchTypeError: the next tokens are not the name of a MySQL type.
+        SqlSyntaxError: the parameters or attributes after the name do not fit the type.
     """
     words = _name(cursor)
     base = _NAMES[words]
@@ -190,14 +190,14 @@ def read_type(cursor: Cursor) -> MySQLType:
     if base == "decimal" and length is not None and scale is None:
         scale = 0
     if base == "float" and length is not None and scale is None:
-        # FLOAT(p) chooses between the two types by p; the precision itself is not kept.
+        # p of FLOAT(p) only selects FLOAT or DOUBLE.
         base, length = ("float" if length <= 24 else "double"), None
     if (unsigned or zerofill) and base not in NUMBERS:
         raise SqlSyntaxError(f"{base} cannot be unsigned")
     return MySQLType(base, length, scale, unsigned or words == ("serial",), zerofill, labels)
 
 
-def _name(cursor: Cursor) -> tuple[str, ...]:
+def _name(cursor: TokenCursor) -> tuple[str, ...]:
     for count in range(_LONGEST_NAME, 0, -1):
         words = tuple(cursor.word(ahead).lower() for ahead in range(count))
         if words in _NAMES:
@@ -206,7 +206,7 @@ def _name(cursor: Cursor) -> tuple[str, ...]:
     raise NoSuchTypeError(f"no type is called {cursor.peek().text!r}")
 
 
-def _parameters(cursor: Cursor, largest: int) -> tuple[int | None, int | None]:
+def _parameters(cursor: TokenCursor, largest: int) -> tuple[int | None, int | None]:
     if not cursor.symbol("("):
         return None, None
     length = _number(cursor, largest)
@@ -217,24 +217,24 @@ def _parameters(cursor: Cursor, largest: int) -> tuple[int | None, int | None]:
     return length, scale
 
 
-def _number(cursor: Cursor, largest: int) -> int:
+def _number(cursor: TokenCursor, largest: int) -> int:
     token = cursor.next()
-    if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+    if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
         raise SqlSyntaxError(f"expected a number, found {token.text!r}")
     if len(token.text.lstrip("0")) > len(str(largest)) or int(token.text) > largest:
         raise SqlSyntaxError(f"{token.text[:20]} is more than {largest}")
     return int(token.text)
 
 
-def _labels(cursor: Cursor) -> tuple[str, ...] | None:
+def _labels(cursor: TokenCursor) -> tuple[str, ...] | None:
     if not cursor.symbol("("):
         return None
     labels: list[str] = []
     while True:
-        while cursor.peek().kind is Kind.INTRODUCER:
+        while cursor.peek().kind is TokenKind.INTRODUCER:
             cursor.next()
         token = cursor.next()
-        if token.kind is not Kind.STRING:
+        if token.kind is not TokenKind.STRING:
             raise SqlSyntaxError(f"expected a label, found {token.text!r}")
         labels.append(token.text.rstrip(" "))  # MySQL deletes trailing blanks of labels
         if not cursor.symbol(","):
@@ -243,7 +243,7 @@ def _labels(cursor: Cursor) -> tuple[str, ...] | None:
     return tuple(labels)
 
 
-def _attributes(cursor: Cursor) -> tuple[bool, bool, bool]:
+def _attributes(cursor: TokenCursor) -> tuple[bool, bool, bool]:
     unsigned = zerofill = is_bytes = False
     while True:
         if cursor.take("UNSIGNED"):

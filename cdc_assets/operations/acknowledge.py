@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, Verdict
+from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -54,7 +54,7 @@ def list_held_statements(lake: Lakehouse) -> list[HeldStatement]:
     return sorted(statements, key=lambda statement: statement.commit_ts)
 
 
-def build_decision(verdict: Verdict, read_as: str | None) -> Decision:
+def build_decision(verdict: DecisionVerdict, read_as: str | None) -> Decision:
     """Return a decision.
 
     Args:
@@ -64,7 +64,7 @@ def build_decision(verdict: Verdict, read_as: str | None) -> Decision:
     Raises:
         AcknowledgeError: `read_as` is missing, or goes with another verdict.
     """
-    if (verdict is Verdict.AS) != bool(read_as):
+    if (verdict is DecisionVerdict.AS) != bool(read_as):
         raise AcknowledgeError("Give a statement to apply instead with the verdict as, and with no other verdict.")
     return Decision(verdict, read_as)
 
@@ -77,7 +77,7 @@ def record_decision(lake: Lakehouse, statement_id: str, decision: Decision) -> H
         ConcurrentRunError: somebody else recorded a decision at the same moment.
     """
     held = {statement.id: statement for statement in list_held_statements(lake)}
-    if statement_id in lake.decided():
+    if statement_id in lake.read_decisions():
         raise AcknowledgeError(
             f"Statement {statement_id} was decided before, and a decision is final: the pipeline's next run follows it."
         )

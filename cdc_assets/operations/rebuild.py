@@ -23,7 +23,7 @@ from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LoadsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import QuarantineCursor
-from cdc_assets.lakehouse.raw_records import RawCursor, standing
+from cdc_assets.lakehouse.raw_records import RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
@@ -140,7 +140,7 @@ def _check_raw_records(lake: Lakehouse) -> RawCursor:
     Raises:
         RebuildError: there are no raw records, or maintenance has deleted some of them.
     """
-    raw, cursor = lake.raw_records, standing(lake.raw_records)
+    raw, cursor = lake.raw_records, cursor_to_continue(lake.raw_records)
     if cursor is None:
         raise RebuildError(f"{raw.name} has no records yet: run the feed's pipeline instead.")
     if cursor.trimmed:
@@ -238,9 +238,9 @@ def _overwrite_history(
     """Replace a history's columns and rows in one commit, by the columns of `like` and, unless emptied, its rows."""
     log, like_log = table.log(), like.log()
     columns = like.schema()
-    if columns and log and like_log and like_log.plain and log.alike(like_log):
+    if columns and log and like_log and like_log.has_plain_files and log.has_same_features(like_log):
         rows = frame_of(session, [], columns) if is_emptied else like.read(session)
-        return _overwrite(table.of_shape(columns, {}), rows, cursor)
+        return _overwrite(table.with_schema(columns, {}), rows, cursor)
     writer = like.read(session).where(F.lit(not is_emptied)).writeTo(f"delta.{quoted(table.path)}").using("delta")
     writer = writer.partitionedBy(*[F.col(column) for column in table.definition.partition_by])
     for key, value in (like_log.properties if like_log else {}).items():

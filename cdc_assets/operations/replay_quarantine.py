@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.raw_records import RawCursor, standing
+from cdc_assets.lakehouse.raw_records import RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.events import believed
-from cdc_assets.protocols.payload import unpack
+from cdc_assets.protocols.events import reject_watermarks_ahead
+from cdc_assets.protocols.payload import decompress
 from cdc_assets.release.base import positions
 from cdc_assets.release.choose import has_watermarks
 from cdc_assets.release.watermark import bound
@@ -55,7 +55,7 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
     Raises:
         ConcurrentRunError: a run ingested records in the meantime: replay again.
     """
-    cursor = standing(lake.raw_records)
+    cursor = cursor_to_continue(lake.raw_records)
     if cursor is None or not lake.change_events.exists():
         return ReplayReport()
     session = lake.spark.newSession()
@@ -80,7 +80,8 @@ def _decode_again(lake: Lakehouse, feed: Feed, session: SparkSession) -> DataFra
     is_undecodable = F.col("kind") == str(Kind.UNDECODABLE)
     places = lake.change_events.read(session).where(is_undecodable & (F.col("index") == 0)).select(*_PLACE)
     records = lake.raw_records.read(session).join(F.broadcast(places), on=_PLACE, how="left_semi")
-    events = believed(protocol.decode(unpack(records, protocol.envelope(feed)), feed), feed.max_watermark_lead)
+    decoded = protocol.decode(decompress(records, protocol.envelope(feed)), feed)
+    events = reject_watermarks_ahead(decoded, feed.max_watermark_lead)
     return (
         events.withColumn("past", _is_released_beyond(lake, session, feed))
         .groupBy(*_PLACE)

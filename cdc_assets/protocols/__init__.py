@@ -1,4 +1,4 @@
-"""Bytes -> change events: one module a protocol, one event schema for all."""
+"""Protocols: how records become change events, and what the pipeline must know of each protocol."""
 
 from functools import reduce
 
@@ -16,22 +16,22 @@ _PROTOCOLS: dict[str, Protocol] = {p.name: p for p in (CanalJson(), OpenProtocol
 
 
 def protocol_of(feed: Feed) -> Protocol:
-    """The protocol that a feed's messages are in."""
+    """Return the protocol of a feed's messages."""
     return _PROTOCOLS[feed.protocol]
 
 
-def fitting_settings(feed: Feed) -> Column:
-    """Return the settings that a record looks as if it were written under, STRING; NULL: the feed's own, or not known.
+def recognize_settings(feed: Feed) -> Column:
+    """Return the settings under which a record seems to be written, as text of the feeds file. STRING.
 
-    In: key BINARY, value BINARY of a record.
+    NULL if these are the feed's own settings, or no protocol recognises the record. In: key and value of a record, BINARY.
     """
-    looks = [each for protocol in _PROTOCOLS.values() for each in protocol.looks.items()]
+    signatures = [entry for protocol in _PROTOCOLS.values() for entry in protocol.signatures.items()]
     settings = reduce(
-        lambda rest, each: F.when(each[1], F.lit(each[0])).otherwise(rest), looks, F.lit(None).cast("string")
+        lambda rest, entry: F.when(entry[1], F.lit(entry[0])).otherwise(rest), signatures, F.lit(None).cast("string")
     )
     return F.when(settings != f"protocol: {feed.protocol}", F.nullif(settings, F.lit(_own_settings(feed))))
 
 
 def _own_settings(feed: Feed) -> str:
-    """Return the feed's settings as `Protocol.looks` names those of a protocol with several encodings."""
+    """Return the feed's settings in the form that `Protocol.signatures` has for a protocol with several encodings."""
     return f"protocol: {feed.protocol}, encoding: {feed.encoding}"

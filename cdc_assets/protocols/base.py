@@ -1,4 +1,4 @@
-"""What a protocol is: everything that the pipeline has to know of one, in one object."""
+"""The interface of a protocol: everything that the pipeline must know of a protocol, in one object."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Envelope(NamedTuple):
-    """How a protocol wraps its messages.
+    """How a protocol wraps its messages in records.
 
     Attributes:
-        key: bytes of a record's key that stand before the (first) event's key.
-        value: bytes of a record's value that stand before the (first) event's JSON text. Where there are any, they are its
+        key: how many bytes of a record's key precede the first event's key.
+        value: how many bytes of a record's value precede the first event's JSON text. If any do, they are the event's
             length: each event has one, and is compressed by itself.
-        claim: where an event names its claim-check file: the field, and the JSON path in it.
-        plain: what an uncompressed value begins with, where that is not a JSON object.
+        claim: where an event names its claim-check file: the column, and the JSON path in it.
+        plain: the first bytes of an uncompressed value, if it is not a JSON object.
     """
 
     key: int = 0
@@ -35,12 +35,12 @@ class Envelope(NamedTuple):
 
 
 class DeniedSetting(NamedTuple):
-    """What records say that the feed's settings deny.
+    """A setting that records of the feed contradict.
 
     Attributes:
-        right: the setting that records ask for, as text of the feeds file.
-        evidence: what such records have, after "messages with".
-        consequence: what goes wrong until it is set, a clause.
+        right: the right setting, as text of the feeds file.
+        evidence: what such records have, to follow "messages with" in a sentence.
+        consequence: what goes wrong with the present setting, a clause.
     """
 
     right: str
@@ -49,73 +49,85 @@ class DeniedSetting(NamedTuple):
 
 
 class Watermarks(Enum):
-    """Whether a feed's source tells up to where it has sent everything."""
+    """Whether a feed has watermarks."""
 
     ALWAYS = auto()
     NEVER = auto()
-    IF_SHOWN = auto()  # from the first watermark on
+    IF_SHOWN = auto()  # it has them from the first watermark on
 
 
 @dataclass(frozen=True)
 class WireColumn:
-    """A column as messages of one layout have it: `said` is what they say of its type, in the protocol's own form."""
+    """A column of a column layout.
+
+    Attributes:
+        name: the column's name.
+        wire_type: what messages state of its type, in the protocol's own form; None if they state no type.
+        is_guessed: whether messages state no type, so that `wire_type` is an assumption.
+        is_loaded: whether the layout is a dump's, not a message's.
+    """
 
     name: str
-    said: Hashable
-    guessed: bool = False  # the message itself says nothing
-    loaded: bool = False  # it is a dump's, not a message's
+    wire_type: Hashable
+    is_guessed: bool = False
+    is_loaded: bool = False
 
 
 class Reader(ABC):
-    """What tells the columns of a layout, their types, and what their values' texts mean.
+    """Reads column layouts: their columns, the columns' types, and the texts of values.
 
     Attributes:
-        dialect: of its values' texts, in `mysql_types.casting`.
+        dialect: the form of the values' texts, a dialect of `mysql_types.casting`.
     """
 
     dialect: ClassVar[str]
 
     @abstractmethod
     def columns(self, layout: str) -> Sequence[WireColumn]:
-        """The columns of a layout, in the table's order as far as it tells that."""
+        """Return the columns of a layout, in the table's order if the layout has it."""
 
     def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
-        """The type of a column: what the feeds file says, else the message, with the parameters of the declared type.
+        """Return the MySQL type of a column; None if MySQL has no such type.
 
-        Messages may say `decimal` for decimal(12,2) and `enum` for enum('a','b'); the CREATE TABLE has the rest. Where they
-        name no type of the column, the declared type counts. None where MySQL has no such type.
+        Messages may state `decimal` for decimal(12,2) and `enum` for enum('a','b'): the declared type has the parameters.
+
+        Args:
+            column: a column of a layout.
+            declared: the column's type by its table's schema; it counts if the message states no type.
+            override: the column's type by the feeds file, which comes first.
         """
         if override:
             return parse_type(override)
         try:
-            if column.said is None:
+            if column.wire_type is None:
                 return parse_type(declared) if declared else None
-            on_wire = parse_type(str(column.said))
-            known = parse_type(declared) if declared else None
+            wire_type = parse_type(str(column.wire_type))
+            declared_type = parse_type(declared) if declared else None
         except UnknownType:
             return None
-        bare = on_wire.length is None and on_wire.labels is None
-        same = known is not None and (known.base, known.unsigned) == (on_wire.base, on_wire.unsigned)
-        return known if bare and same else on_wire
+        if declared_type is None or wire_type.length is not None or wire_type.labels is not None:
+            return wire_type
+        is_same = (declared_type.base, declared_type.unsigned) == (wire_type.base, wire_type.unsigned)
+        return declared_type if is_same else wire_type
 
     def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:  # noqa: ARG002
-        """A value's text as the dialect has it, out of the text of its JSON value."""
+        """Return a value's text in the dialect, from the text of its JSON value."""
         return value
 
 
 class Protocol(Reader):
-    """A protocol. A new one is one module beside this one, and one line in the registry.
+    """A protocol. A new one is a package beside this module (class, `decoding`, `type_rules`) and one line in the registry.
 
     Attributes:
-        name: in the feeds file.
-        codes_called: what stands beside the MySQL types in its messages, in the type checks' words.
-        events_a_record: about how many events a record holds.
-        settings: of Spark, under which its records are decoded.
+        name: the protocol's name in the feeds file.
+        codes_called: what messages state beside the MySQL types, as the messages of the type checks call it.
+        events_a_record: about how many events a record has.
+        settings: Spark settings under which records are decoded.
         joins_pairs: whether, with watermarks, a delete and an insert of a key at one commit_ts are one update.
-        numbers_schemas: whether a row names its table's schema by number only, and waits until a message has brought it.
-        carries_schemas: whether messages carry the schemas of tables, which rows are checked against.
-        marks_transactions: whether there may be markers of transactions.
-        takes_snapshots: whether its connector reads tables; then `detail` of a read is which of the snapshot it is.
+        numbers_schemas: whether a row names its table's schema by number, and waits until a message has carried that schema.
+        carries_schemas: whether messages carry table schemas, against which rows are checked.
+        marks_transactions: whether a feed may have transaction markers.
+        takes_snapshots: whether the connector takes snapshots of tables; a read's `detail` then says its place in one.
     """
 
     name: ClassVar[str]
@@ -130,85 +142,86 @@ class Protocol(Reader):
 
     @abstractmethod
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
-        """Decode records of `raw_records` into rows of `change_events`; every record gives at least one.
+        """Decode records of `raw_records` into rows of `change_events`; every record becomes at least one event.
 
-        In: topic, partition, offset, batch, timestamp, key BINARY, value BINARY, headers. Out: the columns of the table that
-        the protocol fills. A record, or an event, that cannot be decoded becomes one event of kind `undecodable` with its
-        `reason`.
+        A record or an event that cannot be decoded becomes one event of kind `undecodable` with its `reason`.
+
+        In: topic, partition, offset, batch, timestamp, key BINARY, value BINARY, headers. Out: the columns of
+        `change_events`.
         """
 
     @abstractmethod
     def envelope(self, feed: Feed) -> Envelope:
-        """How its messages are wrapped."""
+        """Return how messages are wrapped in records."""
 
     @abstractmethod
     def watermarks(self, feed: Feed) -> Watermarks:
-        """Whether a feed has watermarks."""
+        """Return whether the feed has watermarks."""
 
     def source_kind(self, feed: Feed) -> str:
-        """What the source is, as far as the settings tell: of all senders TiCDC alone promises watermarks.
+        """Return the kind of source, `tidb` or `mysql`: only TiCDC, which reads TiDB, always sends watermarks.
 
-        What both it and others send, as Debezium's form, is `mysql`, whose protocol TiDB speaks.
+        A protocol that both TiDB and MySQL may send has `mysql`.
         """
         return "tidb" if self.watermarks(feed) is Watermarks.ALWAYS else "mysql"
 
     def denied_setting(self, feed: Feed) -> DeniedSetting | None:  # noqa: ARG002
-        """Return the setting that a feed's records may ask for and its file denies.
+        """Return the setting that a feed's records may contradict.
 
-        Its decoder marks such events with the detail `CONTRADICTS_SETTINGS`. None where the settings deny nothing that
-        records may say, or the decoder quarantines such records.
+        The decoder marks such events with the detail `CONTRADICTS_SETTINGS`. None if records cannot contradict the settings,
+        or the decoder quarantines such records.
         """
         return None
 
     @property
     @abstractmethod
-    def looks(self) -> Mapping[str, Column]:
-        """Return how its records look: settings, as text of the feeds file -> whether a record does. BOOLEAN.
+    def signatures(self) -> Mapping[str, Column]:
+        """Settings, as text of the feeds file -> whether a record seems to be written under them. BOOLEAN.
 
-        In: key BINARY, value BINARY of a record. The first bytes, or the names of a few fields, tell: it is asked of records
-        that could not be decoded, to say which settings would fit them.
+        The first bytes or the names of some fields decide. Only for records that could not be decoded, to name the settings
+        that would fit them. In: key BINARY, value BINARY of a record.
         """
 
     @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":
-        """What the type checks hold its messages against."""
+        """Return the rules that the type checks apply to the feed's messages."""
 
     def schemas_after(
         self,
         statement: Mapping[str, Any],  # noqa: ARG002
-        told: Mapping[tuple[str, str], TableSchema],  # noqa: ARG002
+        from_statement: Mapping[tuple[str, str], TableSchema],  # noqa: ARG002
     ) -> dict[tuple[str, str], TableSchema]:
-        """The tables after a DDL statement, where its message carries them.
+        """Return the schemas of tables after a DDL statement, if its message carries them.
 
         Args:
-            statement: `ddl_type` and `table_schemas`, as the event has them.
-            told: the tables as the statement itself has them.
+            statement: `ddl_type` and `table_schemas` of the event.
+            from_statement: the schemas that follow from the statement's text.
         """
         return {}
 
-    def numbered_schemas(self, carried: str) -> list[tuple[int, int, TableSchema]]:  # noqa: ARG002
-        """(table_id, schema_version, schema) of those that a message carries in `table_schemas`."""
+    def numbered_schemas(self, table_schemas: str) -> list[tuple[int, int, TableSchema]]:  # noqa: ARG002
+        """Return (table_id, schema_version, schema) of each numbered schema in an event's `table_schemas`."""
         return []
 
     def layout_of(self, sample: Mapping[str, Any]) -> str:
-        """The text of a layout as released changes have it, out of one event of it (`layout` and `jdbc_types`)."""
+        """Return the text of a column layout for released_changes, from `layout` and `jdbc_types` of an event."""
         return str(sample["layout"])
 
     def column_flags(self, layout: str) -> dict[str, str]:  # noqa: ARG002
-        """Return what a layout says of columns beside their names and types, for people; by column."""
+        """Return column -> what a layout states of it beside name and type, for people."""
         return {}
 
-    def normal_key(self, key: Column, layout: Column) -> Column:  # noqa: ARG002
-        """A key in the one form in which it is compared, where the protocol has several."""
+    def normalize_key(self, key: Column, layout: Column) -> Column:  # noqa: ARG002
+        """Return a key in the form in which keys are compared, if messages have several forms."""
         return key
 
     def sent_key_columns(self, schema: TableSchema) -> list[str]:
-        """The columns of a table's key, in the order that they have in the keys of the protocol's messages."""
+        """Return the columns of a table's key in the order in which messages have them."""
         return list(schema.key_columns)
 
     def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:  # noqa: ARG002
-        """A dumped value (as `protocols.loaded` has it) as it stands in the keys of the protocol's messages.
+        """Return a dumped value (in the form of `protocols.loaded`) in the form of the keys in messages.
 
-        None where that cannot be told: then no row of a key with such a column can be loaded.
+        None if that form cannot be derived: then no table with such a key column can be loaded.
         """
         return None

@@ -1,7 +1,7 @@
-"""The rows of a dump, beside what messages bring: in one form, whatever the dump's own and the feed's protocol are.
+"""Rows of dumps in released_changes: one form for all dump formats and protocols.
 
-A row is the text of a JSON object, every value a text as MySQL prints it; bytes as hexadecimal digits, BIT as a number,
-TIMESTAMP in UTC.
+A row is the text of a JSON object whose values are texts as MySQL prints them; bytes are hexadecimal digits, BIT is a
+number, TIMESTAMP is in UTC.
 """
 
 import json
@@ -17,40 +17,40 @@ _BEGINNING = '{"loaded": [['
 
 
 class LoadedRows(Reader):
-    """What reads loaded rows: their layout has every column's whole type, out of the dump's CREATE TABLE."""
+    """Reads the layouts of loaded rows, which have every column's complete type, from the dump's CREATE TABLE."""
 
     dialect = "dump"
 
     def columns(self, layout: str) -> Sequence[WireColumn]:
-        """The columns of a layout, `{"loaded": [[name, type], ...]}`."""
-        return [WireColumn(name, said, loaded=True) for name, said in json.loads(layout)[_MARK]]
+        """Return the columns of a layout `{"loaded": [[name, type], ...]}`."""
+        return [WireColumn(name, mysql_type, is_loaded=True) for name, mysql_type in json.loads(layout)[_MARK]]
 
 
 LOADED_ROWS = LoadedRows()
 
 
 def loaded_layout(columns: Sequence[tuple[str, str]]) -> str:
-    """The text of the layout of loaded rows. In: names and types of the columns."""
+    """Return the layout of loaded rows, from the columns' names and types."""
     return json.dumps({_MARK: columns}, ensure_ascii=False)
 
 
 def is_loaded(layout: str) -> Column:
-    """Whether the text in a column is the layout of loaded rows. BOOLEAN, NULL for NULL."""
+    """Return whether the column `layout` has a layout of loaded rows. BOOLEAN, NULL for NULL."""
     return F.col(layout).startswith(_BEGINNING)
 
 
-def tells_loaded(layout: str) -> bool:
-    """Whether a text is the layout of loaded rows."""
+def is_loaded_layout(layout: str) -> bool:
+    """Return whether a text is a layout of loaded rows."""
     return layout.startswith(_BEGINNING)
 
 
 def columns_in(protocol: Reader, layout: str) -> Sequence[WireColumn]:
-    """The columns of a layout of released changes, of the protocol's messages or of loaded rows."""
-    if tells_loaded(layout):
+    """Return the columns of a layout, which is the protocol's or one of loaded rows."""
+    if is_loaded_layout(layout):
         return LOADED_ROWS.columns(layout)
     return protocol.columns(layout)
 
 
 def reader_of(protocol: Reader, column: WireColumn) -> Reader:
-    """What tells a column's type and the meaning of its values' texts."""
-    return LOADED_ROWS if column.loaded else protocol
+    """Return the reader of a column's type and values: the protocol, or the one of loaded rows."""
+    return LOADED_ROWS if column.is_loaded else protocol

@@ -1,4 +1,4 @@
-"""Texts that are to be one JSON object each: parsed in one go, and whole."""
+"""Messages that are one JSON object each: parsed once, completely, by a native function."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,20 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from cdc_assets.lakehouse import schema
 
-# What the fields of a message are to be, or NULL: these; of an array its elements, as [TEXT]; of an object its fields.
+# Types of fields; every field may also be null. An array is a list with the type of its elements, as [TEXT]; an object is a
+# mapping of its fields.
 TEXT = "text"
-ANY = "any"  # a text, or the JSON text of what else it is
-JSON = "json"  # the JSON text of what it is, which is no text
-TEXTS = "texts"  # the JSON text of an object of texts, in the order of its names
-INTS = "ints"  # the JSON text of an object of INTs
+ANY = "any"  # any JSON value: a text itself, anything else as its JSON text
+JSON = "json"  # any JSON value except a text, as its JSON text
+TEXTS = "texts"  # an object of texts, as its JSON text, sorted by name
+INTS = "ints"  # an object of INTs, as its JSON text
 INT = "int"
 BIGINT = "bigint"
 BOOLEAN = "boolean"
-_OTHERS: Mapping[str, DataType] = MappingProxyType({INT: schema.INT, BIGINT: schema.BIGINT, BOOLEAN: schema.BOOLEAN})
-# Of an object of columns, `columns_of`.
+_NOT_STRING: Mapping[str, DataType] = MappingProxyType(
+    {INT: schema.INT, BIGINT: schema.BIGINT, BOOLEAN: schema.BOOLEAN}
+)
+# The field name that marks a `columns_field`.
 _EACH = "*"
 _COLUMNS = schema.struct(
     text=schema.STRING,
@@ -33,69 +36,67 @@ _COLUMNS = schema.struct(
     key_columns=schema.array(schema.STRING),
 )
 
-Wanted = str | list["Wanted"] | Mapping[str, "Wanted"]
+FieldType = str | list["FieldType"] | Mapping[str, "FieldType"]
 
 
-def read(value: Column, message: Mapping[str, Wanted]) -> Column:
-    """A BINARY value read as one JSON object with these fields.
+def read(value: Column, message: Mapping[str, FieldType]) -> Column:
+    """Read a BINARY value as one JSON object with these fields.
 
-    Out: STRUCT of `m`, the message (of TEXTS and INTS a value that is neither an object nor a text as it came), and `wrong`
-    STRING, the reason where there is none: it is no UTF-8, or no JSON, or one of the fields is of another type. JSON texts
-    are without blanks, and else as they came.
+    Out: STRUCT of `m`, the message, and `wrong` STRING, the reason of the quarantine if the value cannot be read: it is not
+    UTF-8, not JSON, or a field has another type. JSON texts have no blanks, and are unchanged otherwise. A field of TEXTS or
+    INTS whose value is neither an object nor a text has that value unchanged.
     """
-    returns = schema.struct(m=kind_of(message), wrong=schema.STRING)
+    returns = schema.struct(m=spark_type_of(message), wrong=schema.STRING)
     return F.call_function("cdc_json_message", value, F.lit(json.dumps(dict(message))), F.lit(returns.json()))
 
 
 def has_fields(*names: str) -> Column:
     """Return whether the record's `value` BINARY seems to be a JSON object with fields of these names. BOOLEAN.
 
-    It looks for the names anywhere in the text: enough to tell protocols apart, too little to decode by.
+    The names may be anywhere in the text: that is enough to recognise a protocol, not enough to decode a record.
     """
     named = [F.contains(F.col("value"), F.lit(f'"{name}"'.encode())) for name in names]
     return reduce(and_, named, F.col("value").startswith(F.lit(b"{")))
 
 
 def read_row(image: Column, columns: Sequence[str]) -> Column:
-    """A row, the text of a JSON object that was read before, as a STRUCT of these columns, whatever their names.
-
-    Each is a STRING: a text, or the JSON text of what else it is.
-    """
+    """Return a row image, the text of a JSON object from `read`, as a STRUCT of these columns, each of type ANY."""
     returns = StructType([StructField(name, schema.STRING) for name in columns])
     return F.call_function("cdc_json_row", image, F.lit(json.dumps(columns)), F.lit(returns.json()))
 
 
-def columns_of(keys: Sequence[tuple[int, int]], unsupported: int) -> "Wanted":
-    """An object of columns as Open Protocol has them: of each its value `v`, its type's code `t`, flags `f`, and `h`.
+def columns_field(keys: Sequence[tuple[int, int]], unsupported: int) -> "FieldType":
+    """Return the type of a field that is an Open Protocol object of columns.
 
-    Read as STRUCT of text STRING, the JSON text of an object of the values; valued BOOLEAN, whether each has one; complete
-    BOOLEAN, whether each has a value and a code; and of complete ones supported BOOLEAN, whether none has the code
-    `unsupported`, layout STRING, `{column: {"t": code, "f": flags}}`, and key_columns ARRAY<STRING>, in order.
+    Each column is an object of its value `v`, type code `t`, flags `f` and handle key mark `h`. The field is read as STRUCT
+    of text STRING (the JSON text of an object of the values), valued BOOLEAN (whether each column has a value) and complete
+    BOOLEAN (whether each column has a value and a code); and if it is complete, of supported BOOLEAN (whether no column has
+    the code `unsupported`), layout STRING (`{column: {"t": code, "f": flags}}`) and key_columns ARRAY<STRING> (in order).
 
     Args:
-        keys: the key are the columns that have, of the first flags of a pair, just the second, by the first pair for which
-            there are any; else those with `h`.
-        unsupported: a code.
+        keys: pairs (mask, flags), tried in order: the key columns are those whose flags under the mask equal `flags`. If no
+            pair matches a column, the key columns are those with `h`.
+        unsupported: the type code that the protocol does not support.
     """
     return {_EACH: json.dumps({"keys": keys, "unsupported": unsupported})}
 
 
-def kind_of(wanted: Wanted) -> DataType:
-    """The type in Spark of what is read."""
-    if isinstance(wanted, str):
-        return _OTHERS.get(wanted, schema.STRING)
-    if isinstance(wanted, list):
-        return ArrayType(kind_of(wanted[0]))
-    if _EACH in wanted:
+def spark_type_of(field_type: FieldType) -> DataType:
+    """Return the Spark type of a field that is read."""
+    if isinstance(field_type, str):
+        return _NOT_STRING.get(field_type, schema.STRING)
+    if isinstance(field_type, list):
+        return ArrayType(spark_type_of(field_type[0]))
+    if _EACH in field_type:
         return _COLUMNS
-    return schema.struct(**{name: kind_of(each) for name, each in wanted.items()})
+    return schema.struct(**{name: spark_type_of(inner) for name, inner in field_type.items()})
 
 
-def names_of(text: Column) -> Column:
-    """The names of a JSON object's fields, in order; NULL where the STRING is none. Out: ARRAY<STRING>."""
+def field_names(text: Column) -> Column:
+    """Return the names of a JSON object's fields, in order, as ARRAY<STRING>; NULL if the STRING is not a JSON object."""
     return F.call_function("cdc_json_names", text)
 
 
 def overlay(over: Column, under: Column) -> Column:
-    """One JSON object laid over another: the fields of the first, and what the second has beside them. STRINGs."""
+    """Return the JSON object `under` with the fields of `over` replaced or added. In and out: STRING."""
     return F.call_function("cdc_json_overlay", over, under)

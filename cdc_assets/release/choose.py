@@ -10,7 +10,7 @@ from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Watermarks as Promise
+from cdc_assets.protocols.base import Watermarks
 from cdc_assets.release.base import Gate
 from cdc_assets.release.news import News
 from cdc_assets.release.source_order import SourceOrderGate, TransactionGate
@@ -23,12 +23,12 @@ def has_watermarks(feed: Feed, seen: PartitionWatermarks) -> bool:
     """Whether the feed has watermarks, as known from those seen."""
     promise = protocol_of(feed).watermarks(feed)
     shown = any(mark is not None for partitions in seen.values() for mark in partitions.values())
-    return promise is Promise.ALWAYS or (promise is Promise.IF_SHOWN and shown)
+    return promise is Watermarks.ALWAYS or (promise is Watermarks.IF_SHOWN and shown)
 
 
 def may_have_watermarks(feed: Feed) -> bool:
     """Whether there is any point in looking for watermarks."""
-    return protocol_of(feed).watermarks(feed) is not Promise.NEVER
+    return protocol_of(feed).watermarks(feed) is not Watermarks.NEVER
 
 
 def gate_for(

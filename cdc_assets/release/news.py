@@ -14,7 +14,7 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import PartitionWatermarks, ReleaseCursor
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Watermarks as Promise
+from cdc_assets.protocols.base import Watermarks
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
 _DDL = [
@@ -69,7 +69,7 @@ class News:
 
 def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
     """What is new; None when there are no events."""
-    events = lake.change_events.pinned()
+    events = lake.change_events.at_current_version()
     decoded = events.cursor()
     if decoded is None:
         return None
@@ -79,7 +79,7 @@ def news_of(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> News | None:
     def of(kind: Kind) -> list[DataFile]:
         return [f for f in files if f.partition["kind"] == kind]
 
-    promised = protocol_of(feed).watermarks(feed) is not Promise.NEVER
+    promised = protocol_of(feed).watermarks(feed) is not Watermarks.NEVER
     return News(
         cursor=cursor,
         through=decoded.batch,

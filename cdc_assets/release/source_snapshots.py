@@ -86,7 +86,7 @@ def advanced_snapshots(
     for place in {key[2:] for key in brought}:
         there = [s for key, s in found.items() if key[2:] == place]
         said = {marker for s in there for marker in s.markers}
-        news = [s for s in there if _key(s) in brought or not (s.whole or (s.initial and s.ended))]
+        news = [s for s in there if _key(s) in brought or not (s.is_complete or (s.initial and s.ended))]
         for s in news:
             if _told_to_end(s, said) and not damaged(s):
                 found[_key(s)] = replace(s, ended=True, release=0 if s.initial else release)

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import binlog
-from cdc_assets.lakehouse.change_events import PARTIAL_WANTED, Kind, Op
+from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import LogPlace, TableScan
@@ -173,13 +173,13 @@ def _concerns(group: Group, scan: TableScan) -> bool:
     if group.first_ms > scan.last + SLACK:
         return False
     mine = (group.database, group.table) == (scan.database, scan.table)
-    return mine or (PARTIAL_WANTED in group.markers and group.last_ms >= scan.first - SLACK)
+    return mine or (PARTIAL_SNAPSHOT in group.markers and group.last_ms >= scan.first - SLACK)
 
 
 def _judged(scan: TableScan, seen: Seen | None, release: int) -> TableScan:
     """What is known of a part now. Each row that was read has a read, or a change that came before it was sent."""
     if seen is None:
-        return scan if scan.whole else replace(scan, why_not="maintenance has deleted what came of its time")
+        return scan if scan.is_complete else replace(scan, why_not="maintenance has deleted what came of its time")
     why_not = ""
     if seen.partial:
         why_not = "a signal of its time has additional-conditions, or a surrogate-key: rows may have been left out"
@@ -193,9 +193,9 @@ def _judged(scan: TableScan, seen: Seen | None, release: int) -> TableScan:
         since=seen.since,
         begun=seen.begun,
         places=seen.places,
-        whole=whole,
+        is_complete=whole,
         why_not=why_not,
-        release=release if whole or scan.whole else scan.release,
+        release=release if whole or scan.is_complete else scan.release,
     )
 
 
@@ -256,7 +256,7 @@ def seen_since(events: DataFrame, scans: Sequence[TableScan], part: Column) -> l
     )
     rows = mine.groupBy("n").agg(F.count_distinct(F.when(F.col("within"), F.xxhash64("key"))).alias("rows"))
     groups, counts = by_log.collect(), {r["n"]: r["rows"] for r in rows.collect()}
-    signals = [r[0] for r in events.where(F.col("detail") == PARTIAL_WANTED).select(kafka_ms).collect()]
+    signals = [r[0] for r in events.where(F.col("detail") == PARTIAL_SNAPSHOT).select(kafka_ms).collect()]
     found = []
     for n, scan in enumerate(scans):
         ours = [g for g in groups if g["n"] == n]

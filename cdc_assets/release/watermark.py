@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, Watermarks
+from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, TopicWatermarks
 from cdc_assets.release.base import Facts, Gate, Held, Name, Part, Released, held_since
 from cdc_assets.release.changes import alone, net, pieces, with_copies
 from cdc_assets.release.late import Late
@@ -37,7 +37,7 @@ class WatermarkGate(Gate):
         news: News,
         retried: Sequence[Hold],
         seen: PartitionWatermarks,
-        marks: Watermarks,
+        marks: TopicWatermarks,
         ungated: int,
         *,
         joins_pairs: bool,
@@ -103,7 +103,7 @@ class WatermarkGate(Gate):
         }
 
 
-def bound(marks: Watermarks, held: Held) -> Column:
+def bound(marks: TopicWatermarks, held: Held) -> Column:
     """The commit_ts below which an event's table is released: its topic's watermark, or where it is held. BIGINT."""
     nothing = F.lit(0).cast("bigint")
     mark = functools.reduce(

@@ -1,6 +1,6 @@
 """How far each topic is complete."""
 
-from cdc_assets.lakehouse.released_changes import PartitionWatermarks, Watermarks
+from cdc_assets.lakehouse.released_changes import PartitionWatermarks, TopicWatermarks
 
 
 def merge(seen: PartitionWatermarks, new: PartitionWatermarks) -> PartitionWatermarks:
@@ -14,7 +14,7 @@ def merge(seen: PartitionWatermarks, new: PartitionWatermarks) -> PartitionWater
     return merged
 
 
-def topic_watermarks(seen: PartitionWatermarks, partitions: int | None, scope: str) -> Watermarks:
+def topic_watermarks(seen: PartitionWatermarks, partitions: int | None, scope: str) -> TopicWatermarks:
     """Each topic's watermark: the minimum over all its partitions; none while a partition has shown none.
 
     Args:
@@ -22,7 +22,7 @@ def topic_watermarks(seen: PartitionWatermarks, partitions: int | None, scope: s
         partitions: how many partitions each topic has; None: those seen.
         scope: `topic`, or `feed` for the minimum over all topics.
     """
-    complete: Watermarks = {}
+    complete: TopicWatermarks = {}
     for topic, by_partition in seen.items():
         wanted = set(by_partition) | {str(n) for n in range(partitions or 0)}
         marks = [by_partition.get(p) for p in wanted]
@@ -35,6 +35,6 @@ def topic_watermarks(seen: PartitionWatermarks, partitions: int | None, scope: s
     return complete
 
 
-def advance(released: Watermarks, complete: Watermarks) -> Watermarks:
+def advance(released: TopicWatermarks, complete: TopicWatermarks) -> TopicWatermarks:
     """The watermarks to release up to: never lower than what has been released."""
     return dict(released) | {t: max(w, released.get(t, 0)) for t, w in complete.items()}

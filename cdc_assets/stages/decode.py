@@ -12,9 +12,9 @@ from cdc_assets.lakehouse.change_events import CONTRADICTS_SETTINGS, EventsCurso
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.table import Staged
-from cdc_assets.protocols import fitting_settings, protocol_of
-from cdc_assets.protocols.events import believed
-from cdc_assets.protocols.payload import unpack
+from cdc_assets.protocols import protocol_of, recognize_settings
+from cdc_assets.protocols.events import reject_watermarks_ahead
+from cdc_assets.protocols.payload import decompress
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages.quarantining import quarantine
 
@@ -79,9 +79,9 @@ class Decode:
             spark.conf.set(*setting)
         raw = lake.raw_records.read_files(spark, files).where(_between(cursor.batch, through))
         if any(f.nulls.get("compressed") != f.rows for f in files):
-            raw = unpack(raw, protocol.envelope(feed))
-        events = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
-        undecodable = events.only(kind=str(Kind.UNDECODABLE))
+            raw = decompress(raw, protocol.envelope(feed))
+        events = lake.change_events.stage(reject_watermarks_ahead(protocol.decode(raw, feed), feed.max_watermark_lead))
+        undecodable = events.in_partition(kind=str(Kind.UNDECODABLE))
         quarantined = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
         advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)
         if protocol.denied_setting(feed) is not None:
@@ -151,7 +151,7 @@ def _quarantine(lake: Lakehouse, feed: Feed, undecodable: Staged, after: int, th
     coordinates = ["batch", "topic", "partition", "offset"]
     reasons = lake.change_events.read_staged(spark, undecodable).select(*coordinates, "index", "reason", "detail")
     records = lake.raw_records.read(spark).where(_between(after, through)).select(*coordinates, "key", "value")
-    settings = fitting_settings(feed)
+    settings = recognize_settings(feed)
     hint = F.concat(F.lit("the record looks like one of "), settings, F.lit(f": {_SET_AND_REPLAY}"))
     detail = F.nullif(F.concat_ws("; ", F.col("detail"), hint), F.lit(""))
     rows = records.join(F.broadcast(reasons), on=coordinates).withColumn("detail", detail)

@@ -151,7 +151,7 @@ class History:
 
 def _changed(lake: Lakehouse, progress: Progress | None) -> set[Name]:
     """Return the tables of releases that no run of the stage has seen, as far as `progress` tells."""
-    releases = lake.released_changes.pinned()
+    releases = lake.released_changes.at_current_version()
     released = releases.cursor()
     if released is None:
         return set()

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed, Kafka
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, standing
+from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.payload import packed
+from cdc_assets.protocols.payload import may_be_compressed
 from cdc_assets.sources import kafka as topics
 from cdc_assets.sources.broker import Broker, BrokerError, mask_secrets
 from cdc_assets.sources.offsets import DistinctOffsets, IngestedOffsets, Loss, TopicPartition
@@ -128,7 +128,7 @@ def _cursor(lake: Lakehouse) -> RawCursor:
     Raises:
         ConcurrentRunError: the feed is being rebuilt.
     """
-    cursor = standing(lake.raw_records) or RawCursor(sequence=0)
+    cursor = cursor_to_continue(lake.raw_records) or RawCursor(sequence=0)
     if cursor.rebuilding:
         raise ConcurrentRunError(
             f"{lake.raw_records.name}: this feed is being rebuilt. Wait until the job rebuild has ended; if it died, run "
@@ -234,7 +234,7 @@ def _ingest_offsets(
 
 def _as_raw_records(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
     """Return the columns of `raw_records`, and `more`, of the frames that `topics.read` and `read_lines` return."""
-    compressed = packed(F.col("value"), protocol_of(feed).envelope(feed))
+    compressed = may_be_compressed(F.col("value"), protocol_of(feed).envelope(feed))
     return records.select(
         "topic",
         "partition",
@@ -299,7 +299,7 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
     # Stage first and check then: the files are parsed once, and records are staged again only if coordinates repeat.
     good = F.col("topic").isNotNull().alias(_GOOD)
     staged = table.stage(_as_raw_records(lines, feed, batch, good), by=_GOOD)
-    records, bad_lines = staged.only(**{_GOOD: True}), staged.only(**{_GOOD: False}).rows
+    records, bad_lines = staged.in_partition(**{_GOOD: True}), staged.in_partition(**{_GOOD: False}).rows
     offsets, distinct_records = _offset_ranges(table, records)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
@@ -328,7 +328,7 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
 def _offset_ranges(table: LakeTable[RawCursor], records: Staged) -> tuple[Offsets, int]:
     """Return the lowest and highest offset of each partition among staged records, and the number of distinct records."""
     distinct: dict[TopicPartition, DistinctOffsets] = {}
-    for rows in table.parts(records.files, *_PLACE):
+    for rows in table.fetch_parts(records.files, *_PLACE):
         grouped = rows.group_by(["topic", "partition"]).aggregate([("offset", "list")])
         for topic, partition, offsets in zip(*map(grouped.column, ("topic", "partition", "offset_list")), strict=True):
             place = TopicPartition(topic.as_py(), partition.as_py())

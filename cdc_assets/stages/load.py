@@ -11,7 +11,7 @@ from typing import Any
 from cdc_assets.config import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
 from cdc_assets.initial_load.dumps import DumpedTable, DumpError, Name, find_dumped_tables, read_dump_position
 from cdc_assets.initial_load.release import check_key, check_position
-from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, told_apart
+from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, dump_digest
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stores.storage import Store
 
@@ -56,7 +56,7 @@ class Load:
             try:
                 check_key(lake, feed, row)
             except DumpError as error:
-                plan.refused.append(RefusedLoad(row["database"], row["table"], str(error), told_apart(row)))
+                plan.refused.append(RefusedLoad(row["database"], row["table"], str(error), dump_digest(row)))
             else:
                 plan.accepted.append(row)
         rows = [row | {"number": number} for number, row in enumerate([*plan.loaded, *plan.accepted], start=1)]
@@ -107,7 +107,7 @@ def _make_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
     cursor, released_loads, committed = _read_cursor(lake), _find_loaded(lake), lake.load_rows()
     loaded = [row for row in committed if (row["database"], row["table"], row["position"]) in released_loads]
     tables_with_changes = lake.released_tables()
-    accepted_dumps = {told_apart(row) for row in committed}
+    accepted_dumps = {dump_digest(row) for row in committed}
     plan = _Plan(loaded, [], [], [], is_new=False)
     for name, (row, damage) in sorted(_find_tables_to_load(lake.store, load, loaded).items()):
         if not feed.takes(*name) or (row and (*name, row["position"]) in released_loads):
@@ -115,13 +115,13 @@ def _make_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
         row["anew"] = name in tables_with_changes
         if reason := damage or _find_position_error(lake, row):
             plan.refused.append(RefusedLoad(*name, reason))
-        elif (dump := told_apart(row)) in accepted_dumps:
+        elif (dump := dump_digest(row)) in accepted_dumps:
             plan.accepted.append(row)
         elif (refused := next((r for r in cursor.refused if r.dump == dump), None)) is not None:
             plan.refused.append(refused)
         else:
             plan.unchecked.append(row)
-    has_same_dumps = {told_apart(row) for row in (*loaded, *plan.accepted)} == accepted_dumps
+    has_same_dumps = {dump_digest(row) for row in (*loaded, *plan.accepted)} == accepted_dumps
     is_same = has_same_dumps and plan.refused == cursor.refused
     return replace(plan, is_new=bool(plan.unchecked) or not is_same)
 

@@ -78,7 +78,7 @@ def _may_hold(file: DataFile, stage: str, after: int, through: int) -> bool:
 def _reasons(table: LakeTable[QuarantineCursor], staged: Staged) -> Counter[str]:
     """Return the number of staged rows by reason."""
     counts = Counter[str]()
-    for rows in table.parts(staged.files, "reason"):
+    for rows in table.fetch_parts(staged.files, "reason"):
         for each in rows["reason"].value_counts().to_pylist():
             counts[each["values"]] += each["counts"]
     return counts

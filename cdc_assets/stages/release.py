@@ -24,13 +24,13 @@ from cdc_assets.lakehouse.released_changes import (
     RELEASED_CHANGES,
     Hold,
     HoldReason,
-    Loaded,
+    LoadedTable,
     PartitionWatermarks,
     ReleaseCursor,
     ReleasedKind,
     SourceSnapshot,
     TableScan,
-    Watermarks,
+    TopicWatermarks,
 )
 from cdc_assets.lakehouse.schema import conform
 from cdc_assets.lakehouse.table import Staged
@@ -69,14 +69,14 @@ class ReleaseReport:
     pending_new: int = 0  # of the new ones those that are pending
     ddl: int = 0
     tables: int = 0  # tables with changes
-    watermarks: Watermarks = field(default_factory=dict)
-    watermarks_before: Watermarks = field(default_factory=dict)
+    watermarks: TopicWatermarks = field(default_factory=dict)
+    watermarks_before: TopicWatermarks = field(default_factory=dict)
     partition_watermarks: PartitionWatermarks = field(default_factory=dict)
     late_sample: list[dict[str, Any]] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     newest: int = 0  # the newest Kafka time of any record that the gate has seen, in milliseconds
     source: int = 0  # as `ReleaseCursor.source`
-    loaded: list[Loaded] = field(default_factory=list)  # tables whose rows were released out of a dump
+    loaded: list[LoadedTable] = field(default_factory=list)  # tables whose rows were released out of a dump
     total: dict[str, int] = field(default_factory=dict)
     scans: list[TableScan] = field(default_factory=list)  # as `ReleaseCursor.scans`
 
@@ -199,7 +199,7 @@ class _Run:
         self.spark: SparkSession = session_for(lake.spark, rows)
         self.events = self._normal(lake.change_events.read_files(self.spark, self.files))
         self.schemas = _learnt(lake)
-        learnt = statements_of(news.ddl, self._shapes, lake.decided()) if news.ddl else []
+        learnt = statements_of(news.ddl, self._shapes, lake.read_decisions()) if news.ddl else []
         self.statements = [(each, frozenset(each.tables)) for each in learnt]
 
     @cached_property
@@ -415,10 +415,10 @@ class _Run:
         """
         if not self.gate.moves_changes:
             return taken
-        rows = staged.only(kind=str(ReleasedKind.ROW)).files
+        rows = staged.in_partition(kind=str(ReleasedKind.ROW)).files
         place = ["database", "table", "layout_id"]
         spans: dict[tuple[Any, ...], list[int]] = {}
-        for part in self.lake.released_changes.parts(rows, *place, "commit_ts"):
+        for part in self.lake.released_changes.fetch_parts(rows, *place, "commit_ts"):
             for r in part.group_by(place).aggregate([("commit_ts", "min"), ("commit_ts", "max")]).to_pylist():
                 spans.setdefault(tuple(r[c] for c in place), []).extend((r["commit_ts_min"], r["commit_ts_max"]))
         found = [(g, spans.get((g.database, g.table, g.layout_id))) for g in taken]
@@ -474,7 +474,7 @@ class _Run:
 
     def _normal(self, rows: DataFrame) -> DataFrame:
         """Row events with their keys in the form in which they are compared."""
-        normal = {c: self.protocol.normal_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
+        normal = {c: self.protocol.normalize_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
         return rows.withColumns(normal)
 
     def _changes(self, window: _Window) -> tuple[DataFrame | None, Late]:
@@ -524,7 +524,9 @@ class _Run:
         """How many row events a release stands for, and how many repeats it dropped, as its files have it."""
         events = repeats = 0
         for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT):
-            for part in self.lake.released_changes.parts(staged.only(kind=str(kind)).files, "events", "repeats"):
+            for part in self.lake.released_changes.fetch_parts(
+                staged.in_partition(kind=str(kind)).files, "events", "repeats"
+            ):
                 events += pc.sum(part["events"]).as_py() or 0
                 repeats += pc.sum(part["repeats"]).as_py() or 0
         return events, repeats

@@ -182,7 +182,7 @@ def _number(row: Mapping[str, Any]) -> Numbered:
 
 def _outcome(lake: Lakehouse, feed: Feed, statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """`outcome` of all statements of a feed; what rows show is looked up only where it may tell something."""
-    protocol, decided = protocol_of(feed), lake.decided()
+    protocol, decided = protocol_of(feed), lake.read_decisions()
     exact = protocol.watermarks(feed) is Watermarks.ALWAYS
     of_feed = partial(
         outcome, protocol, statements, decided, exact=exact, ignores_case=protocol.source_kind(feed) == "tidb"
@@ -296,7 +296,10 @@ def _shown_by_rows(lake: Lakehouse, protocol: Protocol) -> dict[Name, TableRows]
     return {
         name: TableRows(
             r["commit_ts"],
-            {c.name.lower(): c.said if isinstance(c.said, str) else None for c in columns_in(protocol, r["layout"])}
+            {
+                c.name.lower(): c.wire_type if isinstance(c.wire_type, str) else None
+                for c in columns_in(protocol, r["layout"])
+            }
             if r["layout"]
             else {},
             frozenset(column.lower() for column in r["key_columns"] or ()),
@@ -315,7 +318,7 @@ def _row_files(lake: Lakehouse) -> list[DataFile]:
 def _distinct(lake: Lakehouse, files: Iterable[DataFile], *columns: str) -> list[dict[str, Any]]:
     """The distinct values of columns in row events, with the lowest commit_ts of each; `key_columns` as one text."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for part in lake.change_events.parts(files, *columns, "commit_ts"):
+    for part in lake.change_events.fetch_parts(files, *columns, "commit_ts"):
         if "key_columns" in columns:
             at = part.column_names.index("key_columns")
             part = part.set_column(at, "key_columns", pc.binary_join(part["key_columns"], "\0"))  # noqa: PLW2901

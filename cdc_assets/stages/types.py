@@ -95,7 +95,7 @@ class Types:
         """
         cursor, decoded = _cursor(lake), lake.change_events.cursor()
         span = _Span(cursor.batch, _again(lake, feed, cursor))
-        table = lake.type_observations.pinned()
+        table = lake.type_observations.at_current_version()
         standing = _standing(table)
         if decoded is None or (decoded.batch <= cursor.batch and not span.again):
             return _report(feed, cursor.batch, cursor, standing, [])

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.ddl.defaults import default_text, read_literal
 from cdc_assets.mysql_types.casting import decode, spark_type
-from cdc_assets.mysql_types.tokens import Cursor, Kind, tokenize
+from cdc_assets.mysql_types.tokens import TokenCursor, TokenKind, tokenize
 from cdc_assets.mysql_types.types import declared, parse_type
 from cdc_assets_tests.mariadb import MariaDB
 
@@ -228,10 +228,10 @@ CASES: list[tuple[str, str, str | None]] = [
 
 def value_of(mysql_type: str, literal: str) -> str | None:
     """Return the value of a column of this type with this default."""
-    cursor = Cursor(tokenize(literal))
+    cursor = TokenCursor(tokenize(literal))
     found = read_literal(cursor)
     assert found is not None
-    assert cursor.peek().kind is Kind.END
+    assert cursor.peek().kind is TokenKind.END
     return default_text(found, declared(parse_type(mysql_type.removesuffix(" null"))))
 
 
@@ -260,7 +260,7 @@ def test_a_value_that_no_such_column_has_is_not_known(mysql_type: str, literal: 
 @pytest.mark.fast
 @pytest.mark.parametrize("text", ["NULL", "CURRENT_TIMESTAMP", "now()", "(uuid())", "-x", "`a`", ""])
 def test_what_is_no_literal_is_not_read(text: str) -> None:
-    cursor = Cursor(tokenize(text))
+    cursor = TokenCursor(tokenize(text))
     assert read_literal(cursor) is None
     assert cursor.at == 0
 

@@ -1,4 +1,4 @@
-"""A table of numbers, for tests of what all tables have."""
+"""A table of numbers, for tests of what all tables have in common."""
 
 from dataclasses import dataclass, field
 
@@ -9,14 +9,14 @@ from cdc_assets.lakehouse.table import Definition
 
 @dataclass(frozen=True, kw_only=True)
 class NumbersCursor(Cursor):
-    """As some stage's: counts, and something within something."""
+    """A cursor with a text and a nested value."""
 
     by: str = ""
     upto: dict[str, list[int]] = field(default_factory=dict)
 
 
 NUMBERS = Definition(columns=struct(n=BIGINT), cursor=NumbersCursor)
-# In partitions, with statistics.
+# A table with partitions and statistics.
 NAMED = Definition(
     columns=struct(kind=STRING, n=BIGINT, name=STRING),
     cursor=NumbersCursor,

@@ -1,11 +1,11 @@
-"""Cursors: what stands in a commit's note, and what is not to be taken for one."""
+"""Cursors: written into a commit's note and read back; notes of other writers are not cursors."""
 
 from dataclasses import fields
 
 import pytest
 
 from cdc_assets.lakehouse.change_events import EventsCursor
-from cdc_assets.lakehouse.cursor import Cursor, CursorError, notes
+from cdc_assets.lakehouse.cursor import Cursor, CursorError, read_note
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad
 from cdc_assets.lakehouse.quarantine import QuarantineCursor
@@ -13,7 +13,7 @@ from cdc_assets.lakehouse.raw_records import RawCursor
 from cdc_assets.lakehouse.released_changes import (
     Hold,
     HoldReason,
-    Loaded,
+    LoadedTable,
     LogPlace,
     ReleaseCursor,
     SourceSnapshot,
@@ -76,7 +76,10 @@ FULL = [
         ungated=1,
         placed=True,
         transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
-        loads=[Loaded("d", "t", 2**61, 3, anew=True), Loaded("d", "u", 2**61, 3, typed=2, folder="f00", release=8)],
+        loads=[
+            LoadedTable("d", "t", 2**61, 3, anew=True),
+            LoadedTable("d", "u", 2**61, 3, typed=2, folder="f00", release=8),
+        ],
         planned=2,
         refused=[RefusedLoad("d", "u", "cut")],
         snapshots=[
@@ -94,7 +97,7 @@ FULL = [
                 4,
                 {"t": {"0": 1}},
                 [LogPlace(-(2**61), 9, 4)],
-                whole=True,
+                is_complete=True,
                 why_not="x",
                 release=9,
             )
@@ -121,19 +124,19 @@ FULL = [
 
 @pytest.mark.parametrize("cursor", FULL, ids=lambda cursor: type(cursor).__name__)
 def test_a_cursor_comes_back_from_its_note(cursor: Cursor) -> None:
-    assert all(getattr(cursor, f.name) != f.default for f in fields(cursor) if f.name != "format"), "all are filled"
-    told = notes(cursor.text("a name"))
-    assert told is not None
-    assert told["commit"] == "a name"
-    assert told["format"] == Cursor.FORMAT
-    assert type(cursor).of(told) == cursor
+    assert all(getattr(cursor, f.name) != f.default for f in fields(cursor) if f.name != "format"), "every field is set"
+    note = read_note(cursor.text("a name"))
+    assert note is not None
+    assert note["commit"] == "a name"
+    assert note["format"] == Cursor.FORMAT
+    assert type(cursor).of(note) == cursor
 
 
 @pytest.mark.parametrize(
     "text", ["", "by hand", "{}", '{"format": 2}', '[{"sequence": 1}]', '{"sequence": 1', 'they say "sequence": 1']
 )
-def test_what_is_no_note_of_ours(text: str) -> None:
-    assert notes(text) is None
+def test_a_note_of_another_writer_has_no_cursor(text: str) -> None:
+    assert read_note(text) is None
 
 
 @pytest.mark.parametrize("other", [{}, {"format": 3}])

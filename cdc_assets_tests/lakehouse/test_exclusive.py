@@ -1,4 +1,4 @@
-"""Commits in a local folder: of several drivers that write the same commit, exactly one succeeds."""
+"""Commits in a local folder: if several drivers write one commit, each with its own log store, exactly one succeeds."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +13,7 @@ from cdc_assets.stores.storage import LOG_STORES
 WRITERS = 4
 
 
-def test_exactly_one_of_many_writers_of_a_local_commit_succeeds(spark: SparkSession, tmp_path: Path) -> None:
+def test_exactly_one_of_several_writers_writes_a_local_commit(spark: SparkSession, tmp_path: Path) -> None:
     jvm: Any = spark._jvm
 
     def write(number: int, writer: int) -> bool:
@@ -32,11 +32,11 @@ def test_exactly_one_of_many_writers_of_a_local_commit_succeeds(spark: SparkSess
             written = list(writers.map(write, [number] * WRITERS, range(WRITERS)))
             assert sum(written) == 1
             assert (tmp_path / f"{number:020}.json").read_text() == f"{written.index(True)}\nend\n"
-    assert len(list(tmp_path.iterdir())) == 50  # no temporary file is left
+    assert len(list(tmp_path.iterdir())) == 50  # no partly written file is left
 
 
-def test_spark_commits_with_the_log_store_of_local_folders(spark: SparkSession, tmp_path: Path) -> None:
-    """Delta's own log store would write a checksum file beside the commit."""
+def test_spark_commits_with_the_linking_log_store(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta's own log store would leave a checksum beside the commit."""
     assert spark.conf.get("spark.delta.logStore.file.impl") == LOG_STORES["file"]
     spark.range(1).write.format("delta").save(str(tmp_path / "table"))
     assert [file.name for file in (tmp_path / "table/_delta_log").rglob("*.json*")] == [f"{0:020}.json"]

@@ -1,4 +1,4 @@
-"""The files of tables: in all types that tables have, as Spark has them."""
+"""Data files, written by Spark and without it, in all types that tables have."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,7 +16,7 @@ from cdc_assets.lakehouse.table import Definition, LakeTable
 from cdc_assets.stores.storage import LOCAL
 from cdc_assets_tests.lakehouse.numbers import NumbersCursor
 
-# A type of Spark, a value as SQL has it, and as Python has it.
+# A Spark type, a value in SQL, and the same value in Python.
 VALUES: list[tuple[str, str, Any]] = [
     ("BOOLEAN", "true", True),
     ("TINYINT", "-128", -128),
@@ -43,14 +43,13 @@ VALUES: list[tuple[str, str, Any]] = [
 
 
 def table_of(folder: Path, **kinds: DataType) -> LakeTable[NumbersCursor]:
-    """A table of columns of these types, and N."""
+    """Return a table with columns of these types, and N."""
     columns = struct(**kinds, N=BIGINT)
     return LakeTable(str(folder / "table"), "table", Definition(columns=columns, cursor=NumbersCursor))
 
 
 @pytest.mark.parametrize("by_spark", [True, False])
-def test_values_stay_what_they_are(spark: SparkSession, tmp_path: Path, *, by_spark: bool) -> None:
-    """Whoever writes them, and NULL, too; a column of each type."""
+def test_values_of_every_type_and_null_are_read_back(spark: SparkSession, tmp_path: Path, *, by_spark: bool) -> None:
     casts = [f"CAST(v{n} AS {kind}) AS `{kind}.x`" for n, (kind, *_) in enumerate(VALUES)]
     values, nulls = ", ".join(sql for _, sql, _ in VALUES), ", ".join("NULL" for _ in VALUES)
     names = ", ".join(f"v{n}" for n, _ in enumerate(VALUES))
@@ -58,31 +57,31 @@ def test_values_stay_what_they_are(spark: SparkSession, tmp_path: Path, *, by_sp
     table = table_of(tmp_path, **{f.name: f.dataType for f in rows.schema if f.name != "N"})
     plain = [r.asDict(recursive=True) for r in rows.collect()]
     table.commit(table.stage(rows) if by_spark else table.stage_rows(plain), NumbersCursor(sequence=1))
-    found = table.read(spark)
-    assert [f.dataType for f in found.schema] == [f.dataType for f in table.definition.columns]
-    there, null = (r.asDict(recursive=True) for r in found.orderBy("N").collect())
-    assert there == {f"{kind}.x": value for kind, _, value in VALUES} | {"N": 1}
-    assert null == {f"{kind}.x": None for kind, *_ in VALUES} | {"N": 2}
-    assert found.where(" AND ".join(f"`{kind}.x` IS NULL" for kind, *_ in VALUES)).count() == 1
+    result = table.read(spark)
+    assert [f.dataType for f in result.schema] == [f.dataType for f in table.definition.columns]
+    values_row, null_row = (r.asDict(recursive=True) for r in result.orderBy("N").collect())
+    assert values_row == {f"{kind}.x": value for kind, _, value in VALUES} | {"N": 1}
+    assert null_row == {f"{kind}.x": None for kind, *_ in VALUES} | {"N": 2}
+    assert result.where(" AND ".join(f"`{kind}.x` IS NULL" for kind, *_ in VALUES)).count() == 1
 
 
-def test_instants_are_instants(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_timestamp_is_the_same_instant_for_all_readers(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of(tmp_path, **{"a.b": TIMESTAMP})
     rows = spark.sql("SELECT TIMESTAMP '2024-02-29 12:34:56.789012+09:00' AS `a.b`, 1L AS N")
     table.commit(table.stage(rows), NumbersCursor(sequence=1))
-    found = table.fetch(table.files(), "a.b")["a.b"].to_pylist()
-    assert found == [datetime(2024, 2, 29, 3, 34, 56, 789012, UTC)]
+    fetched = table.fetch(table.files(), "a.b")["a.b"].to_pylist()
+    assert fetched == [datetime(2024, 2, 29, 3, 34, 56, 789012, UTC)]
     assert table.read(spark).where("`a.b` = TIMESTAMP '2024-02-29 03:34:56.789012Z'").count() == 1
 
 
-def test_no_rows_are_no_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_staging_no_rows_writes_no_file(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of(tmp_path, **{"a.b": STRING})
     assert table.stage(spark.sql("SELECT 'x' AS `a.b`, 1L AS N WHERE false")).files == []
     assert table.stage_rows([]).files == []
 
 
 def test_a_column_may_have_any_name(tmp_path: Path) -> None:
-    """A hostile message has names of all kinds, and texts of C end with a NUL."""
+    """A hostile message may use any name, also one with a NUL, which ends a text in C."""
     columns, row = struct(**{"\0": STRING, "a`b": STRING, "": STRING}), {"\0": "x", "a`b": "y", "": "z"}
     (file,) = files.write_rows([row], str(tmp_path), "folder", columns, (), (), LOCAL)
     assert parquet.read_table(file.path).to_pylist() == [row]

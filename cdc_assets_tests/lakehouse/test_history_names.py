@@ -1,4 +1,4 @@
-"""Columns of history tables, and what they are called in the source."""
+"""Names of a history table's columns, and their names in the source."""
 
 import pytest
 
@@ -9,13 +9,13 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.mark.parametrize("column", ["id", "v", "_cdc_op", "_CDC_x", "_source", "source_cdc_x"])
-def test_a_columns_name_in_the_source_is_told_by_its_name_in_the_history(column: str) -> None:
+def test_a_columns_source_name_follows_from_its_history_name(column: str) -> None:
     assert source_name(history_name(column)) == column
-    # As docs/schema-evolution.md calls a column whose name has passed to another.
+    # docs/schema-evolution.md gives this name to a column whose name a new column has now.
     assert source_name(f"{history_name(column)}__until_449611344921600000") == column
 
 
-def test_what_changed_of_the_columns_is_told() -> None:
+def test_changed_columns_are_listed() -> None:
     before = {"id": "int", "v": "string", "gone": "date"}
     assert column_schema_change(None, before).passed
     assert column_schema_change(before, dict(before)).passed

@@ -1,4 +1,4 @@
-"""Paths that nothing escapes from, and two runs at once."""
+"""Paths of tables, which no name can leave, and two runs at once."""
 
 import hashlib
 import re
@@ -43,7 +43,7 @@ PLAIN = {*string.ascii_letters, *string.digits, "_", "-"}
 def test_path_segment_is_one_plain_folder_name(name: str) -> None:
     segment = path_segment(name)
     assert re.fullmatch(r"[A-Za-z0-9_~-]{1,200}", segment)
-    assert segment != "_delta_log", "Delta takes it for a table's log"
+    assert segment != "_delta_log", "Delta reads such a folder as a table's log"
     assert path_segment(name) == segment
 
 
@@ -54,7 +54,7 @@ def test_path_segment_is_one_plain_folder_name(name: str) -> None:
 @example("~2E")
 @example("a" * 200)
 @example("." * 66)
-def test_a_segment_that_is_not_cut_has_the_whole_name(name: str) -> None:
+def test_a_segment_that_is_not_cut_has_the_complete_name(name: str) -> None:
     segment = path_segment(name)
     if "~-" in segment:
         assert sum(1 if c in PLAIN else 3 * len(c.encode()) for c in name) > 200
@@ -120,7 +120,7 @@ def test_the_root_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tm
 
 @pytest.mark.fast
 @pytest.mark.parametrize("folder", ["a%2Eb", "a%e3", "x#y", "x?y", "x[1]", "a|b", "a^b", "a\\b", "tab\t"])
-def test_a_root_that_deltalake_does_not_find_again_is_refused(tmp_path: Path, folder: str) -> None:
+def test_a_root_that_deltalake_misreads_is_refused(tmp_path: Path, folder: str) -> None:
     for root in (tmp_path / folder, f"s3://bucket/{folder}/lake"):
         with pytest.raises(
             LocationError, match=r"the lakehouse's path contains .* Choose a path without it\.$"
@@ -130,7 +130,7 @@ def test_a_root_that_deltalake_does_not_find_again_is_refused(tmp_path: Path, fo
 
 
 @pytest.mark.parametrize("folder", ["plain", "a b", "注文", "100%", "a~2Eb", "a.b", "it's `a`", "{a}*", "~"])
-def test_what_is_written_is_where_spark_looks_for_it_and_nowhere_else(
+def test_a_table_is_written_where_spark_reads_it_and_nowhere_else(
     spark: SparkSession, tmp_path: Path, folder: str
 ) -> None:
     root = Path(lakehouse_root(str(tmp_path / folder)))
@@ -142,10 +142,10 @@ def test_what_is_written_is_where_spark_looks_for_it_and_nowhere_else(
     assert sorted(r["n"] for r in spark.sql(by_path).collect()) == [1, 2]
     assert sorted(Arrow().run("SELECT n FROM t", {"t": table})["n"].to_pylist()) == [1, 2]
     assert sorted(table.fetch(table.files(), "n")["n"].to_pylist()) == [1, 2]
-    assert [each.name for each in tmp_path.iterdir()] == [folder]
+    assert [entry.name for entry in tmp_path.iterdir()] == [folder]
 
 
-def test_history_tables_are_found_by_their_logs_and_called_by_their_own_names(tmp_path: Path) -> None:
+def test_history_tables_are_listed_by_their_logs_under_their_source_names(tmp_path: Path) -> None:
     named = {
         "sales/orders": ("sales", "orders"),
         "sales/a~2Eb": ("sales", "a.b"),
@@ -177,7 +177,7 @@ def test_names_that_are_cut_in_the_path_come_from_the_properties(spark: SparkSes
 def test_of_two_runs_from_one_cursor_the_second_writes_nothing(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each stage in turn: another run commits between this run's look at the cursor and its own commit."""
+    """For each stage: another run commits after this run has read the cursor and before this run's commit."""
     it = chain()
     rows = Rows()
     stream = Stream()
@@ -186,7 +186,7 @@ def test_of_two_runs_from_one_cursor_the_second_writes_nothing(
     stream.send(rows.insert(tso(2), 2, "two"))
     stream.watermark(tso(3))
     it.add(stream.records)
-    for stage in (each for each in STAGES if each is not LOAD):  # of a dump, which this feed has not
+    for stage in (s for s in STAGES if s is not LOAD):  # LOAD needs a dump, which this feed does not have.
         # Histories are committed by Spark.
         method = "transact" if stage is HISTORY else "commit"
         original = getattr(LakeTable, method)
@@ -221,7 +221,7 @@ def test_of_two_runs_from_one_cursor_the_second_writes_nothing(
 
 
 def test_of_two_runs_that_merge_the_second_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """A MERGE goes through Spark's own commit, which skips, without a word, what is committed already."""
+    """A MERGE is committed by Spark, which skips a transaction version that is committed already, without an error."""
     table = LakeTable(str(tmp_path / "t"), "t", NUMBERS)
     table.commit(table.stage(frame_of(spark, [{"n": 1}], NUMBERS.columns)), NumbersCursor(sequence=1))
     mine = spark.newSession()

@@ -1,4 +1,4 @@
-"""A table's log is read anew when there is a newer commit, whoever has made it; else not."""
+"""A table's log is read again when any writer has made a newer commit, and only then."""
 
 import os
 import shutil
@@ -17,16 +17,16 @@ from cdc_assets_tests.lakehouse.numbers import NUMBERS, NumbersCursor
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The logs that were read, in order."""
-    found: list[str] = []
+    """The paths of the tables whose logs were read, in order."""
+    paths: list[str] = []
     read_log = TableLog.of
 
-    def noting(uri: str, store: object) -> TableLog | None:
-        found.append(uri)
+    def recording(uri: str, store: object) -> TableLog | None:
+        paths.append(uri)
         return read_log(uri, LOCAL)
 
-    monkeypatch.setattr(TableLog, "of", noting)
-    return found
+    monkeypatch.setattr(TableLog, "of", recording)
+    return paths
 
 
 def table_at(path: Path, logs: Logs | None = None) -> LakeTable[NumbersCursor]:
@@ -49,33 +49,33 @@ def test_a_log_is_read_once_a_commit(tmp_path: Path, read: list[str]) -> None:
     assert (mine.cursor(), numbers(mine), mine.cursor()) == (NumbersCursor(sequence=1), [1], NumbersCursor(sequence=1))
     assert read == [mine.path]
     put(another, 2, 2)
-    # Nobody else's commit is one of ours, but it is one.
+    # A commit of another writer, which has no cursor, makes the log old too.
     DeltaTable(mine.path).alter.set_table_properties({"delta.appendOnly": "false"})
     read.clear()
-    pinned = mine.pinned()
+    fixed = mine.at_current_version()
     assert (mine.cursor(), numbers(mine)) == (NumbersCursor(sequence=2), [1, 2])
     assert read == [mine.path]
     put(mine, 3, 3)
-    assert (numbers(pinned), numbers(mine)) == ([1, 2], [1, 2, 3])
+    assert (numbers(fixed), numbers(mine)) == ([1, 2], [1, 2, 3])
 
 
 def test_the_newest_commit_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, asked, history = table_at(tmp_path / "t"), [], DeltaTable.history
+    table, limits, history = table_at(tmp_path / "t"), [], DeltaTable.history
 
-    def noting(self: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
-        asked.append(limit)
+    def recording(self: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
+        limits.append(limit)
         return history(self, limit)
 
-    monkeypatch.setattr(DeltaTable, "history", noting)
+    monkeypatch.setattr(DeltaTable, "history", recording)
     for n in (1, 2):
         put(table, n, n)
-        asked.clear()
+        limits.clear()
         assert [table.cursor() for _ in range(3)] == [NumbersCursor(sequence=n)] * 3
-        assert asked == [1]
-    assert [each.sequence for each in table.cursors()] == [2, 1]
+        assert limits == [1]
+    assert [cursor.sequence for cursor in table.cursors()] == [2, 1]
 
 
-def test_a_table_that_is_gone_and_one_made_anew_are_seen(tmp_path: Path) -> None:
+def test_a_table_that_was_deleted_or_created_again_is_noticed(tmp_path: Path) -> None:
     mine, other = table_at(tmp_path / "t"), table_at(tmp_path / "other")
     put(mine, 1, 1)
     assert numbers(mine) == [1]
@@ -84,7 +84,7 @@ def test_a_table_that_is_gone_and_one_made_anew_are_seen(tmp_path: Path) -> None
     put(mine, 2, 1)
     assert numbers(mine) == [2]
     put(other, 3, 1)
-    # As old, as many commits and as long: only its file's time tells.
+    # The same number of commits and the same size of the commit's file: only the file's time differs.
     commit = Path(mine.path, "_delta_log", f"{1:020}.json")
     shutil.rmtree(mine.path)
     shutil.copytree(other.path, mine.path)
@@ -92,7 +92,7 @@ def test_a_table_that_is_gone_and_one_made_anew_are_seen(tmp_path: Path) -> None
     assert numbers(mine) == [3]
 
 
-def test_the_newest_log_is_known_when_older_commits_are_gone(tmp_path: Path, read: list[str]) -> None:
+def test_a_log_without_commit_files_is_read_from_its_checkpoint(tmp_path: Path, read: list[str]) -> None:
     mine = table_at(tmp_path / "t")
     put(mine, 1, 1)
     DeltaTable(mine.path).create_checkpoint()
@@ -100,11 +100,11 @@ def test_the_newest_log_is_known_when_older_commits_are_gone(tmp_path: Path, rea
         commit.unlink()
     read.clear()
     assert (numbers(mine), numbers(mine)) == ([1], [1])
-    assert len(read) == 2  # no commit's file tells that it is still the newest
+    assert len(read) == 2  # Without a commit file the cache cannot tell whether the log is still the newest.
 
 
-def test_few_logs_are_kept(tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "_KEPT", 2)
+def test_the_number_of_cached_logs_is_limited(tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "_CACHED_LOGS", 2)
     logs = Logs()
     tables = [table_at(tmp_path / str(n), logs) for n in range(3)]
     for table in tables:

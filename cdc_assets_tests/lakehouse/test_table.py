@@ -1,4 +1,4 @@
-"""One Delta table: rows and cursor in one commit, and what is read of it without Spark."""
+"""One Delta table: rows and cursor in one commit, and reads without Spark."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.lakehouse.cursor import CursorError, notes
+from cdc_assets.lakehouse.cursor import CursorError, read_note
 from cdc_assets.lakehouse.schema import frame_of
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets_tests.lakehouse.numbers import NAMED, NUMBERS, NumbersCursor
@@ -44,8 +44,8 @@ def test_rows_and_cursor_come_in_one_commit(spark: SparkSession, table: LakeTabl
     assert table.cursor() == cursor
     log = table.log()
     assert log is not None
-    assert [c.version for c in log.commits() if notes(c.note)] == [1]
-    # A commit by hand has no cursor, and hides none.
+    assert [c.version for c in log.commits() if read_note(c.note)] == [1]
+    # A commit by hand has no cursor, and does not hide the cursor before it.
     spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('a' = 'b')")
     assert table.cursor() == cursor
     table.create()
@@ -86,17 +86,19 @@ def test_a_failed_commit_leaves_no_settings_behind(spark: SparkSession, table: L
     frame_of(session, [{"n": 7}], NUMBERS.columns).write.format("delta").mode("append").save(table.path)
     log = table.log()
     assert log is not None
-    assert not any(notes(c.note) for c in log.commits())
+    assert not any(read_note(c.note) for c in log.commits())
     assert numbers(spark, table) == [7]
 
 
-def test_rows_without_a_cursor_are_an_error_with_a_way_on(spark: SparkSession, table: LakeTable[NumbersCursor]) -> None:
+def test_rows_without_a_cursor_are_an_error_that_says_what_to_do(
+    spark: SparkSession, table: LakeTable[NumbersCursor]
+) -> None:
     frame_of(spark, [{"n": 7}], NUMBERS.columns).write.format("delta").mode("append").save(table.path)
-    with pytest.raises(CursorError, match=r"numbers: has rows, and no commit in its log says.*run the job rebuild"):
+    with pytest.raises(CursorError, match=r"numbers: the table has rows, and no commit .*run the job rebuild"):
         table.cursor()
 
 
-def test_an_alteration_carries_the_cursor_on(spark: SparkSession, table: LakeTable[NumbersCursor]) -> None:
+def test_an_alteration_repeats_the_cursor(spark: SparkSession, table: LakeTable[NumbersCursor]) -> None:
     cursor = NumbersCursor(sequence=1, by="one")
     put(spark, table, 1, cursor)
     table.alter(spark.newSession(), cursor, lambda it: it.optimize().executeCompaction())
@@ -104,7 +106,7 @@ def test_an_alteration_carries_the_cursor_on(spark: SparkSession, table: LakeTab
     table.alter(
         session, cursor, lambda _: session.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('a' = 'b')")
     )
-    newest = table.newest()
+    newest = table.cursor_with_commit()
     log = table.log()
     assert newest is not None
     assert log is not None
@@ -114,13 +116,13 @@ def test_an_alteration_carries_the_cursor_on(spark: SparkSession, table: LakeTab
     assert numbers(spark, table) == [1, 2]
 
 
-def test_what_is_staged_nobody_sees_before_its_commit(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
+def test_staged_rows_are_invisible_before_their_commit(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
     named.create()
     staged = named.stage_rows([{"kind": "a", "n": 1}, {"kind": "b", "n": 2, "name": "x"}])
     assert staged.rows == 2
     assert rows(spark, named) == []
     assert sorted(tuple(r) for r in named.read_staged(spark, staged).collect()) == [("a", 1, None), ("b", 2, "x")]
-    named.commit(staged.only(kind="b"), NumbersCursor(sequence=1))
+    named.commit(staged.in_partition(kind="b"), NumbersCursor(sequence=1))
     assert rows(spark, named) == [("b", 2, "x")]
 
 
@@ -136,10 +138,10 @@ def plain_rows(_: SparkSession, table: LakeTable[NumbersCursor], some: list[dict
 
 
 @pytest.mark.parametrize("staging", [by_spark, plain_rows])
-def test_files_are_described_as_delta_does(
+def test_files_have_the_statistics_that_delta_would_write(
     spark: SparkSession, named: LakeTable[NumbersCursor], staging: Callable[..., Staged]
 ) -> None:
-    """Whoever writes them; and Delta itself finds by it what it looks for."""
+    """And Delta finds rows by these statistics, whether Spark or pyarrow wrote the files."""
     some = [
         {"kind": "a b/ü=%", "n": 5, "name": "x"},
         {"kind": "a b/ü=%", "n": -3},
@@ -161,7 +163,7 @@ def test_files_are_described_as_delta_does(
 
 
 def test_files_of_different_writers_are_fetched_together(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
-    """Spark writes a column that has no NULL by its plan as one that can have none."""
+    """Spark declares a column as never NULL in a file if the plan says so."""
     named.commit(named.stage_rows([{"kind": "a", "n": None}]), NumbersCursor(sequence=1))
     never_null = spark.sql("SELECT 'a' AS kind, 1L AS n, 'x' AS name")
     named.commit(named.stage(never_null), NumbersCursor(sequence=2))
@@ -176,7 +178,7 @@ def test_staged_rows_are_appended_or_replace_all(spark: SparkSession, named: Lak
     assert [r[:2] for r in rows(spark, named)] == [("c", 4)]
 
 
-def test_a_table_that_is_not_there(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
+def test_a_table_that_does_not_exist_is_empty(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:
     assert not named.exists()
     assert (named.log(), named.schema(), named.cursor(), named.files()) == (None, None, None, [])
     assert rows(spark, named) == []
@@ -184,7 +186,7 @@ def test_a_table_that_is_not_there(spark: SparkSession, named: LakeTable[Numbers
     assert named.fetch([], "n").to_pydict() == {"n": []}
 
 
-def test_files_are_read_by_their_names_only_where_they_tell_all_rows(
+def test_files_are_read_without_delta_only_if_no_row_is_marked_as_deleted(
     spark: SparkSession, table: LakeTable[NumbersCursor]
 ) -> None:
     table.commit(table.stage_rows([{"n": 1}, {"n": 3}]), NumbersCursor(sequence=1))

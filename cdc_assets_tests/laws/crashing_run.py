@@ -83,7 +83,7 @@ def install(
     put: Callable[[object, str, object], object],
 ) -> None:
     """Have `reached` called at each moment, `told` with the name of each table that is committed; `put` is as setattr."""
-    create, before = LakeTable.create, LakeTable._before
+    create, before = LakeTable.create, LakeTable._log_before
     count = 0
 
     def counted(commit: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +123,7 @@ def install(
         reached(f"looked {self.name}")
         return log
 
-    put(LakeTable, "_before", looked)
+    put(LakeTable, "_log_before", looked)
     put(LakeTable, "commit", counted(LakeTable.commit))
     put(LakeTable, "transact", counted(looking(LakeTable.transact)))
     put(LakeTable, "create", created)

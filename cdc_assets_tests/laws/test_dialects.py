@@ -468,8 +468,8 @@ def test_large_tables(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     (name,) = made.lake.histories()
     log = made.lake.history(*name).log()
     assert log is not None
-    assert log.may_mark
-    assert not log.plain
+    assert log.may_have_deletion_vectors
+    assert not log.has_plain_files
 
 
 @pytest.mark.parametrize(("config", "mark", "field"), KEY_ONLY)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.assets.checks.audit import all_events_placed
-from cdc_assets.lakehouse.decisions import Decision, Verdict
+from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict
 from cdc_assets.lakehouse.released_changes import HoldReason
 from cdc_assets.operations.acknowledge import AcknowledgeError, list_held_statements, record_decision
 from cdc_assets.operations.rebuild import rebuild_feed
@@ -28,7 +28,7 @@ from cdc_assets_tests.laws.mysql_model import (
 from cdc_assets_tests.support import Chain, Message, Rows, Stream, ddl, histories, tso
 
 ENCODERS = TICDC | BINLOG
-APPLY, IGNORE = Decision(Verdict.APPLY), Decision(Verdict.IGNORE)
+APPLY, IGNORE = Decision(DecisionVerdict.APPLY), Decision(DecisionVerdict.IGNORE)
 V = Column("v", varchar(20))
 
 
@@ -137,7 +137,7 @@ def test_read_as_another_statement(chain: Callable[..., Chain]) -> None:
     it.add(stream.records)
     it.run()
     (statement,) = list_held_statements(it.lake)
-    record_decision(it.lake, statement.id, Decision(Verdict.AS, "TRUNCATE TABLE `orders`"))
+    record_decision(it.lake, statement.id, Decision(DecisionVerdict.AS, "TRUNCATE TABLE `orders`"))
     it.run()
     rows = it.versions()
     assert [(r["_cdc_from_ts"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in rows] == [

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
-from cdc_assets.lakehouse.change_events import PARTIAL_WANTED, Kind
+from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, TableScan
 from cdc_assets.operations.maintenance.retention import trim_events
 from cdc_assets.operations.rebuild import rebuild_feed
@@ -133,7 +133,7 @@ def test_a_run_that_dies_before_the_histories_is_made_up_for(
     it.add(records[began + 5 : -2])
     for stage in STAGES[:-1]:
         stage.run(it.lake, it.feed)
-    assert any(scan.whole for scan in scans(it))
+    assert any(scan.is_complete for scan in scans(it))
     assert ended_with_snapshot(it) == {t: {} for t in TABLES}
     assert histories(run(it, records[-2:]).lake) == histories(whole("repaired").lake)
 
@@ -236,11 +236,11 @@ def test_no_row_ends_while_changes_of_the_snapshot_are_held(chain: Callable[...,
     """By a type that is none of the values': the rows are there, and would all seem gone."""
     it = run(chain(protocol="debezium", snapshots="whole", columns={"inventory.customers.v": "int"}), repeated())
     (scan,) = scans(it)
-    assert (scan.whole, scan.why_not[:31]) == (False, "changes of its time are held, p")
+    assert (scan.is_complete, scan.why_not[:31]) == (False, "changes of its time are held, p")
     it.feed = make_feed(it.snapshots, protocol="debezium", snapshots="whole")
     it.run()
     (scan,) = scans(it)
-    assert scan.whole
+    assert scan.is_complete
     assert endings(it) == REPEATED
 
 
@@ -260,7 +260,7 @@ def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]
     it.add(notifications)
     it.run()
     (scan,) = scans(it)
-    assert (scan.whole, scan.why_not) == (False, "maintenance has deleted what came of its time")
+    assert (scan.is_complete, scan.why_not) == (False, "maintenance has deleted what came of its time")
     assert [v for v in endings(it) if v[3] == "snapshot"] == []
 
 
@@ -392,9 +392,9 @@ def test_a_part_is_whole_when_all_its_rows_are_there() -> None:
     for rows, more, why_not in cases:
         found = after([], [SCAN], [], rows, **more)
         assert found is not None
-        assert (found.whole, found.release) == ((False, 0) if why_not else (True, 7))
+        assert (found.is_complete, found.release) == ((False, 0) if why_not else (True, 7))
         assert why_not in found.why_not
-        assert bool(found.why_not) == (not found.whole) == (not found.row()["ends_rows"])
+        assert bool(found.why_not) == (not found.is_complete) == (not found.row()["ends_rows"])
 
 
 def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
@@ -405,15 +405,15 @@ def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
     for of_its_time in (
         group("a", 1_000, 2_000),
         group("a", 15_000, 30_000),
-        group("signals", 9_500, 9_900, PARTIAL_WANTED),
+        group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT),
     ):
         found = after(before, [SCAN], [of_its_time], 3)
         assert found is not None
-        assert (found.whole, found.release) == (True, 7)
-    revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_WANTED)], 3, partial=True)
+        assert (found.is_complete, found.release) == (True, 7)
+    revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT)], 3, partial=True)
     assert revoked is not None
-    assert (revoked.whole, revoked.release) == (False, 7)
-    for other in (group("a", 22_000, 30_000), group("b", 15_000, 16_000), group("signals", 1, 2, PARTIAL_WANTED)):
+    assert (revoked.is_complete, revoked.release) == (False, 7)
+    for other in (group("a", 22_000, 30_000), group("b", 15_000, 16_000), group("signals", 1, 2, PARTIAL_SNAPSHOT)):
         assert after(before, [SCAN], [other], 3) is None
 
 

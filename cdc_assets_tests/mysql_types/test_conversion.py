@@ -1,6 +1,6 @@
 """What MySQL makes of existing values under a new type: expected values from the sections of its manual that stand here.
 
-The sections are those of the MySQL 8.4 reference manual. Where a value is MySQL's own example, a comment says so.
+The sections are those of the MySQL 8.4 reference manual. Comments mark the values that are MySQL's own examples.
 """
 
 import itertools
@@ -57,8 +57,8 @@ def all_converted(spark: SparkSession, cases: list[Case]) -> list[Values]:
         assert value is not None, case
         columns.append(as_text(value, spark_type(new)).alias(f"r{at}"))
     frame = frame_of_rows(spark, rows, schema).coalesce(1)
-    found = frame.select(*columns).collect()
-    return [[(old, found[row][at]) for row, (old, _) in enumerate(case.values)] for at, case in enumerate(cases)]
+    results = frame.select(*columns).collect()
+    return [[(old, results[row][at]) for row, (old, _) in enumerate(case.values)] for at, case in enumerate(cases)]
 
 
 def unchanged(*texts: str) -> Values:
@@ -66,7 +66,7 @@ def unchanged(*texts: str) -> Values:
 
 
 def refused(*texts: str) -> Values:
-    """Values that strict mode refuses, or of which nothing sure is known."""
+    """Values that strict mode refuses, or whose conversion is not known."""
     return [(text, None) for text in texts]
 
 
@@ -272,7 +272,7 @@ TO_BINARY = [
 ]
 
 FROM_TEXT = [
-    # Text that is no number as a whole is refused by strict mode; blanks around it are no part of it.
+    # Strict mode refuses a text that is not one number; it ignores blanks around the number.
     Case(
         CONVERSION,
         "varchar(500)",
@@ -474,7 +474,7 @@ DATES = [
         ],
     ),
     Case(FRACTIONS, "datetime", "datetime(3)", [("2024-12-31 23:59:59", "2024-12-31 23:59:59")]),
-    # Types that came without their digits: what to round to is not known.
+    # Types without their fractional digits: it is not known to which digits MySQL rounds.
     Case(FRACTIONS, "datetime", "datetime", [*unchanged("2024-12-31 23:59:59"), *refused("2024-12-31 23:59:59.5")]),
     Case(
         FRACTIONS, "time(6)", "time", [("23:59:59.5", "24:00:00"), ("-00:00:00.4", "00:00:00"), *refused("838:59:59.5")]
@@ -585,7 +585,7 @@ def results(elsewhere: SparkSession) -> list[Values]:
 
 
 @pytest.mark.parametrize("at", range(len(CASES)), ids=[f"{c.old} to {c.new}, {c.section}" for c in CASES])
-def test_existing_values_are_what_the_manual_says(results: list[Values], at: int) -> None:
+def test_existing_values_are_converted_as_the_manual_says(results: list[Values], at: int) -> None:
     assert results[at] == CASES[at].values
 
 
@@ -615,7 +615,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("old", "new"), UNKNOWN)
-def test_what_the_manual_does_not_tell_is_not_known(spark: SparkSession, old: str, new: str) -> None:
+def test_conversions_without_a_rule_in_the_manual_are_not_known(spark: SparkSession, old: str, new: str) -> None:
     was, becomes = parse_type(old), parse_type(new)
     assert converted(F.lit(None).cast(spark_type(was)), was, becomes, spark_type(becomes), "UTC") is None
 
@@ -653,13 +653,13 @@ def test_no_value_fails_and_null_stays_null(elsewhere: SparkSession) -> None:
     columns = [[*texts, *[None] * (height - len(texts))] for _, texts in HOSTILE.values()]
     schema = StructType([StructField(family.value, StringType()) for family in HOSTILE])
     frame = frame_of_rows(elsewhere, list(zip(*columns, strict=True)), schema).coalesce(1)
-    found = []
+    conversions = []
     for (family, (text, _)), (other, (wide, _)) in itertools.product(HOSTILE.items(), repeat=2):
         was, becomes = parse_type(text), parse_type(NARROW.get(other, wide))
         value = typed(F.col(family.value), spark_type(was))
         new = converted(value, was, becomes, spark_type(becomes), "Europe/Berlin")
         if new is not None:
-            found.append(new.alias(f"{was} to {becomes}"))
-    assert len(found) > 100
-    last = frame.select(*found).collect()[-1].asDict()
+            conversions.append(new.alias(f"{was} to {becomes}"))
+    assert len(conversions) > 100
+    last = frame.select(*conversions).collect()[-1].asDict()
     assert {pair: value for pair, value in last.items() if value is not None} == {}

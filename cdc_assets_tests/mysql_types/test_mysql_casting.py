@@ -57,10 +57,10 @@ def decoded(
 
     One job: a column for each type, whose rows are the texts of that type.
     """
-    wanted = targets or [spark_type(parse_type(text)) for text, _ in cases]
+    target_types = targets or [spark_type(parse_type(text)) for text, _ in cases]
     texts: dict[tuple[str, DataType], list[str | None]] = {}
     places = []
-    for (type_text, text), target in zip(cases, wanted, strict=True):
+    for (type_text, text), target in zip(cases, target_types, strict=True):
         column = texts.setdefault((type_text, target), [])
         places.append(((type_text, target), len(column)))
         column.append(text)
@@ -74,9 +74,9 @@ def decoded(
         columns[type_text, target] = (as_text(typed, target), problem(value, typed, mysql_type))
     flat = [column for pair in columns.values() for column in pair]
     frame = frame_of_rows(spark, rows, schema).orderBy(F.col("v-1").cast("int")).coalesce(1)
-    found = frame.select(*(column.alias(f"r{at}") for at, column in enumerate(flat))).collect()
+    results = frame.select(*(column.alias(f"r{at}") for at, column in enumerate(flat))).collect()
     order = {key: 2 * at for at, key in enumerate(columns)}
-    return [(found[row][order[key]], found[row][order[key] + 1]) for key, row in places]
+    return [(results[row][order[key]], results[row][order[key] + 1]) for key, row in places]
 
 
 CASES: list[tuple[str, str | None, str | None, str | None]] = [
@@ -324,8 +324,8 @@ CASES: list[tuple[str, str | None, str | None, str | None]] = [
 
 
 def test_values_of_canal_json(spark: SparkSession) -> None:
-    found = decoded(spark, [case[:2] for case in CASES])
-    wrong = [(case, got) for case, got in zip(CASES, found, strict=True) if got != case[2:]]
+    results = decoded(spark, [case[:2] for case in CASES])
+    wrong = [(case, got) for case, got in zip(CASES, results, strict=True) if got != case[2:]]
     assert not wrong
 
 
@@ -346,8 +346,8 @@ def test_timestamps_in_the_zone_of_the_feed(spark: SparkSession) -> None:
             "2021-10-31 03:00:00": "2021-10-31 02:00:00",
         },
     }.items():
-        found = decoded(spark, [("timestamp(6)", text) for text in cases], time_zone=time_zone)
-        assert found == [(instant, None) for instant in cases.values()]
+        results = decoded(spark, [("timestamp(6)", text) for text in cases], time_zone=time_zone)
+        assert results == [(instant, None) for instant in cases.values()]
         # DATETIME has no zone.
         local = decoded(spark, [("datetime", "2021-10-31 02:30:00")], time_zone=time_zone)
         assert local == [("2021-10-31 02:30:00", None)]
@@ -365,7 +365,7 @@ def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark: SparkSession
 
 
 def test_values_into_columns_of_other_types(spark: SparkSession) -> None:
-    """What the column holds comes through; the rest is told, not rounded, cut off or given a meaning that it never had."""
+    """A value that the column holds is unchanged; any other is NULL with a reason, never rounded, cut or reinterpreted."""
     cases: list[tuple[str, str, DataType, str | None]] = [
         ("int", "5", DateType(), None),
         ("int", "5", TimestampNTZType(), None),
@@ -395,9 +395,9 @@ def test_values_into_columns_of_other_types(spark: SparkSession) -> None:
         ("blob", "\u00ff", StringType(), None),
         ("blob", "5", IntegerType(), None),
     ]
-    found = decoded(spark, [case[:2] for case in cases], targets=[case[2] for case in cases])
-    assert [(*case, got) for case, got in zip(cases, found, strict=True) if got[0] != case[3]] == []
-    assert all((got is None) == (reason == BAD) for got, reason in found)
+    results = decoded(spark, [case[:2] for case in cases], targets=[case[2] for case in cases])
+    assert [(*case, got) for case, got in zip(cases, results, strict=True) if got[0] != case[3]] == []
+    assert all((got is None) == (reason == BAD) for got, reason in results)
 
 
 def test_values_into_wider_columns(spark: SparkSession) -> None:
@@ -416,8 +416,8 @@ def test_values_into_wider_columns(spark: SparkSession) -> None:
         # the column's older values were widened from the same float
         ("float", "0.1", DoubleType(), "0.10000000149011612"),
     ]
-    found = decoded(spark, [case[:2] for case in cases], targets=[case[2] for case in cases])
-    assert [text for text, _ in found] == [case[3] for case in cases]
+    results = decoded(spark, [case[:2] for case in cases], targets=[case[2] for case in cases])
+    assert [text for text, _ in results] == [case[3] for case in cases]
 
 
 def test_defaults_of_ddl(spark: SparkSession) -> None:
@@ -436,24 +436,24 @@ def test_defaults_of_ddl(spark: SparkSession) -> None:
     assert [text for text, _ in decoded(spark, [case[:2] for case in cases], wire="ddl")] == [case[2] for case in cases]
 
 
-def test_unknown_dialect(spark: SparkSession) -> None:
+def test_an_unknown_dialect_is_an_error(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match="canal-json"):
         decode(F.lit("1"), parse_type("int"), "telegraph", "UTC", IntegerType())
 
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=40))
-def test_integers_are_kept_or_refused(spark: SparkSession, numbers: list[int]) -> None:
+def test_integers_are_exact_or_bad_values(spark: SparkSession, numbers: list[int]) -> None:
     for base, low, high in [("int", -(2**31), 2**31 - 1), ("bigint unsigned", 0, 2**64 - 1)]:
-        found = decoded(spark, [(base, str(number)) for number in numbers])
-        assert found == [(str(number), None) if low <= number <= high else (None, BAD) for number in numbers]
+        results = decoded(spark, [(base, str(number)) for number in numbers])
+        assert results == [(str(number), None) if low <= number <= high else (None, BAD) for number in numbers]
 
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.decimals(-(10**12), 10**12, allow_nan=False, places=4), min_size=1, max_size=40))
-def test_decimals_are_exact_or_refused(spark: SparkSession, numbers: list[Decimal]) -> None:
-    found = decoded(spark, [("decimal(12,2)", f"{number:f}") for number in numbers])
-    for number, (text, reason) in zip(numbers, found, strict=True):
+def test_decimals_are_exact_or_bad_values(spark: SparkSession, numbers: list[Decimal]) -> None:
+    results = decoded(spark, [("decimal(12,2)", f"{number:f}") for number in numbers])
+    for number, (text, reason) in zip(numbers, results, strict=True):
         if abs(number) < 10**10 and number == number.quantize(Decimal("0.01")):
             assert (Decimal(str(text)), reason) == (number, None)
         else:
@@ -488,11 +488,11 @@ def compare(spark: SparkSession, types: dict[str, Any], pairs: list[tuple[dict[s
     targets = {name: spark_type(types[name]) for name in names}
     typed = {name: decode(F.col(name), types[name], "canal-json", "UTC", targets[name]) for name in names}
     assert [field.dataType for field in frame.select(*typed.values()).schema] == list(targets.values())
-    found = frame.select(
+    rows = frame.select(
         *(as_text(typed[name], targets[name]).alias(name) for name in names),
         *(problem(F.col(name), typed[name], types[name]).alias(f"problem {name}") for name in names),
     ).collect()
-    for row, (wire, expected) in zip(found, pairs, strict=True):
+    for row, (wire, expected) in zip(rows, pairs, strict=True):
         for name in names:
             got = (row[name], row[f"problem {name}"])
             assert got == expectation(expected[name], targets[name], row[name]), (name, types[name], wire[name])
@@ -505,8 +505,8 @@ def expectation(truth: str | None, target: DataType, got: str | None) -> tuple[s
     if isinstance(target, (DateType, TimestampType, TimestampNTZType)):
         if truth.startswith("0000") or "-00" in truth:
             return None, ZERO
-        whole, _, fraction = truth.partition(".")
-        return f"{whole}.{fraction.rstrip('0')}".rstrip("."), None
+        integer, _, fraction = truth.partition(".")
+        return f"{integer}.{fraction.rstrip('0')}".rstrip("."), None
     if isinstance(target, BinaryType):
         return truth.removeprefix("0x"), None
     if isinstance(target, (FloatType, DoubleType)):

@@ -1,4 +1,4 @@
-"""Debezium's values as MySQL's text, by hand: what the connector's documentation says of each semantic type."""
+"""Debezium's values as MySQL prints them, by the connector's documentation of each semantic type."""
 
 import base64
 import json
@@ -124,18 +124,18 @@ def test_each_value_as_mysql_prints_it(spark: SparkSession) -> None:
         field = Field("c", semantic, SEMANTICS[semantic].connect, tuple(parameters.items()))
         return mysql_text(F.lit(wire), field, parse_type(mysql_type))
 
-    found = spark.range(1).select(*[text(case).alias(str(n)) for n, case in enumerate(CASES)]).head()
-    assert found is not None
-    wanted = [f"unreadable: {case[3]}" if case[4] is None else case[4] for case in CASES]
-    assert list(zip(CASES, found, strict=True)) == list(zip(CASES, wanted, strict=True))
+    row = spark.range(1).select(*[text(case).alias(str(n)) for n, case in enumerate(CASES)]).head()
+    assert row is not None
+    expected = [f"unreadable: {case[3]}" if case[4] is None else case[4] for case in CASES]
+    assert list(zip(CASES, row, strict=True)) == list(zip(CASES, expected, strict=True))
 
 
 def test_null_is_null(spark: SparkSession) -> None:
     null = F.lit(None).cast("string")
     fields = [Field("c", name, row.connect) for name, row in SEMANTICS.items()]
-    found = spark.range(1).select(*[mysql_text(null, f, f.alone or parse_type("bit(1)")) for f in fields]).head()
-    assert found is not None
-    assert set(found) == {None}
+    row = spark.range(1).select(*[mysql_text(null, f, f.alone or parse_type("bit(1)")) for f in fields]).head()
+    assert row is not None
+    assert set(row) == {None}
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_null_is_null(spark: SparkSession) -> None:
         ({"type": "string", "name": "io.debezium.data.Xml"}, None, None),
     ],
 )
-def test_a_column_is_what_its_field_and_the_ddl_say(
+def test_a_column_has_its_declared_type_if_the_field_may_stand_for_it(
     schema: dict[str, Any], known: str | None, expected: str | None
 ) -> None:
     (field,) = layout(json.dumps([schema | {"field": "c", "optional": True}]))
-    found = field.resolve(parse_type(known) if known else None)
-    assert (found and str(found)) == expected
+    resolved = field.resolve(parse_type(known) if known else None)
+    assert (resolved and str(resolved)) == expected
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_column_is_what_its_field_and_the_ddl_say(
         ("time(6)", f"{TIME}MicroTime"),
     ],
 )
-def test_without_a_schema_the_connectors_defaults_hold(mysql_type: str, semantic: str) -> None:
+def test_without_a_schema_the_connectors_defaults_are_assumed(mysql_type: str, semantic: str) -> None:
     assert default_field("c", parse_type(mysql_type)).semantic == semantic
 
 
@@ -200,6 +200,6 @@ def test_a_type_described_in_parts(
     assert column_type(name, length, scale) == expected
 
 
-def test_every_type_named_is_one_of_mysqls() -> None:
+def test_every_named_type_is_a_mysql_type() -> None:
     for row in SEMANTICS.values():
         assert all(stands_for(parse_type(name)) == name for name in row.types)

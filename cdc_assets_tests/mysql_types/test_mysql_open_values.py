@@ -1,4 +1,4 @@
-"""Values as the Open Protocol writes them: Go's quoted bytes, base64 for TEXT and BLOB, numbers, and what is none."""
+"""Values of the Open Protocol: Go's quoted bytes, base64 for TEXT and BLOB, numbers, and texts that are not values."""
 
 import random
 import unicodedata
@@ -31,7 +31,7 @@ def typed(spark: SparkSession, mysql_type: str, values: Sequence[str | None]) ->
     return out
 
 
-def test_what_the_encoder_was_seen_to_write(spark: SparkSession) -> None:
+def test_recorded_values_of_the_encoder(spark: SparkSession) -> None:
     """Characters are UTF-8 and only \\xNN are bytes: the recorded findings' two examples, and the document's."""
     wire = [r"\xe2(\xa1\xc3(é\x85\xa0\xad", r"\xdeћ", r"\x89PNG\r\n\x1a\n"]
     assert typed(spark, "varbinary(20)", [*wire]) == [
@@ -42,10 +42,10 @@ def test_what_the_encoder_was_seen_to_write(spark: SparkSession) -> None:
 
 
 def test_every_byte(spark: SparkSession) -> None:
-    wanted = [bytes([n]) for n in range(256)] + [bytes(range(256)), bytes(range(255, -1, -1)), b"", b"\\", b'"', b"'"]
+    expected = [bytes([n]) for n in range(256)] + [bytes(range(256)), bytes(range(255, -1, -1)), b"", b"\\", b'"', b"'"]
     for mysql_type in ("binary", "varbinary(300)"):
-        assert typed(spark, mysql_type, [go_quote(b) for b in wanted]) == wanted
-    assert typed(spark, "blob", [base64_text(b) for b in wanted]) == wanted
+        assert typed(spark, mysql_type, [go_quote(b) for b in expected]) == expected
+    assert typed(spark, "blob", [base64_text(b) for b in expected]) == expected
 
 
 def test_every_plane_and_kind_of_character(spark: SparkSession) -> None:
@@ -72,8 +72,8 @@ def test_any_bytes(spark: SparkSession, values: list[bytes]) -> None:
 def test_long_values(spark: SparkSession) -> None:
     """As long as VARBINARY can be: nothing but escapes, nothing but characters."""
     rng = random.Random(1)
-    wanted = [rng.randbytes(65535), b"\0" * 65535, b"a" * 65535, b"\\" * 65535]
-    assert typed(spark, "varbinary(65535)", [go_quote(b) for b in wanted]) == wanted
+    expected = [rng.randbytes(65535), b"\0" * 65535, b"a" * 65535, b"\\" * 65535]
+    assert typed(spark, "varbinary(65535)", [go_quote(b) for b in expected]) == expected
 
 
 def test_binary_n_is_padded(spark: SparkSession) -> None:
@@ -93,7 +93,7 @@ def test_binary_n_is_padded(spark: SparkSession) -> None:
         ("geometry", ["AAAA"]),
     ],
 )  # fmt: skip
-def test_what_is_no_value(mysql_type: str, bad: list[str | None], spark: SparkSession) -> None:
+def test_texts_that_are_not_values_are_bad_values(mysql_type: str, bad: list[str | None], spark: SparkSession) -> None:
     assert typed(spark, mysql_type, bad) == [None] * len(bad)
 
 

@@ -1,4 +1,4 @@
-"""The types of Simple's table schemas: as the recorded tables were declared, and as the document names them."""
+"""The types in Simple's table schemas: as the recorded tables declare them, and as the document names them."""
 
 import json
 from typing import Any
@@ -38,9 +38,9 @@ def test_columns_have_the_types_that_they_were_declared_with(scenario: str) -> N
         for column in shape["columns"]
     }
     messages = [json.loads(bytes_of(line)) for line in read_lines(TICDC / "simple-json" / scenario)]
-    carried = [m["tableSchema"] for m in messages if "tableSchema" in m]
+    schemas = [m["tableSchema"] for m in messages if "tableSchema" in m]
     compared = 0
-    for table in carried:
+    for table in schemas:
         for column in table["columns"]:
             want, got = declared[table["table"], column["name"]], parse_type(type_text(column["dataType"]))
             assert (got.base, got.unsigned, got.zerofill, got.labels) == (

@@ -94,7 +94,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("text", CASES)
-def test_text_is_read(text: str) -> None:
+def test_each_spelling_is_read(text: str) -> None:
     assert parse_type(text) == CASES[text]
 
 
@@ -118,7 +118,7 @@ def test_text_is_read(text: str) -> None:
         "enum('a',)",
     ],
 )
-def test_what_is_no_type_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_type_is_refused(text: str) -> None:
     with pytest.raises(UnknownType):
         parse_type(text)
 
@@ -132,7 +132,7 @@ def test_what_is_no_type_is_refused(text: str) -> None:
         (r"SET('a\'b','c\\d')", r"set('a''b','c\\d')"),
     ],
 )
-def test_canonical_text(text: str, canonical: str) -> None:
+def test_types_have_one_canonical_text(text: str, canonical: str) -> None:
     assert str(parse_type(text)) == canonical
 
 
@@ -196,7 +196,7 @@ def test_canonical_text_reads_back(mysql_type: MySQLType) -> None:
         f"set({','.join(map(repr, map(str, range(65))))})",
     ],
 )
-def test_what_no_mysql_type_can_be(text: str) -> None:
+def test_impossible_parameters_are_refused(text: str) -> None:
     with pytest.raises(UnknownType, match="is more than"):
         parse_type(text)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc_assets.lakehouse.cursor import running
+from cdc_assets.lakehouse.cursor import record_run
 from cdc_assets_tests.support import Chain, Record, Rows, Stream, ddl, dml, tso, watermark
 
 TYPES = {"id": "bigint", "v": "varchar", "d": "date", "w": "int"}
@@ -130,6 +130,6 @@ def live(spark: SparkSession, folder: Path) -> Lived:
     it.run()
     _second(stream, known)
     it.add(stream.records[half:])
-    with running(RUN):
+    with record_run(RUN):
         it.run()
     return Lived(it, known)

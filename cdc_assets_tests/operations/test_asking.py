@@ -25,7 +25,7 @@ from cdc_assets.config import load_feeds
 from cdc_assets.definitions import build_definitions
 from cdc_assets.history.progress import Progress, write_progress
 from cdc_assets.lakehouse.cursor import RUN as RUN_NOTED
-from cdc_assets.lakehouse.cursor import notes
+from cdc_assets.lakehouse.cursor import read_note
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import WidenedError
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
@@ -260,7 +260,7 @@ def test_a_life_newest_first(lived: Lived) -> None:
         (1, None, tso(10)),
     ]
     (newest,) = {
-        notes(next(lived.it.lake.history("shop", t).log().commits()).note)[RUN_NOTED] for t in ("orders", "wide")
+        read_note(next(lived.it.lake.history("shop", t).log().commits()).note)[RUN_NOTED] for t in ("orders", "wide")
     }
     assert newest == RUN, "histories are written in threads of their own"
 

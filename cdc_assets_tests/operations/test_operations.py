@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.assets.operations import _fail_if_changed
 from cdc_assets.config import Feed
-from cdc_assets.lakehouse.cursor import notes
-from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.cursor import read_note
+from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import rebuild as rebuilding
 from cdc_assets.operations.diff import Difference, SampleRow
@@ -61,7 +61,7 @@ def sound(it: Chain) -> None:
 def cursors(it: Chain) -> dict[str, Any]:
     """What the next run of each stage goes on from."""
     found: dict[str, Any] = {table.name: table.cursor() for table in list_tables(it.lake)}
-    return found | {it.lake.raw_records.name: standing(it.lake.raw_records)}
+    return found | {it.lake.raw_records.name: cursor_to_continue(it.lake.raw_records)}
 
 
 def numberless(it: Chain) -> dict[str, list[Any]]:
@@ -131,7 +131,7 @@ def test_maintenance_changes_no_row_and_no_cursor(halves: tuple[Chain, list[Any]
     # Its commits carry the cursor, so that the log may forget those before; other tables have nothing to be removed.
     newest = next(it.lake.history("shop", "orders").log().commits())
     assert newest.operation == "VACUUM END"
-    assert notes(newest.note) is not None
+    assert read_note(newest.note) is not None
     changed = {name for name, version in delta_versions(it.lake).items() if version != versions[name]}
     assert changed == {"history/f/shop/orders"}
     assert it.run().ingest.batch is None

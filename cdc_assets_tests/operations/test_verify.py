@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets import cli
 from cdc_assets.lakehouse import query
-from cdc_assets.mysql_types.canonical import Form, form_of
+from cdc_assets.mysql_types.canonical import CanonicalForm, canonical_form
 from cdc_assets.operations.verify import compare
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.verify.verification import Verification
@@ -302,8 +302,8 @@ def test_columns_of_one_side_and_without_a_common_text(feed: Chain, source: Mari
     ],
 )
 def test_types_without_a_common_text(kind: str, history: pa.DataType, why: str) -> None:
-    told = form_of(kind, history)
-    assert not isinstance(told, Form)
+    told = canonical_form(kind, history)
+    assert not isinstance(told, CanonicalForm)
     assert told.startswith(why)
 
 
@@ -343,8 +343,8 @@ def test_texts_are_those_of_the_server(
     kind: str, held: pa.DataType, values: list[Any], texts: list[str | None]
 ) -> None:
     """Doubles as CAST AS DECIMAL(65,30) gives them, which cuts off at its largest; as a MariaDB server answered."""
-    form = form_of(kind, held)
-    assert isinstance(form, Form)
+    form = canonical_form(kind, held)
+    assert isinstance(form, CanonicalForm)
     assert form.text(pa.array(values, held)).to_pylist() == [None if t is None else t.encode() for t in texts]
 
 

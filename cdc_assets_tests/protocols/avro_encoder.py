@@ -1,4 +1,4 @@
-"""Avro's binary encoding of Simple Protocol messages, both ways, written from the documents; it knows no decoder."""
+"""Avro's binary encoding of Simple Protocol messages, both ways, written from the documents, independent of the decoder."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Debezium's messages, written after the document and the recorded connectors: an encoder of the tests' own."""
+"""An encoder of Debezium's messages, written from the document and the recorded connectors, independent of the decoder."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ def text(value: Any) -> bytes:
 def change(
     op: str, key: int, before: str | None, after: str | None, at: dict[str, Any], offset: int = 0, **more: Any
 ) -> Record:
-    """A record of a table (id, v): `before` and `after` are v; op c, u, d or r tells which there are."""
+    """Return a record of a table (id, v): `before` and `after` are v; op c, u, d or r decides which images there are."""
     rows = [{"id": key, "v": v} for v in (before, after)]
     payload = envelope(op, rows[0] if op in "ud" else None, rows[1] if op != "d" else None, at, **more)
     key_bytes = text(key_with_schema({"id": key}))
@@ -72,7 +72,7 @@ def change(
 
 
 def marker(status: str, transaction: str, events: dict[str, int] | None = None, offset: int = 0) -> Record:
-    """BEGIN or END of a transaction; the end says how many events each table has."""
+    """Return the BEGIN or END marker of a transaction; the end has the number of events of each table."""
     collections = [{"data_collection": f"inventory.{t}", "event_count": n} for t, n in (events or {}).items()]
     value: dict[str, Any] = {"status": status, "id": transaction, "event_count": sum((events or {}).values()) or None}
     value["data_collections"] = collections or None

@@ -1,4 +1,4 @@
-"""An encoder of the Open Protocol, written from the document (and Go's for `strconv.Quote`), that knows no decoder."""
+"""An encoder of the Open Protocol, written from the document (and Go's for `strconv.Quote`), independent of the decoder."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Messages of the Simple Protocol in JSON, written from the document, that know no decoder."""
+"""Messages of the Simple Protocol in JSON, written from the document, independent of the decoder."""
 
 from dataclasses import dataclass, replace
 from typing import Any

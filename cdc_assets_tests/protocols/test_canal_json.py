@@ -1,4 +1,4 @@
-"""Good messages: the specification's own examples, and what TiCDC's encoder is known to write."""
+"""Good messages: the specification's examples, and messages as TiCDC's encoder writes them."""
 
 import json
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def spec_dml(op: str, data: str, old: str) -> str:
 
 
 def details(sent_ms: int | None, message_id: str | None = "0") -> dict[str, Any]:
-    """What a message says of itself: `id` and `ts`."""
+    """Return the `source_details` of a message with this `id` and `ts`."""
     return dict.fromkeys(SOURCE_DETAILS.names) | {"message_id": message_id, "sent_ms": sent_ms}
 
 
@@ -148,18 +148,18 @@ def decoded(
     return events
 
 
-def test_the_specifications_examples(spark: SparkSession, tmp_path: Path) -> None:
-    found = decoded(spark, tmp_path, [message.encode() for message, _ in SPEC.values()])
+def test_the_specifications_examples_are_decoded(spark: SparkSession, tmp_path: Path) -> None:
+    results = decoded(spark, tmp_path, [message.encode() for message, _ in SPEC.values()])
     numbers: dict[str, set[int | None]] = {}
     for n, (name, (message, expected)) in enumerate(SPEC.items()):
         place = {"topic": "t", "partition": 3, "offset": n, "batch": 7, "record_timestamp": None}
-        numbers.setdefault(expected["kind"], set()).add(found[n][0].pop("layout_id"))
-        assert found[n] == [expected | place | {"record_bytes": len(message.encode())}], name
+        numbers.setdefault(expected["kind"], set()).add(results[n][0].pop("layout_id"))
+        assert results[n] == [expected | place | {"record_bytes": len(message.encode())}], name
     assert {kind: len(ids) for kind, ids in numbers.items()} == {"ddl": 1, "row": 1, "watermark": 1}
     assert numbers["ddl"] == numbers["watermark"] == {None} != numbers["row"]
 
 
-def test_a_message_of_several_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_message_of_several_rows_becomes_several_events(spark: SparkSession, tmp_path: Path) -> None:
     """TiCDC sends one row a message, Canal may send many: each is an event with its index."""
     message = spec_dml("UPDATE", f"{SPEC_NEW_ROW}, {SPEC_ROW}", f'[ {SPEC_CHANGED}, {{"c_int": "5"}} ]')
     (events,) = decoded(spark, tmp_path, [message.encode()])
@@ -169,11 +169,11 @@ def test_a_message_of_several_rows(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_message_says_of_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_source_details_are_read_and_bad_ones_are_null(spark: SparkSession, tmp_path: Path) -> None:
     """A number and a time of another type than prescribed harm nothing, as nothing depends on them."""
     sent = dml("INSERT", tso(1), {"id": "1"}, {"id": "bigint"})
     row = {name: value for name, value in sent.items() if name not in {"id", "ts"}}
-    said: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
+    cases: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
         ({"id": 17, "ts": 1750000003120}, details(1750000003120, "17")),
         ({"id": "17"}, details(None, "17")),
         ({"ts": "1750000003120"}, details(1750000003120, None)),
@@ -183,9 +183,9 @@ def test_what_a_message_says_of_itself(spark: SparkSession, tmp_path: Path) -> N
         ({"id": None, "ts": None}, None),
         ({}, None),
     ]
-    found = decoded(spark, tmp_path, [json.dumps(row | fields).encode() for fields, _ in said])
-    assert [[(e["kind"], e["source_details"]) for e in events] for events in found] == [
-        [("row", wanted)] for _, wanted in said
+    results = decoded(spark, tmp_path, [json.dumps(row | fields).encode() for fields, _ in cases])
+    assert [[(e["kind"], e["source_details"]) for e in events] for events in results] == [
+        [("row", expected)] for _, expected in cases
     ]
 
 
@@ -204,14 +204,14 @@ CONTROLS = {
 }
 
 
-def test_canals_messages_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_canals_messages_without_rows_are_no_row_events(spark: SparkSession, tmp_path: Path) -> None:
     """The ends of XA transactions and the other event types of Canal that are about its source."""
     values = [canal_control(kind, sql) for kind, sql in CONTROLS.items()]
-    found = decoded(spark, tmp_path, values, tidb_extension=False)
-    assert [[(e["kind"], e["ddl_statement"], e["source_ms"], e["reason"]) for e in events] for events in found] == [
+    results = decoded(spark, tmp_path, values, tidb_extension=False)
+    assert [[(e["kind"], e["ddl_statement"], e["source_ms"], e["reason"]) for e in events] for events in results] == [
         [("control", sql, 1750000003000, None)] for sql in CONTROLS.values()
     ]
-    assert all((e["database"], e["table"], e["op"], e["ddl_type"]) == (None,) * 4 for (e,) in found)
+    assert all((e["database"], e["table"], e["op"], e["ddl_type"]) == (None,) * 4 for (e,) in results)
     # TiCDC has no such messages.
     assert [[e["reason"] for e in events] for events in decoded(spark, tmp_path, values)] == [["unknown_type"]] * 4
 
@@ -228,7 +228,7 @@ def test_canals_messages_without_rows_are_counted(chain: Callable[..., Chain]) -
     assert (it.quarantine(), [v["id"] for v in it.versions()]) == ([], [1])
 
 
-def test_texts_survive(spark: SparkSession, tmp_path: Path) -> None:
+def test_texts_are_read_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     """What TiCDC escapes and what it does not; a full `before` laid over from a partial `old` too."""
     texts = {
         "a": '<&>"\\/\u2028',
@@ -259,7 +259,7 @@ def test_numbers_keep_their_digits(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.fast
-def test_binary_of_all_bytes_end_to_end(chain: Callable[..., Chain]) -> None:
+def test_every_byte_of_a_binary_reaches_the_history(chain: Callable[..., Chain]) -> None:
     """The specification's example, and every byte, as ISO-8859-1 characters with TiCDC's escapes."""
     it = chain(type_mapping="warn")  # one value is none of its type
     example = bytes([5, 7, 10, 15, 36, 50, 43, 99, 120, 60, 38, 255, 254, 45, 55, 70])

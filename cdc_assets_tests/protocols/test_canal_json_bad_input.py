@@ -1,4 +1,4 @@
-"""Records that no honest encoder sends: each is in quarantine with its place and a reason, and harms nothing else."""
+"""Records that no encoder sends: each is quarantined with its coordinates and a reason, and affects nothing else."""
 
 import json
 from collections import Counter
@@ -198,27 +198,27 @@ def bad(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bad:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_record_is_in_quarantine(name: str, bad: Bad) -> None:
+def test_a_bad_record_is_quarantined(name: str, bad: Bad) -> None:
     value, reason = BAD[name]
-    found = bad.quarantined[bad.places[name]]
-    assert found["reason"] == reason
-    assert found["message"] == MESSAGES[reason]
-    assert (found["stage"], found["topic"], found["index"]) == ("decode", "shop_changes", 0)
-    assert found["key"] == b"the key"
-    assert found["value"] == value
+    row = bad.quarantined[bad.places[name]]
+    assert row["reason"] == reason
+    assert row["message"] == MESSAGES[reason]
+    assert (row["stage"], row["topic"], row["index"]) == ("decode", "shop_changes", 0)
+    assert row["key"] == b"the key"
+    assert row["value"] == value
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_deep_nesting_is_an_event_or_in_quarantine(name: str, bad: Bad) -> None:
+def test_deep_nesting_is_decoded_or_quarantined(name: str, bad: Bad) -> None:
     place = bad.places[name]
-    found = bad.chain.lake.change_events.read(bad.chain.lake.spark)
-    events = found.where(f"partition = {place[0]} AND offset = {place[1]}").collect()
+    all_events = bad.chain.lake.change_events.read(bad.chain.lake.spark)
+    events = all_events.where(f"partition = {place[0]} AND offset = {place[1]}").collect()
     assert [e["kind"] for e in events] == ["undecodable" if place in bad.quarantined else "row"]
     if place in bad.quarantined:
         assert bad.quarantined[place]["value"] == bad.values[name]
 
 
-def test_neighbours_are_unharmed(bad: Bad) -> None:
+def test_the_records_beside_bad_ones_are_decoded(bad: Bad) -> None:
     """Every good row is in the history: the run went to its end, and the ten megabytes came through."""
     expected = dict(bad.good)
     versions = {v["id"]: v for v in bad.chain.history()}
@@ -276,7 +276,7 @@ def typed(key: int, version: int) -> dict[str, Any]:
 
 
 @pytest.mark.extended
-def test_names_of_all_kinds(chain: Callable[..., Chain]) -> None:
+def test_tables_and_columns_may_have_any_name(chain: Callable[..., Chain]) -> None:
     """They are kept, stay inside the lakehouse, and can be merged into."""
     it = chain()
     stream = Stream()
@@ -310,7 +310,7 @@ def test_names_of_all_kinds(chain: Callable[..., Chain]) -> None:
 
 
 def test_a_value_that_is_an_object_is_a_bad_value(chain: Callable[..., Chain]) -> None:
-    """Where the feeds file lets it pass its column is NULL in the history, its text in quarantine; the others are there."""
+    """With type_mapping: warn its column is NULL, its text is quarantined, and the row's other columns have their values."""
     it = chain(type_mapping="warn")
     stream = Stream()
     types = {"id": "bigint", "n": "int", "v": "varchar"}
@@ -320,11 +320,11 @@ def test_a_value_that_is_an_object_is_a_bad_value(chain: Callable[..., Chain]) -
     it.add(stream.records)
     it.run()
     assert [(v["id"], v["n"], v["v"]) for v in it.versions()] == [(1, None, "x"), (2, None, "too large")]
-    found = sorted(it.quarantine(), key=lambda q: q["offset"])
-    assert [(q["stage"], q["reason"], q["column"], q["offset"]) for q in found] == [
+    rows = sorted(it.quarantine(), key=lambda q: q["offset"])
+    assert [(q["stage"], q["reason"], q["column"], q["offset"]) for q in rows] == [
         ("history", "bad_value", "n", 0),
         ("history", "bad_value", "n", 1),
     ]
-    assert json.loads(found[0]["value"]) == {"deep": [1, 2]}
-    assert found[1]["value"] == b"2147483648"
+    assert json.loads(rows[0]["value"]) == {"deep": [1, 2]}
+    assert rows[1]["value"] == b"2147483648"
     assert bytes_of(stream.records[0]).startswith(b"{")

@@ -1,4 +1,4 @@
-"""Debezium's decoder: the document's examples, what a record is, and what is not as it should be."""
+"""Debezium's decoder: the document's examples, the kinds of records, and bad records."""
 
 import json
 import random
@@ -72,7 +72,7 @@ def _example(document: str) -> bytes:
     return text(with_schema(json.loads(plain.replace("{ ... }", "null"))["payload"], fields))
 
 
-def test_the_documents_examples(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_documents_examples_are_decoded(spark: SparkSession, tmp_path: Path) -> None:
     key = text(key_with_schema({"id": 1004}))
     created, updated, deleted = decoded(
         spark, tmp_path, (key, text(_CREATE), []), (key, _example(_UPDATE), []), (key, _example(_DELETE), [])
@@ -154,7 +154,7 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
         text(_row(ts_us=1, unknown={"a": 1}) | {"source": source(snapshot="last_in_data_collection", new=[])}),
         "row",
     ),
-    # a character told in two halves, and a text that only looks like half of one
+    # a character in two escapes (surrogates), and a text that only looks like one of them
     (KEY, text(_row()).replace(b'"a"', rb'"\ud83d\uDE00 \\ud83d"'), "row"),
     # bad input
     (KEY, b"", "empty_value"),
@@ -209,14 +209,14 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
 ]
 
 
-def test_what_a_record_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_record_has_its_kind_or_a_reason(spark: SparkSession, tmp_path: Path) -> None:
     events = decoded(spark, tmp_path, *[(key, value, []) for key, value, _ in KINDS])
-    found = [e["reason"] or e["kind"] for e in events]
-    assert list(zip(KINDS, found, strict=True)) == [(case, case[2]) for case in KINDS]
+    outcomes = [e["reason"] or e["kind"] for e in events]
+    assert list(zip(KINDS, outcomes, strict=True)) == [(case, case[2]) for case in KINDS]
     assert {e["kind"] for e in events if e["reason"]} == {"undecodable"}
 
 
-def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_fields_of_events_are_filled(spark: SparkSession, tmp_path: Path) -> None:
     new, old = text(key_with_schema({"id": 7})), text({"id": 5})
     moved, entered, keyless, composite, called_payload, truncate, ticdc, mark = decoded(
         spark,
@@ -243,8 +243,8 @@ def test_what_the_fields_of_events_hold(spark: SparkSession, tmp_path: Path) -> 
     assert moved["commit_ts"] == MS << 18
 
 
-def test_details_of_another_type_harm_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing depends on what the source says of itself."""
+def test_source_details_of_another_type_are_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing depends on the source's details."""
     odd = source(version=1.9, name=["s"], thread="seven", query={"a": 1})
     names = {"version", "name", "thread", "query"}
     without = {name: value for name, value in source().items() if name not in names}
@@ -263,7 +263,7 @@ def test_details_of_another_type_harm_nothing(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_damaged_records_never_stop_and_are_never_lost(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+def test_damaged_records_neither_fail_the_run_nor_get_lost(seed: int, spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(seed)
     sound = [value for _, value, _ in KINDS if value]
     damaged: list[tuple[bytes | None, bytes, list[Any]]] = []

@@ -22,12 +22,12 @@ ID = {"type": "int32", "optional": False, "field": "id"}
 
 
 def field(connect: str, semantic: str | None = None, declared: str | None = None, **more: Any) -> dict[str, Any]:
-    """The field `v` of a schema; `declared`: its MySQL type, as column.propagate.source.type tells it."""
+    """The field `v` of a schema; `declared`: its MySQL type, as column.propagate.source.type states it."""
     parameters: dict[str, str] = dict(more.pop("parameters", {}))
     if declared:
         base, *numbers = re.findall(r"[A-Za-z ]+|[0-9]+", declared)
-        told = zip(("type", "length", "scale"), (base, *numbers), strict=False)
-        parameters |= {f"__debezium.source.column.{name}": value for name, value in told}
+        parts = zip(("type", "length", "scale"), (base, *numbers), strict=False)
+        parameters |= {f"__debezium.source.column.{name}": value for name, value in parts}
     named = {"name": semantic, "version": 1} if semantic else {}
     return {"type": connect, "optional": True, "field": "v"} | named | {"parameters": parameters} | more
 
@@ -104,8 +104,8 @@ SETTINGS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "replace.null.with.default=false": (field("int32", None, "INT", default=7), None, None),
     "replace.null.with.default=true": (field("int32", None, "INT", default=7), 7, 7),
 }  # fmt: skip
-# What a schema-change record tells of tables whose messages have no schema.
-UNTOLD: dict[str, tuple[str, Any, Any]] = {
+# The declared types, by schema-change records, of tables whose messages have no schema.
+WITHOUT_SCHEMA: dict[str, tuple[str, Any, Any]] = {
     "schemas.enable=false": ("INT", 7, 7),
     "schemas.enable=false, NUMERIC": ("DECIMAL(30,20)", number("0.12345678901234567890"), Decimal("0.12345678901234567890")),
     "schemas.enable=false, NUMERIC, whole": ("DECIMAL(10,0)", number("1234"), Decimal(1234)),
@@ -130,7 +130,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain
 
     for n, (column, value, _) in enumerate(SETTINGS.values()):
         send(row(f"t{n}", value, column))
-    for n, (declared, value, _) in enumerate(UNTOLD.values()):
+    for n, (declared, value, _) in enumerate(WITHOUT_SCHEMA.values()):
         send(schema_change(f"u{n}", declared))
         send(row(f"u{n}", value, None))
     send(row("beside", number("0.123456789012345678"), decimal(18, 18), d=0.30000000000000004))
@@ -140,22 +140,22 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain
 
 
 @pytest.mark.parametrize(("n", "setting"), list(enumerate(SETTINGS)))
-def test_what_messages_are_read_as(n: int, setting: str, made: Chain) -> None:
-    (found,) = made.history(f"t{n}", "inventory")
+def test_messages_are_read_under_each_setting(n: int, setting: str, made: Chain) -> None:
+    (version,) = made.history(f"t{n}", "inventory")
     expected = SETTINGS[setting][2]
-    assert (found["v"], type(found["v"])) == (expected, type(expected))
+    assert (version["v"], type(version["v"])) == (expected, type(expected))
 
 
-@pytest.mark.parametrize(("n", "setting"), list(enumerate(UNTOLD)))
-def test_what_messages_without_a_schema_are_read_as(n: int, setting: str, made: Chain) -> None:
-    (found,) = made.history(f"u{n}", "inventory")
-    assert found["v"] == UNTOLD[setting][2]
+@pytest.mark.parametrize(("n", "setting"), list(enumerate(WITHOUT_SCHEMA)))
+def test_messages_without_a_schema_are_read_by_their_declared_types(n: int, setting: str, made: Chain) -> None:
+    (version,) = made.history(f"u{n}", "inventory")
+    assert version["v"] == WITHOUT_SCHEMA[setting][2]
 
 
-def test_a_double_beside_a_long_decimal_stays_what_it_is(made: Chain) -> None:
-    (found,) = made.history("beside", "inventory")
-    assert (found["v"], found["d"]) == (Decimal("0.123456789012345678"), 0.30000000000000004)
+def test_a_double_beside_a_long_decimal_stays_a_double(made: Chain) -> None:
+    (version,) = made.history("beside", "inventory")
+    assert (version["v"], version["d"]) == (Decimal("0.123456789012345678"), 0.30000000000000004)
 
 
-def test_nothing_of_it_is_in_quarantine(made: Chain) -> None:
+def test_nothing_is_quarantined(made: Chain) -> None:
     assert made.quarantine() == []

@@ -1,4 +1,4 @@
-"""What reads messages, held against Python's own reader of JSON."""
+"""The native readers of messages, compared with Python's json module."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ from cdc_assets.protocols.messages import (
     JSON,
     TEXT,
     TEXTS,
-    Wanted,
-    columns_of,
+    FieldType,
+    columns_field,
     overlay,
     read,
 )
 from cdc_assets_tests.support import frame_of_rows
 
-WANTED: Mapping[str, Wanted] = {
+WANTED: Mapping[str, FieldType] = {
     "text": TEXT, "any": ANY, "json": JSON, "texts": TEXTS, "ints": INTS, "int": INT, "bigint": BIGINT, "boolean": BOOLEAN,
     "list": [TEXT], "inner": {"text": TEXT, "int": INT},
-    "columns": columns_of([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
+    "columns": columns_field([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
 }  # fmt: skip
 # Any text but halves of characters, which JSON may have and no text in Spark.
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -59,7 +59,7 @@ _MESSAGES = st.fixed_dictionaries({}, optional=_FITTING | {"of nobody": _VALUES}
 
 
 class OtherTypeError(Exception):
-    """A field of another type than is wanted."""
+    """A field has another type than prescribed."""
 
 
 def as_text(value: Any) -> str:
@@ -74,17 +74,17 @@ def whole_number(value: Any, bits: int) -> bool:
     return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
 
 
-def expected(wanted: Wanted, value: Any) -> Any:
+def expected(field_type: FieldType, value: Any) -> Any:
     """What is to be read, out of what Python has read."""
     if value is None:
         return None
-    if isinstance(wanted, str):
-        return expected_one(wanted, value)
-    if isinstance(wanted, list):
-        return [expected(wanted[0], each) for each in as_type(list, value)]
-    if "*" in wanted:
+    if isinstance(field_type, str):
+        return expected_one(field_type, value)
+    if isinstance(field_type, list):
+        return [expected(field_type[0], inner) for inner in as_type(list, value)]
+    if "*" in field_type:
         return expected_columns({n: as_type(dict, c) if c is not None else {} for n, c in as_type(dict, value).items()})
-    return {name: expected(each, as_type(dict, value).get(name)) for name, each in wanted.items()}
+    return {name: expected(inner, as_type(dict, value).get(name)) for name, inner in field_type.items()}
 
 
 def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
         for name, kind in (("t", INT), ("f", INT), ("h", BOOLEAN))
     )
     valued = all("v" in c for c in columns.values())
-    found = {
+    result = {
         "text": object_of({n: c["v"] for n, c in columns.items() if "v" in c}),
         "valued": valued,
         "complete": valued and None not in code.values(),
@@ -102,8 +102,8 @@ def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "layout": None,
         "key_columns": None,
     }
-    if not found["complete"]:
-        return found
+    if not result["complete"]:
+        return result
     bits = {n: f or 0 for n, f in flags.items()}
     having = [
         [n for n in columns if bits[n] & 2],
@@ -113,11 +113,11 @@ def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
     ]
     key = sorted(next(filter(None, having), []), key=str.encode)
     layout = {n: {"t": code[n], "f": bits[n]} for n in columns}
-    told = {"supported": 9 not in code.values(), "layout": as_text(layout), "key_columns": key}
-    return found | told
+    more = {"supported": 9 not in code.values(), "layout": as_text(layout), "key_columns": key}
+    return result | more
 
 
-def expected_one(wanted: str, value: Any) -> Any:
+def expected_one(field_type: str, value: Any) -> Any:
     values = value.values() if isinstance(value, dict) else ()
     fits = {
         TEXT: isinstance(value, str),
@@ -129,14 +129,14 @@ def expected_one(wanted: str, value: Any) -> Any:
         BIGINT: whole_number(value, 64),
         BOOLEAN: isinstance(value, bool),
     }
-    if not fits[wanted]:
+    if not fits[field_type]:
         raise OtherTypeError
-    if wanted == TEXTS and isinstance(value, dict):
+    if field_type == TEXTS and isinstance(value, dict):
         entries = sorted((f"{as_text(n)}:{as_text(v)}".encode() for n, v in value.items()))
         return "{" + b",".join(entries).decode() + "}"
-    if wanted in {JSON, TEXTS, INTS}:
+    if field_type in {JSON, TEXTS, INTS}:
         return as_text(value)
-    return as_text(value) if wanted == ANY and not isinstance(value, str) else value
+    return as_text(value) if field_type == ANY and not isinstance(value, str) else value
 
 
 def as_type(kind: type, value: Any) -> Any:
@@ -155,13 +155,13 @@ def message(value: Any) -> tuple[Any, str | None]:
 def read_all(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[Any, str | None]]:
     values = [(t if isinstance(t, bytes) else t.encode(),) for t in texts]
     frame = frame_of_rows(spark, values, "value BINARY").coalesce(1)
-    found = frame.select(read(F.col("value"), WANTED).alias("r")).collect()
-    return [(r["r"]["m"] and plain(r["r"]["m"]), r["r"]["wrong"]) for r in found]
+    rows = frame.select(read(F.col("value"), WANTED).alias("r")).collect()
+    return [(r["r"]["m"] and plain(r["r"]["m"]), r["r"]["wrong"]) for r in rows]
 
 
 def plain(value: Any) -> Any:
     if isinstance(value, Row):
-        # Of a layout the order counts, and what it says, not how characters are escaped.
+        # A layout's order and content count, not how its characters are escaped.
         return {
             n: as_text(json.loads(each)) if n == "layout" and each else plain(each)
             for n, each in value.asDict().items()
@@ -174,7 +174,7 @@ _FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(Health
 
 @_FEW
 @given(messages=st.lists(_MESSAGES, min_size=20, max_size=40), indent=st.sampled_from([None, 1]))
-def test_fields_are_read_as_they_are_wanted(
+def test_fields_are_read_in_their_types(
     spark: SparkSession, messages: list[dict[str, Any]], indent: int | None
 ) -> None:
     texts = [json.dumps(each, ensure_ascii=False, indent=indent) for each in messages]
@@ -187,16 +187,25 @@ def test_fields_are_read_as_they_are_wanted(
         st.dictionaries(st.sampled_from([*WANTED, "x"]), _VALUES, max_size=3) | _VALUES, min_size=20, max_size=40
     )
 )
-def test_what_is_of_another_type_is_told(spark: SparkSession, messages: list[Any]) -> None:
+def test_a_field_of_another_type_is_a_reason(spark: SparkSession, messages: list[Any]) -> None:
     assert read_all(spark, [json.dumps(each, ensure_ascii=False) for each in messages]) == [
         message(each) for each in messages
     ]
 
 
-def test_what_is_no_json_is_told(spark: SparkSession) -> None:
-    whole = '{"text":"t","json":{"a":[1,{"b":null}]}}'
-    broken = [whole[:n] for n in range(len(whole))]
-    broken += [whole + " x", whole + whole, "{'text':1}", '{"text":01}', '{"x":"\\q"}', '{"x":tru}', '{"x":NaN}', "{,}"]
+def test_a_value_that_is_not_json_is_a_reason(spark: SparkSession) -> None:
+    complete = '{"text":"t","json":{"a":[1,{"b":null}]}}'
+    broken = [complete[:n] for n in range(len(complete))]
+    broken += [
+        complete + " x",
+        complete + complete,
+        "{'text':1}",
+        '{"text":01}',
+        '{"x":"\\q"}',
+        '{"x":tru}',
+        '{"x":NaN}',
+        "{,}",
+    ]
     # One half of a character without the other, in a name, a text, or a value that nobody wants.
     halves = [
         rf'{{"{name}":"{text}"}}' for name, text in ((r"\ud800", ""), ("text", r"\uDE00"), ("x", r"\ud83d \ude00"))
@@ -206,7 +215,7 @@ def test_what_is_no_json_is_told(spark: SparkSession) -> None:
     assert [(m["text"], m["json"]) for m, _ in both] == [("😀", r'["\ud83d\ude00"]')]
 
 
-def test_what_a_message_begins_with_may_have_come_before(spark: SparkSession) -> None:
+def test_messages_with_equal_beginnings_are_read_independently(spark: SparkSession) -> None:
     """A first field that is an object is read once, and the types of columns are: it makes no difference."""
     heads = [
         '"inner":{"text":"a","int":1,"other":[{}]}', '"inner":{"text":"a"}', '"inner": {"text":"é"}', '"inner":{}',
@@ -221,30 +230,30 @@ def test_what_a_message_begins_with_may_have_come_before(spark: SparkSession) ->
 
     def judged(head: str, rest: str) -> tuple[Any, str | None]:
         try:
-            alone, whole = (json.loads(f"{{{head}{end}") for end in ("}", rest))
+            alone, both = (json.loads(f"{{{head}{end}") for end in ("}", rest))
         except ValueError:
             return None, str(Reason.MALFORMED_JSON)
         if r"\ud800" in rest:
             return None, str(Reason.MALFORMED_JSON)
         # Each value of a name is to be of its type, and the last counts.
-        return message(alone) if message(alone)[1] else message(whole)
+        return message(alone) if message(alone)[1] else message(both)
 
     once = [(head, rest) for head in heads for rest in rests]
     twice = [*once, *reversed(once)]
     assert read_all(spark, [f"{{{head}{rest}" for head, rest in twice]) == [judged(*each) for each in twice]
 
 
-def test_many_messages_that_each_begin_otherwise(spark: SparkSession) -> None:
-    told = [{"inner": {"int": n % 1500}, "bigint": n, "texts": {"a": str(n)}} for n in range(3000)]
-    assert read_all(spark, [json.dumps(each) for each in told]) == [message(each) for each in told]
+def test_many_messages_with_different_beginnings(spark: SparkSession) -> None:
+    messages = [{"inner": {"int": n % 1500}, "bigint": n, "texts": {"a": str(n)}} for n in range(3000)]
+    assert read_all(spark, [json.dumps(content) for content in messages]) == [message(content) for content in messages]
 
 
-def test_digits_and_escapes_stay_and_the_last_of_one_name_counts(spark: SparkSession) -> None:
+def test_digits_and_escapes_stay_and_the_last_field_of_a_name_counts(spark: SparkSession) -> None:
     text = r'{"json": {"a" : 1.10, "b": 1e400, "c": "\u00e4\n", "d\"": 18446744073709551616.000}, "text": "1", "text": "2"}'
-    [(found, wrong)] = read_all(spark, [text])
+    [(read_message, wrong)] = read_all(spark, [text])
     assert wrong is None
-    assert found["json"] == r'{"a":1.10,"b":1e400,"c":"\u00e4\n","d\"":18446744073709551616.000}'
-    assert found["text"] == "2"
+    assert read_message["json"] == r'{"a":1.10,"b":1e400,"c":"\u00e4\n","d\"":18446744073709551616.000}'
+    assert read_message["text"] == "2"
 
 
 @_FEW
@@ -253,14 +262,16 @@ def test_digits_and_escapes_stay_and_the_last_of_one_name_counts(spark: SparkSes
         st.tuples(*[st.dictionaries(st.sampled_from("abcdé"), _VALUES, max_size=4)] * 2), min_size=20, max_size=40
     )
 )
-def test_one_object_is_laid_over_another(
+def test_overlay_replaces_and_adds_fields(
     spark: SparkSession, pairs: list[tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
     rows = [(object_of(over), object_of(under)) for over, under in pairs]
     frame = frame_of_rows(spark, [*rows, (None, "{}"), ("{}", None)], "over STRING, under STRING").coalesce(1)
-    found = [r[0] for r in frame.select(overlay(F.col("over"), F.col("under"))).collect()]
-    assert found[:-2] == [object_of(over | {n: v for n, v in under.items() if n not in over}) for over, under in pairs]
-    assert found[-2:] == [None, None]
+    overlaid = [r[0] for r in frame.select(overlay(F.col("over"), F.col("under"))).collect()]
+    assert overlaid[:-2] == [
+        object_of(over | {n: v for n, v in under.items() if n not in over}) for over, under in pairs
+    ]
+    assert overlaid[-2:] == [None, None]
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -274,17 +285,15 @@ def test_one_object_is_laid_over_another(
         max_size=40,
     )
 )
-def test_the_key_of_a_row_is_the_values_of_its_columns(
-    spark: SparkSession, rows: list[tuple[dict[str, Any], list[str]]]
-) -> None:
+def test_a_key_has_the_values_of_its_columns(spark: SparkSession, rows: list[tuple[dict[str, Any], list[str]]]) -> None:
     images = [(object_of(row), columns) for row, columns in rows]
     frame = frame_of_rows(
         spark, [*images, (None, ["a"]), ("{}", None)], "image STRING, columns ARRAY<STRING>"
     ).coalesce(1)
-    found = [r[0] for r in frame.select(key_values(F.col("image"), F.col("columns"))).collect()]
+    keys = [r[0] for r in frame.select(key_values(F.col("image"), F.col("columns"))).collect()]
     # What is no text is its JSON text, and what the row does not have is null.
     texts = [{n: v if isinstance(v, str) or v is None else as_text(v) for n, v in row.items()} for row, _ in rows]
-    assert [json.loads(k) for k in found[:-2]] == [
+    assert [json.loads(k) for k in keys[:-2]] == [
         [row.get(n) for n in columns] for row, (_, columns) in zip(texts, rows, strict=True)
     ]
-    assert found[-2:] == [None, None]
+    assert keys[-2:] == [None, None]

@@ -1,4 +1,4 @@
-"""The Open Protocol's decoder: the document's examples, framing, and what is not as it should be."""
+"""The Open Protocol's decoder: the document's examples, framing, and bad records."""
 
 import json
 import random
@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, Flag, flags_text
+from cdc_assets.mysql_types.open_protocol import DDL_TYPES, ColumnFlag, flags_text
 from cdc_assets.protocols.open_protocol import OpenProtocol
-from cdc_assets.protocols.payload import packed, unpack
+from cdc_assets.protocols.payload import decompress, may_be_compressed
 from cdc_assets_tests.protocols.open_encoder import (
     BINARY,
     HANDLE_KEY,
@@ -54,7 +54,7 @@ def decoded(spark: SparkSession, feed: Feed, *records: Raw) -> list[dict[str, An
 
 
 def types_of(layout: str) -> dict[str, Any]:
-    return {c.name: c.said for c in PROTOCOL.columns(layout)}
+    return {c.name: c.wire_type for c in PROTOCOL.columns(layout)}
 
 
 # --- the document's own log: (partition, key, value) of its 14 lines
@@ -81,7 +81,7 @@ LOG = [
 ]
 
 
-def test_the_documents_log(spark: SparkSession, feed: Feed) -> None:
+def test_the_documents_log_is_decoded(spark: SparkSession, feed: Feed) -> None:
     events = decoded(spark, feed, *[message((k.encode(), v.encode())) for _, k, v in LOG])
     assert [e["kind"] for e in events] == ["ddl", "watermark"] * 2 + ["row"] * 8 + ["watermark"] * 2
     assert [(e["commit_ts"], e["ddl_type"], e["ddl_statement"]) for e in events if e["kind"] == "ddl"] == [
@@ -107,7 +107,7 @@ def test_the_documents_log(spark: SparkSession, feed: Feed) -> None:
     assert {e["source_ms"] for e in rows} == {415508878783938562 >> 18, 415508881418485761 >> 18}
 
 
-def test_the_documents_log_as_history(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_documents_log_becomes_a_history(spark: SparkSession, tmp_path: Path) -> None:
     """What its statements leave behind; the last transaction lies above the last watermark and is pending."""
     chain = Chain(spark, tmp_path, protocol="open-protocol", partitions=2)
     lines = [(p, *message((k.encode(), v.encode()))) for p, k, v in LOG]
@@ -135,9 +135,12 @@ def test_the_documents_log_as_history(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
-def test_the_documents_flags() -> None:
-    assert Flag(85) == Flag.NULLABLE | Flag.UNIQUE_KEY | Flag.GENERATED | Flag.BINARY
-    assert Flag(46) == Flag.MULTIPLE_KEY | Flag.PRIMARY_KEY | Flag.GENERATED | Flag.HANDLE_KEY
+def test_flags_have_the_documents_names() -> None:
+    assert ColumnFlag(85) == ColumnFlag.NULLABLE | ColumnFlag.UNIQUE_KEY | ColumnFlag.GENERATED | ColumnFlag.BINARY
+    assert (
+        ColumnFlag(46)
+        == ColumnFlag.MULTIPLE_KEY | ColumnFlag.PRIMARY_KEY | ColumnFlag.GENERATED | ColumnFlag.HANDLE_KEY
+    )
     assert flags_text(85) == "binary, generated, unique key, nullable"
     assert flags_text(46) == "handle key, generated, primary key, multiple key"
     assert flags_text(0) == ""
@@ -155,11 +158,11 @@ def test_ddl_types_are_those_of_the_document(spark: SparkSession, feed: Feed) ->
 # --- rows
 
 
-def test_an_update_has_both_images_and_old_is_completed(spark: SparkSession, feed: Feed) -> None:
+def test_an_update_has_both_complete_images(spark: SparkSession, feed: Feed) -> None:
     new = {"id": key_column(1), "a": column(15, "new"), "b": column(8, 2**64 - 1, 128)}
-    whole = {"u": new, "p": {"id": key_column(1), "a": column(15, "old"), "b": column(8, None, 128)}}
+    complete = {"u": new, "p": {"id": key_column(1), "a": column(15, "old"), "b": column(8, None, 128)}}
     changed = {"u": new, "p": {"a": column(15, None)}}
-    events = decoded(spark, feed, message((row_key(1), whole), (row_key(1), changed)))
+    events = decoded(spark, feed, message((row_key(1), complete), (row_key(1), changed)))
     assert [(e["op"], json.loads(e["before"]), json.loads(e["after"])) for e in events] == [
         ("update", {"id": 1, "a": "old", "b": None}, {"id": 1, "a": "new", "b": 2**64 - 1}),
         ("update", {"id": 1, "a": None, "b": 2**64 - 1}, {"id": 1, "a": "new", "b": 2**64 - 1}),
@@ -196,11 +199,11 @@ def test_types_by_code_and_flags(spark: SparkSession, feed: Feed) -> None:
     }  # fmt: skip
     signless = {1, 2, 3, 4, 5, 8, 9, 246}
     unsigned = {code: f"{text} unsigned" if code in signless else text for code, text in plain.items()}
-    for flags, wanted in ((0, plain), (BINARY, binary), (128, unsigned)):
+    for flags, types in ((0, plain), (BINARY, binary), (128, unsigned)):
         columns = {f"c{code}": column(code, None, flags) for code in plain}
         (event,) = decoded(spark, feed, message((row_key(1), {"u": columns})))
         assert json.loads(event["layout"]) == {f"c{code}": {"t": code, "f": flags} for code in plain}
-        texts = {f"c{code}": text for code, text in wanted.items() if text is not None}
+        texts = {f"c{code}": text for code, text in types.items() if text is not None}
         assert types_of(event["layout"]) == texts
 
 
@@ -232,7 +235,7 @@ _FIRST_KEY, _FIRST_VALUE = len(json_bytes(row_key(1))), len(json_bytes(INSERT))
         (_KEY + b"x", _VALUE, PAST.format(len(_KEY))),
     ],
 )  # fmt: skip
-def test_bad_framing_is_the_whole_record(
+def test_bad_framing_makes_the_complete_record_undecodable(
     key: bytes | None, value: bytes, detail: str, spark: SparkSession, feed: Feed
 ) -> None:
     (event,) = decoded(spark, feed, (key, value))
@@ -303,7 +306,7 @@ BAD: dict[str, tuple[Event, str]] = {
 }  # fmt: skip
 
 
-def test_a_bad_event_leaves_its_neighbours_alone(spark: SparkSession, feed: Feed) -> None:
+def test_a_bad_event_does_not_affect_the_other_events_of_its_record(spark: SparkSession, feed: Feed) -> None:
     records = [message(GOOD, bad, GOOD) for bad, _ in BAD.values()]
     events = decoded(spark, feed, *records)
     assert len(events) == 3 * len(BAD)
@@ -352,7 +355,7 @@ _EVENT = st.one_of(
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.lists(_EVENT, min_size=1, max_size=20), min_size=1, max_size=30))
-def test_events_cut_into_batches_anyhow_decode_to_themselves(
+def test_events_decode_in_the_same_way_in_any_batches(
     spark: SparkSession, feed: Feed, batches: list[list[Event]]
 ) -> None:
     events = decoded(spark, feed, *[message(*batch) for batch in batches])
@@ -371,16 +374,16 @@ def test_events_cut_into_batches_anyhow_decode_to_themselves(
             assert got["ddl_statement"] == value["q"]
 
 
-def test_no_bytes_raise_and_none_are_lost(spark: SparkSession, feed: Feed) -> None:
+def test_any_bytes_become_an_event_or_a_reason(spark: SparkSession, feed: Feed) -> None:
     """Random bytes, flipped bits, cut and doubled bytes: every record gives at least one event, in one place each."""
     rng = random.Random(20261121)
     update = {"u": INSERT["u"] | {"n": column(8, 2**64 - 1, 129), "b": column(252, "YQ==")}, "p": INSERT["u"]}
-    whole = message(
+    record = message(
         GOOD, (row_key(3), update), ddl(4, "DROP TABLE t", 4), (row_key(5), {"d": INSERT["u"]}), resolved(6)
     )
     records: list[Raw] = [(rng.randbytes(rng.randrange(64)), rng.randbytes(rng.randrange(64))) for _ in range(100)]
     for _ in range(900):
-        key, value = (bytearray(part) for part in whole)
+        key, value = (bytearray(part) for part in record)
         part = rng.choice((key, value))
         at = rng.randrange(len(part))
         match rng.randrange(4):
@@ -419,7 +422,7 @@ def _lz4(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("compress", [_snappy, _lz4])
 def test_compressed_values(compress: Any, spark: SparkSession, tmp_path: Path) -> None:
-    """Of 123 bytes too: there a Snappy block begins with { as a JSON object does."""
+    """Also with 123 bytes, where a Snappy block begins with { like a JSON object."""
     texts = ["aa", "b" * (123 - len(json_bytes({"u": {"id": key_column(1), "val": column(15, "")}}))), "c" * 5000]
     events = [(row_key(1), {"u": {"id": key_column(n), "val": column(15, t)}}) for n, t in enumerate(texts)]
     assert len(json_bytes(events[1][1])) == 123
@@ -432,13 +435,13 @@ def test_compressed_values(compress: Any, spark: SparkSession, tmp_path: Path) -
     assert [(v["id"], v["val"]) for v in chain.versions("t1", "test")] == list(enumerate(texts))
 
 
-def test_what_is_not_compressed_is_not_touched(spark: SparkSession, feed: Feed) -> None:
+def test_an_uncompressed_value_stays_unchanged(spark: SparkSession, feed: Feed) -> None:
     envelope = PROTOCOL.envelope(feed)
     plain = [message(GOOD)[1], message(resolved(1))[1], b"", None, b"\0" * 9, frame(b"{")]
     frame_ = frame_of_rows(spark, [(v,) for v in plain], "value BINARY")
-    assert [r[0] for r in frame_.select(packed(frame_["value"], envelope)).collect()] == [
+    assert [r[0] for r in frame_.select(may_be_compressed(frame_["value"], envelope)).collect()] == [
         False, False, False, False, True, False,
     ]  # fmt: skip
-    assert sorted(bytes(r[0]) for r in unpack(frame_.dropna(), envelope).collect()) == sorted(
+    assert sorted(bytes(r[0]) for r in decompress(frame_.dropna(), envelope).collect()) == sorted(
         p for p in plain if p is not None
     )

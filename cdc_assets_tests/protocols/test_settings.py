@@ -1,4 +1,4 @@
-"""Records that do not fit the feed's settings: none is decoded in silence, and what is said names the right settings."""
+"""Records that do not fit the feed's settings: each is reported, with the settings that fit it."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from cdc_assets.assets.checks.conservation import settings_fit_records
 from cdc_assets.assets.checks.quarantine import nothing_quarantined
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.protocols import fitting_settings, protocol_of
+from cdc_assets.protocols import protocol_of, recognize_settings
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets_tests.protocols import open_encoder as open_protocol
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, with_schema
@@ -96,10 +96,10 @@ def test_each_record_is_recognised_unless_it_fits_the_feed(spark: SparkSession, 
     feeds = {name: make_feed(tmp_path, **settings) for name, settings in FEEDS.items()}
     sent = [(looks, each) for looks, records in SENT.items() for each in records]
     shown = raw(spark, [each for _, each in sent]).select(
-        "offset", *[fitting_settings(f).alias(n) for n, f in feeds.items()]
+        "offset", *[recognize_settings(f).alias(n) for n, f in feeds.items()]
     )
-    found = {(r["offset"], name): r[name] for r in shown.collect() for name in feeds}
-    assert found == {
+    recognized = {(r["offset"], name): r[name] for r in shown.collect() for name in feeds}
+    assert recognized == {
         (n, name): None if looks == own(FEEDS[name]) else looks
         for (n, (looks, _)), name in product(enumerate(sent), FEEDS)
     }
@@ -149,7 +149,7 @@ def test_messages_with_the_extension_in_a_feed_without_it_fail_a_check(chain: Ca
     assert not verdict.passed
     assert "Set tidb_extension: true for the feed f" in verdict.description
     assert f"topic {place['topic']}, partition 0, offset 2" in verdict.description
-    # Neither a run without news nor one with records that fit forgets it; one with more counts them.
+    # A run without records, or with records that fit, still reports it; a run with more such records counts them.
     assert run().contradiction == place
     made.add([sent.send(PLAIN[0])])
     third = run()
@@ -160,7 +160,7 @@ def test_messages_with_the_extension_in_a_feed_without_it_fail_a_check(chain: Ca
     assert made.quarantine() == []
 
 
-def test_with_the_extension_nothing_is_denied_and_what_lacks_it_is_told_of(chain: Callable[..., Chain]) -> None:
+def test_with_the_extension_a_record_that_lacks_it_is_reported(chain: Callable[..., Chain]) -> None:
     made, sent = chain(protocol="canal-json", tidb_extension=True), Stream(1)
     assert protocol_of(made.feed).denied_setting(made.feed) is None
     made.add([sent.send(ROW), *[sent.send(m) for m in PLAIN]])

@@ -1,4 +1,4 @@
-"""The Simple Protocol's decoder: the document's examples, both encodings, and what is not as it should be."""
+"""The Simple Protocol's decoder: the document's examples, both encodings, and bad records."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.protocols.payload import packed
+from cdc_assets.protocols.payload import may_be_compressed
 from cdc_assets.protocols.simple import Simple
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.protocols.avro_encoder import message_bytes, read_message
@@ -70,7 +70,7 @@ EXAMPLES = [
 ]
 
 
-def test_the_documents_examples(spark: SparkSession, feed: Feed) -> None:
+def test_the_documents_examples_are_decoded(spark: SparkSession, feed: Feed) -> None:
     events = decoded(spark, feed, map(text, EXAMPLES))
     assert [(e["kind"], e["op"], e["database"], e["table"], e["commit_ts"]) for e in events] == [
         ("ddl", None, "simple", "user", 447987408682614795),
@@ -90,26 +90,26 @@ def test_the_documents_examples(spark: SparkSession, feed: Feed) -> None:
     images = [tuple(image and json.loads(image) for image in (e["before"], e["after"])) for e in events]
     assert images == [(None, None), (None, JOHN), (JOHN, BETTER), (BETTER, None), (None, None), (None, None)]
     assert (events[0]["ddl_type"], events[0]["ddl_statement"]) == ("ALTER", ALTER)
-    carried = [[(s["version"], [c["name"] for c in s["columns"]]) for s in json.loads(e["table_schemas"] or "[]")]
+    schemas = [[(s["version"], [c["name"] for c in s["columns"]]) for s in json.loads(e["table_schemas"] or "[]")]
                for e in events]  # fmt: skip
     before = (447984074911121426, ["id", "name", "age", "score"])
     after = (447987408682614791, ["id", "name", "age", "score", "createTime"])
-    assert carried == [[after, before], [], [], [], [], [before]]
+    assert schemas == [[after, before], [], [], [], [], [before]]
     assert events[1]["source_ms"] == 447984084414103554 >> 18
     assert [e["source_details"]["sent_ms"] for e in events] == [1, 1, 1, 1, 447984124732375041 >> 18, 1]
     assert {e["layout"] for e in events} == {None}, "a row has no types of its own"
 
 
-def test_rows_that_hold_only_their_key_are_told_in_avro_as_in_json(
+def test_rows_with_only_their_key_have_the_same_reason_in_both_encodings(
     spark: SparkSession, feed: Feed, avro_feed: Feed
 ) -> None:
-    for config, wanted in (("handle-key-only", "handle_key_only"), ("claim-check", "claim_check")):
+    for config, reason in (("handle-key-only", "handle_key_only"), ("claim-check", "claim_check")):
         lines = {e: read_lines(TICDC / f"simple-{e}_{config}/large") for e in ("json", "avro")}
         marked = {n for n, line in enumerate(lines["json"]) if b"handleKeyOnly" in bytes_of(line)}
         assert marked
         for encoding, each in (("json", feed), ("avro", avro_feed)):
             events = decoded(spark, each, [bytes_of(line) for line in lines[encoding]])
-            assert {n: e["reason"] for n, e in enumerate(events) if e["reason"]} == dict.fromkeys(marked, wanted)
+            assert {n: e["reason"] for n, e in enumerate(events) if e["reason"]} == dict.fromkeys(marked, reason)
 
 
 def test_null_and_absent_are_different(spark: SparkSession, feed: Feed) -> None:
@@ -130,7 +130,7 @@ def test_both_encodings_give_the_same_events(spark: SparkSession, feed: Feed, av
     assert [[e[c] for c in same] for e in as_avro] == [[e[c] for c in same] for e in as_json]
     assert "undecodable" not in {e["kind"] for e in as_json}
     floats = {"c_float", "c_float_u", "c_double", "c_double2"}
-    wrapped = {"c_bit64", "c_set64"}  # no type tells them in Avro: two's complement until they are cast
+    wrapped = {"c_bit64", "c_set64"}  # In Avro these are two's complement until they are cast by their type.
     compared = 0
     for one, other in zip(as_json, as_avro, strict=True):
         for image in ("before", "after"):
@@ -221,22 +221,22 @@ BAD: dict[str, tuple[bytes | None, Reason]] = {
 }
 
 
-def test_what_json_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_json_is_quarantined_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
     """Each with its reason, and harming nothing: a good row among them arrives."""
     made = Chain(spark, tmp_path, protocol="simple")
     good = [text(m) for m in (BOOTSTRAP, USER.insert(6, 9, "good"), watermark(10))]
     values = [*[value for value, _ in BAD.values()], *good]
     made.add(record(value, offset=n) for n, value in enumerate(values))
     made.run()
-    found = {q["offset"]: q for q in made.quarantine()}
-    told = {name: found[n]["reason"] if n in found else None for n, name in enumerate(BAD)}
-    assert told == {name: str(reason) for name, (_, reason) in BAD.items()}
-    assert all(q["message"].startswith(MESSAGES[Reason(q["reason"])]) for q in found.values())
+    quarantined = {q["offset"]: q for q in made.quarantine()}
+    reasons = {name: quarantined[n]["reason"] if n in quarantined else None for n, name in enumerate(BAD)}
+    assert reasons == {name: str(reason) for name, (_, reason) in BAD.items()}
+    assert all(q["message"].startswith(MESSAGES[Reason(q["reason"])]) for q in quarantined.values())
     assert [r["v"] for r in made.history("user", "simple")] == ["good"]
     assert conserved(made.lake, made.feed).undecodable == len(BAD)
 
 
-def test_images_that_an_operation_does_not_have_in_avro(spark: SparkSession, avro_feed: Feed) -> None:
+def test_images_that_do_not_fit_the_operation_in_avro(spark: SparkSession, avro_feed: Feed) -> None:
     """As in JSON: a recorded row of each operation, then with both images where the operation has one."""
     insert, update, delete = range(3)
     rows = {}
@@ -284,13 +284,13 @@ def avro_length(number: int) -> bytes:
     return out + bytes([rest])
 
 
-def test_what_avro_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_avro_is_quarantined_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
     """Cut at every byte, with something behind, with any byte changed, with lengths that no memory holds."""
     values = [bytes_of(line) for line in read_lines(TICDC / "simple-avro/large")]
     kinds = {value[1]: value for value in values}
     mark, bootstrap, row = kinds[0], kinds[2], min((v for v in values if v[1] == 6), key=len)
-    cut = [whole[:n] for whole in (mark, bootstrap, row) for n in range(1, len(whole))]
-    longer = [whole + more for whole in (mark, bootstrap, row) for more in (b"\0", whole, b"\x16" * 30)]
+    cut = [value[:n] for value in (mark, bootstrap, row) for n in range(1, len(value))]
+    longer = [value + more for value in (mark, bootstrap, row) for more in (b"\0", value, b"\x16" * 30)]
     head = b"\x16\x02\x02" + avro_length(1) * 2 + b"\x02d\x02t" + avro_length(1) * 2  # up to the number of columns
     lengths = [avro_length(n) for n in (2**30, 2**31 - 9, 2**31, 2**62, -5, -(2**62))]
     huge = [*[head + n for n in lengths], *[b"\x16\x06\x06\x02" + n + b"shop" for n in lengths]]
@@ -308,34 +308,36 @@ def test_what_avro_is_quarantined_for(spark: SparkSession, tmp_path: Path) -> No
     assert b"after" in row
     assert all(part in bootstrap for part, _ in in_schema)
     rng = random.Random(6)
-    whole = [mark, bootstrap, row] * 200
+    originals = [mark, bootstrap, row] * 200
     flipped = []
-    for value in whole:
+    for value in originals:
         at = rng.randrange(3, len(value))
         flipped.append(value[:at] + bytes([value[at] ^ 1 << rng.randrange(8)]) + value[at + 1 :])
     made = Chain(spark, tmp_path, protocol="simple", encoding="avro")
     everything = [*broken, *[value for value, _ in named], *flipped]
     made.add(record(value, offset=n) for n, value in enumerate(everything))
     made.run()
-    found = {q["offset"]: q["reason"] for q in made.quarantine() if q["stage"] == "decode"}
-    assert [everything[n] for n in range(len(broken)) if found.get(n) != "malformed_avro"] == []
-    assert [found.get(len(broken) + n) for n in range(len(named))] == [str(reason) for _, reason in named]
-    # Not every changed byte can be told (a letter for another), but each record is accounted for, and many are.
+    reasons = {q["offset"]: q["reason"] for q in made.quarantine() if q["stage"] == "decode"}
+    assert [everything[n] for n in range(len(broken)) if reasons.get(n) != "malformed_avro"] == []
+    assert [reasons.get(len(broken) + n) for n in range(len(named))] == [str(reason) for _, reason in named]
+    # Some changed bytes make another good message (one letter for another), but each record is accounted for.
     counts = conserved(made.lake, made.feed)
     assert counts.records == len(everything)
     assert counts.undecodable > len(broken) + len(named) + 100
 
 
-def test_what_may_be_compressed(spark: SparkSession, feed: Feed, avro_feed: Feed) -> None:
+def test_may_be_compressed_recognises_each_encoding(spark: SparkSession, feed: Feed, avro_feed: Feed) -> None:
     """No recorded message looks compressed; JSON is none in an Avro feed, nor Avro in a JSON feed."""
     wires = {"simple-json": Simple().envelope(feed), "simple-avro": Simple().envelope(avro_feed)}
     for config, other in (("simple-json", "simple-avro"), ("simple-avro", "simple-json")):
         frame = frame_of_rows(
             spark, [(bytes_of(line),) for line in read_lines(TICDC / config / "nopk")], "value BINARY"
         )
-        found = (
-            frame.select(packed(frame["value"], wires[config]), packed(frame["value"], wires[other]))
+        results = (
+            frame.select(
+                may_be_compressed(frame["value"], wires[config]), may_be_compressed(frame["value"], wires[other])
+            )
             .distinct()
             .collect()
         )
-        assert [tuple(r) for r in found] == [(False, True)]
+        assert [tuple(r) for r in results] == [(False, True)]

@@ -1,4 +1,4 @@
-"""A watermark that is too far ahead of its own record's Kafka time is not believed, whichever protocol it comes in."""
+"""A watermark that is too far ahead of its record's Kafka time is quarantined, in every protocol."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], Callable[[int], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_only_a_lead_counts_and_only_where_the_time_is_known(name: str, chain: Callable[..., Chain]) -> None:
+def test_only_watermarks_ahead_of_a_known_time_are_quarantined(name: str, chain: Callable[..., Chain]) -> None:
     settings, sent = PROTOCOLS[name]
     made = chain(**settings, max_watermark_lead="36h")
     # partition -> (milliseconds after `SENT`, the record's Kafka time)
@@ -56,8 +56,8 @@ def test_only_a_lead_counts_and_only_where_the_time_is_known(name: str, chain: C
         for number, (ahead, time) in watermarks.items()
     )
     shown = made.run().release.partition_watermarks
-    told = {int(number): ts for each in shown.values() for number, ts in each.items() if ts}
-    assert told == {n: tso(ahead) for n, (ahead, _) in watermarks.items() if n != 1}
+    watermarks_shown = {int(number): ts for each in shown.values() for number, ts in each.items() if ts}
+    assert watermarks_shown == {n: tso(ahead) for n, (ahead, _) in watermarks.items() if n != 1}
     (refused,) = made.quarantine()
     assert (refused["partition"], refused["reason"]) == (1, "watermark_ahead")
     assert refused["message"] == (
@@ -66,7 +66,7 @@ def test_only_a_lead_counts_and_only_where_the_time_is_known(name: str, chain: C
     )
 
 
-def test_one_that_is_right_after_all_is_replayed(chain: Callable[..., Chain]) -> None:
+def test_a_quarantined_watermark_can_be_replayed(chain: Callable[..., Chain]) -> None:
     made = chain()
     made.add([record(watermark(tso(48 * HOUR)))])
     assert made.run().release.watermarks == {}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.config import Feed, FeedsFile
-from cdc_assets.lakehouse.decisions import Decision, Verdict, statement_id
+from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.statements import Statement, statements_of, why_held
 from cdc_assets.stages.schemas import outcome
@@ -64,7 +64,7 @@ def test_the_tables_that_a_statement_may_change(text: str, tables: set[tuple[str
 
 
 def test_in_whose_place_another_stands_may_change_the_tables_of_both() -> None:
-    decided = statement("ALTER TABLE orders ADD COLUMN", Decision(Verdict.AS, "TRUNCATE TABLE crm.x"))
+    decided = statement("ALTER TABLE orders ADD COLUMN", Decision(DecisionVerdict.AS, "TRUNCATE TABLE crm.x"))
     assert decided.tables == {("shop", "orders"), ("crm", "x")}
 
 
@@ -93,7 +93,7 @@ def test_stop_holds_what_changes_columns_key_or_rows(text: str, waits: bool) -> 
     assert why == ("schema_changes is stop for shop.orders" if waits else None)
     assert why_held(each, tables, feed(), shapes, seen) is None, "it evolves"
     assert why_held(each, tables, stop, shapes, lambda _: False) is None, "there was no such table"
-    decided, shapes = learnt(text, Decision(Verdict.APPLY))
+    decided, shapes = learnt(text, Decision(DecisionVerdict.APPLY))
     assert why_held(decided, tables, stop, shapes, seen) is None
 
 

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.mysql_types.debezium import UNTOLD
-from cdc_assets.type_checks import connect_types, jdbc_codes, open_codes, simple_types
+from cdc_assets.mysql_types.debezium import UNSTATED
+from cdc_assets.protocols.canal_json import type_rules as canal_json
+from cdc_assets.protocols.debezium import type_rules as debezium
+from cdc_assets.protocols.open_protocol import type_rules as open_protocol
+from cdc_assets.protocols.simple import type_rules as simple
 from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules
 from cdc_assets.type_checks.validation import OK, find_broken_rules
 from cdc_assets.type_checks.values import ValueClass
@@ -14,11 +17,11 @@ from cdc_assets.type_checks.values import ValueClass
 pytestmark = pytest.mark.fast
 
 RULES: dict[str, Rules] = {
-    "canal-json": jdbc_codes.rules(frozenset({"spec"})),
-    "open-protocol": open_codes.rules(),
-    "simple": simple_types.rules(),
-    "debezium": connect_types.rules(),
-    "debezium, a schema change": connect_types.rules(),
+    "canal-json": canal_json.rules(frozenset({"spec"})),
+    "open-protocol": open_protocol.rules(),
+    "simple": simple.rules(),
+    "debezium": debezium.rules(),
+    "debezium, a schema change": debezium.rules(),
 }
 PLACE: dict[str, Any] = {"database": "d", "table": "t", "column": "c"}
 # An observation of each protocol that breaks no rule.
@@ -95,7 +98,7 @@ def test_missing_types_that_protocols_document_break_no_rule() -> None:
         "type_optional": True,
     }
     assert verdicts("open-protocol", always_null) == [OK, OK]
-    schemaless = {"semantic_type": UNTOLD, "connect_type": UNTOLD, "type_optional": True, "value_class": "any"}
+    schemaless = {"semantic_type": UNSTATED, "connect_type": UNSTATED, "type_optional": True, "value_class": "any"}
     assert verdicts("debezium", schemaless) == [OK, OK]
     assert RULES["debezium"].expected(PLACE | {"mysql_type": None} | schemaless) != "no such type"
     corrupted = {"column": "*", "encoding": "json", "type_optional": True, "value_class": ValueClass.CORRUPTED}

@@ -127,7 +127,7 @@ def _find_doubled_changes(changes: DataFrame, feed: Feed, cursor: ReleaseCursor)
 def _count_loaded_rows(lake: Lakehouse, cursor: ReleaseCursor) -> int:
     """Return how many rows of loads the tables have, those in released_changes and the typed ones."""
     in_changes = sum(file.rows for file in lake.released_changes.files(kind=str(ReleasedKind.LOADED)))
-    typed = [lake.loaded_rows(e.database, e.table).found(e.folder).rows for e in cursor.loads if e.folder]
+    typed = [lake.loaded_rows(e.database, e.table).list_staged(e.folder).rows for e in cursor.loads if e.folder]
     return in_changes + sum(typed)
 
 

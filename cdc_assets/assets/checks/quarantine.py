@@ -16,7 +16,7 @@ _VALUE_CHARACTERS = 200
 
 def nothing_quarantined(lake: Lakehouse) -> Verdict:
     """Return whether the quarantine is empty; a failing verdict has the newest rows, and the counts by reason."""
-    quarantine = lake.quarantine.pinned()
+    quarantine = lake.quarantine.at_current_version()
     cursor = quarantine.cursor()
     if cursor is None or not cursor.rows:
         return Verdict(passed=True, description="Nothing is in quarantine.")

@@ -8,7 +8,7 @@ from typing import Any
 import fastavro
 
 from cdc_assets.operations.inspect.facts import CLAIM_CHECK, HANDLE_KEY_ONLY, SIMPLE, MessageFacts, TableFacts, unknown
-from cdc_assets.protocols import simple_avro
+from cdc_assets.protocols.simple import avro as simple_avro
 
 _ROWS = {"INSERT", "UPDATE", "DELETE"}
 

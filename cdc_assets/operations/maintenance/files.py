@@ -10,7 +10,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.table import LakeTable
 
 
@@ -86,7 +86,7 @@ def _can_be_compacted(table: LakeTable[Any]) -> bool:
     if log is None:
         return False
     files_by_partition = Counter(tuple(sorted(file.partition.items())) for file in log.files())
-    return log.may_mark or any(count > 1 for count in files_by_partition.values())
+    return log.may_have_deletion_vectors or any(count > 1 for count in files_by_partition.values())
 
 
 def _has_unneeded_files(table: LakeTable[Any], hours: float) -> bool:
@@ -107,6 +107,6 @@ def _has_unneeded_files(table: LakeTable[Any], hours: float) -> bool:
 def _find_cursor(lake: Lakehouse, table: LakeTable[Any]) -> Cursor | None:
     """Return the cursor that a commit without rows must repeat."""
     if table.path == lake.raw_records.path:
-        return standing(lake.raw_records)
+        return cursor_to_continue(lake.raw_records)
     cursor: Cursor | None = table.cursor()
     return cursor

@@ -11,8 +11,14 @@ from cdc_assets.config import Feed
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.change_events import EventsCursor, Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.raw_records import standing
-from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind, Snapshot, SourceSnapshot, Trimmed
+from cdc_assets.lakehouse.raw_records import cursor_to_continue
+from cdc_assets.lakehouse.released_changes import (
+    ConnectorSnapshot,
+    ReleaseCursor,
+    ReleasedKind,
+    SourceSnapshot,
+    Trimmed,
+)
 from cdc_assets.protocols.loaded import is_loaded
 from cdc_assets.release.choose import has_watermarks
 from cdc_assets.release.pending import is_pending
@@ -39,7 +45,7 @@ def trim_records(lake: Lakehouse, feed: Feed, before: datetime) -> int:
     """
     if feed.source.kafka is None:
         raise ValueError("The feed reads recorded files: the next run would ingest deleted records again.")
-    cursor, released = standing(lake.raw_records), _find_released_batch(lake, feed)
+    cursor, released = cursor_to_continue(lake.raw_records), _find_released_batch(lake, feed)
     if cursor is None or released <= cursor.trimmed:
         return 0
     session = lake.spark.newSession()
@@ -214,12 +220,12 @@ def _find_applied_release(lake: Lakehouse, cursor: ReleaseCursor, behind: set[Na
 def _list_positions_to_apply_again(cursor: ReleaseCursor, behind: set[Name]) -> list[int]:
     """Return the positions from which on histories may have to apply changes again, after a load or a snapshot."""
     loads = [load.position for load in cursor.loads if load.anew and (load.database, load.table) in behind]
-    snapshots: list[Snapshot] = [*cursor.snapshots, *cursor.scans]
+    snapshots: list[ConnectorSnapshot] = [*cursor.snapshots, *cursor.scans]
     return loads + [each.since for each in snapshots if each.release and (each.database, each.table) in behind]
 
 
-def _is_obsolete(snapshot: Snapshot, trimmed: Trimmed, behind: set[Name]) -> bool:
+def _is_obsolete(snapshot: ConnectorSnapshot, trimmed: Trimmed, behind: set[Name]) -> bool:
     """Return whether no history goes back before a connector's snapshot, and no read of it is to come."""
-    is_unfinished = isinstance(snapshot, SourceSnapshot) and not (snapshot.whole or snapshot.initial)
+    is_unfinished = isinstance(snapshot, SourceSnapshot) and not (snapshot.is_complete or snapshot.initial)
     is_applied = (snapshot.database, snapshot.table) not in behind
     return not is_unfinished and snapshot.until <= trimmed.highest and is_applied

@@ -10,7 +10,7 @@ from cdc_assets.errors import first_line
 from cdc_assets.history.progress import holds_of
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
-from cdc_assets.lakehouse.raw_records import standing
+from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.operations.finality import FinalPosition, find_final_position
 from cdc_assets.operations.holds import describe_hold
@@ -57,7 +57,7 @@ def list_releases(lake: Lakehouse) -> list[ReleaseCounts]:
     The oldest release in the log is left out, as its counts are differences to the release before it.
     """
     commits: dict[int, tuple[datetime, ReleaseCursor]] = {}
-    for each in lake.released_changes.carried():
+    for each in lake.released_changes.cursors_with_commits():
         commits[each.cursor.sequence] = each.commit.time, each.cursor
         if len(commits) > _MAX_RELEASES + 1:
             break
@@ -89,7 +89,7 @@ def _compute_lag(cursor: ReleaseCursor) -> float | None:
 
 
 def _count_events(lake: Lakehouse, released: ReleaseCursor) -> dict[str, int]:
-    raw, quarantine = standing(lake.raw_records), lake.quarantine.cursor()
+    raw, quarantine = cursor_to_continue(lake.raw_records), lake.quarantine.cursor()
     totals = released.totals
     return {
         "records": raw.records if raw else 0,

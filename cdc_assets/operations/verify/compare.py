@@ -15,7 +15,7 @@ from cdc_assets.config import Feed
 from cdc_assets.lakehouse.history import history_name, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import engine_for
-from cdc_assets.mysql_types.canonical import form_of
+from cdc_assets.mysql_types.canonical import canonical_form
 from cdc_assets.operations.diff import DEFAULT_SAMPLES
 from cdc_assets.operations.finality import describe_position_not_final, find_final_position
 from cdc_assets.operations.keys import encode_key, encode_row_key, find_key_columns
@@ -102,7 +102,7 @@ def _choose_columns(
         if own_name is None:
             not_compared[column.name] = "only the source has it"
             continue
-        form = form_of(column.type, schema.field(own_name).type)
+        form = canonical_form(column.type, schema.field(own_name).type)
         if isinstance(form, str):
             not_compared[column.name] = form
         else:

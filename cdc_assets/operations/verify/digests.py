@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.lakehouse.schema import quoted
-from cdc_assets.mysql_types.canonical import Form
+from cdc_assets.mysql_types.canonical import CanonicalForm
 
 Numbers = npt.NDArray[np.uint64]
 CanonicalValues = Mapping[str, pa.Array]  # column -> LARGE_BINARY
@@ -35,7 +35,7 @@ class ComparedColumn:
 
     name: str
     history_name: str
-    form: Form
+    form: CanonicalForm
 
     @property
     def value_sql(self) -> str:

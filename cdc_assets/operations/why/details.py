@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import Any
 
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
-from cdc_assets.lakehouse.table import Carried
+from cdc_assets.lakehouse.table import CursorWithCommit
 from cdc_assets.operations.keys import encode_image_key
 from cdc_assets.operations.why.evidence import EventPlace, Evidence, RecordPlace, event_place, record_place
 from cdc_assets.operations.why.life import KeyChange, RecordOrigin, ReleaseOrigin, Row, TableStatement
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.loaded import columns_in, reader_of, tells_loaded
+from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StepDetails:
     def find_column_flags(self, layout_id: int | None) -> dict[str, str]:
         """Return column -> flags, as messages with this layout give them."""
         layout = self._find_layout(layout_id)
-        if layout is None or tells_loaded(layout):
+        if layout is None or is_loaded_layout(layout):
             return {}
         return protocol_of(self.evidence.feed).column_flags(layout)
 
@@ -140,11 +140,11 @@ class StepDetails:
         return {record_place(event): event for event in self.evidence.events}
 
     @cached_property
-    def _releases(self) -> dict[int, Carried[ReleaseCursor]]:
+    def _releases(self) -> dict[int, CursorWithCommit[ReleaseCursor]]:
         """The commits that Delta's log has of the oldest release among the changes, and of all later ones."""
         oldest = min(change["release"] for change in self.evidence.changes)
-        releases: dict[int, Carried[ReleaseCursor]] = {}
-        for commit in self.evidence.lake.released_changes.carried():
+        releases: dict[int, CursorWithCommit[ReleaseCursor]] = {}
+        for commit in self.evidence.lake.released_changes.cursors_with_commits():
             if commit.cursor.sequence < oldest:
                 break
             releases[commit.cursor.sequence] = commit

@@ -20,7 +20,7 @@ from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.keys import encode_image_key, list_key_values
 from cdc_assets.operations.why.life import Row
-from cdc_assets.protocols.loaded import tells_loaded
+from cdc_assets.protocols.loaded import is_loaded_layout
 
 RecordPlace = tuple[str, int, int]  # topic, partition, offset
 EventPlace = tuple[str, int, int, int]  # topic, partition, offset, index
@@ -114,13 +114,13 @@ class Evidence:
         load = next((each for each in of_table if each.folder), None)
         if load is None or load.position > self.until:
             return []
-        layouts = (r for r in self._layouts if r["commit_ts"] == load.position and tells_loaded(r["layout"]))
+        layouts = (r for r in self._layouts if r["commit_ts"] == load.position and is_loaded_layout(r["layout"]))
         change = {"topic": LOAD_TOPIC, "partition": 0, "index": 0, "op": str(Op.SNAPSHOT), "events": 0}
         change |= {column: value for column, value in next(layouts).items() if column in _CHANGE_COLUMNS}
         loaded = self.lake.loaded_rows(*self._name)
         has_key = pc.field("_cdc_key") == self.key
         changes: list[Row] = []
-        for file in loaded.found(load.folder).files:
+        for file in loaded.list_staged(load.folder).files:
             files, path = loaded.store.files(file.path)
             rows = parquet.read_table(
                 path, columns=["_cdc_offset"], filters=has_key, filesystem=files, partitioning=None

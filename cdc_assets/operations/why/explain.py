@@ -84,7 +84,7 @@ def _find_table(lake: Lakehouse, name: str) -> tuple[str, str]:
     Raises:
         ExplainError: no history and no event has such a table.
     """
-    if (history := lake.history_called(name)) is not None:
+    if (history := lake.find_history(name)) is not None:
         return history
     table = _ARROW.name("table")
     sql = (

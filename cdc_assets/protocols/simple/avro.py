@@ -1,7 +1,7 @@
-"""The Avro encoding of the Simple Protocol (`ticdc-simple-protocol-avro`): values -> the struct that JSON messages make.
+"""The Avro encoding of the Simple Protocol (`ticdc-simple-protocol-avro`): values -> the fields of JSON messages.
 
-A value is one raw Avro datum: no magic, no header, no schema id. Its schema, a union of twelve records at the top, stands
-here, as the wire has nothing but the order of its fields.
+A value is one raw Avro datum, without magic bytes, header or schema id. The schema, a union of twelve records, is in this
+module, because a value has only the contents of its fields in their order.
 """
 
 import json
@@ -16,10 +16,10 @@ from pyspark.sql.avro.functions import from_avro
 
 from cdc_assets.expressions import compute_once
 
-# The branch of `Message` in the union at the top, as every value begins; a row's goes on with the symbol and the branch DML.
+# Every value begins with the branch of `Message` in the top union; a row's value goes on with the symbol and the branch DML.
 _MESSAGE_BRANCH = b"\x16"
 _DML_BEGINS = _MESSAGE_BRANCH + b"\x06\x06"
-# A message's first bytes: the branch, then the type's symbol, then the payload's branch, which are numbered alike.
+# A message begins with the branch, then the symbol of its type, then the branch of its payload, which has the same number.
 BEGINNINGS = tuple(_MESSAGE_BRANCH + 2 * bytes([2 * n]) for n in range(4))
 
 _Schema = str | dict[str, Any] | list[Any]
@@ -96,7 +96,7 @@ _DML = _record(
     handleKeyOnly=_maybe("boolean"),
     checksum=_maybe(_CHECKSUM),
     data=_maybe({"type": "map", "values": _VALUE}),
-    # The named types of a value are defined above.
+    # By name, because Avro permits one definition of a named type, and `data` has it.
     old=_maybe({"type": "map", "values": [*_VALUE[:-2], "Timestamp", "UnsignedBigint"]}),
 )
 MESSAGE = _record(
@@ -104,34 +104,33 @@ MESSAGE = _record(
     type=_enum("MessageType", "WATERMARK", "BOOTSTRAP", "DDL", "DML"),
     payload=[_WATERMARK, _BOOTSTRAP, _DDL, _DML],
 )
-# Alone, a reader stops at the end of the datum, whatever follows; and what was cut may still be whole. With these bytes put
-# behind it, and read as a part of it, neither passes.
+# Avro's reader ignores bytes after the datum, and a datum that was cut may still be readable. These bytes are appended to
+# the value and read as its last field, so that both are noticed.
 _END = b"\x00end\xff\x16\x80\x01"
 _CLOSED = json.dumps(_record("Closed", message=MESSAGE, end={"type": "fixed", "name": "End", "size": len(_END)}))
 
 
 def parse(value: Column) -> Column:
-    """Read a BINARY value; null where it is no whole message. Out: STRUCT, for the functions below."""
+    """Return a BINARY value as a STRUCT for the functions below; NULL if it is not a complete message."""
     body = F.when(value.startswith(F.lit(_MESSAGE_BRANCH)), F.concat(F.substr(value, F.lit(2)), F.lit(_END)))
     return from_avro(body, _CLOSED, {"mode": "PERMISSIVE"})
 
 
 def unparsed(parsed: Column) -> Column:
-    """Whether a value was no whole message, or its type is not that of its payload. BOOLEAN, never NULL."""
+    """Return whether a value is not a complete message, or its type is not that of its payload. BOOLEAN, never NULL."""
     payload = parsed["message"]["payload"]
     fits = [
         (parsed["message"]["type"] == kind) & payload[f"member{n}"].isNotNull()
         for n, kind in enumerate(("WATERMARK", "BOOTSTRAP", "DDL", "DML"))
     ]
-    one = fits[0] | fits[1] | fits[2] | fits[3]
-    return ~F.coalesce((parsed["end"] == F.lit(_END)) & one, F.lit(False))
+    return ~F.coalesce((parsed["end"] == F.lit(_END)) & reduce(or_, fits), F.lit(False))
 
 
 def fields(parsed: Column) -> dict[str, Column]:
-    """The fields of a message under the names that JSON has for them, and `branches`.
+    """Return the fields of a message under their names in JSON messages, and `branches`.
 
-    Row images are the text of JSON objects, in which each value has the text that JSON has for it; `branches` is one, too:
-    column -> branch of the union that the (new) value came in.
+    Row images are the texts of JSON objects whose values are the texts that JSON messages have. `branches` is the text of a
+    JSON object too: column -> branch of the union of its (new) value.
     """
     payload = parsed["message"]["payload"]
     watermark, bootstrap, ddl, dml = (payload[f"member{n}"] for n in range(4))
@@ -156,7 +155,7 @@ def fields(parsed: Column) -> dict[str, Column]:
 
 
 def _image(columns: Column) -> Column:
-    """Return a row image as the text of a JSON object: column -> the text that JSON messages have for its value, or null."""
+    """Return a row image as the text of a JSON object: column -> the text of its value in JSON messages, or null."""
     return F.to_json(F.transform_values(columns, _value_text))
 
 
@@ -164,7 +163,7 @@ def _value_text(_: Column, value: Column) -> Column:
     long, float_, double, text, binary, timestamp, unsigned = (value[f"member{n}"] for n in range(len(BRANCHES)))
     signed = unsigned["value"].cast("decimal(20,0)")
     numbers = [each.cast("string") for each in (long, float_, double)]
-    # Spark breaks base64 into lines.
+    # Spark's base64 has line breaks.
     encoded = F.translate(F.base64(binary), "\r\n", "")
     above = F.when(signed < 0, F.lit(Decimal(2**64))).otherwise(F.lit(Decimal(0)))
     return F.coalesce(*numbers, text, encoded, F.to_json(timestamp), (signed + above).cast("string"))
@@ -175,44 +174,47 @@ def _branch(_: Column, value: Column) -> Column:
 
 
 def invalid_text(value: Column, names: list[str], schemas: list[str], images: list[str]) -> Column:
-    """Whether a text of a BINARY value is not UTF-8. BOOLEAN, never NULL.
+    """Return whether a text in a BINARY value is not UTF-8. BOOLEAN, never NULL.
 
-    `names`, `schemas`, `images`: columns of what `fields` made of it; in an image, what is wrong is U+FFFD.
+    Args:
+        value: the value.
+        names: columns with names, from `fields`.
+        schemas: columns with table schemas, from `fields`.
+        images: columns with row images, from `fields`, in which an invalid byte has become U+FFFD.
     """
 
-    def wrong(text: Column) -> Column:
+    def invalid(text: Column) -> Column:
         return F.coalesce(~F.is_valid_utf8(text), F.lit(False))
 
-    def wrong_in(texts: Column) -> Column:
-        return F.coalesce(F.exists(texts, wrong), F.lit(False))
+    def invalid_in(texts: Column) -> Column:
+        return F.coalesce(F.exists(texts, invalid), F.lit(False))
 
-    def wrong_column(column: Column) -> Column:
-        told = column["dataType"]
-        texts = (column["name"], column["default"], told["mysqlType"], told["charset"], told["collate"])
-        return reduce(or_, map(wrong, texts)) | wrong_in(told["elements"])
+    def invalid_column(column: Column) -> Column:
+        data_type = column["dataType"]
+        texts = (column["name"], column["default"], *(data_type[part] for part in ("mysqlType", "charset", "collate")))
+        return reduce(or_, map(invalid, texts)) | invalid_in(data_type["elements"])
 
-    def wrong_schema(table: Column) -> Column:
-        columns = F.exists(table["columns"], wrong_column)
-        indexes = F.exists(table["indexes"], lambda i: wrong(i["name"]) | wrong_in(i["columns"]))
-        return F.coalesce(wrong(table["schema"]) | wrong(table["table"]) | columns | indexes, F.lit(False))
+    def invalid_schema(table: Column) -> Column:
+        columns = F.exists(table["columns"], invalid_column)
+        indexes = F.exists(table["indexes"], lambda i: invalid(i["name"]) | invalid_in(i["columns"]))
+        return F.coalesce(invalid(table["schema"]) | invalid(table["table"]) | columns | indexes, F.lit(False))
 
-    def wrong_image(image: Column) -> Column:
-        values = F.exists(F.map_values(image), lambda v: wrong(v["member3"]))
-        return F.coalesce(values | F.exists(F.map_keys(image), wrong), F.lit(False))
+    def invalid_image(image: Column) -> Column:
+        values = F.exists(F.map_values(image), lambda v: invalid(v["member3"]))
+        return F.coalesce(values | F.exists(F.map_keys(image), invalid), F.lit(False))
 
-    def wrong_row(parsed: Column) -> Column:
+    def invalid_row(parsed: Column) -> Column:
         dml = parsed["message"]["payload"]["member3"]
-        return wrong_image(dml["data"]) | wrong_image(dml["old"])
+        return invalid_image(dml["data"]) | invalid_image(dml["old"])
 
-    in_names = [*[wrong(F.col(name)) for name in names], *[wrong_schema(F.col(name)) for name in schemas]]
-    suspect = [F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in images]
-    # U+FFFD may also be what was sent: read again, in the few messages that have one, it tells.
-    return reduce(or_, in_names) | F.when(reduce(or_, suspect), compute_once(parse(value), wrong_row)).otherwise(
-        F.lit(False)
-    )
+    in_names = [*[invalid(F.col(name)) for name in names], *[invalid_schema(F.col(name)) for name in schemas]]
+    suspects = [F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in images]
+    # The source may have sent U+FFFD itself, so the messages that have one are parsed again.
+    in_images = F.when(reduce(or_, suspects), compute_once(parse(value), invalid_row)).otherwise(F.lit(False))
+    return reduce(or_, in_names) | in_images
 
 
 def claim_check(value: Column) -> Column:
-    """The location that a BINARY value names instead of its row; null for most."""
+    """Return the location of the claim-check file that a BINARY value names; NULL if it names none."""
     row = F.when(value.startswith(F.lit(_DML_BEGINS)), value)
     return parse(row)["message"]["payload"]["member3"]["claimCheckLocation"]

@@ -11,7 +11,7 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.open_protocol import CODES, Flag, JsonType, type_text, wrong_flags
+from cdc_assets.mysql_types.open_protocol import CODES, ColumnFlag, JsonType, type_text, wrong_flags
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
@@ -34,7 +34,7 @@ from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import TextForm, ValueClass, limits_of
 
 _WHAT = (*COLUMN_FIELDS, "mysql_type", "type_code", "flags", "wire_type", "value_class")
-_ALL_FLAGS = sum(Flag)
+_ALL_FLAGS = sum(ColumnFlag)
 
 
 def rules() -> Rules:
@@ -80,7 +80,7 @@ def _told(name: str, code: int, flags: int, given: str | None, others: list[Any]
     if row is not None:
         limits = limits._replace(wires=(str(row.json),))
         # Without any flag nothing is said of the column, as in the document's examples.
-        if flags and not flags & Flag.NULLABLE and row.json is not JsonType.NONE:
+        if flags and not flags & ColumnFlag.NULLABLE and row.json is not JsonType.NONE:
             limits = limits._replace(null=ValueClass.NOT_NULL)
     # A column of type NULL is always NULL, says the document: it has no other type.
     always_null = row is not None and row.json is JsonType.NONE

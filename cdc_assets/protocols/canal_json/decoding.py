@@ -1,29 +1,15 @@
-"""Canal-JSON in all its dialects (`ticdc-canal-json`, and Canal's flat message): raw records -> change events.
+"""Decoding of Canal-JSON: raw records -> change events."""
 
-Which event a message is, by the specification's section on parsing: `isDdl` true is a DDL event; else `type`
-TIDB_WATERMARK is a WATERMARK event; else it is a DML event. Canal's QUERY messages that are no DDL hold the text of a DML
-statement; its messages about the source itself, such as the end of an XA transaction, hold no row. What else differs between
-the dialects is told from the message: whether it has `_tidb`, whether `old` holds all columns or the changed ones, how many
-rows `data` holds.
-"""
-
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
-from cdc_assets.config import Feed
-from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.lakehouse.change_events import CONTRADICTS_SETTINGS, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.base import DeniedSetting, Envelope, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
-from cdc_assets.protocols.keys import dumped_value
+from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.messages import (
     ANY,
     BIGINT,
@@ -32,17 +18,13 @@ from cdc_assets.protocols.messages import (
     JSON,
     TEXT,
     TEXTS,
-    Wanted,
-    has_fields,
+    FieldType,
     overlay,
     read,
 )
-from cdc_assets.protocols.payload import LZ4_MAGIC, claim
+from cdc_assets.protocols.payload import LZ4_MAGIC
 
-if TYPE_CHECKING:
-    from cdc_assets.type_checks.observations import Rules
-
-_MESSAGE: Mapping[str, Wanted] = MappingProxyType(
+_MESSAGE: Mapping[str, FieldType] = MappingProxyType(
     {
         "database": TEXT, "table": TEXT, "pkNames": [TEXT], "isDdl": BOOLEAN, "type": ANY, "es": BIGINT, "sql": TEXT,
         "id": ANY, "ts": ANY,
@@ -51,98 +33,28 @@ _MESSAGE: Mapping[str, Wanted] = MappingProxyType(
     }
 )  # fmt: skip
 
-_WITHOUT_EXTENSION = DeniedSetting(
-    "tidb_extension: true",
-    "TiCDC's extension (_tidb, and watermarks)",
-    "nothing waits for a watermark, and changes of one row in several partitions may be applied in the wrong order",
-)
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 # Event types of Canal that name no table and carry no row: ends of XA transactions, GTIDs, heartbeats of the source.
 _CONTROL_TYPES = ("XACOMMIT", "XAROLLBACK", "GTID", "MHEARTBEAT")
 
 
-class CanalJson(Protocol):
-    """Canal-JSON, with and without TiCDC's extension, and official Canal's flat messages."""
-
-    name = "canal-json"
-    dialect = "canal-json"
-    codes_called = "JDBC type"
-
-    def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
-        """How its messages are wrapped."""
-        return ENVELOPE
-
-    def watermarks(self, feed: Feed) -> Watermarks:
-        """Only TiCDC's extension has any."""
-        return Watermarks.ALWAYS if feed.tidb_extension else Watermarks.NEVER
-
-    def denied_setting(self, feed: Feed) -> DeniedSetting | None:
-        """Return the setting under which `_tidb` counts, if the feed lacks it."""
-        return None if feed.tidb_extension else _WITHOUT_EXTENSION
-
-    @property
-    def looks(self) -> Mapping[str, Column]:
-        """Return how its records look: JSON with the fields that every message has."""
-        return {f"protocol: {self.name}": has_fields("isDdl", "mysqlType", "es")}
-
-    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
-        """Decode records; a message of Canal's may hold several rows.
-
-        UPDATE and DELETE have the row as it was in `before`: DELETE's is in the message's `data`; UPDATE's is `old` laid
-        over `data`, as `old` may hold all columns or only the changed ones.
-        """
-        if feed.claim_check:
-            raw = claim(raw, ENVELOPE, feed.claim_check, ["topic", "partition", "offset"])
-        return decode(raw, extended=feed.tidb_extension)
-
-    def layout_of(self, sample: Mapping[str, Any]) -> str:
-        """`[[column, type], ...]`, in the order of the codes, which is the table's: `mysqlType` has none.
-
-        A column that has a code but no type is a column all the same: its type is null.
-        """
-        types, order = json.loads(sample["layout"])["types"], json.loads(sample["jdbc_types"] or "{}")
-        return json.dumps([[name, types.get(name)] for name in [*order, *(n for n in types if n not in order)]])
-
-    def columns(self, layout: str) -> Sequence[WireColumn]:
-        """The columns of a layout, as `layout_of` writes it."""
-        return [WireColumn(name, text) for name, text in json.loads(layout)]
-
-    def sent_key_columns(self, schema: TableSchema) -> list[str]:
-        """`pkNames` has a primary key in the order of the columns; any other key is known from its statement alone."""
-        primary = {name.lower() for name in schema.primary_key}
-        return [c.name for c in schema.columns if c.name.lower() in primary] or list(schema.key_columns)
-
-    def dumped_key(self, value: Column, mysql_type: MySQLType) -> Column | None:
-        """Bytes are Latin-1 characters."""
-        return dumped_value(value, mysql_type, lambda data: F.decode(data, "ISO-8859-1"))
-
-    def type_rules(self, feed: Feed) -> "Rules":
-        """Types and codes as the document's tables pair them; without the extension also as Canal itself does."""
-        from cdc_assets.type_checks import jdbc_codes  # noqa: PLC0415 -- pandera, which only checks need, is slow to import
-
-        return jdbc_codes.rules(frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"}))
-
-
-ENVELOPE = Envelope(claim=("value", "$._tidb.claimCheckLocation"))
-
-
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
-    """Decode the messages. `extended`: the feed's messages have `_tidb`."""
+    """Decode the messages; `extended` if the feed's messages have `_tidb`."""
     message = raw.select(
         *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value"), _MESSAGE).alias("parsed")
     )
     rows = message.withColumn("reason", _reason(extended=extended)).select("*", _rows())
-    # Without the setting nothing waits for a watermark: messages that could be gated must not pass unnoticed.
+    # Without the setting no event waits for a watermark, so a feed whose messages have watermarks must be reported.
     denied = F.lit(not extended) & F.col("reason").isNull() & F.col("parsed.m._tidb").isNotNull()
     detail = F.when(denied, F.lit(CONTRADICTS_SETTINGS)).alias("detail")
-    return completed(rows.select(*_PLACE, "record_timestamp", "reason", *_decoded(), detail))
+    return complete_events(rows.select(*_PLACE, "record_timestamp", "reason", *_decoded(), detail))
 
 
 _PLACE = ["topic", "partition", "offset", "batch"]
 
 
 def _rows() -> Column:
-    """The rows of a message, with their places in it."""
+    """Return the rows of a message with their index."""
     data = F.when(F.col("reason").isNull(), F.col("parsed.m.data"))
     return F.posexplode_outer(data).alias("index", "data")
 
@@ -162,8 +74,8 @@ def _decoded() -> list[Column]:
     op = F.when(row, _op())
     index = F.coalesce(F.col("index"), F.lit(0))
     key_columns = F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))
-    # Of an UPDATE `old` may hold all columns, or the changed ones.
-    whole = overlay(F.try_element_at("parsed.m.old", index + 1), F.col("data"))
+    # `old` of an UPDATE may have all columns or only the changed ones.
+    row_before = overlay(F.try_element_at("parsed.m.old", index + 1), F.col("data"))
     decoded = {
         "index": index,
         "record_bytes": record_bytes(F.col("value"), index),
@@ -175,7 +87,7 @@ def _decoded() -> list[Column]:
         "source_ms": F.col("parsed.m.es"),
         "source_details": source_details(message_id=F.col("parsed.m.id"), sent_ms=F.col("parsed.m.ts")),
         "key_columns": F.when(row, key_columns),
-        "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), whole),
+        "before": F.when(op == str(Op.DELETE), F.col("data")).when(op == str(Op.UPDATE), row_before),
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
         "layout": F.when(row, layout_text(key_columns, F.col("parsed.m.mysqlType"))),
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
@@ -186,9 +98,9 @@ def _decoded() -> list[Column]:
 
 
 def layout_text(key_columns: Column, mysql_type: Column) -> Column:
-    """The layout of a message, `{"key": [names], "types": {column: type}}`: one text for all messages that say the same.
+    """Return the layout of a message, `{"key": [names], "types": {column: type}}`, with the columns sorted by name.
 
-    TiCDC writes the columns of `mysqlType` in another order each time; here they are in the order of their names.
+    Sorted, so that equal layouts have equal texts: TiCDC writes the columns of `mysqlType` in another order each time.
     """
     return F.concat(F.lit('{"key":'), F.to_json(key_columns), F.lit(',"types":'), mysql_type, F.lit("}"))
 
@@ -210,7 +122,7 @@ def _is_control() -> Column:
 
 
 def _position() -> Column:
-    """The commit_ts, or what a watermark says; without the TiDB extension the source's milliseconds as a TSO."""
+    """Return the commit_ts or the watermark; without the TiDB extension the source's milliseconds as a TSO."""
     commit_ts = F.coalesce(F.col("parsed.m._tidb.commitTs"), tso.from_milliseconds(F.col("parsed.m.es")))
     return F.when(_is_watermark(), F.col("parsed.m._tidb.watermarkTs")).otherwise(commit_ts)
 
@@ -221,12 +133,12 @@ def _op() -> Column:
 
 
 def _reason(*, extended: bool) -> Column:
-    """Why a message cannot be decoded; null when it can. `extended`: the feed's messages have `_tidb`."""
+    """Return why a message cannot be decoded, else NULL; `extended` if the feed's messages have `_tidb`."""
     position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
     position = F.when(_is_watermark(), _position()).otherwise(position)
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
     typed = F.col("parsed.m.mysqlType").startswith(_FILLED) & F.col("parsed.m.sqlType").startswith(_FILLED)
-    # A row has columns; of those that were changed there may be none.
+    # A row has at least one column, but an UPDATE may have changed none.
     aligned = (F.size("parsed.m.old") == F.size("parsed.m.data")) & _objects("parsed.m.old", "{")
     complete = named & (F.size("parsed.m.data") > 0) & _objects("parsed.m.data", _FILLED) & typed
     complete &= (F.col("parsed.m.type") != "UPDATE") | aligned
@@ -252,10 +164,10 @@ def _reason(*, extended: bool) -> Column:
     )
 
 
-# How the text of an object begins that is not empty.
+# The text of an object that is not empty begins with this.
 _FILLED = '{"'
 
 
 def _objects(rows: str, beginning: str) -> Column:
-    """Whether every element of an ARRAY<STRING> column is the text of an object, which begins so."""
+    """Return whether every element of the ARRAY<STRING> column `rows` begins with `beginning`, as an object's text does."""
     return F.forall(rows, lambda row: F.coalesce(row.startswith(beginning), F.lit(False)))

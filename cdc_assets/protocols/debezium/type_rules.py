@@ -21,7 +21,7 @@ from cdc_assets.mysql_types.debezium import (
     DECIMAL,
     JDBC_TYPES,
     SEMANTICS,
-    UNTOLD,
+    UNSTATED,
     Field,
     described_tables,
     layout,
@@ -152,7 +152,7 @@ def _told(
         "stands_for": stands_for(mysql_type) if mysql_type else None,
     }
     # Without a schema a message names no types: what a statement says of the column is all that is known.
-    untold = field.semantic == UNTOLD
+    untold = field.semantic == UNSTATED
     return MessageColumn(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=untold)
 
 
@@ -255,7 +255,7 @@ def _bytes(semantic: str, mysql_type: MySQLType | None) -> int | None:
     return limits_of(mysql_type).length
 
 
-_KNOWN = sorted([*SEMANTICS, UNTOLD])
+_KNOWN = sorted([*SEMANTICS, UNSTATED])
 _CONNECT = make_rule_table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
 _STANDS_FOR = make_rule_table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
 _JDBC = make_rule_table({(base, code) for base, codes in JDBC_TYPES.items() for code in codes})
@@ -324,7 +324,7 @@ def _expected(row: Mapping[str, Any]) -> str:
         known = parsed(row["mysql_type"])
         codes: Iterable[int] = sorted(JDBC_TYPES[known.base]) if known else ()
         return f"JDBC code {', '.join(map(str, codes))}" if known else "no such type"
-    if row.get("semantic_type") == UNTOLD:
+    if row.get("semantic_type") == UNSTATED:
         return "any: the message has no schema"
     semantic = SEMANTICS.get(row.get("semantic_type") or "")
     return f"{semantic.connect}: {', '.join(sorted(semantic.types))}" if semantic else "no such type"

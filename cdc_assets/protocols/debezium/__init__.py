@@ -1,0 +1,157 @@
+"""Debezium's events of MySQL and MariaDB, as JSON (`debezium-mysql-change-event-values`): raw records -> change events.
+
+A record's value is an envelope (`before`, `after`, `source`, `op`, `ts_ms`), alone (`schemas.enable=false`) or as the
+`payload` beside its `schema`; so is the key. In addition to the topics of tables, a connector writes topics of schema
+changes, transaction markers, notifications of its snapshots, and heartbeats. A record's fields decide which of them it is,
+never the name of its topic. TiCDC's Debezium output has the same form, with `commit_ts` in `source` and watermarks (`op` m).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.config import Feed
+from cdc_assets.ddl.actions import Column as TableColumn
+from cdc_assets.ddl.shapes import TableSchema
+from cdc_assets.mysql_types.debezium import (
+    DECIMAL,
+    UNSTATED,
+    DescribedColumn,
+    Field,
+    default_field,
+    described_tables,
+    layout,
+    mysql_text,
+    plain_number,
+)
+from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
+from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols.debezium.decoding import decode
+from cdc_assets.protocols.messages import has_fields
+
+if TYPE_CHECKING:
+    from cdc_assets.type_checks.observations import Rules
+
+# The type of a column whose type neither messages nor statements state: its values stay texts.
+_UNKNOWN_TYPE = parse_type("longtext")
+
+
+class Debezium(Protocol):
+    """Debezium's connectors for MySQL and MariaDB, and TiCDC's output in the same form."""
+
+    name = "debezium"
+    dialect = "debezium"
+    codes_called = "semantic type"
+    # Only the first watermark shows that TiCDC wrote the stream, and the runs before it did not join pairs.
+    joins_pairs = False
+    carries_schemas = True
+    marks_transactions = True
+    takes_snapshots = True
+
+    def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
+        """Return how messages are wrapped: not at all."""
+        return Envelope()
+
+    def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
+        """Return that the feed may have watermarks: only TiCDC's output has them."""
+        return Watermarks.IF_SHOWN
+
+    @property
+    def signatures(self) -> Mapping[str, Column]:
+        """Debezium's rows and schema changes have a source, a time, and an operation or a statement."""
+        return {f"protocol: {self.name}": has_fields("source", "ts_ms") & (has_fields("op") | has_fields("ddl"))}
+
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG002
+        """Decode records, one event each."""
+        return decode(raw)
+
+    def columns(self, layout_text: str) -> Sequence[WireColumn]:
+        """Return the fields of the row's schema, or columns with assumed types if messages have no schema."""
+        return [WireColumn(f.name, f, is_guessed=f.semantic == UNSTATED) for f in layout(layout_text)]
+
+    def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
+        """Return the type by the feeds file or the table's schema, if the field may stand for it; else the field's own."""
+        declared_type = parsed(override or declared)
+        field = _field(column, declared_type)
+        return _UNKNOWN_TYPE if field.semantic == UNSTATED else field.resolve(declared_type)
+
+    def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:
+        """Return a value's text as MySQL prints it.
+
+        Only the JSON type of a decimal shows the settings that it was written under: a number (the converter's
+        `decimal.format=NUMERIC`, `decimal.handling.mode=double`), a text of bytes, or, without a schema, a text of digits.
+        """
+        if column.is_guessed and mysql_type == _UNKNOWN_TYPE:
+            return value
+        field = _field(column, mysql_type)
+        text = mysql_text(value, field, mysql_type)
+        if field.semantic != DECIMAL:
+            return text
+        number = mysql_text(value, Field(field.name, "double", "double"), mysql_type)
+        unquoted = F.col("after").rlike(rf'[{{,]"\Q{json.dumps(field.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]')
+        # Base64 has no point, so a text with a point is a number that `exact_numbers` has made into a text.
+        digits = F.when(value.rlike("^-?[0-9]") & unquoted, number).when(value.contains("."), plain_number(value))
+        return digits.otherwise(text)
+
+    def normalize_key(self, key: Column, layout_column: Column) -> Column:
+        """Return a key with the fractions of TIMESTAMPs without zeros: Debezium 3.5 pads those of the binlog only."""
+        padded = r'("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:(\.[0-9]*[1-9])0+|\.0+)Z"'
+        # A layout that begins with a name is of messages without a schema.
+        may_be_timestamp = layout_column.contains("ZonedTimestamp") | layout_column.startswith('["')
+        return F.when(key.contains('Z"') & may_be_timestamp, F.regexp_replace(key, padded, '$1$2Z"')).otherwise(key)
+
+    def schemas_after(
+        self, statement: Mapping[str, Any], from_statement: Mapping[tuple[str, str], TableSchema]
+    ) -> dict[tuple[str, str], TableSchema]:
+        """Return the schemas of the tables in `tableChanges`, without dropped tables."""
+        described = described_tables(statement["table_schemas"] or "[]")
+        return {name: _described_table(name, *shape, from_statement.get(name)) for name, shape in described.items()}
+
+    def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
+        """Return the rules for the semantic types of columns."""
+        from cdc_assets.protocols.debezium.type_rules import rules  # noqa: PLC0415 -- importing pandera is slow
+
+        return rules()
+
+
+def _described_table(
+    name: tuple[str, str],
+    columns: list[DescribedColumn],
+    primary_key: tuple[str, ...],
+    from_statement: TableSchema | None,
+) -> TableSchema:
+    """Return a table's schema by its description, with defaults and unique keys, which it lacks, by the statement."""
+    by_name = {c.name: c for c in from_statement.columns} if from_statement else {}
+
+    def column(described: DescribedColumn) -> TableColumn:
+        by_statement = by_name.get(described.name)
+        text = _type_text(described, by_statement.type if by_statement else None)
+        if by_statement:
+            return replace(by_statement, type=text, nullable=described.nullable)
+        return TableColumn(described.name, text, nullable=described.nullable, generated=described.generated)
+
+    described_columns = tuple(column(c) for c in columns)
+    return replace(from_statement or TableSchema(*name, ()), columns=described_columns, primary_key=primary_key)
+
+
+def _type_text(described: DescribedColumn, by_statement: str | None) -> str:
+    """Return the text of a described type, with labels of enum and set by the statement: Debezium 1.9.5 has none."""
+    if described.type is None:
+        return described.type_name
+    if by_statement is not None and described.type.base in {"enum", "set"} and described.type.labels is None:
+        statement_type = parsed(by_statement)
+        has_same_base = statement_type is not None and statement_type.base == described.type.base
+        return by_statement if has_same_base else str(described.type)
+    return str(described.type)
+
+
+def _field(column: WireColumn, declared_type: MySQLType | None) -> Field:
+    """Return the field that the message states for a column; without one, that of a connector with default settings."""
+    field = column.wire_type
+    if not isinstance(field, Field):
+        raise TypeError(f"{field!r} is not a field of a Debezium message")
+    return default_field(column.name, declared_type) if field.semantic == UNSTATED else field

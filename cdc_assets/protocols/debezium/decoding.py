@@ -1,0 +1,296 @@
+"""Decoding of Debezium's records: raw records -> change events."""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets import tso
+from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
+from cdc_assets.lakehouse.quarantine import Reason
+from cdc_assets.mysql_types.debezium import DECIMAL
+from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes, source_details
+from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, FieldType, field_names, read
+from cdc_assets.protocols.numbers import exact_numbers
+
+_PAYLOAD: Mapping[str, FieldType] = MappingProxyType(
+    {
+        "op": ANY, "before": JSON, "after": JSON,
+        "source": {
+            "connector": TEXT, "ts_ms": BIGINT, "snapshot": ANY, "db": TEXT, "table": TEXT, "server_id": BIGINT, "gtid": ANY,
+            "file": TEXT, "pos": BIGINT, "row": INT, "commit_ts": BIGINT,
+            "version": ANY, "name": ANY, "thread": ANY, "query": ANY,
+        },
+        "ts_ms": BIGINT, "databaseName": TEXT, "ddl": TEXT, "tableChanges": JSON, "status": ANY, "id": ANY,
+        "data_collections": JSON, "transaction": {"id": ANY, "total_order": BIGINT},
+        "aggregate_type": ANY, "type": ANY, "additional_data": ANY, "timestamp": ANY,
+    }
+)  # fmt: skip
+# The fields of `before` and `after` in the schema stay JSON texts, which are parsed once for all rows that have the same.
+_SCHEMA: FieldType = {"fields": [{"field": TEXT, "fields": JSON}]}
+_MESSAGE: Mapping[str, FieldType] = MappingProxyType({"schema": _SCHEMA, "payload": dict(_PAYLOAD), **_PAYLOAD})
+_KEY: Mapping[str, FieldType] = MappingProxyType({"payload": ANY})
+# "database"."table", with quotes in a name doubled; a RENAME has the old and the new name, separated by a comma.
+_NAME = r'"(?:[^"]|"")*"\."(?:[^"]|"")*"'
+_TABLE_ID = rf"^{_NAME}(?:,{_NAME})?$"
+
+# The fields that are read of a table's description, with their types as `schema_of_variant` writes the common type of all
+# descriptions in a message.
+_DESCRIBED = {
+    "id": "STRING", "table": "OBJECT", "columns": "ARRAY<(?:OBJECT|VOID)", "primaryKeyColumnNames": "ARRAY<(?:STRING|VOID)",
+    "name": "STRING", "typeName": "STRING", "jdbcType": "BIGINT", "length": "BIGINT", "scale": "BIGINT",
+    "enumValues": "ARRAY<(?:STRING|VOID)", "optional": "BOOLEAN", "generated": "BOOLEAN",
+}  # fmt: skip
+_OTHERWISE = "|".join(rf"\b{name}: (?!VOID|{kind})" for name, kind in _DESCRIBED.items())
+_DESCRIPTIONS = f"^ARRAY<(?:VOID|OBJECT<(?!.*(?:{_OTHERWISE})))"
+# The first character of the fields that have JSON texts.
+_BEGIN = {"e.before": "{", "e.after": "{", "e.tableChanges": "[", "e.data_collections": "["}
+
+_OPS = {"c": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE, "r": Op.SNAPSHOT}
+_TRUNCATE, _MARK = "t", "m"
+_TICDC = "TiCDC"
+_NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+
+
+def decode(raw: DataFrame) -> DataFrame:
+    """Decode the records. In: rows of `raw_records`. Out: rows of `change_events`."""
+    key, value = F.col("key").cast("string"), F.col("value").cast("string")
+    parsed = raw.select(
+        "topic",
+        "partition",
+        "offset",
+        "batch",
+        F.col("timestamp").alias("record_timestamp"),
+        "key",
+        "headers",
+        key.alias("key_text"),
+        # A message with its schema is many times as long as its row, so later steps have its length only.
+        F.length("value").alias("length"),
+        record_bytes(F.col("value")).alias("size"),
+        read(exact_numbers(value, _may_have_decimals(value)).cast("binary"), _MESSAGE).alias("v"),
+    )
+    bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
+    events = parsed.withColumn("e", F.coalesce("v.m.payload", bare)).withColumn("kind", _kind())
+    # Only the keys of rows are used.
+    keyed = events.withColumn("k", F.when(F.col("kind") == str(Kind.ROW), read(F.col("key"), _KEY)))
+    checked = keyed.withColumn("reason", _reason())
+    fine = F.col("reason").isNull()
+    kind = F.when(fine, F.col("kind")).otherwise(str(Kind.UNDECODABLE))
+    row, ddl = fine & (F.col("kind") == str(Kind.ROW)), fine & (F.col("kind") == str(Kind.DDL))
+    placed, marker = row | ddl, fine & (F.col("kind") == str(Kind.TRANSACTION))
+    op = F.when(row, _op())
+    milliseconds = _milliseconds()
+    decoded = {
+        "index": F.lit(0),
+        "record_bytes": F.col("size"),
+        "kind": kind,
+        "op": op,
+        "database": F.when(placed, F.coalesce(F.nullif("e.source.db", F.lit("")), "e.databaseName")),
+        "table": F.when(placed, F.nullif("e.source.table", F.lit(""))),
+        "commit_ts": F.coalesce("e.source.commit_ts", tso.from_milliseconds(milliseconds)),
+        "source_ms": milliseconds,
+        "key_columns": F.when(row, _key_columns()),
+        "key_changed_to": F.when(row, _header(_NEW_KEY)),
+        "key_changed_from": F.when(row, _header(_OLD_KEY)),
+        "before": F.when(op.isin(str(Op.UPDATE), str(Op.DELETE)), F.col("e.before")),
+        "after": F.when(op != str(Op.DELETE), F.col("e.after")),
+        "layout": F.when(row, _layout()),
+        "detail": F.when(op == str(Op.SNAPSHOT), F.col("e.source.snapshot"))
+        .when((op == str(Op.INSERT)) & _asks_for_some_rows(), F.lit(PARTIAL_SNAPSHOT))
+        .when(F.col("kind") == str(Kind.NOTIFICATION), _notification()),
+        "table_schemas": F.when(ddl & F.col("e.tableChanges").startswith("["), F.col("e.tableChanges")),
+        "ddl_type": F.when(ddl & (F.col("e.op") == _TRUNCATE), F.lit("TRUNCATE")),
+        "ddl_statement": F.when(ddl, _statement()),
+        "source": F.when(
+            placed & ~_from_ticdc(),
+            F.struct(
+                F.col("e.source.server_id").alias("server_id"),
+                F.col("e.source.file").alias("file"),
+                F.col("e.source.pos").alias("position"),
+                F.col("e.source.row").alias("row"),
+                F.col("e.source.gtid").alias("gtid"),
+            ),
+        ),
+        "source_details": source_details(
+            sent_ms=F.col("e.ts_ms").cast("string"),
+            source_version=F.col("e.source.version"),
+            source_name=F.col("e.source.name"),
+            thread=F.col("e.source.thread"),
+            query=F.col("e.source.query"),
+        ),
+        "transaction": F.when(
+            marker | (row & F.col("e.transaction.id").isNotNull()),
+            F.struct(
+                F.when(marker, F.col("e.id")).otherwise(F.col("e.transaction.id")).alias("id"),
+                F.col("e.transaction.total_order").alias("total_order"),
+                F.when(F.col("e.status") == "END", F.col("e.data_collections")).alias("collections"),
+            ),
+        ),
+    }
+    place = ["topic", "partition", "offset", "batch", "record_timestamp", "reason"]
+    return complete_events(checked.select(*place, *[value.alias(name) for name, value in decoded.items()]))
+
+
+def _may_have_decimals(value: Column) -> Column:
+    """Return whether DECIMALs may be numbers (`decimal.format=NUMERIC`): without a schema any number may be a DECIMAL."""
+    return value.contains(DECIMAL) | ~value.contains('"schema":{')
+
+
+def _from_ticdc() -> Column:
+    return F.coalesce(F.col("e.source.connector") == _TICDC, F.lit(False))
+
+
+def _kind() -> Column:
+    """Return the kind of event of a record, by its fields; NULL if a connector writes no such record."""
+    op, snapshot = F.col("e.op"), F.coalesce("e.source.snapshot", F.lit("false")) != "false"
+    # The DROP and CREATE statements of a snapshot change no table: only the description of a table is used.
+    described = F.coalesce(F.get_json_object("e.tableChanges", "$[0].table"), F.lit("null")) != "null"
+    return (
+        F.when(F.col("length").isNull(), str(Kind.TOMBSTONE))
+        .when(_op().isNotNull(), str(Kind.ROW))
+        .when(op == _TRUNCATE, str(Kind.DDL))
+        .when(op == _MARK, F.when(_from_ticdc(), str(Kind.WATERMARK)).otherwise(str(Kind.MESSAGE)))
+        .when(op.isNotNull(), F.lit(None))
+        .when(F.col("e.ddl").isNotNull(), F.when(snapshot & ~described, str(Kind.STATEMENT)).otherwise(str(Kind.DDL)))
+        .when(F.col("e.aggregate_type").isNotNull() & F.col("e.type").isNotNull(), str(Kind.NOTIFICATION))
+        .when(F.col("e.status").isNotNull() & F.col("e.id").isNotNull(), str(Kind.TRANSACTION))
+        .when(F.col("e.ts_ms").isNotNull() & F.col("e.source").isNull(), str(Kind.HEARTBEAT))
+    )
+
+
+def _op() -> Column:
+    table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
+    return F.try_element_at(table, F.col("e.op"))
+
+
+def _milliseconds() -> Column:
+    """Return the time of the change in the source, else when the connector read it; of a notification its own time."""
+    notification_ms = F.when(F.col("e.aggregate_type").isNotNull(), F.col("e.timestamp").try_cast("bigint"))
+    return F.coalesce(F.nullif("e.source.ts_ms", F.lit(0)), F.col("e.ts_ms"), notification_ms)
+
+
+def _notification() -> Column:
+    """Return the content of a notification, a JSON object; NULL for those of single chunks, which are many."""
+    fields = [F.col(f"e.{name}").alias(name) for name in ("id", "aggregate_type", "type", "additional_data")]
+    return F.when(F.col("e.type") != "IN_PROGRESS", F.to_json(F.struct(*fields)))
+
+
+def _asks_for_some_rows() -> Column:
+    """Return whether a row of the connector's signal table asks for a snapshot of some rows. BOOLEAN, NULL without a row.
+
+    A snapshot by a surrogate key is one too: it leaves out the rows whose surrogate key is NULL.
+    """
+    row = F.col("e.after")
+    return row.contains("execute-snapshot") & (row.contains("additional-condition") | row.contains("surrogate-key"))
+
+
+def _statement() -> Column:
+    names = [
+        F.concat(F.lit("`"), F.replace(f"e.source.{part}", F.lit("`"), F.lit("``")), F.lit("`"))
+        for part in ("db", "table")
+    ]
+    # A table may be truncated twice within a second. The binlog position in the text makes these two different statements.
+    place = F.concat(F.lit(" /* "), "e.source.file", F.lit(":"), F.col("e.source.pos").cast("string"), F.lit(" */"))
+    truncate = F.concat(F.lit("TRUNCATE TABLE "), F.concat_ws(".", *names), F.coalesce(place, F.lit("")))
+    return F.when(F.col("e.op") == _TRUNCATE, truncate).otherwise(F.col("e.ddl"))
+
+
+def _payload(text: Column, parsed_payload: Column) -> Column:
+    """Return a key without its schema. A key column may be named `payload` too, but its value is not an object."""
+    return F.when(parsed_payload.startswith("{"), parsed_payload).otherwise(text)
+
+
+def _key_columns() -> Column:
+    """Return the columns of the record's key, in the key's order; an empty array without a key."""
+    return F.coalesce(_key_names(), F.array().cast("array<string>"))
+
+
+def _key_names() -> Column:
+    """Return the names of the key's columns, ARRAY<STRING>; NULL without a key, or if the key is not a JSON object."""
+    return field_names(_payload(F.col("key_text"), F.col("k.m.payload")))
+
+
+def _header_text(name: str) -> Column:
+    return F.get(F.filter("headers", lambda h: h["key"] == name), F.lit(0))["value"].cast("string")
+
+
+def _header(name: str) -> Column:
+    text = _header_text(name)
+    return _payload(text, F.get_json_object(text, "$.payload"))
+
+
+def _bad_header(name: str) -> Column:
+    """Return whether a header that should have a key has no JSON object. BOOLEAN, never NULL."""
+    text = _header_text(name)
+    return text.isNotNull() & (~F.is_valid_utf8(text) | field_names(text).isNull())
+
+
+def _layout() -> Column:
+    """Return the fields of the row's schema, unchanged; without a schema the names of the row's columns."""
+    image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
+    names = F.to_json(field_names(F.coalesce("e.after", "e.before")))
+    return F.coalesce(F.get(image, F.lit(0))["fields"], names)
+
+
+def _other_json() -> Column:
+    """Return whether a field that must be a JSON object or list has another JSON type. BOOLEAN, never NULL."""
+    others = (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items())
+    no_lists = F.exists("v.m.schema.fields", lambda f: ~F.coalesce(f["fields"].startswith("["), f.isNotNull()))
+    return reduce(or_, others, F.coalesce(no_lists, F.lit(False)))
+
+
+def _misdescribed() -> Column:
+    """Return whether a field in `tableChanges` has another type than prescribed. BOOLEAN, never NULL."""
+    types = F.schema_of_variant(F.try_parse_json("e.tableChanges"))
+    return ~F.coalesce(types.rlike(_DESCRIPTIONS), F.lit(False))
+
+
+def _undescribed() -> Column:
+    """Return whether a change in `tableChanges` lacks its table's name, or a column's name or type. BOOLEAN.
+
+    NULL without `tableChanges`.
+    """
+    fields = "ARRAY<STRUCT<id: STRING, table: STRUCT<columns: ARRAY<STRUCT<name: STRING, typeName: STRING>>>>>"
+
+    def is_described(change: Column) -> Column:
+        table = change["table"]  # NULL if the table was dropped
+        columns = F.forall(table["columns"], lambda c: c["name"].isNotNull() & c["typeName"].isNotNull())
+        return F.coalesce(change["id"].rlike(_TABLE_ID) & (table.isNull() | columns), F.lit(False))
+
+    return F.exists(F.from_json("e.tableChanges", fields), lambda change: ~is_described(change))
+
+
+def _reason() -> Column:
+    """Return why a record cannot be decoded, else NULL."""
+    kind, source = F.col("kind"), F.col("e.source")
+    row = kind == str(Kind.ROW)
+    before, after = (F.coalesce(F.col(f"e.{image}").startswith("{"), F.lit(False)) for image in ("before", "after"))
+    op = _op()
+    lacking = (op == str(Op.DELETE)) & ~before | (op != str(Op.DELETE)) & ~after
+    too_many = (op == str(Op.DELETE)) & after | op.isin(str(Op.INSERT), str(Op.SNAPSHOT)) & before
+    named = (F.length(source["db"]) > 0) & (F.length(source["table"]) > 0)
+    position = F.coalesce(source["commit_ts"], _milliseconds())
+    # TiCDC states no binlog position.
+    placed = _from_ticdc() | (source["file"].isNotNull() & source["pos"].isNotNull())
+    described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
+    return (
+        F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
+        .when(F.col("length") == 0, str(Reason.EMPTY_VALUE))
+        .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
+        .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))
+        .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
+        .when(described & _undescribed(), str(Reason.MISSING_FIELD))
+        .when(~kind.isin(str(Kind.ROW), str(Kind.DDL), str(Kind.WATERMARK)), F.lit(None))
+        .when(position.isNull(), str(Reason.MISSING_FIELD))
+        .when((position < 0) | name_too_long(source["db"], F.when(row, source["table"])), str(Reason.WRONG_TYPE))
+        .when((row | (F.col("e.op") == _TRUNCATE)) & ~F.coalesce(named, F.lit(False)), str(Reason.MISSING_FIELD))
+        .when(row & (lacking | ~placed), str(Reason.MISSING_FIELD))
+        .when(row & too_many, str(Reason.IMAGES_DISAGREE))
+        .when(
+            row & F.col("key").isNotNull() & (F.col("k.wrong").isNotNull() | _key_names().isNull()), str(Reason.BAD_KEY)
+        )
+        .when(row & (_bad_header(_NEW_KEY) | _bad_header(_OLD_KEY)), str(Reason.BAD_KEY))
+    )

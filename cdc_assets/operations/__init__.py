@@ -1,1 +1,1 @@
-"""What the person who runs a feed does by hand: maintenance of its tables, and deriving them again."""
+"""What people ask about feeds (why, diff, verify, report, inspect) and do (maintenance, rebuild, replay, acknowledge)."""

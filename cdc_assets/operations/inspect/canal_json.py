@@ -64,6 +64,8 @@ def _tables(message: Mapping[str, Any]) -> Iterator[TableFacts]:
     if message["type"] in _ROWS and data and isinstance(data[0], dict):
         key = message.get("pkNames")
         large = message.get("_tidb") or {}
-        is_whole = message["type"] != "DELETE" and not (large.get("onlyHandleKey") or large.get("claimCheckLocation"))
+        is_complete = message["type"] != "DELETE" and not (
+            large.get("onlyHandleKey") or large.get("claimCheckLocation")
+        )
         columns = {name: str(types.get(name, "")) for name in data[0]}
-        yield TableFacts(message["database"], message["table"], tuple(key or ()), columns, is_whole)
+        yield TableFacts(message["database"], message["table"], tuple(key or ()), columns, is_complete)

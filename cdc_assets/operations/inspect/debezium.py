@@ -62,7 +62,11 @@ def _schema_change(payload: Mapping[str, Any], _: _Schema, __: SampledRecord) ->
         if len(names) >= 2 and columns:
             tables.append(
                 TableFacts(
-                    names[-2], names[-1], tuple(table.get("primaryKeyColumnNames") or ()), columns, has_whole_row=True
+                    names[-2],
+                    names[-1],
+                    tuple(table.get("primaryKeyColumnNames") or ()),
+                    columns,
+                    has_complete_row=True,
                 )
             )
     is_new = all(change.get("type") == "CREATE" for change in payload["tableChanges"] or ())

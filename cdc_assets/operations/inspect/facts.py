@@ -23,14 +23,14 @@ class TableFacts:
         table: its name.
         key: the columns of its key; None where the message does not tell.
         columns: name -> type, as the message has it; "" where it states none.
-        has_whole_row: whether `columns` are those of an after image, or of a schema.
+        has_complete_row: whether `columns` are those of an after image, or of a schema.
     """
 
     database: str
     table: str
     key: tuple[str, ...] | None
     columns: Mapping[str, str]
-    has_whole_row: bool
+    has_complete_row: bool
 
 
 @dataclass(frozen=True)

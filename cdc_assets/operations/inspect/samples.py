@@ -84,7 +84,7 @@ def sample_folder(folder: Path, limit: int, topics: Sequence[str], pattern: str 
             record = _record(line)
             if record is None:
                 unreadable.append(f"{file.name}:{number}")
-            elif _wanted(record.topic, topics, pattern):
+            elif _is_selected(record.topic, topics, pattern):
                 place = record.topic, record.partition
                 begin = first.setdefault(place, [])
                 if len(begin) < (limit + 1) // 2:
@@ -172,7 +172,7 @@ def _offset(message: Message) -> int:
     return int(message.offset() or 0)
 
 
-def _wanted(topic: str, topics: Sequence[str], pattern: str | None) -> bool:
+def _is_selected(topic: str, topics: Sequence[str], pattern: str | None) -> bool:
     return (not topics or topic in topics) and (pattern is None or re.fullmatch(pattern, topic) is not None)
 
 

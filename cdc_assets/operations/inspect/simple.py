@@ -56,10 +56,12 @@ def _facts(message: Mapping[str, Any], encoding: str, evidence: str) -> MessageF
     if schema:
         columns = {c["name"]: str(c["dataType"]["mysqlType"]) for c in schema.get("columns") or ()}
         key = next((tuple(i["columns"]) for i in schema.get("indexes") or () if i.get("primary")), ())
-        tables.append(TableFacts(schema.get("schema", ""), schema.get("table", ""), key, columns, has_whole_row=True))
+        tables.append(
+            TableFacts(schema.get("schema", ""), schema.get("table", ""), key, columns, has_complete_row=True)
+        )
     elif kind == "row":
         columns = dict.fromkeys(message.get("data") or message.get("old") or {}, "")
-        tables.append(TableFacts(message["database"], message["table"], None, columns, has_whole_row=False))
+        tables.append(TableFacts(message["database"], message["table"], None, columns, has_complete_row=False))
     return MessageFacts(
         SIMPLE,
         f"TiCDC Simple Protocol in {'JSON' if encoding == 'json' else 'Avro'}",

@@ -218,7 +218,7 @@ def _has_key_only_deletes(facts: Iterable[MessageFacts], tables: Iterable[TableF
     """Return whether DELETEs come with their key alone, while other rows of the table have further columns."""
     keys = {(t.database, t.table): set(t.key) for t in tables if t.key and set(t.key) < t.columns.keys()}
     return any(
-        not table.has_whole_row and set(table.columns) == keys.get((table.database, table.table))
+        not table.has_complete_row and set(table.columns) == keys.get((table.database, table.table))
         for each in facts
         if each.kind == "row" and not each.switches & {CLAIM_CHECK, HANDLE_KEY_ONLY}
         for table in each.tables
@@ -261,7 +261,7 @@ def _problems(
 def _row_images(facts: Iterable[MessageFacts]) -> list[Problem]:
     """Tell of tables whose rows come with several sets of columns, where no statement changes a table."""
     sets: dict[str, set[frozenset[str]]] = {}
-    for table in (table for one in facts if one.kind == "row" for table in one.tables if table.has_whole_row):
+    for table in (table for one in facts if one.kind == "row" for table in one.tables if table.has_complete_row):
         sets.setdefault(f"{table.database}.{table.table}", set()).add(frozenset(table.columns))
     return [
         Problem(

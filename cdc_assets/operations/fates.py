@@ -97,7 +97,7 @@ class Judge:
     def missing(self, position: int) -> str:
         """Why a row ended at a position that no change ended: of what brought all rows of the table it was not one."""
         mine = [each for each in self._cursor.loads if (each.database, each.table) == (self.database, self.table)]
-        if any(each.anew and each.position == position for each in mine):
+        if any(each.is_reload and each.position == position for each in mine):
             return "the table was loaded anew, and the dump does not have the row"
         return "the connector took a snapshot of the whole table, which does not have the row"
 

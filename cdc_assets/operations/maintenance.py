@@ -286,7 +286,7 @@ def _settled(lake: Lakehouse, feed: Feed) -> int:
 
 def _applied_again(cursor: ReleaseCursor, behind: set[Name]) -> list[int]:
     """From where on histories may have to apply changes again, on top of a load, or for a snapshot of the connector."""
-    loads = [each.position for each in cursor.loads if each.anew and (each.database, each.table) in behind]
+    loads = [each.position for each in cursor.loads if each.is_reload and (each.database, each.table) in behind]
     snapshots: list[ConnectorSnapshot] = [*cursor.snapshots, *cursor.scans]
     return loads + [s.since for s in snapshots if s.release and (s.database, s.table) in behind]
 

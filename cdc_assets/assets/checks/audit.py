@@ -30,7 +30,7 @@ def each_record_once(lake: Lakehouse) -> Verdict:
     records = _rows(lake, lake.raw_records)
     # Which of the topics of one name a record is from: how often that topic had been begun anew.
     which = F.lit(0)
-    for topic, batches in _raw_cursor(lake).begun_anew.items():
+    for topic, batches in _raw_cursor(lake).recreated.items():
         for batch in batches:
             which += ((F.col("topic") == topic) & (F.col("batch") >= batch)).cast("int")
     repeated = records.groupBy("topic", "partition", "offset", which.alias("which")).count().where("count > 1")

@@ -111,7 +111,7 @@ def news_of(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) 
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
     anew: dict[Name, frozenset[int]] = {}
     for each in released.loads:
-        if each.anew:
+        if each.is_reload:
             name = each.database, each.table
             anew[name] = anew.get(name, frozenset()) | {each.position}
     snapshots: dict[Name, list[ConnectorSnapshot]] = {}

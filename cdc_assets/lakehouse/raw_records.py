@@ -21,7 +21,7 @@ class RawCursor(Cursor):
         offsets: topic -> partition -> [lowest, highest] ingested offset, for every partition that has records.
         records: how many records were ingested before this batch.
         ids: of a broker: topic -> its id; None if the broker has no topic ids, "" if the topic was deleted.
-        begun_anew: topic -> the batches that begin with a new topic of the same name, which has another id.
+        recreated: topic -> the batches that begin with a new topic of the same name, which has another id.
         plan: the offsets that a run has decided to read and not yet read (`sources.kafka.Plan`).
         trimmed: the batch up to which maintenance has deleted the records.
         rebuilding: whether a rebuild of the feed is under way.
@@ -31,7 +31,7 @@ class RawCursor(Cursor):
     offsets: Offsets = field(default_factory=dict)
     records: int = 0
     ids: dict[str, str | None] | None = None
-    begun_anew: dict[str, list[int]] = field(default_factory=dict)
+    recreated: dict[str, list[int]] = field(default_factory=dict)
     plan: dict[str, Any] | None = None
     trimmed: int = 0
     rebuilding: bool = False

@@ -102,7 +102,7 @@ class LoadedTable:
         table: the source's table.
         position: the dump's position.
         rows: how many rows the dump has.
-        anew: whether the table had changes before, so that the dump replaces its rows; else its history begins there.
+        is_reload: whether the table had changes before, so that the dump replaces its rows; else its history begins there.
         typed: how many of the rows are stored typed, in `folder`; the others are in released_changes, with kind `loaded`.
         folder: the folder of the typed rows, below `Lakehouse.loaded_rows`; "" without typed rows.
         release: the release that loaded the table; set with typed rows only.
@@ -112,7 +112,7 @@ class LoadedTable:
     table: str
     position: int
     rows: int
-    anew: bool = False
+    is_reload: bool = False
     typed: int = 0
     folder: str = ""
     release: int = 0
@@ -279,7 +279,7 @@ class ReleaseCursor(Cursor):
     @property
     def loaded_at(self) -> dict[tuple[str, str], int]:
         """(database, table) of each table whose history begins with a load -> the load's position."""
-        return {(each.database, each.table): each.position for each in self.loads if not each.anew}
+        return {(each.database, each.table): each.position for each in self.loads if not each.is_reload}
 
     @property
     def loaded(self) -> set[tuple[str, str, int]]:

@@ -1,4 +1,7 @@
-"""Access to one Delta table: reads with and without Spark, and commits of rows and cursor in one transaction."""
+"""Access to one Delta table: reads with and without Spark, and commits of rows and cursor in one transaction.
+
+This module is long because reads, staged files and commits all depend on the table's log and cursor.
+"""
 
 import contextlib
 import json

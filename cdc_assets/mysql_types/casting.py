@@ -6,6 +6,8 @@ an expression fail: a value that does not fit becomes NULL, and `problem` return
 Every text is matched with a pattern before Spark casts it, because Spark's casts accept more than MySQL prints: blanks
 around numbers, `+1`, `1e3`, `1d`, `NaN`, dates without days, and decimals that they round. (Patterns end in `\z`, because
 `$` in Java also matches before a closing line feed.)
+
+This module is long because it has a decoder for each form in which a dialect writes a family's values.
 """
 
 from collections.abc import Callable, Mapping
@@ -177,13 +179,13 @@ def _integer(value: Column, context: _DecodeContext) -> Column:
     limits = value_range(context.type)
     if limits is None:
         raise ValueError(f"{context.type} has no range")
-    return _whole_number(value, limits)
+    return _integer_within(value, limits)
 
 
 _LONG = Range(-(1 << 63), (1 << 63) - 1)
 
 
-def _whole_number(value: Column, limits: Range) -> Column:
+def _integer_within(value: Column, limits: Range) -> Column:
     """Return decimal digits as BIGINT, or as DECIMAL(20,0) if the limits need it; NULL outside the limits."""
     number_type: DataType = LongType() if limits.high < 1 << 63 else DecimalType(20, 0)
     is_integer, number = value.rlike(r"^-?[0-9]+\z"), value.try_cast(number_type)
@@ -234,7 +236,7 @@ def _float(value: Column, context: _DecodeContext) -> Column:
 
 
 def _bit(value: Column, context: _DecodeContext) -> Column:
-    return _whole_number(value, value_range(context.type) or Range(0, 0))
+    return _integer_within(value, value_range(context.type) or Range(0, 0))
 
 
 def _as_is(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
@@ -347,7 +349,7 @@ def _enum_label_or_empty(value: Column, context: _DecodeContext) -> Column:
 def _set_mask(value: Column, context: _DecodeContext) -> Column:
     """Return the labels of a bit mask, joined by commas in the order of the definition."""
     labels = context.type.labels
-    mask = _whole_number(value, Range(0, (1 << (64 if labels is None else len(labels))) - 1))
+    mask = _integer_within(value, Range(0, (1 << (64 if labels is None else len(labels))) - 1))
     if labels is None:
         return F.when(mask == 0, F.lit("")).otherwise(F.when(mask.isNotNull(), value))
     if len(labels) == 64:

@@ -8,7 +8,8 @@ In strict mode, the default, MySQL refuses an ALTER if a value does not fit. So 
 was clipped outside strict mode: it becomes NULL, never a guess. So does a value for which MySQL's manual and MySQL's code
 differ; a comment says where.
 
-Sections in quotes are those of the MySQL 8.4 reference manual.
+Sections in quotes are those of the MySQL 8.4 reference manual. This module is long because MySQL has its own rules for most
+pairs of types.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -94,7 +95,7 @@ def _decoded(text: Column, change: _TypeChange, wire: str = "ddl") -> Column:
 
 # MySQL ignores blanks around a number. The lengths are limited, because a hostile text could cost hours of computing.
 _NUMBER = r"^ *([+-]?(?:[0-9]{1,400}(?:[.][0-9]{0,400})?|[.][0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?) *\z"
-_WHOLE = DecimalType(38, 0)
+_WIDE_INTEGER = DecimalType(38, 0)
 
 
 def _as_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
@@ -129,7 +130,7 @@ def _numeric_text(text: Column) -> Column:
 
 def _read_integer(text: Column, change: _TypeChange) -> Column:
     """Read an integer, rounded half away from zero, as the manual says for columns of exact types."""
-    return _decoded(_numeric_text(text).try_cast(_WHOLE).cast(StringType()), change)
+    return _decoded(_numeric_text(text).try_cast(_WIDE_INTEGER).cast(StringType()), change)
 
 
 def _read_decimal(text: Column, change: _TypeChange) -> Column:
@@ -158,14 +159,14 @@ def _read_float(text: Column, change: _TypeChange) -> Column:
     return F.when(fits, number).try_cast(change.target)
 
 
-def _whole(text: Column) -> Column:
+def _without_point(text: Column) -> Column:
     """Return the text of a whole number without its decimal point; NULL for another text."""
     return F.when(text.rlike(r"^-?[0-9]+([.]0*)?\z"), F.substring_index(text, ".", 1))
 
 
-def _read_whole(text: Column, change: _TypeChange) -> Column:
+def _read_exact_integer(text: Column, change: _TypeChange) -> Column:
     """Read a number without a fraction; NULL with one, because its rounding is not known."""
-    return _decoded(_whole(text), change)
+    return _decoded(_without_point(text), change)
 
 
 # FLOAT and DOUBLE.
@@ -249,7 +250,7 @@ def _nearest_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001
     """Print the nearest integer; NULL for a half, which the manual rounds away from zero and MySQL (`rint`) to even."""
 
     def nearest(number: Column) -> Column:
-        return F.when(F.rint(number) == F.round(number), F.rint(number).try_cast(_WHOLE))
+        return F.when(F.rint(number) == F.round(number), F.rint(number).try_cast(_WIDE_INTEGER))
 
     return compute_once(value.cast(DoubleType()), nearest).cast(StringType())
 
@@ -389,7 +390,7 @@ def _datetime_text(value: Column, change: _TypeChange) -> Column:
     return compute_once(_full_text(value, change), cut)
 
 
-def _known_digits(text: Column, change: _TypeChange) -> Column:
+def _if_digits_stated(text: Column, change: _TypeChange) -> Column:
     """Return the text; NULL if it has a fraction and the types lack the digits to which MySQL rounds it."""
     return F.when(~text.rlike("[.][0-9]*[1-9]"), text) if _may_lack_digits(change) else text
 
@@ -400,7 +401,7 @@ def _read_date(text: Column, change: _TypeChange) -> Column:
 
 
 def _read_datetime(text: Column, change: _TypeChange) -> Column:
-    return _decoded(_rounded(_read_stamp(_known_digits(text, change)), _digits(change.new)), change)
+    return _decoded(_rounded(_read_stamp(_if_digits_stated(text, change)), _digits(change.new)), change)
 
 
 def _read_timestamp(text: Column, change: _TypeChange) -> Column:
@@ -411,7 +412,7 @@ def _read_timestamp(text: Column, change: _TypeChange) -> Column:
         local = _local(decoded, change._replace(old=change.new))
         return F.when(local == rounded.try_cast(TimestampNTZType()), decoded)
 
-    return compute_once(_rounded(_read_stamp(_known_digits(text, change)), _digits(change.new)), instant)
+    return compute_once(_rounded(_read_stamp(_if_digits_stated(text, change)), _digits(change.new)), instant)
 
 
 def _rounded_instant(value: Column, change: _TypeChange) -> Column | None:
@@ -427,7 +428,7 @@ def _read_time_of_day(text: Column, change: _TypeChange) -> Column:
         is_same_day = F.substring(rounded, 1, 10) == F.substring(_stamp_text(stamp), 1, 10)
         return F.when(is_same_day, F.substring(rounded, 12, 15))
 
-    return _decoded(compute_once(_read_stamp(_known_digits(text, change)), clock), change)
+    return _decoded(compute_once(_read_stamp(_if_digits_stated(text, change)), clock), change)
 
 
 # Sign, days, hours, minutes, seconds, fraction: "11:12" is 11:12:00, "1112" is 00:11:12.
@@ -444,8 +445,8 @@ def _micros(text: Column) -> Column:
 
     def total(part: Column) -> Column:
         days, hours, minutes, seconds = (F.coalesce(part[at].try_cast(LongType()), F.lit(0)) for at in range(1, 5))
-        whole_seconds = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-        size = whole_seconds * _MICROS + F.rpad(part[5], 6, "0").try_cast(LongType())
+        total_seconds = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        size = total_seconds * _MICROS + F.rpad(part[5], 6, "0").try_cast(LongType())
         return F.when((minutes < 60) & (seconds < 60), F.when(part[0] == "-", -size).otherwise(size))
 
     return compute_once(F.split(parts, ";"), total)
@@ -470,7 +471,9 @@ def _clock_text(micros: Column, digits: int) -> Column:
 
 
 def _read_time(text: Column, change: _TypeChange) -> Column:
-    clock = compute_once(_micros(_known_digits(text, change)), lambda micros: _clock_text(micros, _digits(change.new)))
+    clock = compute_once(
+        _micros(_if_digits_stated(text, change)), lambda micros: _clock_text(micros, _digits(change.new))
+    )
     return _decoded(clock, change)
 
 
@@ -506,7 +509,7 @@ def _time_number(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 
 
 def _read_clock_as_integer(text: Column, change: _TypeChange) -> Column:
     """Read a rounded number; NULL for 60 seconds, which stay by the manual and become a minute by MySQL's code."""
-    rounded = _numeric_text(text).try_cast(_WHOLE)
+    rounded = _numeric_text(text).try_cast(_WIDE_INTEGER)
     return _decoded(F.when(F.abs(rounded) % 100 != 60, rounded.cast(StringType())), change)
 
 
@@ -520,7 +523,7 @@ def _read_year_text(text: Column, change: _TypeChange) -> Column:
 
 def _read_year_number(text: Column, change: _TypeChange) -> Column:
     """Read a year from a number, which differs from text in that 0 is the year 0000; NULL with a fraction."""
-    number = _whole(text).try_cast(IntegerType())
+    number = _without_point(text).try_cast(IntegerType())
     short = number.between(1, 99)
     year = F.when(short, number + F.when(number >= 70, 1900).otherwise(2000)).otherwise(number)
     return _decoded(year.cast(StringType()), change)
@@ -594,18 +597,18 @@ def _enum_ordinal(value: Column, change: _TypeChange) -> Column:
     labels = _labels(change.old)
     place = F.array_position(_array(labels), value)
     # An empty label looks like the empty value for errors, so its number is not known.
-    is_known = (place > 0) & (value != "") if "" in labels else (place > 0) | (value == "")
-    return F.when(is_known, place.cast(StringType()))
+    has_number = (place > 0) & (value != "") if "" in labels else (place > 0) | (value == "")
+    return F.when(has_number, place.cast(StringType()))
 
 
 def _set_bits(value: Column, change: _TypeChange) -> Column:
     """Print the number whose bits are the labels; the first label has the lowest bit."""
     bits = F.create_map(*(F.lit(x) for at, label in enumerate(_labels(change.old)) for x in (label, Decimal(1 << at))))
-    zero = F.lit(Decimal(0)).cast(_WHOLE)
+    zero = F.lit(Decimal(0)).cast(_WIDE_INTEGER)
     labels = F.filter(F.split(value, ","), lambda label: label != "")
 
     def added(total: Column, label: Column) -> Column:
-        return (total + F.try_element_at(bits, label).cast(_WHOLE)).cast(_WHOLE)
+        return (total + F.try_element_at(bits, label).cast(_WIDE_INTEGER)).cast(_WIDE_INTEGER)
 
     return F.aggregate(labels, zero, added).cast(StringType())
 
@@ -693,8 +696,8 @@ _CONVERSIONS: Mapping[tuple[Family, Family], _Conversion] = MappingProxyType(
         },
         (Family.FLOAT, Family.FLOAT): _through_text(_double_text, _read_float),
         (Family.FLOAT, Family.INTEGER): _through_text(_nearest_text, _read_integer),
-        (Family.JSON, Family.INTEGER): _through_text(_as_text, _read_whole),
-        **{(old, Family.BIT): _through_text(_as_text, _read_whole) for old in (Family.INTEGER, Family.BIT)},
+        (Family.JSON, Family.INTEGER): _through_text(_as_text, _read_exact_integer),
+        **{(old, Family.BIT): _through_text(_as_text, _read_exact_integer) for old in (Family.INTEGER, Family.BIT)},
         **{(old, Family.DATE): _through_text(printer, _read_date) for old, printer in _STAMPS.items()},
         **{(old, Family.DATETIME): _through_text(printer, _read_datetime) for old, printer in _STAMPS.items()},
         **{(old, Family.TIMESTAMP): _through_text(printer, _read_timestamp) for old, printer in _STAMPS.items()},

@@ -7,6 +7,8 @@ A field has a Connect type and may have a semantic name: one of Debezium's (`io.
 
 Values are first written as MySQL prints them, and then cast like those of every other protocol (dialect `debezium` of
 `casting`). A value that cannot be read becomes a text that no type has, so that it is quarantined.
+
+This module is long because most of Debezium's semantic types have a form of their own for their values.
 """
 
 import json
@@ -431,7 +433,7 @@ def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
         precision = int(parameters.get("connect.decimal.precision", mysql_type.length or 0)) or _MAX_PRECISION
     except ValueError:
         return F.lit(None).cast("string")
-    unscaled = _whole(value, precision)
+    unscaled = _unscaled_digits(value, precision)
     if not scale:
         return unscaled
     zeros = F.regexp_replace(unscaled, "^(-?)", "$1" + "0" * scale)
@@ -450,7 +452,7 @@ def _number(value: int) -> Column:
     return F.lit(str(value)).cast(_LIMB)
 
 
-def _whole(value: Column, precision: int) -> Column:
+def _unscaled_digits(value: Column, precision: int) -> Column:
     """Return the decimal digits of a two's complement in base64, a number of at most `precision` digits."""
     digits = F.hex(F.try_to_binary(value, F.lit("base64")))
     # The first character of base64 has the highest six bits, and so the sign.

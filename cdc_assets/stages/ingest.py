@@ -208,9 +208,9 @@ def _ingest_offsets(
         partitions = held.setdefault(place.topic, {})
         lowest = partitions.get(str(place.partition), [start])[0]
         partitions[str(place.partition)] = [min(lowest, start), end - 1]
-    begun_anew = cursor.begun_anew | {topic: [*cursor.begun_anew.get(topic, []), batch] for topic in plan.restarted}
+    recreated = cursor.recreated | {topic: [*cursor.recreated.get(topic, []), batch] for topic in plan.restarted}
     advanced = replace(
-        cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), begun_anew=begun_anew
+        cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), recreated=recreated
     )  # fmt: skip
     table = lake.raw_records
     if plan.size:

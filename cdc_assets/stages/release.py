@@ -195,7 +195,7 @@ class _Run:
         self.small = rows <= INTERPRETED_ROW_LIMIT
         # A load from before the oldest event has the outcome of none.
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
-        self.loads = [each for each in self.cursor.loads if not each.anew and each.position >= oldest]
+        self.loads = [each for each in self.cursor.loads if not each.is_reload and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
         self.events = self._normal(lake.change_events.read_files(self.spark, self.files))
         self.schemas = _learnt(lake)

@@ -33,7 +33,7 @@ FULL = [
         offsets={"t": {"0": [0, 2**62]}},
         records=7,
         ids={"t": "x", "u": None},
-        begun_anew={"t": [2]},
+        recreated={"t": [2]},
         plan={"ranges": [["t", 0, 1, 2]]},
         trimmed=1,
         rebuilding=True,
@@ -77,7 +77,7 @@ FULL = [
         placed=True,
         transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
         loads=[
-            LoadedTable("d", "t", 2**61, 3, anew=True),
+            LoadedTable("d", "t", 2**61, 3, is_reload=True),
             LoadedTable("d", "u", 2**61, 3, typed=2, folder="f00", release=8),
         ],
         planned=2,

@@ -30,7 +30,7 @@ def each_record_once(lake: Lakehouse) -> Verdict:
     records = _read_all(lake, lake.raw_records)
     # A topic that is deleted and created again has the same offsets again.
     lifetime = F.lit(0)
-    for topic, batches in _raw_cursor(lake).begun_anew.items():
+    for topic, batches in _raw_cursor(lake).recreated.items():
         for batch in batches:
             lifetime += ((F.col("topic") == topic) & (F.col("batch") >= batch)).cast("int")
     counts = records.groupBy("topic", "partition", "offset", lifetime.alias("topic_lifetime")).count()

@@ -79,7 +79,7 @@ def _event(key: bytes, value: bytes) -> MessageFacts | None:
             switches.add("only-output-updated-columns")
         flags = {name: column.get("f", 0) for name, column in image.items()}
         columns = {name: type_text(column.get("t"), flags[name]) or "" for name, column in image.items()}
-        names = tuple(name for name, flag in flags.items() if flag & Flag.HANDLE_KEY or image[name].get("h"))
+        names = tuple(name for name, flag in flags.items() if flag & ColumnFlag.HANDLE_KEY or image[name].get("h"))
         is_complete = "u" in body and not (claim or head.get("ohk"))
         tables = (TableFacts(head.get("scm", ""), head.get("tbl", ""), names, columns, is_complete),)
     watermark = head.get("ts") if kind == "watermark" else None

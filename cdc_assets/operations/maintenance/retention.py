@@ -219,7 +219,7 @@ def _find_applied_release(lake: Lakehouse, cursor: ReleaseCursor, behind: set[Na
 
 def _list_positions_to_apply_again(cursor: ReleaseCursor, behind: set[Name]) -> list[int]:
     """Return the positions from which on histories may have to apply changes again, after a load or a snapshot."""
-    loads = [load.position for load in cursor.loads if load.anew and (load.database, load.table) in behind]
+    loads = [load.position for load in cursor.loads if load.is_reload and (load.database, load.table) in behind]
     snapshots: list[ConnectorSnapshot] = [*cursor.snapshots, *cursor.scans]
     return loads + [each.since for each in snapshots if each.release and (each.database, each.table) in behind]
 

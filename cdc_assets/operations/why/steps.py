@@ -136,7 +136,7 @@ class StepBuilder:
         cursor = self.evidence.lake.released_changes.cursor()
         load = (self.evidence.database, self.evidence.table, commit_ts)
         loads = cursor.loads if cursor else []
-        if any(each.anew and (each.database, each.table, each.position) == load for each in loads):
+        if any(each.is_reload and (each.database, each.table, each.position) == load for each in loads):
             return "The table was loaded again, and the dump does not have the row."
         return "The connector took a snapshot of the whole table, which does not have the row."
 

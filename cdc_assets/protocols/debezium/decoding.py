@@ -56,7 +56,10 @@ _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 
 
 def decode(raw: DataFrame) -> DataFrame:
-    """Decode the records. In: rows of `raw_records`. Out: rows of `change_events`."""
+    """Decode the records. In: rows of `raw_records`. Out: rows of `change_events`.
+
+    This function is long because it has the expression of each column that Debezium fills.
+    """
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
     parsed = raw.select(
         "topic",

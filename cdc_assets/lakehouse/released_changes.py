@@ -331,7 +331,10 @@ RELEASED_CHANGES = Definition(
                 "that was never seen, or the repeat of the last one.",
             ),
             column(
-                "before", STRING, "The row before the change, a JSON object; only where later repeats are told by it."
+                "before",
+                STRING,
+                "The row before an update or a delete, a JSON object; null where the message has none, and of feeds with "
+                "watermarks where it has the key alone.",
             ),
             column("after", STRING, "The row after the change, a JSON object; null for a delete."),
             column("layout_id", BIGINT, "Which layout `after` has: a hash of its text."),

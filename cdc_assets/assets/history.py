@@ -87,7 +87,6 @@ from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCurso
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.views import register_histories
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Watermarks
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tso import time_text
@@ -170,25 +169,17 @@ def table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) 
         "not, rows of before are missing: begin it with a dump (initial_load: in the feeds file).",
         _TYPE_MAPPING: "The table waits at no event whose types are not as the protocol's mappings prescribe. If it "
         "does, give the column's type under columns: in the feeds file, or set type_mapping: warn for the table.",
+        _CONTINUE: "Each UPDATE and DELETE found the row as the history has it, as far as its message tells the row before. "
+        "If not, a change before it was lost: the rows are right again, the versions before may not be.",
         _COLUMNS: "The columns are those of the last run. If not, whoever reads the table may have to follow: what "
         "changed is told here, and by which statement in ddl_applied; it passes again with the table's next change.",
     }
-    if _compares_before_images(feed):
-        told[_CONTINUE] = (
-            "Each UPDATE and DELETE found the row as the history has it, as far as its message tells the row before. "
-            "If not, a change before it was lost: the rows are right again, the versions before may not be."
-        )
     assets = {asset.key: asset for asset in table_assets(name, feed, tables)}
     return [
         CheckSpec(check, asset=key, description=description if asset.partition is None else _OF_EACH + description)
         for key, asset in assets.items()
         for check, description in told.items()
     ]
-
-
-def _compares_before_images(feed: Feed) -> bool:
-    """Return whether rows before changes are compared with the history: changes below a watermark are kept without them."""
-    return protocol_of(feed).watermarks(feed) is not Watermarks.ALWAYS
 
 
 # Before the description of a check that is about all tables of a database.
@@ -230,8 +221,6 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     found += [
         _Found(asset_of(r.database, r.table), _COMPLETE, history_complete_of_refused(r)) for r in released.refused
     ]
-    if not _compares_before_images(feed):
-        found = [each for each in found if each.check != _CONTINUE]
     results = list(_results(context.instance, found))
     for key, result in results:
         context.log_event(evaluation(key, result))

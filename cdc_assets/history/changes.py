@@ -36,12 +36,6 @@ def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
     return found
 
 
-def keeps_before(lake: Lakehouse) -> bool:
-    """Return whether released changes have the row before a change: those of feeds without watermarks do."""
-    released = lake.released_changes.cursor()
-    return released is not None and not released.watermarks
-
-
 def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: TypedRows) -> DataFrame:
     """The typed rows of a load as changes, with the texts that `protocols.loaded` would have of their values."""
     table = lake.loaded_rows(*name)

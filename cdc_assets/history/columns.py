@@ -181,23 +181,20 @@ class Typing:
         self._fields = {c.column: min(each) if plain else c.column for c, each in zip(columns, names, strict=True)}
         self._plain = plain
 
-    def typed(self, changes: DataFrame, *, with_before: bool = False) -> DataFrame:
-        """Add `wire`, `row` STRUCT (typed, under the history's names) and `lost` BOOLEAN: a value did not fit its type.
+    def typed(self, changes: DataFrame) -> DataFrame:
+        """Add the typed rows of changes.
 
         Columns of one type share one expression over an array of their values, so Spark plans a wide table fast.
 
-        Args:
-            changes: the changes.
-            with_before: whether to add `before_row`, too: the row before the change, typed in the same way; NULL where the
-                message has none.
+        Out: `wire`; `row` STRUCT: typed, under the history's names; `before_row` STRUCT: the row before the change, typed in
+        the same way, NULL where the change has none; `lost` BOOLEAN: a value did not fit its type.
         """
         parsed = parse_images(changes, self._spelled)
-        if with_before:
-            parsed = parse_images(parsed, self._spelled, "before", _BEFORE)
-        return self.typed_texts(parsed, with_before=with_before)
+        return self.typed_texts(parse_images(parsed, self._spelled, "before", _BEFORE))
 
-    def typed_texts(self, parsed: DataFrame, *, with_before: bool = False) -> DataFrame:
-        """As `typed`, of rows that have `wire` (and `wire_before`) already."""
+    def typed_texts(self, parsed: DataFrame) -> DataFrame:
+        """As `typed`, of rows that have `wire` already; `before_row` only where they have `wire_before`, too."""
+        with_before = _BEFORE in parsed.columns
         wires = ["wire", _BEFORE] if with_before else ["wire"]
         if not self._plain or any(len(c.readings) > 1 for c in self.columns):
             parsed = parsed.withColumn("layout", self._number())

@@ -132,8 +132,8 @@ def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | 
     Out: key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: an
     open version. Where the changes have `before_row` STRUCT and `before`: these, as `before_row` and `image`.
     """
-    found = ["before_row", "before AS image"] if "before_row" in changes.columns else []
-    line = changes.selectExpr(*_CHANGE, "false AS standing", *found)
+    stated = ["before_row", "before AS image"] if "before_row" in changes.columns else []
+    line = changes.selectExpr(*_CHANGE, "false AS standing", *stated)
     if arrived is not None:
         line = line.unionByName(arrived.selectExpr(*_CHANGE, "false AS standing"), allowMissingColumns=True)
         # A statement may be stamped later than the rows that come after it.
@@ -160,39 +160,43 @@ def boundaries(
             to have found another row than the chain has (`unlike`).
         since: a commit_ts.
     """
-    era, before = F.col("era"), F.col("before")
-    line = with_previous(line)
-    existed = F.expr("coalesce(before.exists, false)")
-    if effects.endings:
-        existed &= effects.life(before["era"]) == effects.life(era)
+    line = with_previous(line, effects)
+    existed = F.col("existed")
     if watch is not None:
         late = f"NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND commit_ts > {since}"
         metrics = [F.count_if(~existed & F.expr(late)).alias("met")]
         if "before_row" in line.columns:
             metrics.append(F.count_if(found_another_row()).alias("unlike"))
         line = line.observe(watch, *metrics)
-    same = existed & effects.compared(before["row"], before["era"], era).eqNullSafe(F.col("row"))
+    same = existed & F.col("previous").eqNullSafe(F.col("row"))
     changes = F.when(F.expr(f"standing OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
     op = F.when(existed & F.expr(f"op = '{_INSERT}'"), str(Op.UPDATE)).otherwise(F.col("op"))
     return line.where(changes).select(*(c for c in _TIMELINE if c != "op"), op.alias("op"))
 
 
-def with_previous(line: DataFrame) -> DataFrame:
-    """Add `before` STRUCT<exists, row, era, op>: what the chain of the key has before a row of `timeline`."""
-    exists = f"standing OR NOT {_ENDS}"
-    return line.withColumn("before", F.expr(f"lag(struct({exists} AS exists, row, era, op)) OVER ({_CHAIN})"))
+def with_previous(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
+    """Add what the chain of the key has before each row of `timeline`.
+
+    Out: `before` STRUCT<exists, row, era, op, commit_ts>: the change or version before; `existed` BOOLEAN: whether the row
+    was there still; `previous` STRUCT: that row, as the statements since then have left it.
+    """
+    fields = f"struct(standing OR NOT {_ENDS} AS exists, row, era, op, commit_ts)"
+    line = line.withColumn("before", F.expr(f"lag({fields}) OVER ({_CHAIN})"))
+    era, before = F.col("era"), F.col("before")
+    existed = F.expr("coalesce(before.exists, false)")
+    if effects.endings:
+        existed &= effects.life(before["era"]) == effects.life(era)
+    return line.withColumns({"existed": existed, "previous": effects.compared(before["row"], before["era"], era)})
 
 
 def found_another_row() -> Column:
     """Whether the row before an UPDATE or a DELETE, as its message has it, is not the one that the chain has. BOOLEAN.
 
-    Between rows of two eras lies a statement: those are not compared.
-
     In: `with_previous` with `before_row`.
     """
     return F.expr(
-        f"coalesce(NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND before.exists AND before.era = era "
-        "AND before_row IS NOT NULL AND NOT before_row <=> before.row, false)"
+        f"coalesce(NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND existed AND before_row IS NOT NULL "
+        "AND NOT before_row <=> previous, false)"
     )
 
 

@@ -15,8 +15,8 @@ from cdc_assets import tso
 from cdc_assets.config import Feed
 from cdc_assets.history import days
 from cdc_assets.history.arrivals import arrivals_of, gone_since, rows_that_arrive
-from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks
-from cdc_assets.history.changes import as_sent, changes_of, keeps_before, with_copy_numbers
+from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks, value_changes
+from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
@@ -34,6 +34,7 @@ from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.schema import literal, quoted
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
 from cdc_assets.spark.session import checkpointed, compiled_plans
 
 # What becomes of a version in this run, and so which files it is written into.
@@ -126,7 +127,7 @@ def apply(
     effects = effects_of(work, columns, feed.time_zone)
 
     # A plan that went on from expressions for every column would take seconds to make.
-    typed, watch = checkpointed(typing.typed(changes, with_before=keeps_before(lake)), eager=False), Observation()
+    typed, watch = checkpointed(typing.typed(changes), eager=False), Observation()
     if lost_key:
         typed = keyed_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
@@ -149,7 +150,10 @@ def apply(
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
     complete, met = completeness.after(first.get["met"])
-    breaks = chain_breaks(line, columns) if first.get.get("unlike") else NO_BREAKS
+    exact = protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
+    breaks = NO_BREAKS
+    if first.get.get("unlike"):
+        breaks = chain_breaks(line, columns, effects, value_changes(work), exact=exact)
     report = replace(
         report,
         columns=shape.columns,

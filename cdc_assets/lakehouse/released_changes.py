@@ -344,7 +344,8 @@ RELEASED_CHANGES = Definition(
             column(
                 "before",
                 STRING,
-                "The row before the change, a JSON object; only if later duplicates are recognised by it.",
+                "The row before an update or a delete, a JSON object; null where the message has none, and of feeds with "
+                "watermarks where it has the key alone.",
             ),
             column("after", STRING, "The row after the change, a JSON object; null for a delete."),
             column("layout_id", BIGINT, "The column layout of `after`: a hash of its text."),

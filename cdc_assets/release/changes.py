@@ -5,6 +5,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.protocols.keys import key_of
+from cdc_assets.protocols.messages import field_names
 
 # What a change takes over from the event that tells its end state.
 STATE = [
@@ -75,10 +76,11 @@ def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
     """Collapse repeats, and, if `joined`, a delete and an insert of one key at one commit_ts into one update.
 
     In: `pieces` with `copy`. Out: one row per (database, table, key, copy, commit_ts), two where such a pair stays apart:
-    `STATE` of the piece that tells the end state (of several copies, the first in Kafka), `op`, `ordinal` INT, `events` INT
-    (how many events it stands for) and `repeats` BIGINT (how many copies were dropped).
+    `STATE` of the piece that tells the end state (of several copies, the first in Kafka), `before` STRING (the row before an
+    UPDATE or a DELETE, as `row_before` has it), `op`, `ordinal` INT, `events` INT (how many events it stands for) and
+    `repeats` BIGINT (how many copies were dropped).
     """
-    state = F.struct(*STATE, F.col("piece_op").alias("op"), "weight")
+    state = F.struct(*STATE, row_before(F.col("piece_op")).alias("before"), F.col("piece_op").alias("op"), "weight")
     order = F.struct("topic", "partition", "offset", "index")
     gone = F.col("piece_op") == _DELETE
     apart = [] if joined else [gone.alias("gone")]
@@ -97,6 +99,7 @@ def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
         "commit_ts",
         *[end[c].alias(c) for c in STATE if c != "after"],
         F.when(replaced, _UPDATE).otherwise(end["op"]).alias("op"),
+        F.when(replaced, F.col("d.before")).otherwise(end["before"]).alias("before"),
         F.col("u.after").alias("after"),
         # The delete of a pair comes first.
         F.when(F.col("copy") == 0, F.col("u").isNotNull().cast("int")).otherwise(F.col("copy")).alias("ordinal"),
@@ -105,10 +108,20 @@ def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
     )
 
 
-def alone(events: DataFrame, ordinal: Column, *kept: str) -> DataFrame:
+def row_before(op: Column) -> Column:
+    """Return the row before a change with this operation, as far as it says more than the change's key. STRING or NULL.
+
+    The event's image is that of the key's own row only in an UPDATE and a DELETE: the insert that a changed key makes has
+    the row of another key there.
+    """
+    more = F.size(field_names(F.col("before"))) > F.size("key_columns")
+    return F.when(op == _UPDATE, F.col("before")).when((op == _DELETE) & more, F.col("before"))
+
+
+def alone(events: DataFrame, ordinal: Column, before: Column) -> DataFrame:
     """Changes of events that are the only ones of their key at their time, and did not change it.
 
-    Out: as `net`, with this ordinal, and these columns kept beside.
+    Out: as `net`, with this ordinal, and this row before the change.
     """
     return events.select(
         "database",
@@ -117,8 +130,8 @@ def alone(events: DataFrame, ordinal: Column, *kept: str) -> DataFrame:
         "commit_ts",
         *[F.col(c) for c in STATE if c != "after"],
         "op",
+        before.alias("before"),
         "after",
-        *kept,
         ordinal.alias("ordinal"),
         F.lit(1).alias("events"),
         F.lit(0).cast("bigint").alias("repeats"),

@@ -59,7 +59,7 @@ class SourceOrderGate(Gate):
 
     def alone(self, events: DataFrame) -> DataFrame:
         """Each event as it is."""
-        return alone(events, F.lit(0), "before")
+        return alone(events, F.lit(0), F.col("before"))
 
     def judges_alone(self) -> bool:
         """Only above all that was released can none of them be a repeat."""

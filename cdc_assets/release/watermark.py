@@ -12,7 +12,7 @@ from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, TopicWatermarks
 from cdc_assets.release.base import Facts, Gate, Held, Name, Part, Released, held_since
-from cdc_assets.release.changes import alone, net, pieces, with_copies
+from cdc_assets.release.changes import alone, net, pieces, row_before, with_copies
 from cdc_assets.release.late import Late
 from cdc_assets.release.news import News
 
@@ -87,7 +87,8 @@ class WatermarkGate(Gate):
     def alone(self, events: DataFrame) -> DataFrame:
         """Each event as it is."""
         # As `net` numbers them: the delete of a pair comes first.
-        return alone(events, F.when(F.col("op") == str(Op.DELETE), F.lit(0)).otherwise(F.lit(1)))
+        ordinal = F.when(F.col("op") == str(Op.DELETE), F.lit(0)).otherwise(F.lit(1))
+        return alone(events, ordinal, row_before(F.col("op")))
 
     def judges_alone(self) -> bool:
         """Below the watermark nothing was released before: that would be late."""

@@ -26,7 +26,7 @@ from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, record, ro
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 Damage = Callable[[Path], AbstractContextManager[None]]
 # Of a history table.
-CHECKS = ("conservation", "history_intervals", "ddl_applied", "type_mapping", "reload_required")
+CHECKS = ("conservation", "history_intervals", "ddl_applied", "type_mapping", "reload_required", "changes_continue")
 # No CREATE TABLE was seen.
 ALL_FINE = dict.fromkeys((*CHECKS, "column_schema_change"), True) | {"history_complete": False}
 

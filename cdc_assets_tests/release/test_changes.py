@@ -121,6 +121,20 @@ def test_repeats_of_half_a_split_update(spark: SparkSession) -> None:
     assert changes(spark, it.rows) == {"1": ("update", "new", 1, 2, 2)}
 
 
+def test_the_row_before_a_change_is_that_of_its_key(spark: SparkSession) -> None:
+    """That of a split update is its DELETE's; a changed key ends with the row before it, and begins without one."""
+    it = Events()
+    it.insert(1, "new")
+    it.delete(1, "old", partition=1)
+    it.update(2, "new", "old")
+    it.update(4, "new", "old", old_key=3)
+    it.delete(5, "old")
+    it.add("delete", {"id": "6"}, None)
+    found = {r["key"]: r["before"] and json.loads(r["before"]) for r in net(pieces_of(spark, it.rows)).collect()}
+    rows = {n: {"id": str(n), "v": "old"} for n in (1, 2, 3, 5)}
+    assert found == {f'["{n}"]': rows.get(n) for n in range(1, 7)}
+
+
 def test_a_changed_key_is_a_delete_and_an_insert(spark: SparkSession) -> None:
     """Split by TiCDC, or whole with output-raw-change-event: the changes are the same; a whole one counts once."""
     split, whole = Events(), Events()

@@ -12,7 +12,7 @@ from cdc_assets.assets.checks.conservation import events_placed
 from cdc_assets.assets.checks.gate import (
     late_events_seen_before,
     list_partition_watermarks,
-    schema_known,
+    schemas_arrived,
     watermark_freshness,
     watermark_progress,
 )
@@ -130,7 +130,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
         progress = watermark_progress(report, feed.source.partitions)
         checks.append(check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN))
     if protocol_of(feed).numbers_schemas:
-        known, overdue = schema_known(report, feed.bootstrap_interval)
+        known, overdue = schemas_arrived(report, feed.bootstrap_interval)
         severity = AssetCheckSeverity.ERROR if overdue else AssetCheckSeverity.WARN
         checks.append(check_result("schema_known", key, known, severity))
     checks.append(check_result("late_events_seen_before", key, late_events_seen_before(report)))

@@ -86,15 +86,14 @@ def read_rows(
         DumpError: the files have other columns.
     """
     if dump_format == "parquet":
-        rows = spark.read.parquet(*[f.path for f in files])
-        return _read_parquet_rows(rows, columns, time_zone, files[0].path)
+        return _read_parquet_rows(spark, files, columns, time_zone)
     is_raw = _has_raw_bytes(dump_format, columns)
     table = _FORMATS[dump_format](store, files[0], _read_lines(spark, files, columns, is_raw=is_raw), columns)
     lines = table.lines
     if without_plain:
         lines = _parse_lines(table, time_zone, is_raw=is_raw).where(~F.col("plain"))
-    rows = lines.select("line", table.row.alias("row"))
-    split = rows.withColumn("fields", F.regexp_extract_all("row", F.lit(table.field_pattern), F.lit(1)))
+    fields = F.regexp_extract_all("row", F.lit(table.field_pattern), F.lit(1))
+    split = lines.select("line", table.row.alias("row")).withColumn("fields", fields)
     # One expression over the array of fields: an expression a field makes plans of wide tables slow.
     texts = split.withColumn("texts", F.transform("fields", table.to_text))
     is_complete = (F.array_join("fields", ",") == F.col("row")) & (F.size("fields") == len(table.columns))
@@ -104,7 +103,7 @@ def read_rows(
         for n, (name, t) in enumerate(table.columns)
     ]
     valued = texts.select("line", is_row.alias("is_row"), F.struct(*values).alias("values"))
-    is_good = reduce(and_, _utf8_checks(table.columns, is_raw=is_raw), F.coalesce(F.col("is_row"), F.lit(False)))
+    is_good = reduce(and_, _utf8_checks(table.columns, is_raw=is_raw), F.coalesce("is_row", F.lit(False)))
     data = F.encode("line", _LATIN1) if is_raw else F.col("line").cast("binary")
     bad = F.struct(F.crc32(data).alias("checksum"), F.substring("line", 1, _SHOWN_CHARACTERS).alias("line"))
     return valued.select("values", F.when(~is_good, bad).alias("bad"))
@@ -327,9 +326,12 @@ def _canonical_text(value: Column, mysql_type: MySQLType, time_zone: str, *, is_
     return value
 
 
-def _read_parquet_rows(rows: DataFrame, columns: DumpColumns, time_zone: str, path: str) -> DataFrame:
-    """Return typed rows as `read_rows` does."""
-    ordered = _order_columns(rows.columns, columns, path)
+def _read_parquet_rows(
+    spark: SparkSession, files: Sequence[DumpFile], columns: DumpColumns, time_zone: str
+) -> DataFrame:
+    """Return the typed rows of Parquet files as `read_rows` does."""
+    rows = spark.read.parquet(*[f.path for f in files])
+    ordered = _order_columns(rows.columns, columns, files[0].path)
     spark_types = [f.dataType for f in rows.schema]
     values = [
         _parquet_text(F.col(quoted(column)), spark_type, t, time_zone).alias(name)

@@ -25,7 +25,7 @@ from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.tables import taken_tables
 from cdc_assets.spark.session import session_for
-from cdc_assets.type_checks.occurrences import merge_occurrences
+from cdc_assets.type_checks.occurrences import OCCURRENCE_FIELDS, merge_occurrences
 from cdc_assets.type_checks.row_images import (
     ADVICE,
     LACKING,
@@ -149,7 +149,7 @@ def judged(
         The columns of type_observations but `batch`.
     """
     # pandera, which a run without events does not need, is slow to import.
-    from cdc_assets.type_checks.observations import OCCURRENCE_FIELDS, MySQLTypes  # noqa: PLC0415
+    from cdc_assets.type_checks.observations import MySQLTypes  # noqa: PLC0415
     from cdc_assets.type_checks.validation import find_broken_rules  # noqa: PLC0415
     from cdc_assets.type_checks.values import ValueClass  # noqa: PLC0415
 

@@ -7,7 +7,6 @@ they are counted once a layout. A second pass looks at their values, and returns
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -15,8 +14,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.type_checks.occurrences import merge_occurrences
+from cdc_assets.mysql_types.types import parsed
+from cdc_assets.type_checks.declared_types import SchemaRows
+from cdc_assets.type_checks.occurrences import (
+    OCCURRENCE_FIELDS,
+    PLACE_COLUMNS,
+    PLACE_NUMBER,
+    merge_occurrences,
+    occurrence_aggregates,
+    read_occurrences,
+)
 from cdc_assets.type_checks.row_images import Earlier, Image, Observation, Sending, Stretch, missing_columns
 from cdc_assets.type_checks.validation import FAILING_VALUE, pa
 from cdc_assets.type_checks.values import (
@@ -31,13 +38,8 @@ from cdc_assets.type_checks.values import (
     find_remarks,
 )
 
-# The fields of every observation: the column that it is about; how often and where it was seen, with the value of its first
-# event. An `Observation` has these, `mysql_type`, and fields of the protocol's own.
+# An `Observation` has these fields, `mysql_type`, `OCCURRENCE_FIELDS`, and fields of the protocol's own.
 COLUMN_FIELDS = ["database", "table", "column"]
-OCCURRENCE_FIELDS = ["events", "first_batch", "first", "last", "sample_value"]
-SchemaRows = Sequence[Mapping[str, Any]]  # rows of table_schemas
-SchemaColumns = Mapping[str, Mapping[str, Any]]  # name -> column, as table_schemas has it
-SchemaLookup = Callable[[str, str, tuple[int, int]], list[SchemaColumns]]
 
 
 class Rules(NamedTuple):
@@ -68,8 +70,8 @@ class MySQLTypes(pa.DataFrameModel):
     type_optional: object = pa.Field(coerce=True, nullable=True)
     value_class: object = pa.Field()
 
-    @pa.dataframe_check(name="known_mysql_type", error="not a MySQL type")
-    def known_mysql_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
+    @pa.dataframe_check(name="is_mysql_type", error="not a MySQL type")
+    def is_mysql_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
         """Check a type's text; `names_type` and `has_type` judge a missing type."""
         texts = frame["mysql_type"]
         return texts.isna() | texts.isin([t for t in texts.dropna().unique() if parsed(t) is not None])
@@ -121,7 +123,7 @@ class MessageColumn:
     @property
     def usual_class(self) -> str:
         """The class of the values within the limits: of whole numbers their range, else `ANY`."""
-        is_number = self.limits.form in {TextForm.WHOLE, TextForm.LABEL}
+        is_number = self.limits.form in {TextForm.INTEGER, TextForm.LABEL}
         return format_range(*self.limits.ranges[:2]) if is_number and self.limits.ranges else ANY
 
     @property
@@ -133,46 +135,6 @@ class MessageColumn:
 def format_range(low: int, high: int) -> str:
     """Return the class of the values from `low` to `high`."""
     return f"{low}..{high}"
-
-
-# --- where and how often
-
-# A place as one number, commit_ts before offset, whose minimum and maximum Spark finds without sorting. Both have at most 19
-# digits.
-_OFFSETS = 10**19
-_PLACE_NUMBER = (
-    f"CAST(CAST(commit_ts AS DECIMAL(19,0)) * CAST('{_OFFSETS}' AS DECIMAL(20,0)) + offset AS DECIMAL(38,0))"
-)
-_PLACE_COLUMNS = ["topic", "partition", "offset", "commit_ts", "batch"]
-
-
-def _occurrence_aggregates() -> list[Column]:
-    """Return the aggregates over the events of one partition that `_read_occurrences` reads."""
-    place = F.expr(_PLACE_NUMBER)
-    return [
-        F.count("*").alias("events"),
-        F.min("batch").alias("first_batch"),
-        F.min(place).alias("lowest"),
-        F.max(place).alias("highest"),
-    ]
-
-
-def _stretch_aggregates() -> list[Column]:
-    """Return the aggregates over the events of one layout and partition that `_read_stretch` reads."""
-    offsets = [F.min("offset").alias("low"), F.max("offset").alias("high")]
-    return [*offsets, F.any_value("key_columns").alias("key_columns"), F.count("key").alias("keyed")]
-
-
-def _read_place(number: Decimal, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the coordinates of a place in the partition that a row of aggregates is about."""
-    commit_ts, offset = divmod(int(number), _OFFSETS)
-    return {"commit_ts": commit_ts, "topic": row["topic"], "partition": row["partition"], "offset": offset}
-
-
-def _read_occurrences(row: Mapping[str, Any], sample: str | None = None) -> Observation:
-    """Return the `OCCURRENCE_FIELDS` of a row of aggregates."""
-    places = {"first": _read_place(row["lowest"], row), "last": _read_place(row["highest"], row)}
-    return {"events": row["events"], "first_batch": row["first_batch"], **places, "sample_value": sample}
 
 
 # --- layouts
@@ -221,13 +183,19 @@ def with_layout_hash(events: DataFrame, **stated: Column) -> DataFrame:
     return with_stated.withColumn("layout_hash", F.xxhash64("kind", "database", "table", "has_after", *stated))
 
 
+def _stretch_aggregates() -> list[Column]:
+    """Return the aggregates over the events of one layout and partition that `_read_stretch` reads."""
+    offsets = [F.min("offset").alias("low"), F.max("offset").alias("high")]
+    return [*offsets, F.any_value("key_columns").alias("key_columns"), F.count("key").alias("keyed")]
+
+
 def group_by_layout(events: DataFrame, *stated: str) -> list[LayoutGroup]:
     """Return the groups of the events that `with_layout_hash` returns; `stated`: the names of its columns."""
     groups: dict[int, LayoutGroup] = {}
     keys = ["layout_hash", "kind", "database", "table", "has_after", *stated, "topic", "partition"]
-    counts = events.groupBy(*keys).agg(*_occurrence_aggregates(), *_stretch_aggregates())
+    counts = events.groupBy(*keys).agg(*occurrence_aggregates(), *_stretch_aggregates())
     for row in counts.toArrow().to_pylist():
-        other_partitions, occurrences = groups.get(row["layout_hash"]), _read_occurrences(row)
+        other_partitions, occurrences = groups.get(row["layout_hash"]), read_occurrences(row)
         stretches = [*(other_partitions.stretches if other_partitions else ()), _read_stretch(row, occurrences)]
         groups[row["layout_hash"]] = LayoutGroup(
             row["layout_hash"],
@@ -308,54 +276,63 @@ def observe_values(rows: DataFrame, layouts: Sequence[RowLayout], *, has_wire_ty
         layouts: of these events.
         has_wire_types: whether the protocol prescribes the types that values have on the wire.
     """
+    if not layouts:
+        return []
     # A message may name a column twice.
     layouts = [replace(each, columns=list({c.name: c for c in each.columns}.values())) for each in layouts]
     by_hash = {layout.group.layout_hash: layout for layout in layouts}
-    if not by_hash:
-        return []
-    observations: dict[tuple[Any, ...], Observation] = {}
-
-    def add(
-        layout: RowLayout, column: MessageColumn, value_class: str, wire: str | None, occurrences: Observation
-    ) -> None:
-        group = layout.group
-        fields = {
-            "database": group.database,
-            "table": group.table,
-            "column": column.name,
-            "mysql_type": column.mysql_type,
-            **column.own,
-            "type_optional": column.type_optional,
-            "value_class": value_class,
-            **({"wire_type": wire} if column.limits.wires else {}),
-        }
-        identity = tuple(fields.items())
-        earlier = observations.get(identity)
-        observations[identity] = fields | (merge_occurrences(earlier, occurrences) if earlier else occurrences)
-
     unusual_events: dict[tuple[int, str], int] = defaultdict(int)
+    observations: list[Observation] = []
     counted = (_count_remarks(rows, part, has_wire_types=has_wire_types) for part in _split_layouts(layouts))
     for remark in chain.from_iterable(counted):
-        layout = by_hash[remark["layout_hash"]]
-        column = next((c for c in layout.columns if c.name == remark["name"]), None)
-        column = column or MessageColumn(remark["name"], None)
         unusual_events[remark["layout_hash"], remark["name"]] += remark["events"]
-        value_class = class_of(remark["class"])
-        if value_class == ABSENT:
-            if not layout.group.has_after:
-                continue
-            value_class = LEFT_OUT
-        wire = remark["wire"] or column.usual_wire_type
-        occurrences = _read_occurrences(remark, remark["sample"])
-        add(layout, column, value_class or column.usual_class, wire, occurrences)
+        observations += _observe_remark(by_hash[remark["layout_hash"]], remark)
     for layout in layouts:
         for column in layout.columns:
-            all_events = layout.group.occurrences["events"]
-            usual_events = all_events - unusual_events[layout.group.layout_hash, column.name]
-            if usual_events > 0:
-                occurrences = layout.group.occurrences | {"events": usual_events}
-                add(layout, column, column.usual_class, column.usual_wire_type, occurrences)
-    return list(observations.values())
+            events = layout.group.occurrences["events"] - unusual_events[layout.group.layout_hash, column.name]
+            if events > 0:
+                occurrences = layout.group.occurrences | {"events": events}
+                observations.append(_observe(layout, column, column.usual_class, column.usual_wire_type, occurrences))
+    return _merge_observations(observations)
+
+
+def _observe_remark(layout: RowLayout, remark: Mapping[str, Any]) -> list[Observation]:
+    """Return the observation of a counted remark; none of a column that a deleted row may lack."""
+    column = next((c for c in layout.columns if c.name == remark["name"]), None) or MessageColumn(remark["name"], None)
+    value_class = class_of(remark["class"])
+    if value_class == ABSENT:
+        if not layout.group.has_after:
+            return []
+        value_class = LEFT_OUT
+    wire = remark["wire"] or column.usual_wire_type
+    occurrences = read_occurrences(remark, remark["sample"])
+    return [_observe(layout, column, value_class or column.usual_class, wire, occurrences)]
+
+
+def _observe(
+    layout: RowLayout, column: MessageColumn, value_class: str, wire: str | None, occurrences: Observation
+) -> Observation:
+    return {
+        "database": layout.group.database,
+        "table": layout.group.table,
+        "column": column.name,
+        "mysql_type": column.mysql_type,
+        **column.own,
+        "type_optional": column.type_optional,
+        "value_class": value_class,
+        **({"wire_type": wire} if column.limits.wires else {}),
+        **occurrences,
+    }
+
+
+def _merge_observations(observations: Sequence[Observation]) -> list[Observation]:
+    """Merge observations that differ only in their occurrences."""
+    merged: dict[tuple[Any, ...], Observation] = {}
+    for observation in observations:
+        identity = tuple(item for item in observation.items() if item[0] not in OCCURRENCE_FIELDS)
+        other = merged.get(identity)
+        merged[identity] = observation | merge_occurrences(other, observation) if other else observation
+    return list(merged.values())
 
 
 # The limits of the columns are a literal in the plan. Bound its size: a hostile stream may have a layout a message.
@@ -379,7 +356,7 @@ def _count_remarks(rows: DataFrame, layouts: Sequence[RowLayout], *, has_wire_ty
     """Return the remarks on rows of some layouts, counted by layout, column, wire type, class and partition.
 
     Returns:
-        Rows of `find_remarks`, of `_occurrence_aggregates`, and `sample`, the beginning of the first value.
+        Rows of `find_remarks`, of `occurrence_aggregates`, and `sample`, the beginning of the first value.
     """
     columns_by_hash = {
         layout.group.layout_hash: (
@@ -389,52 +366,14 @@ def _count_remarks(rows: DataFrame, layouts: Sequence[RowLayout], *, has_wire_ty
         for layout in layouts
     }
     image = F.coalesce("after", "before")
-    images = rows.select(*_PLACE_COLUMNS, "layout_hash", image.alias("image"), "wire_types")
+    images = rows.select(*PLACE_COLUMNS, "layout_hash", image.alias("image"), "wire_types")
     remarks = images.select(
-        *_PLACE_COLUMNS, "layout_hash", F.inline(find_remarks(columns_by_hash, has_wire_types=has_wire_types))
+        *PLACE_COLUMNS, "layout_hash", F.inline(find_remarks(columns_by_hash, has_wire_types=has_wire_types))
     )
     keys = ["layout_hash", "name", "wire", "class", "topic", "partition"]
-    sample = F.min_by("text", F.expr(_PLACE_NUMBER)).alias("sample")
-    counts: list[dict[str, Any]] = remarks.groupBy(*keys).agg(*_occurrence_aggregates(), sample).toArrow().to_pylist()
+    sample = F.min_by("text", F.expr(PLACE_NUMBER)).alias("sample")
+    counts: list[dict[str, Any]] = remarks.groupBy(*keys).agg(*occurrence_aggregates(), sample).toArrow().to_pylist()
     return counts
-
-
-# --- what table_schemas has beside the messages
-
-
-def make_schema_lookup(schemas: SchemaRows) -> SchemaLookup:
-    """Return a function from (database, table, (lowest, highest commit_ts)) to the table's columns during that span.
-
-    The function returns the columns before the span and after each schema change in it, in order; none where they are
-    unknown.
-    """
-    by_table: dict[tuple[str, str], list[tuple[int, SchemaColumns]]] = defaultdict(list)
-    for row in schemas:
-        if row["columns"] is not None:
-            columns = {column["name"]: column for column in row["columns"]}
-            by_table[row["database"], row["table"]].append((row["commit_ts"], columns))
-
-    def find_columns(database: str, table: str, span: tuple[int, int]) -> list[SchemaColumns]:
-        ordered = sorted(by_table[database, table], key=lambda since_and_columns: since_and_columns[0])
-        before = [columns for since, columns in ordered if since < span[0]]
-        return before[-1:] + [columns for since, columns in ordered if span[0] <= since <= span[1]]
-
-    return find_columns
-
-
-def complete_decimal(mysql_type: MySQLType | None, declared_types: Sequence[MySQLType]) -> MySQLType | None:
-    """Return a DECIMAL without parameters with the widest that its declared types have; any other type unchanged."""
-    if mysql_type is None or mysql_type.base != "decimal" or mysql_type.length is not None:
-        return mysql_type
-    sizes = [
-        (t.length - (t.scale or 0), t.scale or 0)
-        for t in declared_types
-        if t.base == "decimal" and t.length is not None
-    ]
-    if not sizes:
-        return mysql_type
-    scale = max(scale for _, scale in sizes)
-    return replace(mysql_type, length=max(before_point for before_point, _ in sizes) + scale, scale=scale)
 
 
 def select_row_events(events: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ function in the JVM, `ValueChecks.scala`, compares the values with it.
 
 import json
 from collections.abc import Iterable, Mapping
-from enum import StrEnum, auto
+from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,26 +20,26 @@ from cdc_assets.mysql_types.types import MySQLType
 
 
 class TextForm(StrEnum):
-    """How the texts of a column's values are written."""
+    """How the texts of a column's values are written, by the names that the JVM function has for the forms."""
 
-    ANY = auto()
-    WHOLE = auto()  # a whole number in a range
-    DECIMAL = auto()
-    FLOAT = auto()
-    DOUBLE = auto()
-    TEXT = auto()
-    LATIN1 = auto()  # a character a byte
-    BASE64 = auto()
-    DATE = auto()
-    DATETIME = auto()
-    TIMESTAMP = auto()
-    ZONED = auto()  # a TIMESTAMP in ISO 8601, in UTC
-    TIME = auto()
-    YEAR = auto()
-    LABEL = auto()  # a label of an enum, or its number
-    LABELS = auto()  # labels of a set, maybe none
-    JSON = auto()  # a JSON document
-    UNSCALED = auto()  # the bytes of a decimal in base64, or the number itself
+    ANY = "ANY"
+    INTEGER = "WHOLE"  # a whole number in a range
+    DECIMAL = "DECIMAL"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    TEXT = "TEXT"
+    LATIN1 = "LATIN1"  # a character a byte
+    BASE64 = "BASE64"
+    DATE = "DATE"
+    DATETIME = "DATETIME"
+    TIMESTAMP = "TIMESTAMP"
+    ZONED = "ZONED"  # a TIMESTAMP in ISO 8601, in UTC
+    TIME = "TIME"
+    YEAR = "YEAR"
+    LABEL = "LABEL"  # a label of an enum, or its number
+    LABELS = "LABELS"  # labels of a set, maybe none
+    JSON = "JSON"  # a JSON document
+    UNSCALED = "UNSCALED"  # the bytes of a decimal in base64, or the number itself
 
 
 class ValueClass(StrEnum):
@@ -97,13 +97,13 @@ _CLASSES_BY_NAME = {each.name: str(each) for each in ValueClass} | {"ABSENT": AB
 
 _FORMS: Mapping[Family, TextForm] = MappingProxyType(
     {
-        Family.INTEGER: TextForm.WHOLE,
-        Family.BIT: TextForm.WHOLE,
+        Family.INTEGER: TextForm.INTEGER,
+        Family.BIT: TextForm.INTEGER,
         Family.DECIMAL: TextForm.DECIMAL,
         Family.FLOAT: TextForm.DOUBLE,
         Family.TEXT: TextForm.TEXT,
         Family.ENUM: TextForm.LABEL,
-        Family.SET: TextForm.WHOLE,
+        Family.SET: TextForm.INTEGER,
         Family.DATE: TextForm.DATE,
         Family.DATETIME: TextForm.DATETIME,
         Family.TIMESTAMP: TextForm.TIMESTAMP,
@@ -114,9 +114,9 @@ _FORMS: Mapping[Family, TextForm] = MappingProxyType(
 )
 
 
-def whole_number_limits(low: int, high: int) -> Limits:
+def integer_limits(low: int, high: int) -> Limits:
     """Return the limits of a whole number."""
-    return Limits(TextForm.WHOLE, ranges=(low, high, low, high))
+    return Limits(TextForm.INTEGER, ranges=(low, high, low, high))
 
 
 def limits_of(mysql_type: MySQLType | None, binary: TextForm = TextForm.ANY) -> Limits:
@@ -195,4 +195,4 @@ def _describe_limits(name: str, limits: Limits) -> dict[str, object]:
     """Return a column's limits as the JVM function reads them; ranges are texts, as JSON numbers may lose digits."""
     ranges = None if limits.ranges is None else [str(bound) for bound in limits.ranges]
     null = None if limits.null is None else limits.null.name
-    return {"name": name, **limits._asdict(), "form": limits.form.name, "null": null, "ranges": ranges}
+    return {"name": name, **limits._asdict(), "form": str(limits.form), "null": null, "ranges": ranges}

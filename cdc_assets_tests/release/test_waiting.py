@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from cdc_assets.assets.checks.gate import schema_known
+from cdc_assets.assets.checks.gate import schemas_arrived
 from cdc_assets.lakehouse.released_changes import HoldReason
 from cdc_assets_tests.laws.conservation import balanced, conserved
 from cdc_assets_tests.protocols.simple_encoder import Table, column, watermark
@@ -75,7 +75,7 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     assert {h.reason for h in first.release.holds} == {HoldReason.SCHEMA}
     # One of `late` is above the watermark, and waits for that first.
     assert (first.release.released, first.release.pending) == (1, 4)
-    (verdict, overdue) = schema_known(first.release, 120)
+    (verdict, overdue) = schemas_arrived(first.release, 120)
     assert (verdict.passed, overdue) == (False, False)
     assert {row["table"] for row in verdict.violations} == {"late", "altered"}
 
@@ -96,12 +96,12 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     # Two minutes later it is overdue.
     source.send(watermark(tso(10)), 0, after=120)
     third = source.run()
-    (verdict, overdue) = schema_known(third.release, 120)
+    (verdict, overdue) = schemas_arrived(third.release, 120)
     assert (verdict.passed, overdue) == (False, True)
     assert "send-bootstrap-interval-in-sec" in verdict.description
-    assert not schema_known(third.release, 600)[1]
+    assert not schemas_arrived(third.release, 600)[1]
     # Where the changefeed sends no bootstraps, waiting is no way on.
-    (verdict, overdue) = schema_known(first.release, 0)
+    (verdict, overdue) = schemas_arrived(first.release, 0)
     assert (verdict.passed, overdue) == (False, True)
     assert "no BOOTSTRAP message will bring it" in verdict.description
     assert "send-bootstrap-in-msg-count" in verdict.description
@@ -119,8 +119,8 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     ]
     assert (fourth.release.released, fourth.release.duplicate, fourth.release.pending) == (4, 1, 0)
     assert fourth.release.holds == []
-    assert schema_known(fourth.release, 120)[0].passed
-    assert schema_known(fourth.release, 0) == (schema_known(fourth.release, 120)[0], False)
+    assert schemas_arrived(fourth.release, 120)[0].passed
+    assert schemas_arrived(fourth.release, 0) == (schemas_arrived(fourth.release, 120)[0], False)
     learnt = it.lake.table_schemas.read(it.lake.spark).where("schema_version IS NOT NULL")
     numbers = sorted((r["table"], r["table_id"], r["schema_version"]) for r in learnt.collect())
     assert numbers == [("altered", 13, 3), ("altered", 13, 4), ("known", 11, 1), ("late", 12, 2)]

@@ -61,7 +61,7 @@ def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict
     return Verdict(passed=True, description=description)
 
 
-def schema_known(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
+def schemas_arrived(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
     """Return whether no event waits for its table's schema, and whether one has waited too long.
 
     Args:

@@ -14,18 +14,16 @@ from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows, jdbc_text
 from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
+from cdc_assets.type_checks.declared_types import SchemaRows, complete_decimal, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
     NO_SUCH_TYPE,
     MessageColumn,
     RowLayout,
     Rules,
-    SchemaRows,
     ValuesFit,
-    complete_decimal,
     format_range,
     group_by_layout,
-    make_schema_lookup,
     observe_missing_columns,
     observe_values,
     select_row_events,

@@ -29,16 +29,15 @@ from cdc_assets.mysql_types.debezium import (
 )
 from cdc_assets.mysql_types.reference import value_range
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
+from cdc_assets.type_checks.declared_types import SchemaRows, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
     LayoutGroup,
     MessageColumn,
     RowLayout,
     Rules,
-    SchemaRows,
     ValuesFit,
     group_by_layout,
-    make_schema_lookup,
     observe_missing_columns,
     observe_values,
     select_row_events,
@@ -52,8 +51,8 @@ from cdc_assets.type_checks.values import (
     Limits,
     TextForm,
     ValueClass,
+    integer_limits,
     limits_of,
-    whole_number_limits,
 )
 
 _EVER = (1 << 63) - 1
@@ -223,9 +222,9 @@ def _integer(bits: int, mysql_type: MySQLType | None) -> Limits:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     limits = value_range(mysql_type) if mysql_type and mysql_type.base in INTEGERS else None
     return (
-        whole_number_limits(low, high)
+        integer_limits(low, high)
         if limits is None or limits.high > high
-        else whole_number_limits(max(low, limits.low), limits.high)
+        else integer_limits(max(low, limits.low), limits.high)
     )
 
 
@@ -233,13 +232,13 @@ def _instant(name: str) -> Limits:
     """The limits of a semantic type of days, times and years by its name; of others none."""
     seconds = (_DAY_FIRST * _SECONDS, (_DAY_LAST + 1) * _SECONDS)
     of_names = {
-        "Date": whole_number_limits(_DAY_FIRST, _DAY_LAST),
-        "Year": whole_number_limits(1900, 2155),
+        "Date": integer_limits(_DAY_FIRST, _DAY_LAST),
+        "Year": integer_limits(1900, 2155),
         "ZonedTimestamp": Limits(TextForm.ZONED),
     }
     for size, unit in _SECOND_IN.items():
-        of_names[f"{size}Timestamp"] = whole_number_limits(seconds[0] * unit, seconds[1] * unit - 1)
-        of_names[f"{size}Time"] = whole_number_limits(-_TIME * unit, _TIME * unit)
+        of_names[f"{size}Timestamp"] = integer_limits(seconds[0] * unit, seconds[1] * unit - 1)
+        of_names[f"{size}Time"] = integer_limits(-_TIME * unit, _TIME * unit)
     return of_names.get(name, ANYTHING)
 
 

@@ -13,17 +13,15 @@ from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.open_protocol import CODES, ColumnFlag, JsonType, type_text, wrong_flags
 from cdc_assets.mysql_types.types import parsed
+from cdc_assets.type_checks.declared_types import SchemaRows, complete_decimal, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
     MessageColumn,
     RowLayout,
     Rules,
-    SchemaRows,
     ValuesFit,
-    complete_decimal,
     format_range,
     group_by_layout,
-    make_schema_lookup,
     observe_missing_columns,
     observe_values,
     select_row_events,

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from cdc_assets.lakehouse.change_events import CORRUPTED
 from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.type_checks.declared_types import SchemaRows
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
     NO_SUCH_TYPE,
@@ -22,7 +23,6 @@ from cdc_assets.type_checks.observations import (
     MessageColumn,
     RowLayout,
     Rules,
-    SchemaRows,
     ValuesFit,
     format_range,
     group_by_layout,

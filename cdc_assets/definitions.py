@@ -66,14 +66,14 @@ def _with_code_references(
     """Return the assets with links to their source code, if the feeds file says where that is."""
     if (place := file.code_references) is None:
         return assets
-    linked: Sequence[AssetsDefinition | AssetSpec] = link_code_references_to_git(
+    linked = link_code_references_to_git(
         with_source_code_references(assets),
         git_url=str(place.git_url).rstrip("/"),
         git_branch=place.git_branch,
         platform=place.platform,
         file_path_mapping=AnchorBasedFilePathMapping(Path(__file__), "cdc_assets/definitions.py"),
     )
-    return linked
+    return [asset for asset in linked if isinstance(asset, AssetsDefinition | AssetSpec)]
 
 
 def _audit_job(audited: list[AssetCheckKey]) -> AssetJob:

@@ -18,6 +18,7 @@ from dagster import (
     DefaultSensorStatus,
     Definitions,
     DynamicPartitionsDefinition,
+    OpDefinition,
     FreshnessPolicy,
     ScheduleDefinition,
     build_schedule_context,
@@ -417,6 +418,7 @@ def test_assets_and_jobs_declare_the_spark_resource(load: Load) -> None:
     assert isinstance(resource, LazyPySparkResource)
     for job in ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine", "acknowledge", "why"):
         for node in loaded.resolve_job_def(job).nodes:
+            assert isinstance(node.definition, OpDefinition)
             assert "pyspark" in node.definition.required_resource_keys, (job, node.name)
 
 

@@ -69,6 +69,6 @@ def _runs_shown(instance: DagsterInstance) -> set[str]:
     runs = set()
     for key in instance.get_asset_keys():
         names = instance.get_dynamic_partitions(str(partitions(key).name))
-        for of in [AssetRecordsFilter(key, asset_partitions=[name]) for name in names] or [key]:
+        for of in [AssetRecordsFilter(key, asset_partitions=[name]) for name in names] or [AssetRecordsFilter(key)]:
             runs |= {record.run_id for record in instance.fetch_materializations(of, limit=1).records}
     return runs

@@ -23,7 +23,7 @@ class SparkResource(LazyPySparkResource):
     feeds file: a setting may be a secret.
     """
 
-    spark_config: dict[str, Any] = Field({}, description="Settings of Spark, above those of the feeds file.")
+    spark_config: dict[str, Any] = Field(default={}, description="Settings of Spark, above those of the feeds file.")
     _session: SparkSession | None = PrivateAttr(default=None)
 
     @property

@@ -38,12 +38,12 @@ jars: java $(VENV)/.ready
 	@$(BIN)/python -m cdc_assets.operations.class_archive
 
 store-jars: jars
-	@$(BIN)/python -m cdc_assets.stores.jars s3 gs abfss
+	@$(BIN)/python -m cdc_assets.stores s3 gs abfss
 
 NATIVE := cdc_assets/spark/native
 dist: java $(VENV)/.ready  ## build dist/cdc_assets-*.whl: the jars compiled, so that who installs it needs Python and a JRE alone
 	@rm -rf build dist $(NATIVE)/*.jar
-	@$(BIN)/python -m cdc_assets.stores.jars --copy-native $(NATIVE)
+	@$(BIN)/python -m cdc_assets.stores --copy-native $(NATIVE)
 	@$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	@rm -rf build $(NATIVE)/*.jar
 	@ls dist/*.whl

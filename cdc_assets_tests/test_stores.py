@@ -5,7 +5,6 @@ The names of Hadoop's settings are those of its documentation of ABFS, and of th
 
 import runpy
 import sys
-import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,12 +51,12 @@ def test_the_jars_of_the_locations_stores_are_fetched(
 
 @pytest.mark.parametrize("name", ["s3", "gs", "abfss"])
 def test_the_jars_of_a_store_can_be_fetched_by_its_scheme(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For an image: `python -m cdc_assets.stores.jars s3`."""
+    """For an image: `python -m cdc_assets.stores s3`."""
     fetched: list[str] = []
     monkeypatch.setattr(base, "store_jars", lambda jars: fetched.append(jars[0].module))
     monkeypatch.setattr(sys, "argv", ["jars", name])
-    with pytest.raises(SystemExit, match=r"^0$"), warnings.catch_warnings(action="ignore"):
-        runpy.run_module("cdc_assets.stores.jars", run_name="__main__")
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_module("cdc_assets.stores", run_name="__main__")
     assert fetched == [{"s3": "hadoop-aws", "gs": "gcs-connector", "abfss": "hadoop-azure"}[name]]
 
 

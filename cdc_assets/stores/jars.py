@@ -5,7 +5,6 @@ Jackson on the class path would slow the start of every session. Ivy, which is p
 user's Ivy settings with a mirror (`CDC_IVY_SETTINGS`) apply. Each jar's checksum must equal the one pinned here.
 """
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -313,24 +312,3 @@ def _compile(files: Sequence[Path], called: Sequence[Path], jar: Path) -> None:
         if done.returncode:
             raise RuntimeError(f"{files[0].parent} does not compile:\n{done.stdout}{done.stderr}")
         Path(made).replace(jar)
-
-
-def _main() -> None:
-    from cdc_assets.stores import store_of  # noqa: PLC0415 -- stores import this module
-
-    parser = argparse.ArgumentParser(description="Fetch the jars that Spark needs, and compile those of native/.")
-    parser.add_argument("schemes", nargs="*", metavar="SCHEME", help="of object stores, whose jars are fetched too")
-    parser.add_argument("--copy-native", type=Path, metavar="FOLDER", help="copy the jars of native/ into this folder")
-    given = parser.parse_args()
-    spark_jars()
-    for scheme in given.schemes:
-        store = store_of(f"{scheme}://")
-        if store is None:
-            parser.error(f"{scheme}: allowed are s3, gs, abfss")
-        store.jars()
-    if given.copy_native:
-        copy_native_jars(given.copy_native)
-
-
-if __name__ == "__main__":
-    _main()

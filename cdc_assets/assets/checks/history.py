@@ -88,7 +88,7 @@ def type_mapping(hold: Hold | None) -> Verdict:
 
 
 def ddl_applied(report: TableReport) -> Verdict:
-    """Whether everything was done that the statements of this run ask for."""
+    """Whether everything was done that the statements of this run ask for, and no row contradicts a statement before it."""
     open_ones = [asdict(each) for each in report.unapplied if not each.reload]
     count = len(report.statements)
     told = f"{count} DDL statements were applied." if count else "There was no DDL statement."
@@ -96,7 +96,26 @@ def ddl_applied(report: TableReport) -> Verdict:
         told = (
             f"Of {count} DDL statements {len(open_ones)} could not be applied in full: see what is left open, and why."
         )
-    return Verdict(not open_ones, told, open_ones, {"statements": report.statements} if count else {})
+    if report.contradictions:
+        told += " " + contradicted(report)
+    failures = [*open_ones, *(asdict(each) for each in report.contradictions)]
+    return Verdict(not failures, told, failures, {"statements": report.statements} if count else {})
+
+
+def contradicted(report: TableReport) -> str:
+    """Say which rows contradict a statement before them, and what to do."""
+    first, *others = report.contradictions
+    more = f", and {len(others)} more like it below" if others else ""
+    return (
+        f"Rows of `{report.database}`.`{report.table}` contradict a statement before them, about the column "
+        f"`{first.column}`: after `{first.statement}` at commit_ts {first.commit_ts} ({time_text(first.commit_ts)}) "
+        f"{first.stated}, but in {first.rows} rows after it {first.found}; the first of them is at topic {first.topic}, "
+        f"partition {first.partition}, offset {first.offset}{more}. The rows are applied as they were sent. Compare with "
+        "SHOW CREATE TABLE at the source. If the statement did not happen there as it stands, set schema_changes: stop for "
+        "the table, run the job rebuild, and decide about the statement (`cdc-assets acknowledge`, --ignore or --as). If it "
+        "did, the rows come from a sender with an older schema: restart the sender, and load the table anew from a dump "
+        "that is taken after that."
+    )
 
 
 def reload_required(report: TableReport) -> Verdict:

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql.types import StructField
 
 from cdc_assets.config import Feed
+from cdc_assets.history.contradictions import Suspicion, stated_columns, suspicions
 from cdc_assets.history.evolution import SEEN, Arrive, Evolution, Op, Recover, Rekey, Seen, evolve
 from cdc_assets.history.layouts import layouts_of, shapes_of
 from cdc_assets.history.news import LAYOUT, News, all_of, news_of
@@ -327,11 +328,24 @@ class _Table:
             return []
         cuts = [base, *(n for n in incoming if n > base), len(steps)]
         spans = list(itertools.pairwise(cuts))
-        every = [d.id for d in ordered if d.touches(self.name)]
+        every = [d for d in ordered if d.touches(self.name)]
         return [
             self._part(evolution, mine, start, end, first=n == 0, whole=n == len(spans) - 1, every=every)
             for n, (start, end) in enumerate(spans)
         ]
+
+    def _suspicions(self, rows: list[dict[str, Any]], every: Sequence[Ddl]) -> tuple[Suspicion, ...]:
+        """The rows that may contradict a statement; none where messages carry schemas: the type check compares those."""
+        protocol = protocol_of(self.feed)
+        if protocol.carries_schemas:
+            return ()
+        last: dict[int, int] = {}
+        for r in rows:
+            last[r["layout_id"]] = max(r["last_ts"], last.get(r["layout_id"], 0))
+        texts = {r["layout_id"]: r["layout"] for r in rows if not is_loaded_layout(r["layout"])}
+        layouts = {each: (columns_in(protocol, text), last[each]) for each, text in texts.items()}
+        overridden = partial(_overrides(self.feed), self.name)
+        return tuple(suspicions(layouts, stated_columns(self.name, every), overridden))
 
     def _comes(self, op: Op) -> bool:
         """Whether rows come in that a part before this one has ended."""
@@ -346,7 +360,7 @@ class _Table:
         *,
         first: bool,
         whole: bool,
-        every: list[str],
+        every: list[Ddl],
     ) -> Work:
         cursor, counts = self.cursor, self.news.counts.get(self.name, Counter())
         begins = any(self._comes(op) for op in evolution.steps[start].ops) if start < end else False
@@ -384,7 +398,9 @@ class _Table:
             eras=(0 if first and not (begins or cursor.partly) else start + 1, end),
             whole=whole,
             replay=self.replay,
-            statements=every if whole else [*(d.id for d in self.applied), *(s.ddl.id for s in evolution.steps[:end])],
+            statements=[d.id for d in every]
+            if whole
+            else [*(d.id for d in self.applied), *(s.ddl.id for s in evolution.steps[:end])],
             rewinds=first and self.replay is not None and cursor.partly is None,
             loaded=self.news.loaded.get(self.name),
             typed=typed,
@@ -392,6 +408,7 @@ class _Table:
             snapshots=() if keyless else tuple(self.snapshots),
             read=tuple(until for release, until in self.news.read.get(self.name, {}).items() if self._new(release)),
             planned_naming=self.naming,
+            suspicions=self._suspicions(rows, every),
         )
 
     def _typed(self, rows: list[dict[str, Any]]) -> TypedRows | None:

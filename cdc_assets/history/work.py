@@ -7,6 +7,7 @@ from functools import cached_property
 from pyspark.sql.types import StructType
 
 from cdc_assets.history.columns import Layout
+from cdc_assets.history.contradictions import Suspicion
 from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Step
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.history import HistoryCursor
@@ -62,6 +63,7 @@ class Work:
         snapshots: those of the source's connector that have all rows of the table, in order.
         read: the commit_ts of the last reads of its snapshots of the table that have ended.
         planned_naming: ids of columns -> their names in the history table before the first part.
+        suspicions: the rows that may contradict a statement before them.
     """
 
     name: Name
@@ -87,6 +89,7 @@ class Work:
     snapshots: tuple[ConnectorSnapshot, ...]
     read: tuple[int, ...]
     planned_naming: Mapping[str, str]
+    suspicions: tuple[Suspicion, ...]
 
     @property
     def anew(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks
 from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
+from cdc_assets.history.contradictions import Contradiction, contradictions
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
 from cdc_assets.history.outcomes import outcomes
 from cdc_assets.history.outcomes import together as statements_together
@@ -65,6 +66,7 @@ class TableReport:
     complete: int = NEVER  # as `HistoryCursor.complete`
     met: int = 0  # as `HistoryCursor.met`
     breaks: ChainBreaks = NO_BREAKS  # changes that found another row than the history has
+    contradictions: list[Contradiction] = field(default_factory=list)  # rows that contradict a statement before them
     days: dict[str, int] = field(default_factory=dict)  # as `HistoryCursor.days`
     loaded: int = -1  # the position of the last load anew that was applied; -1: there was none
     commits: int = 1  # that it made
@@ -90,6 +92,7 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
         breaks=ChainBreaks(
             sum(part.breaks.count for part in parts), [row for part in parts for row in part.breaks.sample]
         ),
+        contradictions=[each for part in parts for each in part.contradictions],
         commits=len(parts),
     )
 
@@ -154,6 +157,7 @@ def apply(
     breaks = NO_BREAKS
     if first.get.get("unlike"):
         breaks = chain_breaks(line, columns, effects, value_changes(work), exact=exact)
+    contradicting = contradictions(changes, work.suspicions, exact=exact) if work.suspicions else []
     report = replace(
         report,
         columns=shape.columns,
@@ -164,6 +168,7 @@ def apply(
         complete=complete,
         met=met,
         breaks=breaks,
+        contradictions=contradicting,
         loaded=max(work.anew, default=-1),
     )
     return _committed(session, work, shape, staged, report)

@@ -77,7 +77,7 @@ def conservation_of_recovered() -> Verdict:
 
 
 def ddl_applied(report: TableReport) -> Verdict:
-    """Return whether everything was done that the statements of this run ask for."""
+    """Return whether this run applied its statements in full, and no row contradicts a statement before it."""
     unapplied = [asdict(each) for each in report.unapplied if not each.reload]
     count = len(report.statements)
     description = f"{count} DDL statements were applied." if count else "There was no DDL statement."
@@ -87,7 +87,26 @@ def ddl_applied(report: TableReport) -> Verdict:
             "which only the source knows the value. The violations name the statement and the reason. Each row is right "
             "again with its next change."
         )
-    return Verdict(not unapplied, description, unapplied, {"statements": report.statements} if count else {})
+    if report.contradictions:
+        description += f" {_describe_contradictions(report)}"
+    failures = [*unapplied, *(asdict(each) for each in report.contradictions)]
+    return Verdict(not failures, description, failures, {"statements": report.statements} if count else {})
+
+
+def _describe_contradictions(report: TableReport) -> str:
+    """Return a text that says which rows contradict a statement before them, and what to do."""
+    first, *others = report.contradictions
+    more = f", and {len(others)} more like it below" if others else ""
+    return (
+        f"Rows of `{report.database}`.`{report.table}` contradict a statement before them, about the column "
+        f"`{first.column}`: after `{first.statement}` at commit_ts {first.commit_ts} ({time_text(first.commit_ts)}) "
+        f"{first.stated}, but in {first.rows} rows after it {first.found}; the first of them is at topic {first.topic}, "
+        f"partition {first.partition}, offset {first.offset}{more}. The rows are applied as they were sent. Compare with "
+        "SHOW CREATE TABLE at the source. If the statement did not happen there as it stands, set schema_changes: stop for "
+        "the table, run the job rebuild, and decide about the statement (`cdc-assets acknowledge`, --ignore or --as). If it "
+        "did, the rows come from a sender with an older schema: restart the sender, and load the table again from a dump "
+        "that is taken after that."
+    )
 
 
 def ddl_applied_of_blocked(feed: str, hold: Hold) -> Verdict:

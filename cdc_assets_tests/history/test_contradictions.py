@@ -1,0 +1,112 @@
+"""What statements say of columns, and which layouts of rows may contradict it."""
+
+import pytest
+
+from cdc_assets.ddl.actions import AddColumn, Column, DropColumn
+from cdc_assets.history.contradictions import Mismatch, fits, stated_columns, suspicions
+from cdc_assets.history.statements import Ddl, Spot
+from cdc_assets.mysql_types.types import parse_type
+from cdc_assets.protocols.base import WireColumn
+
+pytestmark = pytest.mark.fast
+
+T = ("shop", "t")
+ID, V, N = Column("id", "bigint"), Column("v", "varchar(20)"), Column("n", "int")
+
+
+def created(at: int, *columns: Column) -> Ddl:
+    changes = ((T, tuple(AddColumn(c) for c in columns)),)
+    return Ddl(f"create {at}", Spot(at), "CREATE", "create_table", changes=changes, shapes={T: columns})
+
+
+def altered(at: int, *columns: Column) -> Ddl:
+    return Ddl(f"alter {at}", Spot(at), "ALTER", "alter_table", changes=((T, ()),), shapes={T: columns})
+
+
+def suspected(statements: list[Ddl], last: int, **types: str) -> set[tuple[Mismatch, str, int]]:
+    """What rows up to `last` with these columns may contradict: how, the column, and the statement's commit_ts."""
+    layout = [WireColumn(name, said) for name, said in types.items()], last
+    found = suspicions({1: layout}, stated_columns(T, statements), lambda _: False)
+    return {(each.kind, each.stated.name, each.stated.ddl.spot.commit_ts) for each in found}
+
+
+def test_rows_that_fit_the_table_contradict_nothing() -> None:
+    statements = [created(1, ID, V), altered(2, ID, V, N)]
+    assert suspected(statements, 9, id="bigint", v="varchar", n="int") == set()
+
+
+def test_a_dropped_column_still_comes() -> None:
+    assert suspected([created(1, ID, V, N), altered(2, ID, V)], 9, id="bigint", v="varchar", N="int") == {
+        (Mismatch.HAVE, "n", 2)
+    }
+
+
+def test_rows_up_to_the_statement_do_not_count() -> None:
+    assert suspected([created(1, ID, V, N), altered(2, ID, V)], 2, id="bigint", v="varchar", n="int") == set()
+
+
+def test_an_added_column_comes_in_no_row() -> None:
+    assert suspected([created(1, ID, V), altered(2, ID, V, N)], 9, id="bigint", v="varchar") == {
+        (Mismatch.LACK, "n", 2)
+    }
+
+
+def test_a_filter_may_leave_out_an_added_column() -> None:
+    assert suspected([created(1, ID, V), altered(2, ID, V, N)], 9, id="bigint") == set()
+
+
+def test_a_generated_column_need_not_come() -> None:
+    generated = Column("n", "int", generated=True, virtual=True)
+    assert suspected([created(1, ID, V), altered(2, ID, V, generated)], 9, id="bigint", v="varchar") == set()
+
+
+def test_a_statement_counts_until_the_next_about_the_column() -> None:
+    stated = stated_columns(T, [created(1, ID, V, N), altered(2, ID, V), altered(3, ID, V, Column("n", "date"))])
+    spans = {(s.name, s.ddl.spot.commit_ts, s.until.spot.commit_ts if s.until else None) for s in stated}
+    assert spans == {("id", 1, None), ("v", 1, None), ("n", 1, 2), ("n", 2, 3), ("n", 3, None)}
+
+
+def test_a_table_that_is_created_anew_forgets_what_was_said() -> None:
+    statements = [created(1, ID, V, N), altered(2, ID, V), created(3, ID, V, N)]
+    spans = {
+        (s.name, s.ddl.spot.commit_ts, s.until.spot.commit_ts if s.until else None)
+        for s in stated_columns(T, statements)
+    }
+    assert ("n", 2, 3) in spans
+    assert {name for name, since, until in spans if (since, until) == (3, None)} == {"id", "v", "n"}
+
+
+def test_of_a_table_whose_create_is_not_known_the_actions_tell() -> None:
+    dropped = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N"),)),))
+    added = Ddl("add", Spot(2), "ALTER", "alter_table", changes=((T, (AddColumn(V),)),))
+    if_there = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N", if_exists=True),)),))
+    assert suspected([dropped], 9, id="bigint", n="int") == {(Mismatch.HAVE, "n", 2)}
+    assert suspected([if_there], 9, id="bigint", n="int") == set()
+    assert suspected([added], 9, id="bigint") == set(), "a filter may leave it out"
+    assert suspected([added], 9, id="bigint", v="date") == {(Mismatch.TYPE, "v", 2)}
+
+
+@pytest.mark.parametrize(
+    ("wire", "declared", "before", "is_fit"),
+    [
+        ("int", "int", None, True),
+        ("int(11)", "int", None, True),
+        ("tinyint", "bool", None, True),
+        ("int", "bigint", None, False),
+        ("int", "int unsigned", None, False),
+        ("decimal", "decimal(10,2)", None, True),
+        ("decimal(10,2)", "decimal(12,2)", None, False),
+        ("varchar", "varchar(40)", "varchar(20)", True),
+        ("varchar", "text", "varchar(20)", False),  # the older type
+        ("mediumtext", "varchar(70000)", None, True),  # MySQL made it so
+        ("longtext", "json", None, True),  # of MariaDB
+        ("blob", "text", None, True),  # in the character set `binary`
+        ("blob", "text", "blob", False),
+        ("date", "varchar(20)", None, False),
+        ("enum('a','b')", "enum", None, True),
+    ],
+)
+def test_which_types_of_messages_stand_for_a_declared_type(
+    wire: str, declared: str, before: str | None, is_fit: bool
+) -> None:
+    assert fits(parse_type(wire), parse_type(declared), parse_type(before) if before else None) is is_fit

@@ -6,6 +6,7 @@ from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, Verdict
+from cdc_assets.lakehouse.decisions import statement_id as id_of
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -50,7 +51,7 @@ def acknowledge(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldS
     """Keep a decision about a statement that waits; the pipeline's next run goes by it. Without Spark.
 
     Raises:
-        AcknowledgeError: no such statement waits, or it cannot be read and so not be applied.
+        AcknowledgeError: no such statement waits, or the one to apply cannot be read.
         ConcurrentRunError: somebody else decided something at the same moment.
     """
     waiting = {s.id: s for s in held_statements(lake)}
@@ -62,16 +63,31 @@ def acknowledge(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldS
             f"{statement_id}: no such statement waits in the feed {lake.feed}; those that do: {known}"
         )
     held = waiting[statement_id]
-    if (taken_for := decision.text(held.statement)) is not None:
-        try:
-            read_statement(taken_for)
-        except SqlSyntaxError as error:
-            allowed = "allowed: ignore, or as, with a statement that can"
-            raise AcknowledgeError(f"it cannot be read: {taken_for}; {allowed} ({error})") from error
+    if (why := _why_unreadable(lake, held, decision)) is not None:
+        allowed = "allowed: ignore, or as, with a statement that can"
+        raise AcknowledgeError(f"it cannot be read: {decision.text(held.statement)}; {allowed} ({why})")
     cursor = lake.decisions.cursor() or DecisionsCursor(sequence=0)
     rows = [_row(held, decision)]
     lake.decisions.commit(lake.decisions.stage_rows(rows), DecisionsCursor(sequence=cursor.sequence + 1))
     return held
+
+
+def _why_unreadable(lake: Lakehouse, held: HeldStatement, decision: Decision) -> str | None:
+    """Return why the statement that the decision applies cannot be read; None if it can, or if none is applied.
+
+    The held statement was read by the stage `table_schemas`, which keeps its actions. Only a statement that replaces it is
+    read here.
+    """
+    if decision.verdict is Verdict.APPLY:
+        rows = [r for r in lake.schema_rows() if r["ddl_statement"] is not None]
+        mine = [r for r in rows if id_of(r["commit_ts"], r["default_database"], r["ddl_statement"]) == held.id]
+        return next((r["error"] for r in mine if r["error"] and r["actions"] is None), None)
+    if decision.read_as is not None:
+        try:
+            read_statement(decision.read_as)
+        except SqlSyntaxError as error:
+            return str(error)
+    return None
 
 
 def _row(held: HeldStatement, decision: Decision) -> dict[str, Any]:

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.config import load_feeds
+from cdc_assets_tests.laws.evolution_cases import CASES
 
 pytestmark = pytest.mark.fast
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 EXAMPLES = [(page, at) for page in PAGES for at in range(len(re.findall(r"```yaml\n", page.read_text("utf-8"))))]
+TESTS = PROJECT / "cdc_assets_tests"
+FOLDERS = {path.parent.name for path in TESTS.glob("cases/*/expected.json")}
 _NAMED = "feeds: {shop: {protocol: simple, source: {recorded: x}}}\n"
 
 
@@ -58,3 +61,23 @@ def test_feeds_files_in_examples_are_right(
         text = "feeds:\n  shop:\n    protocol: simple\n" + source + textwrap.indent(textwrap.dedent(text), "    ")
     (tmp_path / "feeds.yaml").write_text(text, "utf-8")
     assert "shop" in load_feeds(tmp_path / "feeds.yaml").feeds
+
+
+def is_there(test: str) -> bool:
+    """Whether a test is there, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
+    file, function, case = re.fullmatch(r"([\w/]+\.py)(?:::(\w+)|\[(\w+)\])", test).groups()  # type: ignore[union-attr]
+    text = (TESTS / file).read_text("utf-8")
+    if function:
+        return f"\ndef {function}(" in text
+    return case in {"test_cases.py": FOLDERS, "laws/test_evolution.py": {c.name for c in CASES}}[file]
+
+
+def test_each_statement_form_has_its_test() -> None:
+    page = (PROJECT / "docs" / "schema-evolution.md").read_text("utf-8")
+    forms = page.partition("\n## Statement by statement\n")[2].partition("\n## ")[0].splitlines()
+    rows = [line for line in forms if line.startswith("| ") and not line.endswith("| Test |")]
+    assert rows
+    for row in rows:
+        tests = re.findall(r"`([^`]+)`", row.rpartition(" | ")[2])
+        assert tests, row
+        assert [test for test in tests if not is_there(test)] == [], row

@@ -65,7 +65,7 @@ def test_feeds_files_in_examples_are_right(
 
 def is_there(test: str) -> bool:
     """Whether a test is there, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
-    file, function, case = re.fullmatch(r"([\w/]+\.py)(?:::(\w+)|\[(\w+)\])", test).groups()  # type: ignore[union-attr]
+    file, function, case = re.fullmatch(r"([\w/]+\.py)(?:::(\w+)|\[(\w+)\])", test).groups()
     text = (TESTS / file).read_text("utf-8")
     if function:
         return f"\ndef {function}(" in text

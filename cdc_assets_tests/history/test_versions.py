@@ -248,8 +248,10 @@ def test_a_version_goes_on_where_an_equal_row_comes_in(spark: SparkSession) -> N
     coming = [
         (key, 0, 1, 10, 0, 0, "ddl", Row(id=2, v=new), "t", 0, 0) for key, (_, new, _, _) in REPLACED.items() if new
     ]
-    frames = [frame_of_rows(spark, changes, CHANGES), frame_of_rows(spark, present, OPEN)]
-    line = timeline(*frames, frame_of_rows(spark, coming, CHANGES))
+    changed, held, arrived = (
+        frame_of_rows(spark, rows, kind) for rows, kind in ((changes, CHANGES), (present, OPEN), (coming, CHANGES))
+    )
+    line = timeline(changed, held, arrived)
     made = versions(continue_versions(boundaries(line, REPLACEMENT), REPLACEMENT), REPLACEMENT)
     result: dict[str, list[Seen]] = {}
     for r in sorted(made.collect(), key=lambda r: (r["key"], r["commit_ts"], r["row"]["id"])):

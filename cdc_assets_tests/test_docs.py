@@ -11,6 +11,7 @@ import pytest
 
 from cdc_assets.config import load_feeds
 from cdc_assets.definitions import build_definitions
+from cdc_assets_tests.laws.evolution_cases import CASES
 from cdc_assets_tests.test_definitions import keep
 
 pytestmark = pytest.mark.fast
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.fast
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 EXAMPLES = [(page, at) for page in PAGES for at in range(len(re.findall(r"```yaml\n", page.read_text("utf-8"))))]
+TESTS = PROJECT / "cdc_assets_tests"
+FOLDERS = {path.parent.name for path in TESTS.glob("cases/*/expected.json")}
 _NAMED = "feeds: {shop: {protocol: simple, source: {recorded: x}}}\n"
 
 
@@ -81,3 +84,23 @@ def test_the_page_of_checks_has_every_check_and_no_other(tmp_path: Path, monkeyp
     page = (PROJECT / "docs/checks.md").read_text("utf-8")
     names = {key.name for key in build_definitions(load_feeds()).resolve_asset_graph().asset_check_keys}
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == names
+
+
+def is_there(test: str) -> bool:
+    """Whether a test is there, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
+    file, function, case = re.fullmatch(r"([\w/]+\.py)(?:::(\w+)|\[(\w+)\])", test).groups()
+    text = (TESTS / file).read_text("utf-8")
+    if function:
+        return f"\ndef {function}(" in text
+    return case in {"test_cases.py": FOLDERS, "laws/test_evolution.py": {c.name for c in CASES}}[file]
+
+
+def test_each_statement_form_has_its_test() -> None:
+    page = (PROJECT / "docs" / "schema-evolution.md").read_text("utf-8")
+    forms = page.partition("\n## Statement by statement\n")[2].partition("\n## ")[0].splitlines()
+    rows = [line for line in forms if line.startswith("| ") and not line.endswith("| Test |")]
+    assert rows
+    for row in rows:
+        tests = re.findall(r"`([^`]+)`", row.rpartition(" | ")[2])
+        assert tests, row
+        assert [test for test in tests if not is_there(test)] == [], row

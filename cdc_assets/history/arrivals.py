@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -46,8 +46,20 @@ class Arrival:
     after: int
 
     def ended(self, session: SparkSession) -> DataFrame:
-        """The versions that they are among, as they are there."""
-        return self.origin.read(session).where(~F.col("_cdc_is_current") & (F.col("_cdc_to_ts") > self.after))
+        """Return the versions of the origin that hold the rows.
+
+        They have ended, but where a third table has taken the origin's name: there versions of equal rows went on.
+        """
+        ended = ~F.col("_cdc_is_current") & (F.col("_cdc_to_ts") > self.after)
+        return self.origin.read(session).where(ended | self.went_on)
+
+    @property
+    def went_on(self) -> Column:
+        """Whether a version of the origin holds a row that comes in, and yet has not ended. BOOLEAN."""
+        at = F.lit(self.spot.commit_ts)
+        if not isinstance(self.op, Arrive) or not self.op.origin_is_replaced or self.after >= self.spot.commit_ts:
+            return F.lit(False)
+        return (F.col("_cdc_from_ts") < at) & (F.col("_cdc_is_current") | (F.col("_cdc_to_ts") > at))
 
 
 def arrivals_of(lake: Lakehouse, feed: Feed, work: Work) -> list[Arrival]:
@@ -72,12 +84,14 @@ def rows_that_arrive(
     for each in arrivals:
         ended, op, spot, era = each.ended(session), each.op, each.spot, each.era
         if isinstance(op, Recover):
-            frames.append(_came(spot, era, ended, (each.after, op.dropped), "drop", None, columns))
+            left = _left(ended, each.after, op.dropped, "drop")
+            frames.append(_came(spot, era, left, None, columns))
         elif isinstance(op, Rekey):
             frames.append(_rekeyed(ended, work, spot, era, op, columns, effects))
         else:
             named = {mine.id: theirs.column for mine, theirs in op.columns.items()}
-            frames.append(_came(spot, era, ended, (each.after, spot.commit_ts), "rename", named, columns))
+            left = _left(ended, each.after, spot.commit_ts, "rename", each.went_on)
+            frames.append(_came(spot, era, left, named, columns))
     return reduce(DataFrame.unionByName, frames) if frames else None
 
 
@@ -98,7 +112,7 @@ def _rekeyed(
     if op.columns:
         key = ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
         ended = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
-    came = _came(spot, era, ended, (at - 1, at), "ddl", None, columns).withColumn("copy", F.lit(0))
+    came = _came(spot, era, _left(ended, at - 1, at, "ddl"), None, columns).withColumn("copy", F.lit(0))
     if not op.columns:
         row = effects.kept(F.col("row"), F.lit(era), F.lit(era + 1))
         came = came.withColumn("key", row_key(row, work.evolution.live(era + 1), columns))
@@ -110,16 +124,16 @@ def _rekeyed(
     return numbered.withColumn("copy", F.col("n")).drop("n")
 
 
+def _left(rows: DataFrame, after: int, until: int, reason: str, went_on: Column | None = None) -> DataFrame:
+    """Return the versions that ended after a commit_ts, up to another, for a reason; and those that `went_on`."""
+    within = (F.col("_cdc_to_ts") > after) & (F.col("_cdc_to_ts") <= until) & (F.col("_cdc_closed_by") == reason)
+    return rows.where(within if went_on is None else within | went_on)
+
+
 def _came(
-    spot: Spot,
-    era: int,
-    rows: DataFrame,
-    ended: tuple[int, int],
-    reason: str,
-    named: Mapping[str, str] | None,
-    columns: list[SourceColumn],
+    spot: Spot, era: int, rows: DataFrame, named: Mapping[str, str] | None, columns: list[SourceColumn]
 ) -> DataFrame:
-    """Versions that ended after a commit_ts, up to another, for a reason, as rows that begin with a statement.
+    """Return versions as rows that begin with a statement.
 
     `named`: ids of columns -> their names in `rows`; None: as in the table itself.
     """
@@ -130,10 +144,7 @@ def _came(
         held = quoted(own) if own.lower() in there else "NULL"
         return f"CAST({held} AS {c.target.simpleString()}) AS {quoted(c.column)}"
 
-    after, until = ended
-    within = (F.col("_cdc_to_ts") > after) & (F.col("_cdc_to_ts") <= until)
-    ours = rows.where(within & (F.col("_cdc_closed_by") == reason))
-    return ours.selectExpr(
+    return rows.selectExpr(
         "_cdc_key AS key",
         f"{copy_in(there)} AS copy",
         f"{era} AS era",

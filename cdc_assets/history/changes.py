@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructField
 
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
-from cdc_assets.history.versions import Effects, number_copies
+from cdc_assets.history.versions import Effects, Replacement, number_copies
 from cdc_assets.history.work import TypedRows, Work
 from cdc_assets.lakehouse.files import read_file_schema
 from cdc_assets.lakehouse.history import source_columns, source_name
@@ -19,14 +19,8 @@ from cdc_assets.lakehouse.schema import conform, quoted
 
 
 def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
-    """The table's changes in the releases to apply."""
-    column, (database, table) = F.col, work.name
-    within = (column("database") == database) & (column("table") == table) & (column("release") <= work.through)
-    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
-    found = lake.released_changes.read_files(session, work.files).where(within)
-    if work.typed is not None:
-        found = found.unionByName(_of_typed_rows(lake, session, work.name, work.typed))
-    found = found.withColumn("era", era_of(work))
+    """The changes that the part applies."""
+    found, column = _of_all_parts(lake, session, work), F.col
     first, last = work.eras
     if first or last < len(work.evolution.steps):
         of_part = column("era").between(first, last)
@@ -34,6 +28,28 @@ def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
             of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
         found = found.where(of_part)
     return found
+
+
+def are_ordered_by_clock(lake: Lakehouse, session: SparkSession, work: Work, replacement: Replacement) -> bool:
+    """Return whether no change that comes after the replacement, by its place in the binlog, is stamped before it.
+
+    Where one is, a version that spans the statement's position need not have been open then.
+    """
+    if not work.evolution.placed:
+        return True  # the clock tells what comes after a statement
+    later = (F.col("era") > replacement.coming) & (F.col("commit_ts") < replacement.commit_ts)
+    return _of_all_parts(lake, session, work).where(later).isEmpty()
+
+
+def _of_all_parts(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
+    """The table's changes in the releases to apply."""
+    column, (database, table) = F.col, work.name
+    within = (column("database") == database) & (column("table") == table) & (column("release") <= work.through)
+    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
+    found = lake.released_changes.read_files(session, work.files).where(within)
+    if work.typed is not None:
+        found = found.unionByName(_of_typed_rows(lake, session, work.name, work.typed))
+    return found.withColumn("era", era_of(work))
 
 
 def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: TypedRows) -> DataFrame:

@@ -222,7 +222,8 @@ class Typing:
             return f"array_size(array_compact({f'slice({array}, 1, {size})' if with_before else array}))"
 
         # A value that is there on the wire and not in the row has been lost.
-        lost = " OR ".join(f"{count(f'_t{n}', size)} > {count(f'_v{n}', size)}" for n, size in enumerate(sizes))
+        losses = (f"{count(f'_t{n}', size)} > {count(f'_v{n}', size)}" for n, size in enumerate(sizes))
+        lost = " OR ".join(losses) or "false"  # a table that is made and dropped again has no column
         kept = [quoted(c) for c in parsed.columns if c != _BEFORE]
         before = [f"CASE WHEN before IS NOT NULL THEN struct({row(1)}) END AS before_row"] if with_before else []
         return arrays.withColumns(decoded).selectExpr(*kept, f"struct({row(0)}) AS row", *before, f"{lost} AS lost")

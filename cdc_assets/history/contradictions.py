@@ -22,6 +22,7 @@ from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
 from cdc_assets.protocols.base import WireColumn
+from cdc_assets.protocols.messages import field_names
 
 # Some of these types are written for others: MariaDB's JSON is LONGTEXT, TEXT in the character set `binary` is BLOB.
 _CHARACTERS = frozenset({Family.TEXT, Family.BINARY, Family.JSON})
@@ -240,7 +241,7 @@ def contradictions(changes: DataFrame, suspected: Sequence[Suspicion], *, exact:
             partition and by the clock: one that waited, or is a repeat, may be older.
     """
     place = F.struct("commit_ts", "topic", "partition", "offset")
-    names = F.transform(names_of(F.col("after")), F.lower)
+    names = F.transform(field_names(F.col("after")), F.lower)
     rows = changes.where(F.col("op") != str(Op.DELETE)).withColumn("names", names)
     wanted = [_confirms(each, exact=exact) for each in suspected]
     counts = [F.count_if(each).alias(f"n{n}") for n, each in enumerate(wanted)]

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 import pyarrow.compute as pc
 from pyspark.sql import Column
@@ -11,7 +13,7 @@ from pyspark.sql.types import DataType
 from cdc_assets.expressions import compute_once
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, Op
-from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending
+from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending, Replacement
 from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.mysql_types.casting import decode, spark_type
@@ -43,7 +45,27 @@ def effects_of(work: Work, columns: Sequence[SourceColumn], time_zone: str) -> E
         endings=endings,
         compared=lambda row, since, until: carried(row, since, until, forget=True),
         kept=lambda row, since, until: carried(row, since, until, forget=False),
+        replacement=_replacement(work, columns),
     )
+
+
+def _replacement(work: Work, columns: Sequence[SourceColumn]) -> Replacement | None:
+    """What is equal, and what is put together, where another table takes the name of this one."""
+    if work.replacement is None:
+        return None
+    era, arrive, replaced = work.replacement
+    of_both = {slot.id for slot in replaced.columns}
+    only_new = {slot.id for slot in arrive.columns} - of_both
+
+    def is_same(old: Column, new: Column) -> Column:
+        compared = [old.getField(c.column).eqNullSafe(new.getField(c.column)) for c in columns if c.id in of_both]
+        # Of a table whose columns are not known, nothing says that its rows are equal.
+        return reduce(and_, compared) if compared else F.lit(False)
+
+    def merged(old: Column, new: Column) -> Column:
+        return F.struct(*[(new if c.id in only_new else old).getField(c.column).alias(c.column) for c in columns])
+
+    return Replacement(replaced.commit_ts, replaced.era, era, is_same, merged)
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,23 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """A table of which another takes the name at the commit_ts at which it goes: no row of the source sees the name free.
+
+    Attributes:
+        commit_ts: that position.
+        era: of the rows that are open when the table goes.
+        reason: with which they end: `Close.reason`.
+        columns: those that both tables have.
+    """
+
+    commit_ts: int
+    era: int
+    reason: str
+    columns: frozenset[Slot]
+
+
+@dataclass(frozen=True)
 class Arrive:
     """Rows that were open in another table come in.
 
@@ -115,6 +132,9 @@ class Arrive:
         since: the commit_ts of the statement before with which that one's rows went elsewhere; -1: there was none.
         is_taken: whether the feed takes that table.
         is_known: whether a statement before, with which that table was empty, tells that all of its rows are known.
+        replaced: the table whose name the rows come to; None: at that position there was none.
+        origin_is_replaced: whether at the same position a third table takes the name of the origin: versions of the origin
+            may go on there, though their rows come here.
     """
 
     origin: Name
@@ -122,6 +142,8 @@ class Arrive:
     since: int
     is_taken: bool = True
     is_known: bool = False
+    replaced: Replaced | None = None
+    origin_is_replaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,6 +197,11 @@ class Step:
     def spot(self) -> Spot:
         """Where the statement stands."""
         return self.ddl.spot
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether rows come in that may be equal to those that the table had until then."""
+        return any(isinstance(op, Arrive) and op.replaced is not None for op in self.ops)
 
 
 @dataclass
@@ -272,7 +299,24 @@ def evolve(
         show(at)
         walk.apply(ddl, {name: [s.columns for s in each if s.since == at] for name, each in waiting.items() if each})
     show(None)
+    _mark_replaced_origins(walk.tables)
     return walk.tables
+
+
+def _mark_replaced_origins(tables: Mapping[Name, Evolution]) -> None:
+    """Set `Arrive.origin_is_replaced`; a later statement of the same position may be the one that replaces the origin."""
+    replaced = {
+        (name, step.spot.commit_ts) for name, table in tables.items() for step in table.steps if step.replaces_table
+    }
+    for table in tables.values():
+        for n, step in enumerate(table.steps):
+            ops = tuple(
+                replace(op, origin_is_replaced=True)
+                if isinstance(op, Arrive) and (op.origin, step.spot.commit_ts) in replaced
+                else op
+                for op in step.ops
+            )
+            table.steps[n] = replace(step, ops=ops)
 
 
 class _Walk:
@@ -285,6 +329,7 @@ class _Walk:
         self._now: dict[Name, dict[str, Slot]] = {}
         self._kept: dict[Name, list[Slot]] = {}  # what the table of this name had, and only its history still has
         self._dropped: dict[Name, tuple[int, dict[str, Slot]]] = {}
+        self._emptied: dict[Name, Replaced] = {}  # tables that have gone: as they were, if another takes the name
         self._keys: dict[Name, tuple[Slot, ...]] = {}
         self._by_row: set[Name] = set()  # tables that have lost their key
         self._left: set[Name] = set()  # tables of which rows stay under a key of before
@@ -313,7 +358,10 @@ class _Walk:
     def apply(self, ddl: Ddl, beside: Mapping[Name, Sequence[_Columns]]) -> None:
         """Go on by one statement; `beside`: the columns that rows of its commit_ts show, before or after it."""
         self._beside = beside
-        before = {name: dict(live) for name, live in self._now.items()}
+        # Beside each column as it is then: another that takes its name may change its type.
+        before = {
+            name: {lower: (slot, replace(slot)) for lower, slot in live.items()} for name, live in self._now.items()
+        }
         kept = {name: list(slots) for name, slots in self._kept.items()}
         by_row, known_rows, met = set(self._by_row), set(self._known_rows), set(self._met)
         for name in sorted(self._touched(ddl)):
@@ -325,12 +373,14 @@ class _Walk:
                 self._step(name, ddl, ops)
             origin = ddl.moved.get(name)
             if origin is not None and ddl.spot.commit_ts > self._loaded.get(name, -1):
-                taken = self._arrive(name, before.get(origin, {}), kept.get(origin, []), ddl)
+                is_taken, is_known = self._taken(origin), origin in known_rows
+                replaced = self._replaced(name, ddl) if is_taken else None
+                taken = self._arrive(name, before.get(origin, {}), kept.get(origin, []), ddl, replaced)
                 if origin in by_row:
                     self._by_row.add(name)
-                is_taken, is_known = self._taken(origin), origin in known_rows
                 (self._known_rows.add if is_taken and is_known else self._known_rows.discard)(name)
-                arrive = Arrive(origin, taken, self._left_before(origin, ddl), is_taken, is_known)
+                of_both = replaced and replace(replaced, columns=replaced.columns & taken.keys())
+                arrive = Arrive(origin, taken, self._left_before(origin, ddl), is_taken, is_known, of_both)
                 # What the table had is gone, and of what it has now nothing is known.
                 unseen = not is_taken or not (is_known or origin in met or before.get(origin))
                 why = f"the rows of {'.'.join(origin)} came in, and {_NO_ROWS[is_taken]}: load the table anew"
@@ -417,19 +467,40 @@ class _Walk:
         return None
 
     def _empty(self, name: Name, ddl: Ddl, reason: str) -> list[Op]:
+        era, columns = len(self.tables[name].steps), frozenset(self._now[name].values())
+        self._emptied[name] = Replaced(ddl.spot.commit_ts, era, reason, columns)
         for slot in self._now[name].values():
             slot.gone = ddl.spot.commit_ts
         self._now[name], self._kept[name] = {}, []
+        self._keys.pop(name, None)
         self._by_row.discard(name)
         self._left.discard(name)
         return [Close(reason)]
 
-    def _arrive(self, name: Name, columns: Mapping[str, Slot], kept: Sequence[Slot], ddl: Ddl) -> dict[Slot, Slot]:
-        """Another table takes this name, with its columns, and with those that only its history still has."""
+    def _replaced(self, name: Name, ddl: Ddl) -> Replaced | None:
+        """The table that had a name until the position at which another takes it; None: there was none."""
+        found = self._emptied.get(name)
+        return found if found is not None and found.commit_ts == ddl.spot.commit_ts else None
+
+    def _arrive(
+        self,
+        name: Name,
+        columns: Mapping[str, tuple[Slot, Slot]],
+        kept: Sequence[Slot],
+        ddl: Ddl,
+        replaced: Replaced | None,
+    ) -> dict[Slot, Slot]:
+        """Another table takes this name, with its columns, and with those that only its history still has.
+
+        `columns`: each, and as it was before the statement.
+        """
         taken = {}
-        for lower, slot in columns.items():
-            mine = self._take(name, lower, slot.name, slot.type, ddl)
-            mine.virtual = slot.virtual
+        for lower, (slot, then) in columns.items():
+            if replaced is not None and (old := self._standing(name, lower)) not in replaced.columns:
+                # A version that goes on may have a value of a column that was dropped before.
+                self._put_aside(old, ddl)
+            mine = self._take(name, lower, then.name, then.type, ddl)
+            mine.virtual = then.virtual
             taken[mine] = slot
         for slot in kept:
             standing = self._standing(name, slot.name.lower())

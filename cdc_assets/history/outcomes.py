@@ -57,7 +57,8 @@ def _touched(versions: pa.Table, step: Step) -> int:
     by_ddl = pa.array(_BY_DDL, pa.string())
     ended = pc.and_kleene(pc.equal(end, ts), pc.is_in(versions["_cdc_closed_by"], by_ddl))
     opened = pc.and_kleene(pc.equal(begin, ts), pc.equal(versions["_cdc_op"], "ddl"))
-    found = pc.or_kleene(ended, opened)
+    # The part of a table that replaces this one writes the versions anew that the part before has ended.
+    found = opened if step.replaces_table else pc.or_kleene(ended, opened)
     if any(isinstance(op, Fill | Convert) for op in step.ops):
         there = pc.or_kleene(pc.is_null(end), pc.greater(end, ts))
         found = pc.or_kleene(found, pc.and_kleene(pc.less(begin, ts), there))
@@ -76,8 +77,9 @@ def _said(op: Op) -> str:
             said = f"{slot.name}: in open rows what MySQL makes of {origin.column}"
         case Forget(slot):
             said = f"{slot.column}: NULL from then on"
-        case Arrive(origin):
-            said = f"the rows of {'.'.join(origin)} come in"
+        case Arrive(origin, replaced=replaced):
+            go_on = "" if replaced is None else ", and versions of equal rows go on"
+            said = f"the rows of {'.'.join(origin)} come in{go_on}"
         case Recover():
             said = "the rows that the DROP ended come back"
         case Rekey(columns):

@@ -286,7 +286,9 @@ class _Table:
                 # What changed while the connector took a snapshot may be stamped earlier than what that made end.
                 done = [s for s in self._told_snapshots if not self._new(s.release)]
                 late += [min(begin, s.since) for s in done if begin < s.at]
-            if begin is not None and told and begin < told[-1].spot.commit_ts:
+            # A version that went on ends all the same if its key changes at the position of the statement.
+            again = [s.spot.commit_ts for s in told if s.replaces_table]
+            if begin is not None and told and (begin < told[-1].spot.commit_ts or begin in again):
                 late.append(begin)
             # What is new, and lies before that, is applied as well.
             self.replay = min(late if begin is None or not late else [*late, begin], default=None)

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.evolution import Convert, Fill
+from cdc_assets.history.evolution import Arrive, Convert, Fill, Slot
 from cdc_assets.history.shape import Shape
 from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.history import COPY
@@ -17,7 +17,8 @@ from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, checkpointed, compil
 
 def rows_of(work: Work) -> int:
     """How many rows the plans for it are about: the changes, and of a table that is written anew the open versions."""
-    return work.changes + (work.cursor.current if work.takes_all else 0)
+    written = work.cursor.versions if work.reopens else work.cursor.current
+    return work.changes + (written if work.takes_all else 0)
 
 
 def open_versions(
@@ -30,32 +31,43 @@ def open_versions(
 ) -> DataFrame:
     """Return the open versions that `timeline` takes: all if the part writes all anew, else those of the keys of `changes`.
 
-    `unmade`: the columns that they do not have yet.
+    With them come those of `Work.reopens`, in the era before they ended. `unmade`: the columns that they do not have yet.
     """
     names = set(schema.names)
     ours = {f.name for f in shape.columns if f.name.startswith("_cdc_")}
     rest = [f.name for f in shape.columns if f.name not in names and f.name not in ours]
 
+    types = {f.name: f.dataType.simpleString() for f in (*shape.columns, *schema)}
+    era = str(work.base)
+    if work.replacement is not None:
+        _, _, replaced = work.replacement
+        era = f"CASE WHEN _cdc_is_current THEN {work.base} ELSE {replaced.era} END"
+
+    def value(name: str) -> str:
+        held = "NULL" if name in unmade else quoted(name)
+        return f"CAST({held} AS {types[name]}) AS {quoted(name)}"
+
     def shaped(rows: DataFrame) -> DataFrame:
-        value = {f.name: "NULL" if f.name in unmade else quoted(f.name) for f in schema}
-        row = [f"CAST({value[f.name]} AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in schema]
+        beside = [value(name) if name in unmade else quoted(name) for name in rest]
         return rows.selectExpr(
             "_cdc_key AS key",
             f"{copy_in(shape.columns.names)} AS copy",
             "_cdc_from_ts AS commit_ts",
-            f"{work.base} AS era",
+            f"{era} AS era",
             "_cdc_op AS op",
             "_cdc_topic AS topic",
             "_cdc_partition AS partition",
             "_cdc_offset AS offset",
-            f"struct({', '.join(row)}) AS row",
-            f"struct({', '.join(quoted(c) for c in ['_cdc_key', *rest])}) AS rest",
+            f"struct({', '.join(value(f.name) for f in schema)}) AS row",
+            f"struct({', '.join(['_cdc_key', *beside])}) AS rest",
         )
 
     if work.present is None:
         return shaped(frame_of(session, [], shape.columns))
     if work.rewinds:
         return shaped(work.table.read(session).where(_of_before(work)))
+    if work.reopens:
+        return shaped(work.table.read(session).where(f"_cdc_is_current OR {work.reopens}"))
     current = work.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
     if work.takes_all:
         return shaped(current)
@@ -83,9 +95,22 @@ def _of_before(work: Work) -> Column:
 
 
 def unmade(work: Work, columns: list[SourceColumn]) -> set[str]:
-    """The columns that statements after a load made, and filled in rows of before: these go back to what the load found."""
-    if not (work.rewinds and work.anew):
-        return set()
-    made = [op for step in work.steps for op in step.ops if isinstance(op, Fill | Convert)]
-    ids = {op.slot.id for op in made if isinstance(op, Fill) or op.slot.id != op.origin.id}
-    return {c.column for c in columns if c.id in ids}
+    """The columns that versions do not have yet, whatever an earlier run has put there.
+
+    A statement that is applied anew gives the columns that it made their values once more: where another table takes the
+    name; and where a load came before, as rows go back to what the load found.
+    """
+    if not work.rewinds:
+        return set() if work.replacement is None else {slot.column for slot in _only_in_new(work.replacement[1])}
+    coming = [op for step in work.evolution.steps[work.base :] for op in step.ops if isinstance(op, Arrive)]
+    names = {slot.column for op in coming for slot in _only_in_new(op)}
+    if work.anew:
+        made = [op for step in work.steps for op in step.ops if isinstance(op, Fill | Convert)]
+        ids = {op.slot.id for op in made if isinstance(op, Fill) or op.slot.id != op.origin.id}
+        names |= {c.column for c in columns if c.id in ids}
+    return names
+
+
+def _only_in_new(op: Arrive) -> set[Slot]:
+    """The columns that only the table has whose rows come in; none where it replaces no other."""
+    return set() if op.replaced is None else set(op.columns) - op.replaced.columns

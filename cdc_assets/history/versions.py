@@ -42,6 +42,25 @@ class Ending:
     commit_ts: int
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """A statement with which another table takes the name of this one, whose rows end at the same position.
+
+    Attributes:
+        commit_ts: that position.
+        leaving: the era of the rows that end.
+        coming: the era of the rows that come in.
+        is_same: whether a row that ends (first) and one that comes in (second) are equal in the columns of both tables.
+        merged: of two such rows, one that has the columns of both tables.
+    """
+
+    commit_ts: int
+    leaving: int
+    coming: int
+    is_same: Callable[[Column, Column], Column]
+    merged: Callable[[Column, Column], Column]
+
+
 def _as_it_is(row: Column, since: Column, until: Column) -> Column:  # noqa: ARG001
     return row
 
@@ -55,12 +74,14 @@ class Effects:
         endings: in order.
         compared: what a row of one era is in another, to be compared with a row of that one.
         kept: what a version that lasts from one era to another has in the end.
+        replacement: the statement with which another table takes the name of this one; None: there is none.
     """
 
     last: int = 0
     endings: tuple[Ending, ...] = ()
     compared: Callable[[Column, Column, Column], Column] = _as_it_is
     kept: Callable[[Column, Column, Column], Column] = _as_it_is
+    replacement: Replacement | None = None
 
     def life(self, era: Column) -> Column:
         """How many endings have come before an era. INT."""
@@ -102,7 +123,8 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
     have a key (as before the table lost it) with `copy` 0.
     """
     of_life, of_row = effects.life(F.col("era")), is_row(F.col("key"))
-    held = open_versions.groupBy("key").agg(F.max("copy").alias("held"), F.max(of_life).alias("held_life"))
+    newest = F.max(F.struct(of_life.alias("held_life"), F.col("copy").alias("held"))).alias("newest")
+    held = open_versions.groupBy("key").agg(newest).select("key", "newest.*")
     # Equal rows come and go in Kafka's order.
     by_row = Window.partitionBy("key", "life").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
     opens = F.col("op").isin(_INSERT, str(Op.SNAPSHOT))
@@ -200,13 +222,45 @@ def found_another_row() -> Column:
     )
 
 
+def continue_versions(bounds: DataFrame, effects: Effects) -> DataFrame:
+    """Let a version go on where a row that comes in with `Effects.replacement` equals the one that ends there.
+
+    The row that comes in is left out, and the version has its columns, too. The source shows both at one position, so a
+    version ends all the same where it began at that position, or where the key changes once more at it: what happened
+    before the statement could not be told from what happened after it.
+
+    In: `timeline`. Out: the same, and with a replacement `lives_in` INT: the era up to which the row has been brought.
+    """
+    replacement = effects.replacement
+    if replacement is None:
+        return bounds
+    at, coming = replacement.commit_ts, F.lit(replacement.coming)
+    found = bounds.withColumns(
+        {
+            "ending": F.expr(f"lag(struct(standing OR NOT {_ENDS} AS exists, row, era, commit_ts)) OVER ({_CHAIN})"),
+            "next_ts": F.expr(f"lead(commit_ts) OVER ({_CHAIN})"),
+        }
+    )
+    ending, comes = F.col("ending"), F.expr(f"NOT standing AND op = '{DDL}' AND commit_ts = {at}")
+    is_open = ending["exists"] & (effects.life(ending["era"]) == effects.life(F.lit(replacement.leaving)))
+    alone = (ending["commit_ts"] < at) & F.coalesce(F.col("next_ts") > at, F.lit(True))
+    kept = effects.kept(ending["row"], ending["era"], coming)
+    goes_on = comes & (F.col("era") == coming) & is_open & alone & replacement.is_same(kept, F.col("row"))
+    told = found.withColumn("goes_on", F.coalesce(goes_on, F.lit(False)))
+    arrived = told.withColumn("arrived", F.expr(f"lead(struct(goes_on, row)) OVER ({_CHAIN})")).where("NOT goes_on")
+    goes_on = F.coalesce(F.col("arrived.goes_on"), F.lit(False))
+    merged = replacement.merged(effects.kept(F.col("row"), F.col("era"), coming), F.col("arrived.row"))
+    row, era = F.when(goes_on, merged).otherwise(F.col("row")), F.when(goes_on, coming).otherwise(F.col("era"))
+    return arrived.select(*(c for c in _TIMELINE if c != "row"), row.alias("row"), era.alias("lives_in"))
+
+
 def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     """Each boundary that is not a deletion lasts until the next one of its key, or until a statement ends it.
 
-    In: `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open), and what these are made
-    of; open versions of before that stay open are among them.
+    In: `continue_versions` of `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open),
+    and what these are made of; open versions of before that stay open are among them.
     """
-    era, following = F.col("era"), F.col("following")
+    era, following = F.col("era" if effects.replacement is None else "lives_in"), F.col("following")
     lasting = bounds.withColumns(
         {
             "next_ts": F.expr(f"lead(commit_ts) OVER ({_CHAIN})"),

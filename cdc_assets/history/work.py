@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from cdc_assets.history.columns import Layout
 from cdc_assets.history.contradictions import Suspicion
-from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Step
+from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Replaced, Step
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.log import DataFile
@@ -134,14 +134,32 @@ class Work:
 
     @property
     def changes_open(self) -> bool:
-        """Whether statements end open versions, or give them other values."""
-        return any(isinstance(op, Close | Fill | Convert) for step in self.steps for op in step.ops)
+        """Whether statements end open versions, open ended ones again, or give them other values."""
+        ops = [op for step in self.steps for op in step.ops]
+        return self.replacement is not None or any(isinstance(op, Close | Fill | Convert) for op in ops)
 
     @property
     def takes_all(self) -> bool:
         """Whether the part takes all open versions and writes them anew: as they are few, or as any of them may change."""
         few = self.cursor.current <= max(REWRITTEN, REWRITTEN_A_CHANGE * self.changes)
         return few or self.rewinds or self.changes_open or bool(self.anew)
+
+    @property
+    def replacement(self) -> tuple[int, Arrive, Replaced] | None:
+        """The statement with which another table takes the name of this one: its era, what it does, and this one then.
+
+        A part before has ended the versions that may go on: a part begins with each statement that brings rows in.
+        """
+        return next(((era, op, op.replaced) for era, op in self.arrivals if op.replaced is not None), None)
+
+    @property
+    def reopens(self) -> str | None:
+        """Which ended versions the part writes anew, as they may go on; a condition in SQL. None: no version goes on."""
+        if self.replacement is None:
+            return None
+        _, _, replaced = self.replacement
+        at = replaced.commit_ts
+        return f"(_cdc_to_ts = {at} AND _cdc_closed_by = '{replaced.reason}' AND _cdc_from_ts < {at})"
 
     @property
     def arrivals(self) -> list[tuple[int, Arrive]]:

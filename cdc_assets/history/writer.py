@@ -16,7 +16,7 @@ from cdc_assets.config import Feed
 from cdc_assets.history import days
 from cdc_assets.history.arrivals import arrivals_of, gone_since, rows_that_arrive
 from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks, value_changes
-from cdc_assets.history.changes import as_sent, changes_of, with_copy_numbers
+from cdc_assets.history.changes import are_ordered_by_clock, as_sent, changes_of, with_copy_numbers
 from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
 from cdc_assets.history.completeness import NEVER, Completeness
 from cdc_assets.history.contradictions import Contradiction, contradictions
@@ -27,7 +27,7 @@ from cdc_assets.history.reading import columns_of, readable
 from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
 from cdc_assets.history.shape import Shape, shape_of
 from cdc_assets.history.standing import open_versions, unmade
-from cdc_assets.history.versions import boundaries, timeline, versions
+from cdc_assets.history.versions import boundaries, continue_versions, timeline, versions
 from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -128,6 +128,8 @@ def apply(
         work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
     typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
     effects = effects_of(work, columns, feed.time_zone)
+    if effects.replacement is not None and not are_ordered_by_clock(lake, session, work, effects.replacement):
+        effects = replace(effects, replacement=None)
 
     # A plan that went on from expressions for every column would take seconds to make.
     typed, watch = checkpointed(typing.typed(changes), eager=False), Observation()
@@ -145,7 +147,7 @@ def apply(
     line = timeline(numbered, standing, arrived)
     completeness, first = Completeness(lake, work), Observation()
     bounds = boundaries(line, effects, first, completeness.since)
-    chained = versions(bounds, effects)
+    chained = versions(continue_versions(bounds, effects), effects)
     table = work.table.with_schema(shape.columns, shape.properties)
     rows = version_rows(chained, shape.columns, columns, all_open=work.takes_all)
     staged = table.stage(rows, by=_PART)
@@ -185,7 +187,7 @@ def _reload(work: Work, open_ones: list[Unapplied]) -> list[dict[str, Any]]:
 def _gone(work: Work) -> str:
     """Which versions are written anew."""
     if not work.rewinds:
-        return "_cdc_is_current = true"
+        return f"_cdc_is_current = true OR {work.reopens}" if work.reopens else "_cdc_is_current = true"
     return f"_cdc_from_ts >= {work.replay} OR _cdc_to_ts >= {work.replay} OR _cdc_is_current = true"
 
 
@@ -230,6 +232,8 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
     if work.rewinds:
         before, gone = days.counted_by_spark(work.table.read(session).where(_gone(work)))
         versions, written = work.cursor.versions - before + staged.rows, staged
+    if work.rewinds or work.reopens:
+        # Not only open versions are written anew.
         current = staged.in_partition(_cdc_is_current=True).rows
     # File by file: a load opens as many as there are rows.
     began = sum((days.counted(work.table.fetch([f], "_cdc_from_ts", "_cdc_op")) for f in written.files), Counter[str]())
@@ -242,7 +246,7 @@ def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> Ta
         created=work.present is None,
         changes=work.changes,
         opened=opened.rows,
-        closed=closed.rows,
+        closed=0 if work.reopens else closed.rows,  # the part before has counted them
         quarantined=lost,
         versions=versions,
         current=current,

@@ -6,6 +6,7 @@ from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict
+from cdc_assets.lakehouse.decisions import statement_id as id_of
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -86,17 +87,32 @@ def record_decision(lake: Lakehouse, statement_id: str, decision: Decision) -> H
             f"No statement {statement_id} waits in feed {lake.feed}. These wait: {', '.join(held) or 'none'}."
         )
     statement = held[statement_id]
-    if (applied := decision.text(statement.statement)) is not None:
-        try:
-            read_statement(applied)
-        except SqlSyntaxError as error:
-            raise AcknowledgeError(
-                f"The statement cannot be read: {applied} ({error}). Ignore it, or give one that can be read with as."
-            ) from error
+    if (problem := _find_reading_error(lake, statement, decision)) is not None:
+        raise AcknowledgeError(
+            f"The statement cannot be read: {decision.text(statement.statement)} ({problem}). Ignore it, or give one "
+            "that can be read with as."
+        )
     cursor = lake.decisions.cursor() or DecisionsCursor(sequence=0)
     rows = [_build_row(statement, decision)]
     lake.decisions.commit(lake.decisions.stage_rows(rows), DecisionsCursor(sequence=cursor.sequence + 1))
     return statement
+
+
+def _find_reading_error(lake: Lakehouse, statement: HeldStatement, decision: Decision) -> str | None:
+    """Return why the statement that the decision applies cannot be read; None if it can, or if none is applied.
+
+    The stage `table_schemas` has read the held statement and keeps its actions. Only its replacement is read here.
+    """
+    if decision.verdict is DecisionVerdict.APPLY:
+        rows = [row for row in lake.schema_rows() if row["ddl_statement"] is not None]
+        own = [r for r in rows if id_of(r["commit_ts"], r["default_database"], r["ddl_statement"]) == statement.id]
+        return next((row["error"] for row in own if row["error"] and row["actions"] is None), None)
+    if decision.read_as is not None:
+        try:
+            read_statement(decision.read_as)
+        except SqlSyntaxError as error:
+            return str(error)
+    return None
 
 
 def _build_row(statement: HeldStatement, decision: Decision) -> dict[str, Any]:

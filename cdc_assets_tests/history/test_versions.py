@@ -6,9 +6,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from cdc_assets.history.versions import boundaries, timeline, versions
+from cdc_assets.history.versions import (
+    Effects,
+    Ending,
+    Replacement,
+    boundaries,
+    continue_versions,
+    timeline,
+    versions,
+)
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, struct
 from cdc_assets_tests.support import frame_of_rows
 
@@ -175,3 +184,76 @@ def test_coordinates_are_those_of_the_opening_change(spark: SparkSession, op: st
     places = {r["commit_ts"]: (r["topic"], r["partition"], r["offset"]) for r in rows}
     expected = {5: ("old", 1, 5), 10: ("t", 0, 10)} | ({11: ("t", 0, 11)} if op == "insert" else {})
     assert places == expected
+
+
+# A statement at 10, with which another table takes the name. Rows of before are of era 0, those after it of era 2.
+REPLACEMENT = Effects(
+    last=2,
+    endings=(Ending(0, "rename", 10),),
+    replacement=Replacement(
+        commit_ts=10,
+        leaving=0,
+        coming=1,
+        is_same=lambda old, new: old["v"].eqNullSafe(new["v"]),
+        merged=lambda old, new: F.struct(new["id"].alias("id"), old["v"].alias("v")),
+    ),
+)
+Seen = tuple[int, int, str | None, int | None, str | None]  # from, id, v, to, closed by
+# name -> (from and v of the open version, v of the row that comes in, changes (era, commit_ts, op, v), all versions)
+REPLACED: dict[str, tuple[tuple[int, str] | None, str | None, list[tuple[int, int, str, str | None]], list[Seen]]] = {
+    "equal": ((5, "a"), "a", [], [(5, 2, "a", None, None)]),
+    "another": ((5, "a"), "b", [], [(5, 1, "a", 10, "rename"), (10, 2, "b", None, None)]),
+    "in the old table alone": ((5, "a"), None, [], [(5, 1, "a", 10, "rename")]),
+    "in the new table alone": (None, "a", [], [(10, 2, "a", None, None)]),
+    "changed after it": (
+        (5, "a"),
+        "a",
+        [(2, 12, "update", "c")],
+        [(5, 2, "a", 12, "update"), (12, 3, "c", None, None)],
+    ),
+    "deleted after it": ((5, "a"), "a", [(2, 12, "delete", None)], [(5, 2, "a", 12, "delete")]),
+    "changed before it": (
+        (5, "b"),
+        "a",
+        [(0, 8, "update", "a")],
+        [(5, 1, "b", 8, "update"), (8, 2, "a", None, None)],
+    ),
+    "deleted before it": (
+        (5, "a"),
+        "a",
+        [(0, 8, "delete", None)],
+        [(5, 1, "a", 8, "delete"), (10, 2, "a", None, None)],
+    ),
+    "changed at its position": (
+        (5, "a"),
+        "a",
+        [(2, 10, "update", "c")],
+        [(5, 1, "a", 10, "rename"), (10, 2, "a", 10, "update"), (10, 3, "c", None, None)],
+    ),
+    "begun at its position": ((10, "a"), "a", [], [(10, 1, "a", 10, "rename"), (10, 2, "a", None, None)]),
+}
+
+
+def test_a_version_goes_on_where_an_equal_row_comes_in(spark: SparkSession) -> None:
+    present = [
+        (key, 0, 0, held[0], "insert", Row(id=1, v=held[1]), "t", 0, 0, Row(more=key))
+        for key, (held, _, _, _) in REPLACED.items()
+        if held
+    ]
+    changes = [
+        (key, 0, era, at, 1, 0, op, None if op == "delete" else Row(id=1 if era == 0 else 3, v=v), "t", 0, 0)
+        for key, (_, _, line, _) in REPLACED.items()
+        for era, at, op, v in line
+    ]
+    coming = [
+        (key, 0, 1, 10, 0, 0, "ddl", Row(id=2, v=new), "t", 0, 0) for key, (_, new, _, _) in REPLACED.items() if new
+    ]
+    changed, held, arrived = (
+        frame_of_rows(spark, rows, kind) for rows, kind in ((changes, CHANGES), (present, OPEN), (coming, CHANGES))
+    )
+    line = timeline(changed, held, arrived)
+    made = versions(continue_versions(boundaries(line, REPLACEMENT), REPLACEMENT), REPLACEMENT)
+    result: dict[str, list[Seen]] = {}
+    for r in sorted(made.collect(), key=lambda r: (r["key"], r["commit_ts"], r["row"]["id"])):
+        result.setdefault(r["key"], []).append((r["commit_ts"], *r["row"], r["to_ts"], r["closed_by"]))
+    assert result == {key: wanted for key, (_, _, _, wanted) in REPLACED.items()}

@@ -587,6 +587,27 @@ def swap_tables_in_one_statement(m: Model, t: str) -> Columns:
     return {t: PLAIN | {"a": "int"}, f"{t}_new": PLAIN | {"a": "int"}}
 
 
+@case(everywhere=True)
+def replace_a_table_by_another(m: Model, t: str) -> Columns:
+    """As gh-ost and pt-online-schema-change do: row 1 goes on, row 2 differs, row 3 is in the new table alone."""
+    _fill(m, t, Column("a", INT), Column("b", INT), rows=[{"a": 1, "b": 1}, {"a": 2, "b": 2}, {}])
+    m.create(f"{t}_gho", [ID, V, Column("a", BIGINT), Column("c", INT, default="1")])
+    m.insert(f"{t}_gho", id=1, v="changed before", a=1)
+    m.insert(f"{t}_gho", id=2, v="another", a=2)
+    m.insert(f"{t}_gho", id=3, v="only here", a=3, c=3)
+    at = m.rename((t, f"{t}_del"), (f"{t}_gho", t))
+    m.update(t, 1, v="changed after", c=4)
+    m.delete(t, 3)
+    m.update(f"{t}_del", 1, v="old, changed")
+    m.drop(f"{t}_del")
+    m.alter(t, Add(Column("b", INT, default="7")))
+    return {
+        t: PLAIN | {"a": "bigint", "b": "int", f"b__until_{at}": "int", "c": "int"},
+        f"{t}_gho": PLAIN | {"a": "bigint", "c": "int"},
+        f"{t}_del": PLAIN | {"a": "int", "b": "int"},
+    }
+
+
 @case()
 def swap_tables_in_three_statements(m: Model, t: str) -> Columns:
     _fill(m, t)

@@ -801,9 +801,12 @@ class Model:
         return None if column.nullable else implicit_default(column.type)
 
     def rename(self, *pairs: tuple[str, str]) -> int:
-        """RENAME TABLE, of one or several tables in order."""
+        """RENAME TABLE, of one or several tables in order.
+
+        Where a table takes the name of another, the version of a row that is equal in both goes on.
+        """
         ts = self._tick()
-        done = []
+        done, before_it = [], dict(self.tables)
         for old, new in [(self.name(a), self.name(b)) for a, b in pairs]:
             if new in self.tables:
                 raise ValueError(f"{new} exists")
@@ -812,11 +815,27 @@ class Model:
             self.tables[new] = it
             texts = [self._called(n, Dialect.TIDB) for n in (old, new)]
             done.append(TableDdl(new, f"RENAME TABLE {texts[0]} TO {texts[1]}", before, it.shape(new)))
+        going_on = {
+            id(row): gone.versions[id(old)]
+            for name, it in self.tables.items()
+            if (gone := before_it.get(name)) is not None and gone is not it
+            for row in it.rows
+            for old in gone.rows
+            if _goes_on(gone, old, it, row)
+        }
+        kept = {id(version) for version in going_on.values()}
         for name, it in self.tables.items():
             for row in it.rows:
                 version = it.versions[id(row)]
-                if version.name != name:
+                if version.name == name:
+                    continue
+                if id(version) in kept:
+                    del it.versions[id(row)]
+                else:
                     self._close(it, row, ts, "rename")
+                if id(row) in going_on:
+                    it.versions[id(row)] = going_on[id(row)]
+                else:
                     self._open(it, name, row, ts, "ddl")
         texts = [
             f"{self._called(self.name(a), Dialect.MYSQL)} TO {self._called(self.name(b), Dialect.MYSQL)}"
@@ -879,6 +898,42 @@ class Model:
                 break
             shown = state
         return shown
+
+
+def _goes_on(gone: _Table, old: Mapping[int, str | None], it: _Table, new: Mapping[int, str | None]) -> bool:
+    """Whether two rows have one key, and are equal in the columns of both tables, as a history can tell."""
+    if [old[u] for u in gone.key] != [new[u] for u in it.key]:
+        return False
+    pairs = [(a, b) for a in gone.columns for b in it.columns if a.name.casefold() == b.name.casefold()]
+    both = [(_seen(old[a.uid], a.type), _seen(new[b.uid], b.type)) for a, b in pairs if _is_kept(a.type, b.type)]
+    return bool(both) and all(a == b for a, b in both)
+
+
+def _seen(text: str | None, of: Type) -> Any:
+    """A value as a history has it."""
+    if text is None or isinstance(text, Unknown) or text.startswith("0000-"):
+        return None
+    if of.is_integer or of.base in {"decimal", "double"}:
+        return Decimal(text)
+    return datetime.fromisoformat(text) if of.base in {"date", "datetime", "timestamp"} else text
+
+
+def _is_kept(old: Type, new: Type) -> bool:
+    """Whether one column of a history has the values of both types: the Spark type is the same, or widens to the other."""
+    (kind, size), (other, room) = _spark(old), _spark(new)
+    if (kind, other) == ("integer", "decimal"):
+        return room[0] >= (20 if size == (3,) else 10)
+    return kind == other and all(a <= b for a, b in zip(size, room, strict=True))
+
+
+def _spark(of: Type) -> tuple[str, tuple[int, ...]]:
+    """The kind of a Spark type, and how wide it is: a DECIMAL's digits before and after the point."""
+    if of.is_integer:
+        width = {"tinyint": 0, "smallint": 1, "mediumint": 2, "int": 2, "bigint": 3}[of.base] + of.unsigned
+        return ("integer", (width,)) if width <= 3 else ("decimal", (20, 0))
+    if of.base == "decimal":
+        return "decimal", (of.size[0] - of.scale, of.scale)
+    return ("text" if of.is_text or of.base in {"enum", "set"} else of.base), ()
 
 
 def _moment(ts: int) -> str:

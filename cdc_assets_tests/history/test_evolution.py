@@ -1,0 +1,101 @@
+"""What statements do to tables, without rows: when a table replaces another, so that versions of equal rows go on."""
+
+import pytest
+
+from cdc_assets.history.evolution import Arrive, evolve
+from cdc_assets.history.statements import ddls
+from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.stages.schemas import outcome
+
+pytestmark = pytest.mark.fast
+
+GHOST = "RENAME TABLE t TO _t_del, _t_gho TO t"
+CREATED = [
+    (1, "CREATE TABLE t (id INT PRIMARY KEY, v INT, was INT)"),
+    (2, "CREATE TABLE _t_gho (id BIGINT PRIMARY KEY, v VARCHAR(9), new INT)"),
+]
+
+
+def arrivals(statements: list[tuple[int, str]], *, taken: bool = True) -> dict[str, Arrive]:
+    """Return the last arrival of rows in each table, after statements at a position each."""
+    sent = [
+        {
+            "commit_ts": at,
+            "default_database": "shop",
+            "message_table": None,
+            "topic": "t",
+            "partition": 0,
+            "offset": offset,
+            "ddl_statement": text,
+            "ddl_type": None,
+            "table_schemas": None,
+        }
+        for offset, (at, text) in enumerate(statements)
+    ]
+    known, _ = outcome(CanalJson(), sent, {})
+    tables = evolve(ddls(known, known, {}), {}, taken=lambda name: taken or name[1] == "t")
+    return {
+        name: op
+        for (_, name), table in tables.items()
+        for step in table.steps
+        for op in step.ops
+        if isinstance(op, Arrive)
+    }
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        pytest.param([(9, GHOST)], "rename", id="one RENAME of two tables: gh-ost, pt-online-schema-change"),
+        pytest.param(
+            [(9, "ALTER TABLE t RENAME _t_del"), (9, "ALTER TABLE _t_gho RENAME t")],
+            "rename",
+            id="two statements at one position: gh-ost's two-step cut-over, TiCDC",
+        ),
+        pytest.param(
+            [(9, "DROP TABLE t"), (9, "RENAME TABLE _t_gho TO t")],
+            "drop",
+            id="DROP and RENAME at one position: pt-online-schema-change with drop_swap",
+        ),
+    ],
+)
+def test_a_table_that_replaces_another(statements: list[tuple[int, str]], reason: str) -> None:
+    replaced = arrivals([*CREATED, *statements])["t"].replaced
+    assert replaced is not None
+    assert (replaced.commit_ts, replaced.reason) == (9, reason)
+    # v is another column, as after a MODIFY.
+    assert {slot.column for slot in replaced.columns} == {"id"}
+
+
+@pytest.mark.parametrize(
+    ("statements", "taken"),
+    [
+        pytest.param([(8, "RENAME TABLE t TO _t_del"), (9, "RENAME TABLE _t_gho TO t")], True, id="time between"),
+        pytest.param([(8, "DROP TABLE t"), (9, "RENAME TABLE _t_gho TO t")], True, id="time between DROP and RENAME"),
+        pytest.param([(9, GHOST)], False, id="a table that the feed does not take"),
+        pytest.param([(8, "RENAME TABLE t TO s"), (9, "RENAME TABLE s TO t")], True, id="away and back"),
+    ],
+)
+def test_a_table_that_replaces_none(statements: list[tuple[int, str]], taken: bool) -> None:
+    assert arrivals([*CREATED, *statements], taken=taken)["t"].replaced is None
+
+
+def test_rows_come_in_from_a_table_of_which_versions_go_on() -> None:
+    found = arrivals([*CREATED, (9, GHOST)])
+    assert {name: arrive.origin_is_replaced for name, arrive in found.items()} == {"_t_del": True, "t": False}
+    swap = "RENAME TABLE t TO tmp, _t_gho TO t, tmp TO _t_gho"
+    swapped = arrivals([*CREATED, (9, swap)])
+    assert {name: arrive.origin_is_replaced for name, arrive in swapped.items()} == {"_t_gho": True, "t": True}
+
+
+def test_a_column_that_comes_back_is_not_the_one_that_was_dropped() -> None:
+    """A version that goes on has a value of the dropped one."""
+    again = [
+        (9, GHOST),
+        (10, "CREATE TABLE _t_gho (id BIGINT PRIMARY KEY, was INT)"),
+        (11, "RENAME TABLE t TO _t_del2, _t_gho TO t"),
+    ]
+    arrive = arrivals([*CREATED, *again])["t"]
+    assert {slot.column for slot in arrive.columns} == {"id", "was"}
+    assert arrive.replaced is not None
+    assert {slot.column for slot in arrive.replaced.columns} == {"id"}

@@ -16,7 +16,18 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from cdc_assets.config.models import Alerts, Feed, FeedsFile, InitialLoad, Kafka, Source, Storage, TableLoad, Tables
+from cdc_assets.config.models import (
+    Alerts,
+    Feed,
+    FeedsFile,
+    InitialLoad,
+    Kafka,
+    SchemaRegistry,
+    Source,
+    Storage,
+    TableLoad,
+    Tables,
+)
 from cdc_assets.config.values import Setting, did_you_mean
 
 _Loc = tuple[str | int, ...]
@@ -211,6 +222,7 @@ _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
         ("alerts",): Alerts,
         ("storage",): Storage,
         ("feeds", "*"): Feed,
+        ("feeds", "*", "schema_registry"): SchemaRegistry,
         ("feeds", "*", "source"): Source,
         ("feeds", "*", "source", "kafka"): Kafka,
         ("feeds", "*", "tables"): Tables,

@@ -23,6 +23,7 @@ from cdc_assets.lakehouse.initial_load import INITIAL_LOAD, LoadsCursor
 from cdc_assets.lakehouse.log import Logs, TableLog
 from cdc_assets.lakehouse.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS, RawCursor
+from cdc_assets.lakehouse.registry_schemas import REGISTRY_SCHEMAS, IdKind, RegistryCursor, SchemaId
 from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import Definition, LakeTable
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
@@ -206,6 +207,19 @@ class Lakehouse:
         found = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
         rows = sorted(found.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
         return {r["statement_id"]: Decision(Verdict(r["verdict"]), r["read_as"]) for r in rows}
+
+    @cached_property
+    def registry_schemas(self) -> LakeTable[RegistryCursor]:
+        """The schemas that records name by id."""
+        return self._table(f"registry_schemas/{self.feed}", REGISTRY_SCHEMAS)
+
+    def kept_schemas(self) -> dict[SchemaId, str | None]:
+        """Return the kept answers of the schema registry by id, without Spark; None: it had no such schema."""
+        found = self.registry_schemas.fetch(self.registry_schemas.files(), "id_kind", "id", "schema").to_pylist()
+        answers = {SchemaId(IdKind(r["id_kind"]), r["id"]): r["schema"] for r in found}
+        # What the registry lacked at first it may have got later.
+        given = {SchemaId(IdKind(r["id_kind"]), r["id"]): r["schema"] for r in found if r["schema"] is not None}
+        return answers | given
 
     @cached_property
     def loads(self) -> LakeTable[LoadsCursor]:

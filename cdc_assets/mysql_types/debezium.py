@@ -158,6 +158,7 @@ _MILLISECOND_DIGITS = 3  # DATETIME of more is sent in microseconds
 _MAX_PRECISION = 38
 # With the connector's column.propagate.source.type, parameters of a field tell its MySQL type.
 _SOURCE = "__debezium.source.column."
+COLUMN_NAME = f"{_SOURCE}name"
 
 
 @dataclass(frozen=True)

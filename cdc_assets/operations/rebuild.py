@@ -24,6 +24,7 @@ from cdc_assets.lakehouse.initial_load import LoadsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import QuarantineCursor
 from cdc_assets.lakehouse.raw_records import RawCursor, standing
+from cdc_assets.lakehouse.registry_schemas import RegistryCursor
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
@@ -44,7 +45,7 @@ class RebuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Beside(Lakehouse):
-    """The tables that are built, reading the raw records of the feed itself, its loads, and what people have decided."""
+    """The tables that are built, reading the feed's own raw records, schemas of the registry, loads and decisions."""
 
     of: Lakehouse = field(kw_only=True)
 
@@ -57,6 +58,11 @@ class _Beside(Lakehouse):
     def decisions(self) -> LakeTable[DecisionsCursor]:
         """The feed's own."""
         return self.of.decisions
+
+    @cached_property
+    def registry_schemas(self) -> LakeTable[RegistryCursor]:
+        """The feed's own."""
+        return self.of.registry_schemas
 
     @cached_property
     def loads(self) -> LakeTable[LoadsCursor]:

@@ -21,13 +21,13 @@ from cdc_assets.lakehouse.raw_records import standing
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
 from cdc_assets.release.base import positions
 from cdc_assets.release.choose import has_watermarks
 from cdc_assets.release.watermark import bound
 from cdc_assets.spark.session import settled
 from cdc_assets.stages import decode
+from cdc_assets.stages.decoding import decode_records
 
 _PLACE = ["batch", "topic", "partition", "offset"]
 
@@ -48,6 +48,7 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
 
     Raises:
         ConcurrentRunError: a run took in records meanwhile: replay again.
+        RegistryError: the feed's schema registry does not answer.
     """
     raw, cursor = lake.raw_records, standing(lake.raw_records)
     if cursor is None or not lake.change_events.exists():
@@ -57,9 +58,10 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
     whole = (F.col("kind") == str(Kind.UNDECODABLE)) & (F.col("index") == 0)
     bad = lake.change_events.read(session).where(whole).select(*_PLACE)
     held = raw.read(session).join(F.broadcast(bad), on=_PLACE, how="left_semi")
-    events = believed(protocol.decode(unpack(held, protocol.envelope(feed)), feed), feed.max_watermark_lead)
-    judged = (
-        events.withColumn("past", _passed(lake, session, feed))
+    judged = [
+        record
+        for events in decode_records(lake, feed, unpack(held, protocol.envelope(feed)))
+        for record in events.withColumn("past", _passed(lake, session, feed))
         .groupBy(*_PLACE)
         .agg(
             F.count_if(F.col("kind") == str(Kind.UNDECODABLE)).alias("undecodable"),
@@ -67,7 +69,7 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
             *[F.first(c, ignorenulls=True).alias(c) for c in ("database", "table", "commit_ts")],
         )
         .collect()
-    )
+    ]
     good = [r for r in judged if not r["undecodable"]]
     chosen = [{c: r[c] for c in _PLACE} for r in good if not r["past"]]
     passed = [r.asDict() for r in good if r["past"]]

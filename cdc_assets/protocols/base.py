@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
+from cdc_assets.lakehouse.registry_schemas import SchemaId
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class Envelope(NamedTuple):
     value: int = 0
     claim: tuple[str, str] = ("value", "")
     plain: tuple[bytes, ...] = ()
+
+
+# What the schema registry answered by id: the text of a schema, None where it has none.
+Answers = Mapping[SchemaId, str | None]
+NO_ANSWERS: Answers = MappingProxyType({})
 
 
 class DeniedSetting(NamedTuple):
@@ -140,6 +146,14 @@ class Protocol(Reader):
     @abstractmethod
     def envelope(self, feed: Feed) -> Envelope:
         """How its messages are wrapped."""
+
+    def schema_ids(self, feed: Feed) -> tuple[Column, ...]:  # noqa: ARG002
+        """Return the ids of the schemas that a record names in a schema registry, each STRUCT(kind, number) or NULL."""
+        return ()
+
+    def with_answers(self, answers: Answers) -> "Protocol":  # noqa: ARG002
+        """Return the protocol that decodes records which name these schemas."""
+        return self
 
     @abstractmethod
     def watermarks(self, feed: Feed) -> Watermarks:

@@ -1,9 +1,10 @@
-"""Debezium's events of MySQL and MariaDB, as JSON (`debezium-mysql-change-event-values`): raw records -> change events.
+"""Debezium's events of MySQL and MariaDB (`debezium-mysql-change-event-values`): raw records -> change events.
 
-A record's value is an envelope (`before`, `after`, `source`, `op`, `ts_ms`), alone (`schemas.enable=false`) or as the
-`payload` beside its `schema`; the key likewise. Beside the tables' topics a connector writes one of schema changes, one of
-transaction markers, one of notifications of its snapshots, and heartbeats; which of them a record is, its fields tell, never
-its topic's name. TiCDC's own Debezium output has the same form, with a `commit_ts` in `source` and watermarks (`op` m).
+A record's value is an envelope (`before`, `after`, `source`, `op`, `ts_ms`), in JSON alone (`schemas.enable=false`) or as
+the `payload` beside its `schema`, in Avro a datum (`debezium_avro`); the key likewise. Beside the tables' topics a connector
+writes one of schema changes, one of transaction markers, one of notifications of its snapshots, and heartbeats; which of
+them a record is, its fields tell, never its topic's name. TiCDC's own Debezium output has the same form, with a `commit_ts`
+in `source` and watermarks (`op` m).
 """
 
 import json
@@ -35,10 +36,12 @@ from cdc_assets.mysql_types.debezium import (
     plain_number,
 )
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
-from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
+from cdc_assets.protocols import debezium_avro
+from cdc_assets.protocols.base import NO_ANSWERS, Answers, Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.events import completed, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, has_fields, names_of, read
 from cdc_assets.protocols.numbers import exact_numbers
+from cdc_assets.sources.schema_registry import id_kind
 
 if TYPE_CHECKING:
     from cdc_assets.type_checks.observations import Rules
@@ -98,9 +101,23 @@ class Debezium(Protocol):
     marks_transactions = True
     takes_snapshots = True
 
-    def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
-        """How its messages are wrapped."""
-        return Envelope()
+    def __init__(self, answers: Answers = NO_ANSWERS) -> None:
+        self._answers = answers
+
+    def envelope(self, feed: Feed) -> Envelope:
+        """How its messages are wrapped: in Avro any byte may be the first, and nothing is compressed."""
+        return Envelope(plain=(b"",)) if feed.encoding == "avro" else Envelope()
+
+    def schema_ids(self, feed: Feed) -> tuple[Column, ...]:
+        """In Avro those of the value and the key."""
+        if feed.schema_registry is None:
+            return ()
+        own_kind = id_kind(feed.schema_registry)
+        return tuple(debezium_avro.schema_id(part, own_kind) for part in ("value", "key"))
+
+    def with_answers(self, answers: Answers) -> "Debezium":
+        """The protocol whose records name these schemas."""
+        return Debezium(answers)
 
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
         """Only TiCDC's output has any."""
@@ -108,12 +125,22 @@ class Debezium(Protocol):
 
     @property
     def looks(self) -> Mapping[str, Column]:
-        """Return how its records look: rows and schema changes have a source, and the connector's time or the statement."""
-        return {f"protocol: {self.name}": has_fields("source", "ts_ms") & (has_fields("op") | has_fields("ddl"))}
+        """Return how its records look.
 
-    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG002
+        In JSON rows and schema changes have a source, and the connector's time or the statement; in Avro a value begins as
+        those of all registries' clients do.
+        """
+        in_json = has_fields("source", "ts_ms") & (has_fields("op") | has_fields("ddl"))
+        return {
+            f"protocol: {self.name}, encoding: json": in_json,
+            f"protocol: {self.name}, encoding: avro": F.col("value").startswith(F.lit(debezium_avro.MAGIC)),
+        }
+
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records, one event each."""
-        return decode(raw)
+        if feed.schema_registry is None:
+            return decode(read_json(raw))
+        return decode(debezium_avro.read_records(raw, self._answers, id_kind(feed.schema_registry), _PAYLOAD))
 
     def columns(self, layout_text: str) -> Sequence[WireColumn]:
         """The fields of the row's schema, or the columns' names where there is none."""
@@ -199,8 +226,8 @@ def _field(column: WireColumn, known: MySQLType | None) -> Field:
     return default_field(column.name, known) if field.semantic == UNTOLD else field
 
 
-def decode(raw: DataFrame) -> DataFrame:
-    """Decode the records."""
+def read_json(raw: DataFrame) -> DataFrame:
+    """Read keys and values in JSON. In and out: as `debezium_avro.read_records`; there is no `note`."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
     parsed = raw.select(
         "topic",
@@ -218,11 +245,27 @@ def decode(raw: DataFrame) -> DataFrame:
     )
     bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
     opened = parsed.withColumn("e", F.coalesce("v.m.payload", bare))
-    judged = opened.withColumn("kind", _kind()).withColumn(
-        # Only rows have a key that matters.
-        "k",
-        F.when(F.col("kind") == str(Kind.ROW), read(F.col("key"), _KEY)),
+    # Only rows have a key that matters.
+    keyed = opened.withColumn("k", F.when(_op().isNotNull(), read(F.col("key"), _KEY)))
+    names = names_of(_payload(F.col("key_text"), F.col("k.m.payload")))
+    bad_key = F.col("key").isNotNull() & (F.col("k.wrong").isNotNull() | names.isNull())
+    image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
+    # A list that is no list of fields.
+    no_lists = F.exists("v.m.schema.fields", lambda f: ~F.coalesce(f["fields"].startswith("["), f.isNotNull()))
+    wrong = F.coalesce(F.col("v.wrong"), F.when(no_lists, str(Reason.WRONG_TYPE)))
+    return keyed.select(
+        *["topic", "partition", "offset", "batch", "record_timestamp", "headers", "length", "size", "e"],
+        wrong.alias("wrong"),
+        F.get(image, F.lit(0))["fields"].alias("fields"),
+        names.alias("key_names"),
+        F.when(bad_key, str(Reason.BAD_KEY)).alias("key_wrong"),
+        F.lit(None).cast("string").alias("note"),
     )
+
+
+def decode(read_records: DataFrame) -> DataFrame:
+    """Decode records whose keys and values are read."""
+    judged = read_records.withColumn("kind", _kind())
     judged = judged.withColumn("reason", _reason())
     fine = F.col("reason").isNull()
     kind = F.when(fine, F.col("kind")).otherwise(str(Kind.UNDECODABLE))
@@ -239,15 +282,17 @@ def decode(raw: DataFrame) -> DataFrame:
         "table": F.when(placed, F.nullif("e.source.table", F.lit(""))),
         "commit_ts": F.coalesce("e.source.commit_ts", tso.from_milliseconds(milliseconds)),
         "source_ms": milliseconds,
-        "key_columns": F.when(row, _key_columns()),
+        # None where the record has no key.
+        "key_columns": F.when(row, F.coalesce("key_names", F.array().cast("array<string>"))),
         "key_changed_to": F.when(row, _header(_NEW_KEY)),
         "key_changed_from": F.when(row, _header(_OLD_KEY)),
         "before": F.when(op.isin(str(Op.UPDATE), str(Op.DELETE)), F.col("e.before")),
         "after": F.when(op != str(Op.DELETE), F.col("e.after")),
-        "layout": F.when(row, _layout()),
+        "layout": F.when(row, F.coalesce("fields", F.to_json(names_of(F.coalesce("e.after", "e.before"))))),
         "detail": F.when(op == str(Op.SNAPSHOT), F.col("e.source.snapshot"))
         .when((op == str(Op.INSERT)) & _wants_some_rows(), F.lit(PARTIAL_WANTED))
-        .when(F.col("kind") == str(Kind.NOTIFICATION), _notification()),
+        .when(F.col("kind") == str(Kind.NOTIFICATION), _notification())
+        .when(~fine, F.col("note")),
         "table_schemas": F.when(ddl & F.col("e.tableChanges").startswith("["), F.col("e.tableChanges")),
         "ddl_type": F.when(ddl & (F.col("e.op") == _TRUNCATE), F.lit("TRUNCATE")),
         "ddl_statement": F.when(ddl, _statement()),
@@ -350,16 +395,6 @@ def _payload(text: Column, parsed_payload: Column) -> Column:
     return F.when(parsed_payload.startswith("{"), parsed_payload).otherwise(text)
 
 
-def _key_columns() -> Column:
-    """The columns of the record's key, in the key's order; none when it has none."""
-    return F.coalesce(_key_names(), F.array().cast("array<string>"))
-
-
-def _key_names() -> Column:
-    """ARRAY<STRING>; NULL where there is no key, or one that names no columns."""
-    return names_of(_payload(F.col("key_text"), F.col("k.m.payload")))
-
-
 def _header_text(name: str) -> Column:
     return F.get(F.filter("headers", lambda h: h["key"] == name), F.lit(0))["value"].cast("string")
 
@@ -375,18 +410,10 @@ def _bad_header(name: str) -> Column:
     return found.isNotNull() & (~F.is_valid_utf8(found) | names_of(found).isNull())
 
 
-def _layout() -> Column:
-    """The fields of the row's schema, as they came, or its columns' names."""
-    image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
-    names = F.to_json(names_of(F.coalesce("e.after", "e.before")))
-    return F.coalesce(F.get(image, F.lit(0))["fields"], names)
-
-
 def _other_json() -> Column:
     """Whether a field holds JSON of another type than objects, or lists. BOOLEAN, never NULL."""
     others = (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items())
-    no_lists = F.exists("v.m.schema.fields", lambda f: ~F.coalesce(f["fields"].startswith("["), f.isNotNull()))
-    return reduce(or_, others, F.coalesce(no_lists, F.lit(False)))
+    return reduce(or_, others)
 
 
 def _misdescribed() -> Column:
@@ -423,7 +450,7 @@ def _reason() -> Column:
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
         .when(F.col("length") == 0, str(Reason.EMPTY_VALUE))
-        .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
+        .when(F.col("wrong").isNotNull(), F.col("wrong"))
         .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
         .when(described & _undescribed(), str(Reason.MISSING_FIELD))
@@ -433,8 +460,6 @@ def _reason() -> Column:
         .when((row | (F.col("e.op") == _TRUNCATE)) & ~F.coalesce(named, F.lit(False)), str(Reason.MISSING_FIELD))
         .when(row & (lacking | ~placed), str(Reason.MISSING_FIELD))
         .when(row & too_many, str(Reason.IMAGES_DISAGREE))
-        .when(
-            row & F.col("key").isNotNull() & (F.col("k.wrong").isNotNull() | _key_names().isNull()), str(Reason.BAD_KEY)
-        )
+        .when(row & F.col("key_wrong").isNotNull(), F.col("key_wrong"))
         .when(row & (_bad_header(_NEW_KEY) | _bad_header(_OLD_KEY)), str(Reason.BAD_KEY))
     )

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 from pyspark.sql import Column
@@ -13,9 +15,9 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import fitting_settings, protocol_of
-from cdc_assets.protocols.events import believed
 from cdc_assets.protocols.payload import unpack
 from cdc_assets.spark.session import session_for
+from cdc_assets.stages.decoding import decode_records
 from cdc_assets.stages.quarantining import quarantine
 
 STAGE = "decode"
@@ -55,6 +57,7 @@ class Decode:
 
         Raises:
             ConcurrentRunError: another run decoded these batches meanwhile.
+            RegistryError: the feed's schema registry does not answer.
         """
         cursor = _cursor(lake)
         files = _new_records(lake, cursor.batch)
@@ -69,7 +72,7 @@ class Decode:
         raw = lake.raw_records.read_files(spark, files).where(_between(cursor.batch, through))
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = unpack(raw, protocol.envelope(feed))
-        made = lake.change_events.stage(believed(protocol.decode(raw, feed), feed.max_watermark_lead))
+        made = reduce(add, map(lake.change_events.stage, decode_records(lake, feed, raw)))
         undecodable = made.only(kind=str(Kind.UNDECODABLE))
         held = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
         advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)

@@ -127,13 +127,13 @@ class Debezium(Protocol):
     def looks(self) -> Mapping[str, Column]:
         """Return how its records look.
 
-        In JSON rows and schema changes have a source, and the connector's time or the statement; in Avro a value begins as
-        those of all registries' clients do.
+        In JSON rows and schema changes have a source, and the connector's time or the statement; in Avro a value begins with
+        a schema's id in Confluent's format.
         """
         in_json = has_fields("source", "ts_ms") & (has_fields("op") | has_fields("ddl"))
         return {
             f"protocol: {self.name}, encoding: json": in_json,
-            f"protocol: {self.name}, encoding: avro": F.col("value").startswith(F.lit(debezium_avro.MAGIC)),
+            f"protocol: {self.name}, encoding: avro": debezium_avro.begins_with_id(F.col("value")),
         }
 
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:

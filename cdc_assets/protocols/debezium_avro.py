@@ -19,14 +19,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from cdc_assets.expressions import first_true, once
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.registry_schemas import IdKind, SchemaId
-from cdc_assets.lakehouse.schema import STRING, array
+from cdc_assets.lakehouse.schema import BOOLEAN, STRING, array, struct
 from cdc_assets.protocols.base import Answers
 from cdc_assets.protocols.connect_schemas import ConnectSchema, SchemaError, parse_connect_schema
 from cdc_assets.protocols.events import record_bytes
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, Wanted, kind_of
 
-MAGIC = b"\x00"
+_MAGIC = b"\x00"
 _SHORT, _LONG = 4, 8  # bytes of an id
+_LONG_BEGINS = bytes(1 + _SHORT)
 # Alone, a reader stops at the end of the datum, whatever follows; and what was cut may still be whole. With these bytes put
 # behind it, and read as a part of it, neither passes.
 _END = b"\x00end\xff\x16\x80\x01"
@@ -42,6 +43,11 @@ class _Judged(NamedTuple):
     schema: ConnectSchema | None = None
     reason: Reason | None = None
     problem: str = ""
+
+
+def begins_with_id(value: Column) -> Column:
+    """Whether a BINARY value begins as in Confluent's format. BOOLEAN."""
+    return value.startswith(F.lit(_MAGIC)) & ~value.startswith(F.lit(_LONG_BEGINS))
 
 
 def schema_id(part: str, own_kind: IdKind) -> Column:
@@ -79,14 +85,14 @@ def read_records(raw: DataFrame, answers: Answers, own_kind: IdKind, payload: Ma
         _datum("value").alias("value_datum"),
         _datum("key").alias("key_datum"),
     )
-    read = named.withColumns(
-        {
-            "v": _by_id("value_id", {each: _message(s.schema, payload) for each, s in values.items() if s.schema}),
-            "key_is_whole": _by_id("key_id", {each: _is_whole_key(s.schema) for each, s in keys.items() if s.schema}),
-        }
-    )
+    message = struct(is_whole=BOOLEAN, is_text=BOOLEAN, e=kind_of(payload))
+    messages = {each: _message(s.schema, payload) for each, s in values.items() if s.schema}
+    whole_keys = {each: _is_whole_key(s.schema) for each, s in keys.items() if s.schema}
     key_names = {each: F.array(*map(F.lit, s.schema.fields)) for each, s in keys.items() if s.schema}
     layouts = {each: F.lit(_layout(s.schema)) for each, s in values.items() if s.schema}
+    read = named.withColumns(
+        {"v": _by_id("value_id", messages, message), "key_is_whole": _by_id("key_id", whole_keys, BOOLEAN)}
+    )
     broken = F.when(~F.coalesce("v.is_whole", F.lit(False)), str(Reason.MALFORMED_AVRO)).when(
         ~F.col("v.is_text"), str(Reason.INVALID_UTF8)
     )
@@ -95,8 +101,8 @@ def read_records(raw: DataFrame, answers: Answers, own_kind: IdKind, payload: Ma
         *["topic", "partition", "offset", "batch", "record_timestamp", "key", "headers", "length", "size"],
         F.col("v.e").alias("e"),
         F.when(F.col("length") > 0, F.coalesce(_reason("value_id", values), broken)).alias("wrong"),
-        _by_id("value_id", layouts).cast(STRING).alias("fields"),
-        _by_id("key_id", key_names).cast(array(STRING)).alias("key_names"),
+        _by_id("value_id", layouts, STRING).alias("fields"),
+        _by_id("key_id", key_names, array(STRING)).alias("key_names"),
         F.when(F.col("key").isNotNull(), F.coalesce(_reason("key_id", keys), unread)).alias("key_wrong"),
         F.concat_ws(", ", _note("value", values), _note("key", keys)).alias("note"),
     )
@@ -118,7 +124,7 @@ def _number(data: Column) -> Column:
 
 def _framed_number(part: str) -> Column:
     """Return the id that stands before the datum, BIGINT; NULL: none does."""
-    framed = F.when(F.col(part).startswith(F.lit(MAGIC)), F.col(part))
+    framed = F.when(F.col(part).startswith(F.lit(_MAGIC)), F.col(part))
     short, long = (F.substr(framed, F.lit(2), F.lit(size)) for size in (_SHORT, _LONG))
     number = F.when(F.length(short) == _SHORT, F.conv(F.hex(short), 16, 10).cast("bigint"))
     return F.when(number > 0, number).otherwise(_number(long))
@@ -127,18 +133,18 @@ def _framed_number(part: str) -> Column:
 def _datum(part: str) -> Column:
     """Return the Avro datum of a key or value, BINARY, without the id before it."""
     in_header = [_number(_header(part, kind)).isNotNull() for kind in (IdKind.GLOBAL, IdKind.CONTENT)]
-    is_long = F.substr(part, F.lit(1), F.lit(1 + _SHORT)) == F.lit(MAGIC * (1 + _SHORT))
+    is_long = F.substr(part, F.lit(1), F.lit(1 + _SHORT)) == F.lit(_LONG_BEGINS)
     size = F.when(reduce(or_, in_header), F.lit(0)).when(is_long, F.lit(1 + _LONG)).otherwise(F.lit(1 + _SHORT))
     return F.substr(part, size + 1)
 
 
-def _by_id(column: str, values: Mapping[SchemaId, Column]) -> Column:
-    """Return the value beside the id that `column` has, else NULL."""
+def _by_id(column: str, values: Mapping[SchemaId, Column], kind: DataType) -> Column:
+    """Return the value, of the type `kind`, beside the id that `column` has, else NULL."""
     cases = [
         ((F.col(f"{column}.number") == each.number) & (F.col(f"{column}.kind") == str(each.kind)), value)
         for each, value in values.items()
     ]
-    return first_true(*cases) if cases else F.lit(None)
+    return (first_true(*cases) if cases else F.lit(None)).cast(kind)
 
 
 def _judged(answer: str | None, payload: Mapping[str, Wanted] | None) -> _Judged:
@@ -157,14 +163,16 @@ def _judged(answer: str | None, payload: Mapping[str, Wanted] | None) -> _Judged
 def _reason(column: str, judged: Mapping[SchemaId, _Judged]) -> Column:
     """Return why no record of the schema that `column` names can be read, else NULL. STRING."""
     reasons = {each: F.lit(str(s.reason)) for each, s in judged.items() if s.reason}
-    return F.when(F.col(column).isNull(), str(Reason.MALFORMED_AVRO)).otherwise(_by_id(column, reasons))
+    return F.when(F.col(column).isNull(), str(Reason.MALFORMED_AVRO)).otherwise(_by_id(column, reasons, STRING))
 
 
 def _note(part: str, judged: Mapping[SchemaId, _Judged]) -> Column:
     """Return the id of a part's schema for people, with what is wrong with it. STRING; NULL where it names none."""
     problems = {each: F.lit(s.problem) for each, s in judged.items() if s.problem}
     number = F.col(f"{part}_id.number").cast("string")
-    return F.concat(F.lit(f"the {part}'s schema id is "), number, F.coalesce(_by_id(f"{part}_id", problems), F.lit("")))
+    return F.concat(
+        F.lit(f"the {part}'s schema id is "), number, F.coalesce(_by_id(f"{part}_id", problems, STRING), F.lit(""))
+    )
 
 
 def _parsed(datum: str, schema: ConnectSchema) -> Column:

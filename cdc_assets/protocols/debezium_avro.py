@@ -99,7 +99,8 @@ def read_records(raw: DataFrame, answers: Answers, own_kind: IdKind, payload: Ma
     unread = F.when(~F.coalesce("key_is_whole", F.lit(False)), str(Reason.BAD_KEY))
     return read.select(
         *["topic", "partition", "offset", "batch", "record_timestamp", "key", "headers", "length", "size"],
-        F.col("v.e").alias("e"),
+        # Of what is wrong nothing is kept: it may be of another record, and a text that is no UTF-8 breaks other readers.
+        F.when(F.col("v.is_whole") & F.col("v.is_text"), F.col("v.e")).alias("e"),
         F.when(F.col("length") > 0, F.coalesce(_reason("value_id", values), broken)).alias("wrong"),
         _by_id("value_id", layouts, STRING).alias("fields"),
         _by_id("key_id", key_names, array(STRING)).alias("key_names"),
@@ -162,8 +163,7 @@ def _judged(answer: str | None, payload: Mapping[str, Wanted] | None) -> _Judged
 
 def _reason(column: str, judged: Mapping[SchemaId, _Judged]) -> Column:
     """Return why no record of the schema that `column` names can be read, else NULL. STRING."""
-    reasons = {each: F.lit(str(s.reason)) for each, s in judged.items() if s.reason}
-    return F.when(F.col(column).isNull(), str(Reason.MALFORMED_AVRO)).otherwise(_by_id(column, reasons, STRING))
+    return _by_id(column, {each: F.lit(str(s.reason)) for each, s in judged.items() if s.reason}, STRING)
 
 
 def _note(part: str, judged: Mapping[SchemaId, _Judged]) -> Column:

@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_in_quarantine_with_its_schema(chain: Callable[..
         "cut key": (whole, key[:-1], "bad_key"),
         "longer key": (whole, key + b"\x00", "bad_key"),
         "unknown key": (whole, b"\x00\x00\x00\x03\x84\x02", "unknown_schema"),
-        "JSON key": (whole, b'{"id": 1}', "malformed_avro"),
+        "JSON key": (whole, b'{"id": 1}', "bad_key"),
     }
     records = [with_value(row, n, value, key) for n, (value, key, _) in enumerate(bad.values())]
     with running_registry(answers) as registry:

@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_in_quarantine_with_its_schema(chain: Callable[..
         "one byte more": (whole + b"\x00", None, "malformed_avro"),
         "twice": (whole + whole[5:], None, "malformed_avro"),
         "no id": (whole[5:], None, "malformed_avro"),
-        "JSON": (b'{"op": "c"}', None, "malformed_avro"),
+        "JSON": (b'{"op": "c", "source": {}, "ts_ms": 1}', None, "malformed_avro"),
         "unknown": (b"\x00\x00\x00\x03\x84" + whole[5:], None, "unknown_schema"),
         "no message": (b"\x00\x00\x00\x03\x85\x02", None, "unusable_schema"),
         "no Avro": (b"\x00\x00\x00\x03\x86{}", None, "unusable_schema"),

@@ -34,7 +34,13 @@ _END = b"\x00end\xff\x16\x80\x01"
 # Fields that tell each kind of message that a connector writes from the others; a heartbeat has one field only.
 _MESSAGES = ({"op", "source"}, {"ddl", "source"}, {"status", "id"}, {"aggregate_type", "type"})
 _HEARTBEAT = {"ts_ms"}
-_WHOLE_NUMBERS = {INT: ("int8", "int16", "int32"), BIGINT: ("int8", "int16", "int32", "int64")}
+# Connect's types of what a field is read as.
+_CONNECT_TYPES = {
+    TEXT: ("string",),
+    JSON: ("struct", "array", "map"),
+    INT: ("int8", "int16", "int32"),
+    BIGINT: ("int8", "int16", "int32", "int64"),
+}
 
 
 class _Judged(NamedTuple):
@@ -75,9 +81,9 @@ def read_records(raw: DataFrame, answers: Answers, own_kind: IdKind, payload: Ma
     """
     values = {each: _judged(answers[each], payload) for each in answers}
     keys = {each: _judged(answers[each], None) for each in answers}
-    place = ["topic", "partition", "offset", "batch", F.col("timestamp").alias("record_timestamp"), "key", "headers"]
     named = raw.select(
-        *place,
+        *["topic", "partition", "offset", "batch", "key", "headers"],
+        F.col("timestamp").alias("record_timestamp"),
         F.length("value").alias("length"),
         record_bytes(F.col("value")).alias("size"),
         schema_id("value", own_kind).alias("value_id"),
@@ -249,19 +255,18 @@ def _check_types(schema: ConnectSchema, wanted: Mapping[str, Wanted], within: st
         if name not in schema.fields:
             continue
         part, path = schema.fields[name][1], f"{within}{name}"
-        kind = str(part.json["type"])
+        if not _fits(part, each):
+            raise SchemaError(f"has the type {part.json['type']} for {path}, which Debezium does not give it")
         if isinstance(each, Mapping):
-            fits = bool(part.fields)
-            if fits:
-                _check_types(part, each, f"{path}.")
-        else:
-            fits = {
-                TEXT: kind == "string",
-                JSON: kind in {"struct", "array", "map"},
-                ANY: True,
-            }.get(each, kind in _WHOLE_NUMBERS.get(each, ()))
-        if not fits:
-            raise SchemaError(f"has the type {kind} for {path}, which Debezium does not give it")
+            _check_types(part, each, f"{path}.")
+
+
+def _fits(schema: ConnectSchema, wanted: Wanted) -> bool:
+    """Return whether values of a schema can be read as what is wanted."""
+    kind = schema.json["type"]
+    if isinstance(wanted, Mapping):
+        return bool(schema.fields)
+    return bool(wanted == ANY or kind in _CONNECT_TYPES[str(wanted)])
 
 
 def _layout(schema: ConnectSchema) -> str | None:

@@ -455,7 +455,51 @@ def test_settings_that_only_locate_credentials_are_accepted(load: Load) -> None:
             )
             for wrong in (-1, True, "soon", 1.5)
         ],
-        ({"encoding": "avro"}, 'feeds.shop.encoding: found "avro"; allowed: encoding only with protocol: simple'),
+        (
+            {"encoding": "avro"},
+            'feeds.shop.encoding: found "avro"; allowed: encoding only with protocol: simple, debezium',
+        ),
+        (
+            {"protocol": "debezium", "encoding": "avro"},
+            "feeds.shop.schema_registry: missing; allowed: a mapping with the keys url, options",
+        ),
+        *[
+            (
+                {"schema_registry": {"url": "http://r.example"}, **others},
+                (
+                    "feeds.shop.schema_registry: found a mapping; allowed: schema_registry only with protocol: debezium and "
+                    "encoding: avro"
+                ),
+            )
+            for others in ({"protocol": "debezium"}, {"protocol": "simple", "encoding": "avro"})
+        ],
+        *[
+            (
+                {"protocol": "debezium", "encoding": "avro", "schema_registry": {"url": wrong}},
+                f'feeds.shop.schema_registry.url: found "{wrong}"; allowed: an http or https URL, such as https://',
+            )
+            for wrong in ("r.example:8081", "ftp://r.example", "http://", "http://r.example/x?y=1")
+        ],
+        (
+            {
+                "protocol": "debezium",
+                "encoding": "avro",
+                "schema_registry": {"url": "http://r.example", "options": {"basic.auth.user": "x"}},
+            },
+            (
+                'feeds.shop.schema_registry.options["basic.auth.user"]: found "basic.auth.user"; allowed: the keys '
+                "basic.auth.user.info, bearer.auth.token, ssl.ca.location, ssl.certificate.location, ssl.key.location, "
+                "apicurio.registry.use-id; did you mean basic.auth.user.info?"
+            ),
+        ),
+        (
+            {
+                "protocol": "debezium",
+                "encoding": "avro",
+                "schema_registry": {"url": "http://r.example", "options": {"apicurio.registry.use-id": "id"}},
+            },
+            "feeds.shop.schema_registry.options: found a mapping; allowed: apicurio.registry.use-id: globalId or contentId",
+        ),
         (
             {"time_zone": "Europe/Berln"},
             (
@@ -583,7 +627,8 @@ def test_settings_that_only_locate_credentials_are_accepted(load: Load) -> None:
             {"gate_scop": "topic"},
             (
                 "feeds.shop.gate_scop: unknown key; did you mean gate_scope?; known: protocol, tidb_extension, "
-                "encoding, bootstrap_interval, time_zone, source, gate_scope, tables, columns, type_mapping, "
+                "encoding, schema_registry, bootstrap_interval, time_zone, source, gate_scope, tables, columns, "
+                "type_mapping, "
             ),
         ),
         ({"zzz": SECRET}, "feeds.shop.zzz: unknown key; known: protocol, "),

@@ -1,7 +1,17 @@
 """The feeds file: the changefeeds, their sources and their settings."""
 
 from cdc_assets.config.file import FeedsError, feeds_path, load_feeds, validate_feeds
-from cdc_assets.config.models import DumpFormat, Feed, FeedsFile, InitialLoad, Kafka, Storage, TableFilter, TableLoad
+from cdc_assets.config.models import (
+    DumpFormat,
+    Feed,
+    FeedsFile,
+    InitialLoad,
+    Kafka,
+    SchemaRegistry,
+    Storage,
+    TableFilter,
+    TableLoad,
+)
 from cdc_assets.config.patterns import split_pattern
 
 __all__ = [
@@ -11,6 +21,7 @@ __all__ = [
     "FeedsFile",
     "InitialLoad",
     "Kafka",
+    "SchemaRegistry",
     "Storage",
     "TableFilter",
     "TableLoad",

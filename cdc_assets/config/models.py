@@ -13,8 +13,12 @@ from cdc_assets.config.values import (
     ENDPOINT,
     FOLDER,
     PATTERN,
+    REGISTRY_IDS,
+    REGISTRY_OPTIONS,
+    REGISTRY_URL,
     SCHEMA,
     STARTING_OFFSETS,
+    USE_ID,
     ClientKey,
     ColumnPath,
     Duration,
@@ -27,6 +31,8 @@ from cdc_assets.config.values import (
     Option,
     Owner,
     Pattern,
+    RegistryKey,
+    RegistryUrl,
     SchemaName,
     SparkKey,
     SparkValue,
@@ -185,12 +191,33 @@ class InitialLoad(_Model):
     tables: dict[TablePath, TableLoad] = Field({}, description="a mapping of database.table to path, format, position")
 
 
+class SchemaRegistry(_Model):
+    """The schema registry that has the Avro schemas of a feed's records by the ids that records have.
+
+    The URL is the base of Confluent's API, which other registries have too, or of Apicurio's own API:
+    `.../apis/registry/v2` or `v3`. Options may hold passwords, so each value is a secret: `options[key].get_secret_value()`
+    returns it.
+    """
+
+    url: RegistryUrl = Field(description=REGISTRY_URL)
+    options: dict[RegistryKey, Option] = Field({}, description=REGISTRY_OPTIONS)
+
+    @field_validator("options")
+    @classmethod
+    def _check_id_kind(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        id_kind = value.get(USE_ID)
+        if id_kind is not None and id_kind.get_secret_value() not in REGISTRY_IDS:
+            reject(f"{USE_ID}: {' or '.join(REGISTRY_IDS)}")
+        return value
+
+
 class Feed(_Model):
     """One changefeed or connector. `columns` overrides types: it maps "database.table.column" to a MySQL type."""
 
     protocol: ProtocolName = Field(description=", ".join(get_args(ProtocolName)))
     tidb_extension: bool = Field(default=False, description="true, false")
     encoding: Encoding = Field("json", description=", ".join(get_args(Encoding)))
+    schema_registry: SchemaRegistry | None = Field(None, validate_default=True)
     # Seconds; the changefeed's send-bootstrap-interval-in-sec. 0: the changefeed sends no BOOTSTRAP messages.
     bootstrap_interval: WholeNumber = Field(120, ge=0, description="a whole number, 0 (none are sent) or more")
     time_zone: TimeZone = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
@@ -231,10 +258,29 @@ class Feed(_Model):
         _only_with("canal-json", info)
         return value
 
-    @field_validator("encoding", "bootstrap_interval")
+    @field_validator("bootstrap_interval")
     @classmethod
-    def _check_simple(cls, value: Encoding | int, info: ValidationInfo) -> Encoding | int:
+    def _check_simple(cls, value: int, info: ValidationInfo) -> int:
         _only_with("simple", info)
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_protocol_has_encodings(cls, value: Encoding, info: ValidationInfo) -> Encoding:
+        if info.data.get("protocol") in ("canal-json", "open-protocol"):
+            reject("encoding only with protocol: simple, debezium")
+        return value
+
+    @field_validator("schema_registry")
+    @classmethod
+    def _check_schema_registry(cls, value: SchemaRegistry | None, info: ValidationInfo) -> SchemaRegistry | None:
+        if not {"protocol", "encoding"} <= info.data.keys():  # an invalid field is not in `data`, and reported already
+            return value
+        has_registry = (info.data["protocol"], info.data["encoding"]) == ("debezium", "avro")
+        if has_registry and value is None:
+            raise PydanticCustomError("missing", "missing")
+        if value is not None and not has_registry:
+            reject("schema_registry only with protocol: debezium and encoding: avro")
         return value
 
     @field_validator("snapshots")

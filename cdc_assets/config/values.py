@@ -155,6 +155,38 @@ def _endpoint(value: object) -> str:
     reject(ENDPOINT)
 
 
+REGISTRY_URL = (
+    "an http or https URL, such as https://registry.example:8081 or https://registry.example/apis/registry/v2"
+)
+
+
+def _registry_url(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", value):
+        return value.rstrip("/")
+    reject(REGISTRY_URL)
+
+
+# A setting of Apicurio's converters: which of Apicurio's two kinds of ids their records have.
+USE_ID = "apicurio.registry.use-id"
+REGISTRY_IDS = ("globalId", "contentId")
+# The other keys are settings of Confluent's client.
+_REGISTRY_KEYS = (
+    "basic.auth.user.info",
+    "bearer.auth.token",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    USE_ID,
+)
+REGISTRY_OPTIONS = f"a mapping of {', '.join(_REGISTRY_KEYS)} to text"
+
+
+def _registry_key(key: str) -> str:
+    if key not in _REGISTRY_KEYS:
+        reject(f"the keys {', '.join(_REGISTRY_KEYS)}", did_you_mean(key, _REGISTRY_KEYS))
+    return key
+
+
 def _setting(value: object) -> Setting:
     if not isinstance(value, str | int | float):  # bool is an int
         reject("text, a number, true or false")
@@ -264,6 +296,8 @@ def _location(value: str, info: ValidationInfo) -> str:
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Location = Annotated[Text, AfterValidator(_location)]
 Endpoint = Annotated[str, PlainValidator(_endpoint)]
+RegistryUrl = Annotated[str, PlainValidator(_registry_url)]
+RegistryKey = Annotated[str, AfterValidator(_registry_key)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
 FeedName = Annotated[str, AfterValidator(_feed_name)]
 SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]

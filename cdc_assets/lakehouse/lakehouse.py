@@ -23,6 +23,7 @@ from cdc_assets.lakehouse.initial_load import INITIAL_LOAD, LoadsCursor
 from cdc_assets.lakehouse.log import Logs, TableLog
 from cdc_assets.lakehouse.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS, RawCursor
+from cdc_assets.lakehouse.registry_schemas import REGISTRY_SCHEMAS, IdKind, RegistryCursor, SchemaId
 from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import Definition, LakeTable
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
@@ -206,6 +207,18 @@ class Lakehouse:
         rows = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
         newest_first = sorted(rows.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
         return {r["statement_id"]: Decision(DecisionVerdict(r["verdict"]), r["read_as"]) for r in newest_first}
+
+    @cached_property
+    def registry_schemas(self) -> LakeTable[RegistryCursor]:
+        """The registry's schemas of records, by id."""
+        return self._table(f"registry_schemas/{self.feed}", REGISTRY_SCHEMAS)
+
+    def kept_schemas(self) -> dict[SchemaId, str | None]:
+        """Return schema id -> the kept text of the schema, without Spark; None if the registry had no schema of this id."""
+        rows = self.registry_schemas.fetch(self.registry_schemas.files(), "id_kind", "id", "schema").to_pylist()
+        # A schema that was missing at first may have been fetched later, so rows with a schema win.
+        rows.sort(key=lambda row: row["schema"] is not None)
+        return {SchemaId(IdKind(row["id_kind"]), row["id"]): row["schema"] for row in rows}
 
     @cached_property
     def loads(self) -> LakeTable[LoadsCursor]:

@@ -21,6 +21,8 @@ class Reason(StrEnum):
     BAD_FRAMING = "bad_framing"
     MALFORMED_JSON = "malformed_json"
     MALFORMED_AVRO = "malformed_avro"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    UNUSABLE_SCHEMA = "unusable_schema"
     WRONG_TYPE = "wrong_type"
     MISSING_FIELD = "missing_field"
     MISSING_TIDB_EXTENSION = "missing_tidb_extension"
@@ -50,8 +52,14 @@ MESSAGES = {
     "cut, or the topic carries another protocol than the feed says.",
     Reason.MALFORMED_JSON: "The message is not one complete JSON object: the record was cut, or the topic carries another "
     "protocol than the feed says.",
-    Reason.MALFORMED_AVRO: "The value is not one complete Avro message of the Simple Protocol: the record was cut, or the "
-    "changefeed has another protocol or encoding-format than the feed says.",
+    Reason.MALFORMED_AVRO: "The value is not one complete Avro message, of the Simple Protocol or of the schema that the "
+    "record names: the record was cut, or the sender has another protocol or encoding than the feed says.",
+    Reason.UNKNOWN_SCHEMA: "The schema registry has no schema with the record's schema id: compare url and "
+    "apicurio.registry.use-id of schema_registry in the feeds file with the connector's converter, or bring the schema back "
+    "into the registry; then run the job replay_quarantine.",
+    Reason.UNUSABLE_SCHEMA: "The schema that the registry has under the record's schema id is not the Avro schema of a "
+    "Debezium message: look for another producer on this topic, or for a transformation of the connector such as "
+    "ExtractNewRecordState.",
     Reason.WRONG_TYPE: "A field of the message has another JSON type than the protocol prescribes, or a value that no "
     "TiDB can have sent (a negative commitTs, a name of more than 64 characters): compare the value with the "
     "specification, and the producer's version.",
@@ -77,9 +85,10 @@ MESSAGES = {
     Reason.IMAGES_DISAGREE: "The row images do not fit the operation (Debezium: c and r have no before, d has no after; "
     "Simple: INSERT has no old, DELETE has no data): a transformation of the connector has changed the message, or another "
     "producer writes to this topic.",
-    Reason.BAD_KEY: "The record's key, or the key in its header __debezium.newkey or oldkey, is not a JSON object, so its "
-    "row cannot be identified: set the connector's key.converter and header.converter to "
-    "org.apache.kafka.connect.json.JsonConverter.",
+    Reason.BAD_KEY: "The record's key, or the key in its header __debezium.newkey or oldkey, is not a JSON object (with "
+    "encoding avro, the record's key is not one complete datum of its schema), so its row cannot be identified: set the "
+    "connector's header.converter to org.apache.kafka.connect.json.JsonConverter, and key.converter to the same or, with "
+    "encoding avro, to the converter of the values.",
     Reason.UNKNOWN_COLUMN_TYPE: "The column's type is not a MySQL type, or no history table can hold it: give the column a "
     "type under columns: in the feeds file.",
     Reason.BAD_VALUE: "The value does not fit the column's type; the column is NULL in the history: correct the type "

@@ -158,8 +158,9 @@ _DEFAULTS: Mapping[Family, str] = MappingProxyType(
 )
 _MILLISECOND_DIGITS = 3  # A DATETIME with more digits is sent in microseconds.
 _MAX_PRECISION = 38
-# With the connector's column.propagate.source.type, parameters of a field state its MySQL type.
+# With the connector's column.propagate.source.type, parameters of a field state its MySQL type and its column's name.
 _SOURCE = "__debezium.source.column."
+COLUMN_NAME = f"{_SOURCE}name"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from cdc_assets.lakehouse.initial_load import LoadsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import QuarantineCursor
 from cdc_assets.lakehouse.raw_records import RawCursor, cursor_to_continue
+from cdc_assets.lakehouse.registry_schemas import RegistryCursor
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
@@ -44,7 +45,7 @@ class RebuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class _NewTables(Lakehouse):
-    """The new tables; they are derived from the feed's own raw records, loads and decisions.
+    """The new tables; they are derived from the feed's own raw records, registry schemas, loads and decisions.
 
     Attributes:
         of: the feed's tables.
@@ -61,6 +62,11 @@ class _NewTables(Lakehouse):
     def decisions(self) -> LakeTable[DecisionsCursor]:
         """The feed's own decisions."""
         return self.of.decisions
+
+    @cached_property
+    def registry_schemas(self) -> LakeTable[RegistryCursor]:
+        """The feed's own registry schemas."""
+        return self.of.registry_schemas
 
     @cached_property
     def loads(self) -> LakeTable[LoadsCursor]:

@@ -6,7 +6,7 @@ reported.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,13 +21,13 @@ from cdc_assets.lakehouse.raw_records import RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.events import reject_watermarks_ahead
 from cdc_assets.protocols.payload import decompress
 from cdc_assets.release.base import positions
 from cdc_assets.release.choose import has_watermarks
 from cdc_assets.release.watermark import bound
 from cdc_assets.spark.session import checkpointed
 from cdc_assets.stages import decode
+from cdc_assets.stages.decoding import decode_records
 
 _PLACE = ["batch", "topic", "partition", "offset"]
 
@@ -54,13 +54,14 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
 
     Raises:
         ConcurrentRunError: a run ingested records in the meantime: replay again.
+        RegistryError: the feed's schema registry does not answer.
     """
     cursor = cursor_to_continue(lake.raw_records)
     if cursor is None or not lake.change_events.exists():
         return ReplayReport()
     session = lake.spark.newSession()
     _delete_traces_of_moved_records(lake, session)
-    outcomes = _decode_again(lake, feed, session).collect()
+    outcomes = [row for frame in _decode_again(lake, feed, session) for row in frame.collect()]
     decoded = [row for row in outcomes if not row["undecodable"]]
     replayed = [{column: row[column] for column in _PLACE} for row in decoded if not row["past"]]
     if replayed:
@@ -69,28 +70,26 @@ def replay_quarantine(lake: Lakehouse, feed: Feed) -> ReplayReport:
     return ReplayReport(len(outcomes), len(replayed), [row.asDict() for row in decoded if row["past"]])
 
 
-def _decode_again(lake: Lakehouse, feed: Feed, session: SparkSession) -> DataFrame:
-    """Return what today's decoder makes of the undecodable records.
+def _decode_again(lake: Lakehouse, feed: Feed, session: SparkSession) -> Iterator[DataFrame]:
+    """Yield what today's decoder makes of the undecodable records.
 
-    Returns:
+    Yields:
         A row a record: its place, undecodable and past BIGINT (its number of undecodable events, and of those whose table
-        is released beyond them), database, table, commit_ts.
+        is released beyond them), database, table, commit_ts. Each record is in one of the frames.
     """
-    protocol = protocol_of(feed)
     is_undecodable = F.col("kind") == str(Kind.UNDECODABLE)
     places = lake.change_events.read(session).where(is_undecodable & (F.col("index") == 0)).select(*_PLACE)
     records = lake.raw_records.read(session).join(F.broadcast(places), on=_PLACE, how="left_semi")
-    decoded = protocol.decode(decompress(records, protocol.envelope(feed)), feed)
-    events = reject_watermarks_ahead(decoded, feed.max_watermark_lead)
-    return (
-        events.withColumn("past", _is_released_beyond(lake, session, feed))
-        .groupBy(*_PLACE)
-        .agg(
-            F.count_if(is_undecodable).alias("undecodable"),
-            F.count_if("past").alias("past"),
-            *[F.first(column, ignorenulls=True).alias(column) for column in ("database", "table", "commit_ts")],
+    for events in decode_records(lake, feed, decompress(records, protocol_of(feed).envelope(feed))):
+        yield (
+            events.withColumn("past", _is_released_beyond(lake, session, feed))
+            .groupBy(*_PLACE)
+            .agg(
+                F.count_if(is_undecodable).alias("undecodable"),
+                F.count_if("past").alias("past"),
+                *[F.first(column, ignorenulls=True).alias(column) for column in ("database", "table", "commit_ts")],
+            )
         )
-    )
 
 
 def _is_released_beyond(lake: Lakehouse, session: SparkSession, feed: Feed) -> Column:

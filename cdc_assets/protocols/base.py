@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
+from cdc_assets.lakehouse.registry_schemas import SchemaId
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class Envelope(NamedTuple):
     value: int = 0
     claim: tuple[str, str] = ("value", "")
     plain: tuple[bytes, ...] = ()
+
+
+# Schema id -> the schema's text in the schema registry; None if the registry has no schema of this id.
+SchemaTexts = Mapping[SchemaId, str | None]
+NO_SCHEMAS: SchemaTexts = MappingProxyType({})
 
 
 class DeniedSetting(NamedTuple):
@@ -153,6 +159,17 @@ class Protocol(Reader):
     @abstractmethod
     def envelope(self, feed: Feed) -> Envelope:
         """Return how messages are wrapped in records."""
+
+    def schema_ids(self, feed: Feed) -> tuple[Column, ...]:  # noqa: ARG002
+        """Return the ids of the registry schemas that a record names, each STRUCT<kind STRING, number BIGINT> or NULL.
+
+        In: key, value, headers of a record.
+        """
+        return ()
+
+    def with_schemas(self, schemas: SchemaTexts) -> "Protocol":  # noqa: ARG002
+        """Return the protocol for records that name these schemas of a schema registry."""
+        return self
 
     @abstractmethod
     def watermarks(self, feed: Feed) -> Watermarks:

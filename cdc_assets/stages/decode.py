@@ -2,6 +2,8 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 from pyspark.sql import Column
@@ -13,9 +15,9 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of, recognize_settings
-from cdc_assets.protocols.events import reject_watermarks_ahead
 from cdc_assets.protocols.payload import decompress
 from cdc_assets.spark.session import session_for
+from cdc_assets.stages.decoding import decode_records
 from cdc_assets.stages.quarantining import quarantine
 
 STAGE = "decode"
@@ -66,6 +68,7 @@ class Decode:
 
         Raises:
             ConcurrentRunError: another run decoded these batches meanwhile.
+            RegistryError: the feed's schema registry does not answer.
         """
         cursor = _cursor(lake)
         files = _new_files(lake, cursor.batch)
@@ -80,7 +83,7 @@ class Decode:
         raw = lake.raw_records.read_files(spark, files).where(_between(cursor.batch, through))
         if any(f.nulls.get("compressed") != f.rows for f in files):
             raw = decompress(raw, protocol.envelope(feed))
-        events = lake.change_events.stage(reject_watermarks_ahead(protocol.decode(raw, feed), feed.max_watermark_lead))
+        events = reduce(add, map(lake.change_events.stage, decode_records(lake, feed, raw)))
         undecodable = events.in_partition(kind=str(Kind.UNDECODABLE))
         quarantined = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
         advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)

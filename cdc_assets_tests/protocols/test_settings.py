@@ -69,7 +69,12 @@ SENT: dict[str, list[Sent]] = {
     "protocol: simple, encoding: avro": [
         (None, bytes_of(line)) for line in read_lines(RECORDED / "ticdc/simple-avro/large")
     ],
-    "protocol: debezium": text(INSERTED, with_schema(INSERTED), CHANGED),
+    "protocol: debezium, encoding: json": text(INSERTED, with_schema(INSERTED), CHANGED),
+    "protocol: debezium, encoding: avro": [
+        (None, bytes_of(line))
+        for line in read_lines(RECORDED / "mysql/dbz350m-registry/extra-confluent")
+        if line["value"]
+    ],
 }
 FEEDS: dict[str, dict[str, Any]] = {
     "canal-json": {"protocol": "canal-json"},
@@ -78,6 +83,11 @@ FEEDS: dict[str, dict[str, Any]] = {
     "simple": {"protocol": "simple"},
     "simple, avro": {"protocol": "simple", "encoding": "avro"},
     "debezium": {"protocol": "debezium"},
+    "debezium, avro": {
+        "protocol": "debezium",
+        "encoding": "avro",
+        "schema_registry": {"url": "http://registry.example"},
+    },
 }
 
 
@@ -88,7 +98,8 @@ def raw(spark: SparkSession, sent: list[Sent]) -> DataFrame:
 
 def own(settings: dict[str, Any]) -> str:
     """The settings of a feed as records look."""
-    encoding = f", encoding: {settings.get('encoding', 'json')}" if settings["protocol"] == "simple" else ""
+    has_encodings = settings["protocol"] in {"simple", "debezium"}
+    encoding = f", encoding: {settings.get('encoding', 'json')}" if has_encodings else ""
     return f"protocol: {settings['protocol']}{encoding}"
 
 

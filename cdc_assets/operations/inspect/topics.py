@@ -38,8 +38,9 @@ _NO_WATERMARKS = (
     "key cannot be told from new rows. Set enable-tidb-extension=true in the changefeed's sink URI."
 )
 _REGISTRY_ADVICE = (
-    "Avro or another format behind a schema registry is not read. Let the connector write JSON: "
-    "value.converter=org.apache.kafka.connect.json.JsonConverter."
+    "If a Debezium connector writes this topic in Avro, set `protocol: debezium`, `encoding: avro` and `schema_registry` "
+    "with the registry's URL in the feed of the connector's topics (docs/protocols.md). Protobuf and JSON Schema are not "
+    "read: let the connector write Avro, or JSON with value.converter=org.apache.kafka.connect.json.JsonConverter."
 )
 _SHOWN = 3
 

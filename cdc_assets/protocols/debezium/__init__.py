@@ -1,9 +1,10 @@
-"""Debezium's events of MySQL and MariaDB, as JSON (`debezium-mysql-change-event-values`): raw records -> change events.
+"""Debezium's events of MySQL and MariaDB (`debezium-mysql-change-event-values`): raw records -> change events.
 
-A record's value is an envelope (`before`, `after`, `source`, `op`, `ts_ms`), alone (`schemas.enable=false`) or as the
-`payload` beside its `schema`; so is the key. In addition to the topics of tables, a connector writes topics of schema
-changes, transaction markers, notifications of its snapshots, and heartbeats. A record's fields decide which of them it is,
-never the name of its topic. TiCDC's Debezium output has the same form, with `commit_ts` in `source` and watermarks (`op` m).
+A record's value is an envelope (`before`, `after`, `source`, `op`, `ts_ms`): in JSON alone (`schemas.enable=false`) or as
+the `payload` beside its `schema`, in Avro a datum whose schema a registry has; so is the key. In addition to the topics of
+tables, a connector writes topics of schema changes, transaction markers, notifications of its snapshots, and heartbeats. A
+record's fields decide which of them it is, never the name of its topic. TiCDC's Debezium output has the same form, with
+`commit_ts` in `source` and watermarks (`op` m).
 """
 
 import json
@@ -29,9 +30,11 @@ from cdc_assets.mysql_types.debezium import (
     plain_number,
 )
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
-from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
-from cdc_assets.protocols.debezium.decoding import decode
+from cdc_assets.protocols.base import NO_SCHEMAS, Envelope, Protocol, SchemaTexts, Watermarks, WireColumn
+from cdc_assets.protocols.debezium import avro
+from cdc_assets.protocols.debezium.decoding import PAYLOAD, decode, read_json
 from cdc_assets.protocols.messages import has_fields
+from cdc_assets.sources.schema_registry import default_id_kind
 
 if TYPE_CHECKING:
     from cdc_assets.type_checks.observations import Rules
@@ -52,9 +55,23 @@ class Debezium(Protocol):
     marks_transactions = True
     takes_snapshots = True
 
-    def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
-        """Return how messages are wrapped: not at all."""
-        return Envelope()
+    def __init__(self, schemas: SchemaTexts = NO_SCHEMAS) -> None:
+        self._schemas = schemas
+
+    def envelope(self, feed: Feed) -> Envelope:
+        """Return how messages are wrapped: not at all. In Avro any byte may be the first, and no value is compressed."""
+        return Envelope(plain=(b"",)) if feed.encoding == "avro" else Envelope()
+
+    def schema_ids(self, feed: Feed) -> tuple[Column, ...]:
+        """Return the schema ids of the value and of the key, in Avro."""
+        if feed.schema_registry is None:
+            return ()
+        kind = default_id_kind(feed.schema_registry)
+        return tuple(avro.schema_id(part, kind) for part in ("value", "key"))
+
+    def with_schemas(self, schemas: SchemaTexts) -> "Debezium":
+        """Return the protocol for records that name these schemas."""
+        return Debezium(schemas)
 
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
         """Return that the feed may have watermarks: only TiCDC's output has them."""
@@ -62,12 +79,21 @@ class Debezium(Protocol):
 
     @property
     def signatures(self) -> Mapping[str, Column]:
-        """Debezium's rows and schema changes have a source, a time, and an operation or a statement."""
-        return {f"protocol: {self.name}": has_fields("source", "ts_ms") & (has_fields("op") | has_fields("ddl"))}
+        """In JSON, rows and schema changes have a source, a time, and an operation or a statement.
 
-    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:  # noqa: ARG002
+        In Avro, a value begins with a schema id in Confluent's wire format.
+        """
+        is_json = has_fields("source", "ts_ms") & (has_fields("op") | has_fields("ddl"))
+        return {
+            f"protocol: {self.name}, encoding: json": is_json,
+            f"protocol: {self.name}, encoding: avro": avro.begins_with_id(F.col("value")),
+        }
+
+    def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
         """Decode records, one event each."""
-        return decode(raw)
+        if feed.schema_registry is None:
+            return decode(read_json(raw))
+        return decode(avro.read_records(raw, self._schemas, default_id_kind(feed.schema_registry), PAYLOAD))
 
     def columns(self, layout_text: str) -> Sequence[WireColumn]:
         """Return the fields of the row's schema, or columns with assumed types if messages have no schema."""

@@ -1,4 +1,7 @@
-"""Decoding of Debezium's records: raw records -> change events."""
+"""Decoding of Debezium's records: raw records -> change events.
+
+`read_json` here, or `avro.read_records`, reads keys and values; `decode` makes events of both.
+"""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -16,7 +19,8 @@ from cdc_assets.protocols.events import complete_events, name_too_long, record_b
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, FieldType, field_names, read
 from cdc_assets.protocols.numbers import exact_numbers
 
-_PAYLOAD: Mapping[str, FieldType] = MappingProxyType(
+# The fields of a message.
+PAYLOAD: Mapping[str, FieldType] = MappingProxyType(
     {
         "op": ANY, "before": JSON, "after": JSON,
         "source": {
@@ -31,7 +35,7 @@ _PAYLOAD: Mapping[str, FieldType] = MappingProxyType(
 )  # fmt: skip
 # The fields of `before` and `after` in the schema stay JSON texts, which are parsed once for all rows that have the same.
 _SCHEMA: FieldType = {"fields": [{"field": TEXT, "fields": JSON}]}
-_MESSAGE: Mapping[str, FieldType] = MappingProxyType({"schema": _SCHEMA, "payload": dict(_PAYLOAD), **_PAYLOAD})
+_MESSAGE: Mapping[str, FieldType] = MappingProxyType({"schema": _SCHEMA, "payload": dict(PAYLOAD), **PAYLOAD})
 _KEY: Mapping[str, FieldType] = MappingProxyType({"payload": ANY})
 # "database"."table", with quotes in a name doubled; a RENAME has the old and the new name, separated by a comma.
 _NAME = r'"(?:[^"]|"")*"\."(?:[^"]|"")*"'
@@ -55,11 +59,8 @@ _TICDC = "TiCDC"
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 
 
-def decode(raw: DataFrame) -> DataFrame:
-    """Decode the records. In: rows of `raw_records`. Out: rows of `change_events`.
-
-    This function is long because it has the expression of each column that Debezium fills.
-    """
+def read_json(raw: DataFrame) -> DataFrame:
+    """Read keys and values in JSON. In: rows of `raw_records`. Out: as of `avro.read_records`; `schema_note` is NULL."""
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
     parsed = raw.select(
         "topic",
@@ -75,11 +76,30 @@ def decode(raw: DataFrame) -> DataFrame:
         record_bytes(F.col("value")).alias("size"),
         read(exact_numbers(value, _may_have_decimals(value)).cast("binary"), _MESSAGE).alias("v"),
     )
-    bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in _PAYLOAD])
-    events = parsed.withColumn("e", F.coalesce("v.m.payload", bare)).withColumn("kind", _kind())
+    bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in PAYLOAD])
+    messages = parsed.withColumn("e", F.coalesce("v.m.payload", bare))
     # Only the keys of rows are used.
-    keyed = events.withColumn("k", F.when(F.col("kind") == str(Kind.ROW), read(F.col("key"), _KEY)))
-    checked = keyed.withColumn("reason", _reason())
+    keyed = messages.withColumn("k", F.when(_op().isNotNull(), read(F.col("key"), _KEY)))
+    key_names = field_names(_payload(F.col("key_text"), F.col("k.m.payload")))
+    is_bad_key = F.col("key").isNotNull() & (F.col("k.wrong").isNotNull() | key_names.isNull())
+    has_other_fields = F.exists("v.m.schema.fields", lambda f: ~F.coalesce(f["fields"].startswith("["), f.isNotNull()))
+    image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
+    return keyed.select(
+        *["topic", "partition", "offset", "batch", "record_timestamp", "headers", "length", "size", "e"],
+        F.coalesce("v.wrong", F.when(has_other_fields, str(Reason.WRONG_TYPE))).alias("value_reason"),
+        F.get(image, F.lit(0))["fields"].alias("row_fields"),
+        key_names.alias("key_names"),
+        F.when(is_bad_key, str(Reason.BAD_KEY)).alias("key_reason"),
+        F.lit(None).cast("string").alias("schema_note"),
+    )
+
+
+def decode(messages: DataFrame) -> DataFrame:
+    """Decode records whose keys and values are read. In: as out of `avro.read_records`. Out: rows of `change_events`.
+
+    This function is long because it has the expression of each column that Debezium fills.
+    """
+    checked = messages.withColumn("kind", _kind()).withColumn("reason", _reason())
     fine = F.col("reason").isNull()
     kind = F.when(fine, F.col("kind")).otherwise(str(Kind.UNDECODABLE))
     row, ddl = fine & (F.col("kind") == str(Kind.ROW)), fine & (F.col("kind") == str(Kind.DDL))
@@ -95,15 +115,17 @@ def decode(raw: DataFrame) -> DataFrame:
         "table": F.when(placed, F.nullif("e.source.table", F.lit(""))),
         "commit_ts": F.coalesce("e.source.commit_ts", tso.from_milliseconds(milliseconds)),
         "source_ms": milliseconds,
-        "key_columns": F.when(row, _key_columns()),
+        # An empty array if the record has no key.
+        "key_columns": F.when(row, F.coalesce("key_names", F.array().cast("array<string>"))),
         "key_changed_to": F.when(row, _header(_NEW_KEY)),
         "key_changed_from": F.when(row, _header(_OLD_KEY)),
         "before": F.when(op.isin(str(Op.UPDATE), str(Op.DELETE)), F.col("e.before")),
         "after": F.when(op != str(Op.DELETE), F.col("e.after")),
-        "layout": F.when(row, _layout()),
+        "layout": F.when(row, F.coalesce("row_fields", F.to_json(field_names(F.coalesce("e.after", "e.before"))))),
         "detail": F.when(op == str(Op.SNAPSHOT), F.col("e.source.snapshot"))
         .when((op == str(Op.INSERT)) & _asks_for_some_rows(), F.lit(PARTIAL_SNAPSHOT))
-        .when(F.col("kind") == str(Kind.NOTIFICATION), _notification()),
+        .when(F.col("kind") == str(Kind.NOTIFICATION), _notification())
+        .when(~fine, F.col("schema_note")),
         "table_schemas": F.when(ddl & F.col("e.tableChanges").startswith("["), F.col("e.tableChanges")),
         "ddl_type": F.when(ddl & (F.col("e.op") == _TRUNCATE), F.lit("TRUNCATE")),
         "ddl_statement": F.when(ddl, _statement()),
@@ -206,16 +228,6 @@ def _payload(text: Column, parsed_payload: Column) -> Column:
     return F.when(parsed_payload.startswith("{"), parsed_payload).otherwise(text)
 
 
-def _key_columns() -> Column:
-    """Return the columns of the record's key, in the key's order; an empty array without a key."""
-    return F.coalesce(_key_names(), F.array().cast("array<string>"))
-
-
-def _key_names() -> Column:
-    """Return the names of the key's columns, ARRAY<STRING>; NULL without a key, or if the key is not a JSON object."""
-    return field_names(_payload(F.col("key_text"), F.col("k.m.payload")))
-
-
 def _header_text(name: str) -> Column:
     return F.get(F.filter("headers", lambda h: h["key"] == name), F.lit(0))["value"].cast("string")
 
@@ -231,18 +243,9 @@ def _bad_header(name: str) -> Column:
     return text.isNotNull() & (~F.is_valid_utf8(text) | field_names(text).isNull())
 
 
-def _layout() -> Column:
-    """Return the fields of the row's schema, unchanged; without a schema the names of the row's columns."""
-    image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
-    names = F.to_json(field_names(F.coalesce("e.after", "e.before")))
-    return F.coalesce(F.get(image, F.lit(0))["fields"], names)
-
-
 def _other_json() -> Column:
     """Return whether a field that must be a JSON object or list has another JSON type. BOOLEAN, never NULL."""
-    others = (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items())
-    no_lists = F.exists("v.m.schema.fields", lambda f: ~F.coalesce(f["fields"].startswith("["), f.isNotNull()))
-    return reduce(or_, others, F.coalesce(no_lists, F.lit(False)))
+    return reduce(or_, (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items()))
 
 
 def _misdescribed() -> Column:
@@ -282,7 +285,7 @@ def _reason() -> Column:
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
         .when(F.col("length") == 0, str(Reason.EMPTY_VALUE))
-        .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))
+        .when(F.col("value_reason").isNotNull(), F.col("value_reason"))
         .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
         .when(described & _undescribed(), str(Reason.MISSING_FIELD))
@@ -292,8 +295,6 @@ def _reason() -> Column:
         .when((row | (F.col("e.op") == _TRUNCATE)) & ~F.coalesce(named, F.lit(False)), str(Reason.MISSING_FIELD))
         .when(row & (lacking | ~placed), str(Reason.MISSING_FIELD))
         .when(row & too_many, str(Reason.IMAGES_DISAGREE))
-        .when(
-            row & F.col("key").isNotNull() & (F.col("k.wrong").isNotNull() | _key_names().isNull()), str(Reason.BAD_KEY)
-        )
+        .when(row & F.col("key_reason").isNotNull(), F.col("key_reason"))
         .when(row & (_bad_header(_NEW_KEY) | _bad_header(_OLD_KEY)), str(Reason.BAD_KEY))
     )

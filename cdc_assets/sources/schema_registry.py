@@ -8,6 +8,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from cdc_assets.config import SchemaRegistry
 from cdc_assets.config.values import USE_ID
@@ -15,7 +16,6 @@ from cdc_assets.lakehouse.registry_schemas import IdKind, SchemaId
 
 _TIMEOUT = 30  # seconds
 _APICURIO = re.compile(r"/apis/registry/v(\d+)$")
-_NOT_FOUND = 404
 
 
 class RegistryError(RuntimeError):
@@ -60,7 +60,7 @@ def _get(settings: SchemaRegistry, path: str) -> str | None:
             return str(response.read().decode())
     except urllib.error.HTTPError as error:
         # Only a registry's 404 has one of these fields: a proxy, or a server under a wrong path, answers 404 without them.
-        if error.code == _NOT_FOUND and _object(error.read().decode(errors="replace")).keys() & {
+        if error.code == HTTPStatus.NOT_FOUND and _object(error.read().decode(errors="replace")).keys() & {
             "error_code",
             "status",
         }:

@@ -43,7 +43,7 @@ _CONNECT_TYPES = {
 }
 
 
-class _Schema(NamedTuple):
+class _RegistrySchema(NamedTuple):
     """A schema that records name: parsed, or the reason why none of these records can be read, and the problem."""
 
     parsed: ConnectSchema | None = None
@@ -155,20 +155,20 @@ def _by_id(column: str, values: Mapping[SchemaId, Column], value_type: DataType)
     return (first_true(*cases) if cases else F.lit(None)).cast(value_type)
 
 
-def _usable_schema(text: str | None, payload: Mapping[str, FieldType] | None) -> _Schema:
+def _usable_schema(text: str | None, payload: Mapping[str, FieldType] | None) -> _RegistrySchema:
     """Parse the text of a schema and check that messages with the fields of `payload`, or without it keys, may have it."""
     if text is None:
-        return _Schema(reason=Reason.UNKNOWN_SCHEMA)
+        return _RegistrySchema(reason=Reason.UNKNOWN_SCHEMA)
     try:
         parsed = parse_connect_schema(text)
         _check_record(parsed, is_key=payload is None)
         _check_types(parsed, payload or {}, "")
     except SchemaError as error:
-        return _Schema(reason=Reason.UNUSABLE_SCHEMA, problem=f", which {error}")
-    return _Schema(parsed)
+        return _RegistrySchema(reason=Reason.UNUSABLE_SCHEMA, problem=f", which {error}")
+    return _RegistrySchema(parsed)
 
 
-def _reason(column: str, schemas: Mapping[SchemaId, _Schema]) -> Column:
+def _reason(column: str, schemas: Mapping[SchemaId, _RegistrySchema]) -> Column:
     """Return why no record of the schema whose id is in `column` can be read, else NULL. STRING."""
     reasons = {schema: F.lit(str(each.reason)) for schema, each in schemas.items() if each.reason}
     return _by_id(column, reasons, STRING)
@@ -185,7 +185,7 @@ def _key_damage() -> Column:
     return F.when(~F.coalesce("is_complete_key", F.lit(False)), str(Reason.BAD_KEY))
 
 
-def _note(part: str, schemas: Mapping[SchemaId, _Schema]) -> Column:
+def _note(part: str, schemas: Mapping[SchemaId, _RegistrySchema]) -> Column:
     """Return the schema id of the key or the value, and the problem with the schema, for people. STRING; NULL without id."""
     problems = {schema: F.lit(each.problem) for schema, each in schemas.items() if each.problem}
     number = F.col(f"{part}_id.number").cast("string")

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
-from cdc_assets.release.changes import net, pieces, with_copies, with_keys
+from cdc_assets.release.changes import add_copies, fill_keys, merge_changes, split_key_changes
 from cdc_assets_tests.support import frame_of_rows
 
 Event = dict[str, Any]
@@ -56,14 +56,14 @@ class Events:
 
 
 def pieces_of(spark: SparkSession, events: list[Event]) -> DataFrame:
-    """The pieces of the events, as `net` takes them."""
+    """The pieces of the events, as `merge_changes` takes them."""
     frame = frame_of_rows(spark, [tuple(e[c] for c in SCHEMA.names) for e in events], SCHEMA)
-    return with_copies(pieces(with_keys(frame)), unkeyed=True)
+    return add_copies(split_key_changes(fill_keys(frame)), has_unkeyed=True)
 
 
 def changes(spark: SparkSession, events: list[Event]) -> dict[str, tuple[Any, ...]]:
     """Key -> (op, v after, offset, events, repeats)."""
-    found = net(pieces_of(spark, events)).collect()
+    found = merge_changes(pieces_of(spark, events)).collect()
 
     def v(image: str | None) -> Any:
         return json.loads(image)["v"] if image else None
@@ -130,7 +130,9 @@ def test_the_row_before_a_change_is_that_of_its_key(spark: SparkSession) -> None
     it.update(4, "new", "old", old_key=3)
     it.delete(5, "old")
     it.add("delete", {"id": "6"}, None)
-    found = {r["key"]: r["before"] and json.loads(r["before"]) for r in net(pieces_of(spark, it.rows)).collect()}
+    found = {
+        r["key"]: r["before"] and json.loads(r["before"]) for r in merge_changes(pieces_of(spark, it.rows)).collect()
+    }
     rows = {n: {"id": str(n), "v": "old"} for n in (1, 2, 3, 5)}
     assert found == {f'["{n}"]': rows.get(n) for n in range(1, 7)}
 
@@ -195,7 +197,7 @@ def test_a_chain_of_whole_updates_with_repeats(spark: SparkSession) -> None:
 
 def test_a_pair_may_stay_apart_and_its_delete_comes_first(spark: SparkSession) -> None:
     """Key 2 is left by one update and taken by another; key 1 goes, key 3 comes."""
-    found = net(pieces_of(spark, chain_with_repeats()), joined=False).orderBy("key", "ordinal").collect()
+    found = merge_changes(pieces_of(spark, chain_with_repeats()), joins_pairs=False).orderBy("key", "ordinal").collect()
     assert [(r["key"], r["op"], r["offset"], r["events"], r["repeats"]) for r in found] == [
         ('["1"]', "delete", 0, 0, 0),
         ('["2"]', "delete", 1, 0, 0),
@@ -210,7 +212,9 @@ def test_tables_keys_and_commits_are_kept_apart(spark: SparkSession) -> None:
     it.insert(1, "b", table="customers")
     it.insert(1, "c", database="other")
     it.update(1, "d", "a", commit_ts=101)
-    found = {(r["database"], r["table"], r["commit_ts"], r["op"]) for r in net(pieces_of(spark, it.rows)).collect()}
+    found = {
+        (r["database"], r["table"], r["commit_ts"], r["op"]) for r in merge_changes(pieces_of(spark, it.rows)).collect()
+    }
     assert found == {
         ("shop", "orders", 100, "insert"),
         ("shop", "customers", 100, "insert"),
@@ -225,7 +229,7 @@ def test_composite_keys_do_not_run_together(spark: SparkSession, values: tuple[s
     pairs = {("a,b", "c"), ("a", "b,c"), ('a"', "b"), ("", "a"), ("a", ""), (" a", "b"), ("a", "b")}
     for pair in [*pairs, values]:
         it.add("insert", None, {"x": pair[0], "y": pair[1], "v": "?"}, key_columns=["y", "x"])
-    found = {tuple(json.loads(r["key"])): r["repeats"] for r in net(pieces_of(spark, it.rows)).collect()}
+    found = {tuple(json.loads(r["key"])): r["repeats"] for r in merge_changes(pieces_of(spark, it.rows)).collect()}
     assert found == {(y, x): int((x, y) == values) for x, y in pairs}
 
 

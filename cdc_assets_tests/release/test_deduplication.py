@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
 from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES
 from cdc_assets.lakehouse.schema import INT, STRING, conform, struct
-from cdc_assets.release.deduplication import deduplicate, with_passes
+from cdc_assets.release.deduplication import deduplicate, number_passes
 from cdc_assets_tests.release.order_model import Change, Key
 from cdc_assets_tests.support import frame_of_rows
 
@@ -81,7 +81,7 @@ def image(value: Any) -> str | None:
 
 
 def piece(change: Change, row: int, offset: int, **more: Any) -> Row:
-    """A piece of a row event, as `pieces` makes it."""
+    """A piece of a row event, as `split_key_changes` makes it."""
     op = "insert" if change.before is None else "delete" if change.after is None else "update"
     place = None
     if change.place is not None:
@@ -98,8 +98,8 @@ def piece(change: Change, row: int, offset: int, **more: Any) -> Row:
 class Gate:
     """Runs of the deduplication, each with what the ones before it have released."""
 
-    def __init__(self, spark: SparkSession, *, by_place: bool = False, trimmed: int = -1) -> None:
-        self.spark, self.by_place, self.trimmed = spark, by_place, trimmed
+    def __init__(self, spark: SparkSession, *, by_position: bool = False, trimmed: int = -1) -> None:
+        self.spark, self.by_position, self.trimmed = spark, by_position, trimmed
         self.released: list[Row] = []
         self.release = 0
 
@@ -107,11 +107,11 @@ class Gate:
         """Return the changes and repeats of one release, in order."""
         self.release += 1
         rows = [tuple(p[c] for c in SPLIT.names) for p in pieces]
-        split = with_passes(frame_of_rows(self.spark, rows, SPLIT), unkeyed=not self.by_place)
+        split = number_passes(frame_of_rows(self.spark, rows, SPLIT), has_unkeyed=not self.by_position)
         names = RELEASED_CHANGES.columns.names
         before = [tuple(r[c] for c in names) for r in self.released]
         prior = frame_of_rows(self.spark, before, RELEASED_CHANGES.columns) if before else None
-        changes, self.late = deduplicate(split, prior, by_place=self.by_place, trimmed=self.trimmed)
+        changes, self.late = deduplicate(split, prior, by_position=self.by_position, trimmed=self.trimmed)
         found = [r.asDict(recursive=True) for r in conform(changes, RELEASED_CHANGES.columns).collect()]
         made = [r | {"release": self.release} for r in found]
         self.released += made
@@ -136,7 +136,7 @@ def test_native_and_model_agree_however_a_stream_is_cut(spark: SparkSession, see
     """Some hundred rows, each a scenario of its own, in three runs."""
     rng = random.Random(seed)
     streams = {key: sent(rng, row_changes(rng, rng.randint(1, 8), placed=placed)) for key in range(200)}
-    gate, runs = Gate(spark, by_place=placed), [list[Row](), list[Row](), list[Row]()]
+    gate, runs = Gate(spark, by_position=placed), [list[Row](), list[Row](), list[Row]()]
     for key, stream in streams.items():
         cuts = sorted(rng.randint(0, len(stream)) for _ in range(2))
         for run, (begin, end) in zip(runs, [(0, cuts[0]), (cuts[0], cuts[1]), (cuts[1], len(stream))], strict=True):
@@ -232,7 +232,7 @@ def test_changes_known_by_content(spark: SparkSession) -> None:
 
 
 def test_places_of_a_binlog_that_begins_anew(spark: SparkSession) -> None:
-    gate = Gate(spark, by_place=True)
+    gate = Gate(spark, by_position=True)
     first = [Change(1, None, "a", 4), Change(2, "a", "b", 8)]
     anew = [Change(5, "b", "c", 4), Change(6, "c", "d", 8)]
     gate.run(piece(c, 1, n) for n, c in enumerate(first))

@@ -7,7 +7,7 @@ import pytest
 from cdc_assets.config import Feed, FeedsFile
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.statements import Statement, statements_of, why_held
+from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold
 from cdc_assets.stages.schemas import outcome
 
 pytestmark = pytest.mark.fast
@@ -29,18 +29,18 @@ def said(offset: int, text: str) -> dict[str, Any]:
     return row | {"default_database": "shop", "message_table": None, "table_schemas": None, "ddl_type": None}
 
 
-def learnt(text: str, decision: Decision | None = None) -> tuple[Statement, list[dict[str, Any]]]:
+def learnt(text: str, decision: Decision | None = None) -> tuple[DdlEvent, list[dict[str, Any]]]:
     """A statement after those that made the tables, and all rows of table_schemas, as the stage before tells."""
     statements = [said(n, each) for n, each in enumerate((*CREATED, text))]
     at = statements[-1]["commit_ts"]
     decided = {statement_id(at, "shop", text): decision} if decision else {}
     shapes, _ = outcome(protocol_of(feed()), statements, decided)
     row = {"commit_ts": at, "database": "shop", "table": "orders", "ddl_statement": text}
-    (found,) = statements_of([row], shapes, decided)
+    (found,) = build_ddl_events([row], shapes, decided)
     return found, shapes
 
 
-def statement(text: str, decision: Decision | None = None) -> Statement:
+def statement(text: str, decision: Decision | None = None) -> DdlEvent:
     return learnt(text, decision)[0]
 
 
@@ -89,18 +89,18 @@ def test_stop_holds_what_changes_columns_key_or_rows(text: str, waits: bool) -> 
     tables = {("shop", "orders")}
     stop, seen = feed(schema_changes="stop"), lambda _: True
     each, shapes = learnt(text)
-    why = why_held(each, tables, stop, shapes, seen)
+    why = explain_hold(each, tables, stop, shapes, seen)
     assert why == ("schema_changes is stop for shop.orders" if waits else None)
-    assert why_held(each, tables, feed(), shapes, seen) is None, "it evolves"
-    assert why_held(each, tables, stop, shapes, lambda _: False) is None, "there was no such table"
+    assert explain_hold(each, tables, feed(), shapes, seen) is None, "it evolves"
+    assert explain_hold(each, tables, stop, shapes, lambda _: False) is None, "there was no such table"
     decided, shapes = learnt(text, Decision(DecisionVerdict.APPLY))
-    assert why_held(decided, tables, stop, shapes, seen) is None
+    assert explain_hold(decided, tables, stop, shapes, seen) is None
 
 
 def test_what_cannot_be_read_waits() -> None:
     tables = {("shop", "orders")}
     unread, shapes = learnt("ALTER TABLE orders FROBNICATE")
-    why = why_held(unread, tables, feed(), shapes, lambda _: True)
+    why = explain_hold(unread, tables, feed(), shapes, lambda _: True)
     assert why is not None
     assert why.startswith("the statement could not be read, and may change the table: ALTER TABLE ... FROBNICATE")
-    assert why_held(unread, set(), feed(), shapes, lambda _: True) is None
+    assert explain_hold(unread, set(), feed(), shapes, lambda _: True) is None

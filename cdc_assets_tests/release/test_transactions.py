@@ -14,7 +14,7 @@ from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import Fate
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.transactions import bounds_of, held_back
+from cdc_assets.release.transactions import find_held_transactions, is_held_back
 from cdc_assets.spark.session import session_for
 from cdc_assets_tests.laws.conservation import balanced, settled
 from cdc_assets_tests.protocols.debezium_encoder import change, marker, read_source, source
@@ -107,9 +107,9 @@ def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     number = F.substring("transaction.id", 2, 1).cast("int")
     for last, whole in enumerate(WHOLE):
         come = events.where(F.col("batch") <= last)
-        bounds = bounds_of(come, _given(come), set()).bounds
+        bounds = find_held_transactions(come, _given(come), set()).bounds
         rows = come.where("kind = 'row'").select(
-            F.coalesce(number, F.lit(0)).alias("t"), held_back(bounds).alias("held")
+            F.coalesce(number, F.lit(0)).alias("t"), is_held_back(bounds).alias("held")
         )
         found = {(r["t"], r["held"]) for r in rows.collect()}
         assert all(held == (t > whole) for t, held in found), (records[last], bounds, found)

@@ -236,7 +236,10 @@ class _Run:
 
     @cached_property
     def _statement_schemas(self) -> list[dict[str, Any]]:
-        """The rows of table_schemas that come from statements; the others have no place in the statements' order."""
+        """The rows of table_schemas that come from statements.
+
+        A schema that a message brings by its number may have a lower commit_ts than the statement that made it.
+        """
         return [r for r in self.lake.schema_rows() if r["ddl_statement"] is not None]
 
     @cached_property

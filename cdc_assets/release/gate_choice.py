@@ -52,7 +52,7 @@ def choose_gate(
     if has_watermarks(feed, seen):
         is_first = not has_watermarks(feed, cursor.partition_watermarks)
         if is_first and cursor.holds:
-            # Holds by batch must end first. The watermarks are not lost by that, as later ones are at least as high.
+            # Holds by batch must end first. This run ignores the watermarks; later ones state the same.
             return SourceOrderGate(new, retried, {})
         complete = compute_topic_watermarks(seen, feed.source.partitions, feed.gate_scope)
         ungated = cursor.batch if is_first else cursor.ungated

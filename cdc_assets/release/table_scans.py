@@ -153,7 +153,7 @@ def advance_scans(
     Args:
         before: the scans before the release.
         notified: the scans by the notifications, if some are new.
-        window: the released events.
+        window: the row events in the release window.
         release: the number of the release.
         find_events: returns the events of each scan; None if some of them may be deleted.
     """

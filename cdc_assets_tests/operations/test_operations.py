@@ -34,7 +34,7 @@ from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.protocols.simple_encoder import Table
 from cdc_assets_tests.protocols.simple_encoder import watermark as simple_watermark
-from cdc_assets_tests.release.test_transactions import stream as transactions
+from cdc_assets_tests.release.test_complete_transactions import stream as transactions
 from cdc_assets_tests.support import (
     Chain,
     Reports,

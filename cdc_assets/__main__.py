@@ -1,4 +1,4 @@
-"""`python -m cdc_assets`: the commands of `cdc-assets`."""
+"""`python -m cdc_assets` runs the commands of `cdc-assets`."""
 
 import sys
 

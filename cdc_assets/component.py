@@ -1,6 +1,6 @@
-"""A feed as a Dagster component, for projects that `dg` keeps, beside definitions of other kinds.
+"""A feed as a Dagster component, for `dg` projects that also have other definitions.
 
-`cdc_assets.definitions` has all feeds, and the jobs and schedules of the person who runs them, without components.
+`cdc_assets.definitions` defines all feeds without components, with the jobs and schedules that operate them.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,9 @@ from typing import Annotated
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from cdc_assets.assets import feed_definitions, known_tables, new_records
+from cdc_assets.assets import feed_definitions, new_records
 from cdc_assets.assets.resources import build_resources
+from cdc_assets.assets.table_list import read_table_list
 from cdc_assets.config import FeedsError, FeedsFile, feeds_path, load_feeds
 from cdc_assets.lakehouse.lakehouse import lakehouse_root
 from cdc_assets.stores.storage import Store
@@ -22,61 +23,61 @@ _FEED = "The name of a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml, 
 
 
 class FeedParams(BaseModel):
-    """What `dg scaffold defs` asks for."""
+    """The parameters of `dg scaffold defs`."""
 
     feed: str = Field(description=_FEED)
 
 
 class FeedScaffolder(dg.Scaffolder[FeedParams]):
-    """Writes the component's YAML."""
+    """Writes the YAML file of a component."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[FeedParams]:
-        """Return what `dg scaffold defs` asks for."""
+        """Return the class of the parameters."""
         return FeedParams
 
     def scaffold(self, request: dg.ScaffoldRequest[FeedParams]) -> None:
-        """Write the component's YAML."""
+        """Write the YAML file of the component."""
         dg.scaffold_component(request, {"feed": request.params.feed})
 
 
 @dg.scaffold_with(FeedScaffolder)
 @dataclass
 class CdcFeedComponent(dg.Component, dg.Resolvable):
-    """One feed of the feeds file: its assets, their checks, its job, and a sensor that starts it when there are new records.
+    """One feed of the feeds file: its assets, their checks, its job, and a sensor that starts the job for new records.
 
-    The feed's settings stand in the feeds file, not here: the commands of `cdc-assets` and the resources read them there. A
-    subclass that overrides `get_asset_spec` changes how Dagster shows the assets.
+    The feed's settings are in the feeds file, because the commands of `cdc-assets` and the resources read them there. A
+    subclass can override `get_asset_spec` to change how Dagster shows the assets.
     """
 
     feed: Annotated[str, dg.Resolver.default(description=_FEED)]
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        """Return the spec of an asset as Dagster shows it; an override may change all but its key and deps."""
+        """Return the spec of an asset as Dagster shows it; an override may change everything except key and deps."""
         return spec
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return what Dagster has of the feed.
+        """Return the definitions of the feed.
 
         Raises:
             FeedsError: the feeds file has no such feed.
         """
         root = lakehouse_root()
-        file, resources = _shared(feeds_path())
+        file, resources = _load_project(feeds_path())
         if self.feed not in file.feeds:
             raise FeedsError(
                 f"{context.path / 'defs.yaml'}: attributes.feed: {self.feed!r} is not in {feeds_path()}; "
                 f"allowed: {', '.join(file.feeds)}"
             )
         feed = file.feeds[self.feed]
-        built = feed_definitions.build(self.feed, feed, known_tables.known_tables(root, self.feed))
+        built = feed_definitions.build(self.feed, feed, read_table_list(root, self.feed))
         sensor = new_records.build(
             {self.feed: feed},
             {self.feed: built.job},
             feed_definitions.PIPELINE,
             root,
             Store.of(file, root),
-            named=f"new_records_{self.feed}",
+            sensor_name=f"new_records_{self.feed}",
             status=dg.DefaultSensorStatus[file.automation.upper()],
         )
         return dg.Definitions(
@@ -89,7 +90,7 @@ class CdcFeedComponent(dg.Component, dg.Resolvable):
 
 
 @cache
-def _shared(path: Path) -> tuple[FeedsFile, Mapping[str, object]]:
-    """Return the feeds file and the resources of a project: one object for all components, as Dagster wants it."""
+def _load_project(path: Path) -> tuple[FeedsFile, Mapping[str, object]]:
+    """Return feeds file and resources of a project; cached, as Dagster requires that components share resource objects."""
     file = load_feeds(path)
     return file, build_resources(file)

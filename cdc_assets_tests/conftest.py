@@ -31,8 +31,8 @@ from cdc_assets_tests.tiers import is_extended, is_fast, is_soak
 SPREAD = [
     "test_hostile.py",
     "test_evolution_recorded.py",
-    "test_transactions.py",
-    "test_order.py",
+    "test_complete_transactions.py",
+    "test_key_changes_across_partitions.py",
     "test_as_of.py",
 ]
 # Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.

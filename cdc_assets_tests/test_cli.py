@@ -107,14 +107,14 @@ def test_a_part_of_a_topic(
     assert [(r["partition"], r["offset"]) for r in lines_of(file)] == [(0, 2), (0, 3), (1, 2), (1, 3)]
     capsys.readouterr()
     for wrong, told in [
-        (["--range", f"{topic}:0:2-7"], f"{topic} partition 0: 2 to 7 asked for, 0 to 6 available"),
+        (["--range", f"{topic}:0:2-7"], f"{topic} partition 0: offsets 2 to 7 are not available; available are 0 to 6"),
         (["--range", "x"], '"x" is not a range of the form topic:partition:start-end'),
         (["--topic", "nowhere"], "has no topic nowhere"),
     ]:
         assert cli.main(["record", "f", str(tmp_path / "none.jsonl"), *wrong]) == 1
         assert told in capsys.readouterr().err
     assert cli.main(["record", "f", str(tmp_path / "none.jsonl")]) == 0
-    assert capsys.readouterr().out == "no records there: nothing was written\n"
+    assert capsys.readouterr().out == "There are no such records; nothing was written.\n"
     assert not (tmp_path / "none.jsonl").exists()
 
 
@@ -124,7 +124,10 @@ def test_a_feed_without_a_broker(
     feeds("topics: [t]")
     for name in ("files", "nobody"):
         assert cli.main(["replay", name, str(tmp_path)]) == 1
-        assert capsys.readouterr().err == f"{name}: no feed with source.kafka in the feeds file; its feeds: f, files\n"
+        assert (
+            capsys.readouterr().err
+            == f"{name}: the feeds file has no such feed with source.kafka; its feeds: f, files\n"
+        )
 
 
 def test_snapshots_that_cannot_be_replayed(

@@ -396,7 +396,7 @@ def test_operations_name_the_feeds_when_one_is_unknown(load: Load) -> None:
         done = loaded.resolve_job_def(job).execute_in_process(run_config=given, raise_on_error=False)
         assert not done.success
         (failed,) = [e for e in done.all_events if e.event_type_value == "STEP_FAILURE"]
-        assert "no feed shops in the feeds file; its feeds: shop, crm" in str(failed.step_failure_data)
+        assert "The feeds file has no feed shops; its feeds: shop, crm" in str(failed.step_failure_data)
 
 
 def test_the_ui_shows_no_setting_of_the_feeds_file(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,11 +99,11 @@ def test_init_run_and_ui_in_an_empty_folder(installed: dict[str, str], tmp_path:
     ran = call("cdc-assets", "run", "--strict")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
-    assert {"records taken in 3", "released 2", "shop.orders 2 versions, 1 current rows"} <= set(lines)
+    assert {"records ingested 3", "released 2", "shop.orders 2 versions, 1 current rows"} <= set(lines)
     assert any(line.startswith("raw_records/") and line.endswith(" s") for line in lines)
     assert call("cdc-assets", "run", "nowhere").returncode == 1
     again = call("cdc-assets", "run")
-    assert "Nothing was new: nothing was taken in, and no Delta table got a commit." in again.stdout
+    assert "No new records: nothing was ingested, and no Delta table got a commit." in again.stdout
     # What the machine had, and nothing that was compiled.
     assert {path.name for path in Path(installed["CDC_JARS"]).iterdir()} == {jar.file_name for jar in JARS}
     serve(installed, folder)

@@ -1,1 +1,1 @@
-"""The software-defined assets: one module a stage, which tells Dagster what a run of the core's stage did."""
+"""Everything that imports Dagster: one module an asset, which runs a stage and reports its result, and jobs and sensors."""

@@ -1,4 +1,4 @@
-"""Sensors that tell a webhook of runs that failed, and of checks that did."""
+"""Sensors that post failed runs and failed checks to a webhook."""
 
 from collections.abc import Sequence
 
@@ -12,53 +12,64 @@ from dagster import (
     run_status_sensor,
 )
 
-from cdc_assets.assets.verdicts import failed_checks, reasons
+from cdc_assets.assets.verdicts import list_failed_checks, list_failure_reasons
 
-_SECONDS = 10
-_SHOWN = 20
+_TIMEOUT_SECONDS = 10
+_MOST_LINES = 20
 
 
 def build(webhook: str) -> list[SensorDefinition]:
-    """The sensors; what they post is JSON, `{"text": ...}`, as Slack, Mattermost, Teams and others take it.
+    """Return the sensors. They post JSON, `{"text": ...}`, the form of Slack, Mattermost, Teams and others.
 
-    They run from the start: that there is a webhook says that they are wanted.
+    They run from the start, because a feeds file names a webhook only to get alerts.
     """
 
     @run_failure_sensor(
         name="alert_on_failed_runs",
         default_status=DefaultSensorStatus.RUNNING,
-        description="Tells the webhook of alerts: in the feeds file of each run that failed, and why.",
+        description="Posts each failed run, with the reasons, to the webhook that alerts: in the feeds file names.",
     )
-    def failed_runs(context: RunFailureSensorContext) -> None:
+    def alert_failed_run(context: RunFailureSensorContext) -> None:
         run = context.dagster_run
-        _tell(webhook, f"The run {run.run_id} of {run.job_name} failed.", reasons(context.instance, run.run_id))
+        _post(
+            webhook,
+            f"The run {run.run_id} of {run.job_name} failed.",
+            list_failure_reasons(context.instance, run.run_id),
+        )
 
     @run_status_sensor(
         run_status=DagsterRunStatus.SUCCESS,
         name="alert_on_failed_checks",
         default_status=DefaultSensorStatus.RUNNING,
-        description="Tells the webhook of alerts: in the feeds file of the checks that failed in a run that went on.",
+        description="Posts the failed checks of each successful run to the webhook that alerts: in the feeds file names.",
     )
-    def failing_checks(context: RunStatusSensorContext) -> None:
+    def alert_failed_checks(context: RunStatusSensorContext) -> None:
         run = context.dagster_run
-        if found := failed_checks(context.instance, run.run_id):
-            _tell(webhook, f"{len(found)} checks failed in the run {run.run_id} of {run.job_name}.", found)
+        if failed := list_failed_checks(context.instance, run.run_id):
+            _post(webhook, f"{len(failed)} checks failed in the run {run.run_id} of {run.job_name}.", failed)
 
-    return [failed_runs, failing_checks]
+    return [alert_failed_run, alert_failed_checks]
 
 
-def _tell(webhook: str, headline: str, lines: Sequence[str]) -> None:
-    # Which a process that has nothing to tell need not load.
+def _post(webhook: str, headline: str, lines: Sequence[str]) -> None:
+    """Post a text to the webhook.
+
+    Raises:
+        RuntimeError: the webhook did not accept the text.
+    """
+    # Import late: most processes post nothing, and the import is slow.
     import requests  # noqa: PLC0415
 
-    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
     try:
-        answer = requests.post(webhook, json={"text": "\n".join([headline, *lines[:_SHOWN], *more])}, timeout=_SECONDS)
+        answer = requests.post(
+            webhook, json={"text": "\n".join([headline, *lines[:_MOST_LINES], *more])}, timeout=_TIMEOUT_SECONDS
+        )
     except requests.RequestException as error:
-        told = type(error).__name__
+        reason = type(error).__name__
     else:
         if answer.ok:
             return
-        told = f"HTTP {answer.status_code}"
-    # Not in the words of `requests`, which have the address: often that is the secret.
-    raise RuntimeError(f"the webhook of alerts: in the feeds file was not told: {told}")
+        reason = f"HTTP {answer.status_code}"
+    # Leave out the message of `requests`: it contains the address, which often is a secret.
+    raise RuntimeError(f"The webhook that alerts: in the feeds file names did not accept the alert: {reason}")

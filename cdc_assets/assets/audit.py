@@ -1,7 +1,7 @@
-"""The checks over everything that a feed's tables hold: run by the job `audit`, and by hand in the UI.
+"""The checks over everything that a feed's tables hold, which the job `audit` runs, or a person in the UI.
 
-They are the checks that the pipeline evaluates over what a run did. One that only a run can tell of has its last verdict
-told again.
+The pipeline evaluates the same checks over what one run did. A check that only a run of the pipeline can evaluate gets
+its last verdict again.
 """
 
 import functools
@@ -24,20 +24,20 @@ from dagster import (
     op,
 )
 
-from cdc_assets.assets import change_events, history, raw_records, released_changes, type_observations
+from cdc_assets.assets import change_events, history, history_specs, raw_records, released_changes, type_observations
 from cdc_assets.assets.checks import audit
 from cdc_assets.assets.checks.database import merge_table_verdicts
 from cdc_assets.assets.checks.verdict import Verdict
-from cdc_assets.assets.common import check_result
-from cdc_assets.assets.names import output_name
+from cdc_assets.assets.common import build_check_result
+from cdc_assets.assets.names import build_output_name
 from cdc_assets.assets.resources import LakehouseResource, SparkResource
-from cdc_assets.assets.table_assets import TableAsset, table_assets
-from cdc_assets.assets.verdicts import last_result
+from cdc_assets.assets.table_assets import TableAsset, build_table_assets
+from cdc_assets.assets.verdicts import find_last_result
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
-# The pipeline plans these in each run, too.
-_OF_STAGES = (
+# Each run of the pipeline plans these checks, too.
+_STAGE_CHECKS = (
     (raw_records, "conservation"),
     (change_events, "conservation"),
     (type_observations, "mysql_type_mapping"),
@@ -46,83 +46,90 @@ _OF_STAGES = (
 )
 
 
-def audited(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetCheckKey]:
-    """The checks of a feed that can look over everything."""
-    return [*audited_of_stages(name), *_by_check(table_assets(name, feed, tables))]
+def list_audited_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetCheckKey]:
+    """Return the checks of a feed that can read complete tables."""
+    return [*list_stage_checks(name), *_group_by_check(build_table_assets(name, feed, tables))]
 
 
-def audited_of_stages(name: str) -> list[AssetCheckKey]:
-    """Return the checks of a feed's stages that can look over everything."""
-    return [AssetCheckKey(stage.key_of(name), check) for stage, check in _OF_STAGES]
+def list_stage_checks(name: str) -> list[AssetCheckKey]:
+    """Return the checks of a feed's stages that can read complete tables."""
+    return [AssetCheckKey(stage.build_key(name), check) for stage, check in _STAGE_CHECKS]
 
 
-def _by_check(assets: Sequence[TableAsset]) -> dict[AssetCheckKey, list[TableAsset]]:
-    """The tables that each check over a whole history is about."""
-    found: dict[AssetCheckKey, list[TableAsset]] = {}
+def _group_by_check(assets: Sequence[TableAsset]) -> dict[AssetCheckKey, list[TableAsset]]:
+    """Return the tables that each check of complete histories covers."""
+    assets_by_check: dict[AssetCheckKey, list[TableAsset]] = {}
     for asset in assets:
-        found.setdefault(AssetCheckKey(asset.key, history.INTERVALS), []).append(asset)
-    return found
+        assets_by_check.setdefault(AssetCheckKey(asset.key, history.INTERVALS), []).append(asset)
+    return assets_by_check
 
 
-def _all_intervals(lake: Lakehouse, assets: Sequence[TableAsset]) -> Verdict:
-    found = {each.table: audit.all_intervals(lake, each.database, each.table) for each in assets}
-    return found[assets[0].table] if assets[0].partition is None else merge_table_verdicts(found)
+def _check_intervals(lake: Lakehouse, assets: Sequence[TableAsset]) -> Verdict:
+    verdicts = {each.table: audit.all_intervals(lake, each.database, each.table) for each in assets}
+    return verdicts[assets[0].table] if assets[0].partition is None else merge_table_verdicts(verdicts)
 
 
-def _audits(
+def _build_audits(
     lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]
 ) -> Mapping[AssetCheckKey, Callable[[], Verdict]]:
+    """Return the functions that evaluate the checks over complete tables, by check."""
+
     @functools.cache
-    def types() -> tuple[Verdict, Verdict]:
-        """Both mappings: one pass over the events."""
+    def check_types() -> tuple[Verdict, Verdict]:
+        """Return the verdicts on both type mappings, from one pass over the events."""
         return audit.all_types_mapped(lake, feed)
 
     verdicts: list[Callable[[], Verdict]] = [
         partial(audit.each_record_once, lake),
         partial(audit.all_records_decoded, lake),
-        lambda: types()[0],
-        lambda: types()[1],
+        lambda: check_types()[0],
+        lambda: check_types()[1],
         partial(audit.all_events_placed, lake, feed),
     ]
-    of_stages = dict(zip(audited_of_stages(lake.feed), verdicts, strict=True))
-    of_tables = _by_check(table_assets(lake.feed, feed, tables))
-    return of_stages | {key: partial(_all_intervals, lake, assets) for key, assets in of_tables.items()}
+    stage_audits = dict(zip(list_stage_checks(lake.feed), verdicts, strict=True))
+    by_check = _group_by_check(build_table_assets(lake.feed, feed, tables))
+    return stage_audits | {key: partial(_check_intervals, lake, assets) for key, assets in by_check.items()}
 
 
-def results(
+def evaluate_checks(
     context: AssetExecutionContext | AssetCheckExecutionContext,
     lake: Lakehouse,
     feed: Feed,
     tables: Sequence[tuple[str, str]] = (),
 ) -> Iterator[AssetCheckResult]:
-    """Evaluate the checks that the run was started for."""
-    audits = _audits(lake, feed, tables)
+    """Yield the results of the checks that the run selects."""
+    audits = _build_audits(lake, feed, tables)
     for key in sorted(context.selected_asset_check_keys):
         if key not in audits:
-            yield _last_verdict(context.instance, key)
+            yield _repeat_verdict(context.instance, key)
             continue
         verdict = audits[key]()
         context.log.info(f"{key.asset_key.to_user_string()} {key.name}: {verdict.description}")
-        mild = feed.type_mapping == "warn" and key.asset_key == type_observations.key_of(lake.feed)
-        severity = AssetCheckSeverity.WARN if mild else AssetCheckSeverity.ERROR
-        yield check_result(key.name, key.asset_key, verdict, severity)
+        only_warns = feed.type_mapping == "warn" and key.asset_key == type_observations.build_key(lake.feed)
+        severity = AssetCheckSeverity.WARN if only_warns else AssetCheckSeverity.ERROR
+        yield build_check_result(key.name, key.asset_key, verdict, severity)
 
 
-def _last_verdict(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResult:
-    """Return the last verdict on a check that only a run of the pipeline can evaluate."""
-    if result := last_result(instance, key):
+def _repeat_verdict(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResult:
+    """Return the last verdict on a check that only a run of the pipeline can evaluate.
+
+    Raises:
+        Failure: no run has evaluated the check yet.
+    """
+    if result := find_last_result(instance, key):
         return result
     raise Failure(
-        f"{key.asset_key.to_user_string()} {key.name}: only a run of the pipeline can tell, and none has yet.",
+        f"{key.asset_key.to_user_string()} {key.name}: only a run of the pipeline evaluates this check, and no run has yet.",
         allow_retries=False,
     )
 
 
-def tables_audit(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChecksDefinition:
-    """The checks of one feed's history tables."""
-    specs = history.table_check_specs(name, feed, tables)
-    # As @multi_asset_check does it; but that names the inputs by the keys, and a table's name need not be a Dagster name.
-    inputs = {output_name(spec.asset_key): spec.asset_key for spec in specs}
+def build_table_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChecksDefinition:
+    """Return the step that checks complete history tables of one feed."""
+    specs = history_specs.build_table_check_specs(name, feed, tables)
+    # Do what @multi_asset_check does. It names the inputs after the asset keys, and a table's name may be no valid
+    # input name.
+    inputs = {build_output_name(spec.asset_key): spec.asset_key for spec in specs}
     outputs = {spec.get_python_identifier(): spec for spec in specs}
 
     @op(
@@ -133,7 +140,7 @@ def tables_audit(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> As
     def run_audit(
         context: AssetCheckExecutionContext, lakehouse: ResourceParam[LakehouseResource], pyspark: SparkResource
     ) -> Iterator[AssetCheckResult]:
-        yield from results(context, lakehouse.feed(name, pyspark), feed, tables)
+        yield from evaluate_checks(context, lakehouse.feed(name, pyspark), feed, tables)
 
     checks: AssetChecksDefinition = AssetChecksDefinition.create(
         keys_by_input_name=inputs, node_def=run_audit, check_specs_by_output_name=outputs, can_subset=True

@@ -1,4 +1,4 @@
-"""What the assets share: how they are described, and how counts and verdicts become Dagster's metadata."""
+"""Helpers of all asset modules: the common part of asset specs, and conversions of counts and verdicts to metadata."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,12 +31,12 @@ from cdc_assets.version import code_version
 
 CODE_VERSION = code_version()
 
-# Above this a browser rounds a number, and a commit_ts is above it.
+# A browser rounds integers above 2^53, and every commit_ts is above 2^53.
 _BROWSER_INTEGER = 2**53
 
 
-class Described(TypedDict):
-    """The keyword arguments that every asset of a feed has."""
+class CommonSpec(TypedDict):
+    """The arguments of `AssetSpec` that all assets of a feed have in common."""
 
     group_name: str
     owners: list[str]
@@ -45,144 +45,147 @@ class Described(TypedDict):
     metadata: dict[str, MetadataValue]
 
 
-def described(name: str, feed: Feed) -> Described:
-    """The policy of all assets of a feed: one group a feed, the feed's owners, tags to search by, its page."""
+def build_common_spec(name: str, feed: Feed) -> CommonSpec:
+    """Return the arguments that all assets of a feed share: its group, owners, code version, tags to search by, report."""
     return {
         "group_name": name,
         "owners": list(feed.owners),
         "code_version": CODE_VERSION,
         "tags": {"cdc/feed": name, "cdc/protocol": feed.wire_format},
-        "metadata": {"report": MetadataValue.path(page.place(name))},
+        "metadata": {"report": MetadataValue.path(page.build_page_path(name))},
     }
 
 
 class Stopwatch:
-    """Seconds since it was made, for log lines and metadata."""
+    """Counts the seconds since its creation, for log lines and metadata."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, to a hundredth."""
+        """The seconds since the creation, rounded to hundredths."""
         return round(time.monotonic() - self._start, 2)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a stage tells Dagster of its asset after a run.
+class StageResult:
+    """What a stage reports to Dagster about its asset after a run.
 
     Attributes:
-        version: the asset's contents, by name.
-        metadata: of the asset.
-        table: whose rows and columns the asset shows, too.
+        version: identifies the contents of the asset.
+        metadata: of the materialization.
+        table: the Delta table whose row count and columns are added to the metadata.
         checks: the verdicts on what the run did.
-        of_time: the verdicts that change though nothing else does.
-        of_tables: the verdicts on history tables, which the stage has logged.
-        worked: whether the stage did something that its table's version does not show.
-        error: what went wrong while everything else was done.
+        timed_checks: the verdicts that depend on the time of day, and so change without new input.
+        table_checks: the verdicts on history tables, which the stage has logged already.
+        has_worked: whether the stage did something that `version` does not show.
+        error: an error to raise after all stages have run.
     """
 
     version: DataVersion
     metadata: Mapping[str, Any]
     table: LakeTable[Any] | None = None
     checks: Sequence[AssetCheckResult] = ()
-    of_time: Sequence[AssetCheckResult] = ()
-    of_tables: Sequence[AssetCheckResult] = ()
-    worked: bool = False
+    timed_checks: Sequence[AssetCheckResult] = ()
+    table_checks: Sequence[AssetCheckResult] = ()
+    has_worked: bool = False
     error: Exception | None = None
 
 
-def told_of(
+def build_stage_result(
     table: LakeTable[Any],
     metadata: Mapping[str, Any],
     checks: Sequence[AssetCheckResult] = (),
-    of_time: Sequence[AssetCheckResult] = (),
-) -> Told:
-    """What there is to tell of a table as it stands now, and `metadata`."""
-    now = table.at_current_version()
-    return Told(data_version(now), metadata, now, checks, of_time)
+    timed_checks: Sequence[AssetCheckResult] = (),
+) -> StageResult:
+    """Return the result of a stage whose table is `table` at its current version."""
+    current = table.at_current_version()
+    return StageResult(read_data_version(current), metadata, current, checks, timed_checks)
 
 
 class StageAsset(Protocol):
-    """What the module of a stage's asset has."""
+    """The functions that the module of a stage's asset defines."""
 
-    def key_of(self, name: str) -> AssetKey:
-        """The asset's key."""
+    def build_key(self, name: str) -> AssetKey:
+        """Return the key of the asset."""
 
-    def spec(self, name: str, feed: Feed) -> AssetSpec:
-        """The asset of one feed."""
+    def build_spec(self, name: str, feed: Feed) -> AssetSpec:
+        """Return the spec of a feed's asset."""
 
-    def check_specs(self, name: str, feed: Feed) -> list[AssetCheckSpec]:
-        """Its checks."""
+    def build_check_specs(self, name: str, feed: Feed) -> list[AssetCheckSpec]:
+        """Return the specs of the asset's checks."""
 
-    def run(self, context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
-        """Run the stage."""
+    def run(self, context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+        """Run the stage and return what to report."""
 
 
-def table_metadata(table: LakeTable[Any], rows: int | None = None) -> dict[str, Any]:
-    """Row count (as the log has it, unless it is known), columns with their meaning, and place, under Dagster's own keys."""
+def describe_table(table: LakeTable[Any], rows: int | None = None) -> dict[str, Any]:
+    """Return row count (from the Delta log if `rows` is None), columns, name and URI under Dagster's own metadata keys."""
     return {
         "dagster/row_count": sum(file.rows for file in table.files()) if rows is None else rows,
-        "dagster/column_schema": column_schema(table.schema() or table.definition.columns),
+        "dagster/column_schema": describe_columns(table.schema() or table.definition.columns),
         "dagster/table_name": table.name,
         "dagster/uri": table.path,
     }
 
 
-def column_schema(schema: StructType) -> TableSchema:
-    """A Spark schema as Dagster shows it."""
+def describe_columns(schema: StructType) -> TableSchema:
+    """Return a Spark schema as Dagster's; the description of a column is its comment."""
     return TableSchema(
         [TableColumn(f.name, type=f.dataType.simpleString(), description=f.metadata.get("comment")) for f in schema]
     )
 
 
-def data_version(table: LakeTable[Any]) -> DataVersion:
-    """The table's contents, by name: the same as long as its stage has nothing new, so that nothing below looks stale."""
+def read_data_version(table: LakeTable[Any]) -> DataVersion:
+    """Return the data version: the sequence number of the cursor, which changes only with new input.
+
+    So Dagster does not show downstream assets as stale after a run without new input.
+    """
     cursor = table.cursor()
     return DataVersion(str(cursor.sequence if cursor else 0))
 
 
-def offsets_metadata(offsets: Offsets) -> MetadataValue:
-    """One row a partition, with its lowest and highest offset."""
-    return rows_metadata(
+def format_offsets(offsets: Offsets) -> MetadataValue:
+    """Return a table with one row a partition: its lowest and highest offset."""
+    return format_rows(
         {"topic": topic, "partition": int(partition), "from": lo, "to": hi}
         for topic, partitions in sorted(offsets.items())
         for partition, (lo, hi) in sorted(partitions.items(), key=lambda p: int(p[0]))
     )
 
 
-def rows_metadata(rows: Iterable[Mapping[str, Any]]) -> MetadataValue:
-    """Rows as a table in the UI; lists and other values as text."""
-    records = [{name: _shown(value) for name, value in row.items()} for row in rows]
+def format_rows(rows: Iterable[Mapping[str, Any]]) -> MetadataValue:
+    """Return rows as a table of the UI, or the text "none"; values that no such table can hold become text."""
+    records = [{name: _format_cell(value) for name, value in row.items()} for row in rows]
     if not records:
         return MetadataValue.text("none")
     columns = dict.fromkeys(name for record in records for name in record)
     schema = TableSchema([TableColumn(name=name) for name in columns])
-    shown = [TableRecord({name: record.get(name, "") for name in columns}) for record in records]
-    return MetadataValue.table(records=shown, schema=schema)
+    table = [TableRecord({name: record.get(name, "") for name in columns}) for record in records]
+    return MetadataValue.table(records=table, schema=schema)
 
 
-def _shown(value: object) -> str | int | float | bool:
+def _format_cell(value: object) -> str | int | float | bool:
     if value is None:
-        return ""  # Dagster's tables take no null
+        return ""  # Dagster's tables hold no null
     if isinstance(value, int) and abs(value) > _BROWSER_INTEGER:
         return str(value)
     return value if isinstance(value, (str, int, float)) else str(value)
 
 
-def check_result(
+def build_check_result(
     name: str,
     key: AssetKey,
     verdict: Verdict,
     severity: AssetCheckSeverity = AssetCheckSeverity.ERROR,
 ) -> AssetCheckResult:
-    """A verdict as Dagster's result; the rows that broke the check go first in its metadata."""
+    """Return a verdict as Dagster's result; the violating rows are the first entry of its metadata."""
     metadata: dict[str, Any] = {}
     if verdict.violations:
-        metadata["violations"] = rows_metadata(verdict.violations)
+        metadata["violations"] = format_rows(verdict.violations)
     for label, value in verdict.metadata.items():
-        metadata[label] = rows_metadata(value) if isinstance(value, list) else value
+        metadata[label] = format_rows(value) if isinstance(value, list) else value
     return AssetCheckResult(
         check_name=name,
         asset_key=key,
@@ -193,8 +196,8 @@ def check_result(
     )
 
 
-def evaluation(key: AssetKey, result: AssetCheckResult, *, blocking: bool = False) -> AssetCheckEvaluation:
-    """A result as Dagster's log takes it: of a check that its run was not started for."""
+def build_evaluation(key: AssetKey, result: AssetCheckResult, *, blocking: bool = False) -> AssetCheckEvaluation:
+    """Return a result as an event for Dagster's log, for a check that the run did not plan."""
     return AssetCheckEvaluation(
         asset_key=key,
         check_name=str(result.check_name),

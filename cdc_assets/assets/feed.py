@@ -1,9 +1,10 @@
-"""One step a feed: it runs the stages in their order, and materialises each asset that has news.
+"""The Dagster step of a feed: it runs the stages in order, and materializes each asset that changed.
 
-A run without news materialises nothing: an asset's page goes on showing the last run that had news. Each run plans and
-evaluates `conservation` and the type checks; a run without news repeats their last verdicts. The step logs the verdicts on
-other checks when there is news, and plans none of them: a planned check without a verdict would show as skipped. The job
-`audit`, or a run of checks alone by hand, checks everything that the tables hold.
+A run without new input materializes nothing, so an asset's page keeps showing the last run that changed the asset. Each
+run plans and evaluates `conservation` and the type checks; a run without new input repeats their last verdicts. The
+step plans no other check, because Dagster shows a planned check without a verdict as skipped; when something changed,
+it logs the verdicts on the other checks. The job `audit`, or a run of checks alone that a person starts, checks
+everything that the tables hold.
 """
 
 from collections.abc import Iterator
@@ -33,15 +34,21 @@ from cdc_assets.assets import (
     table_schemas,
     type_observations,
 )
-from cdc_assets.assets.common import CODE_VERSION, StageAsset, Told, evaluation, table_metadata
-from cdc_assets.assets.known_tables import known_tables
+from cdc_assets.assets.common import CODE_VERSION, StageAsset, StageResult, build_evaluation, describe_table
 from cdc_assets.assets.resources import LakehouseResource, SparkResource
-from cdc_assets.assets.verdicts import BlockingCheckFailed, StrictCheckFailed, is_failure, last_result, line_of
+from cdc_assets.assets.table_list import read_table_list
+from cdc_assets.assets.verdicts import (
+    BlockingCheckFailed,
+    StrictCheckFailed,
+    find_last_result,
+    format_verdict,
+    is_failure,
+)
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.cursor import record_run
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
-# In the order in which they run.
+# In the order of execution.
 _STAGES: tuple[StageAsset, ...] = (
     raw_records,
     change_events,
@@ -54,21 +61,21 @@ _STAGES: tuple[StageAsset, ...] = (
 )
 
 
-def _stages_of(feed: Feed) -> list[StageAsset]:
-    """The assets that a feed has."""
+def _list_stages(feed: Feed) -> list[StageAsset]:
+    """Return the stages of a feed: `initial_load` runs only for feeds that have a dump."""
     return [stage for stage in _STAGES if stage is not initial_load or feed.initial_load is not None]
 
 
 def build(name: str, feed: Feed) -> AssetsDefinition:
-    """The assets of one feed's stages."""
+    """Return the step that runs the stages of one feed, with their assets and checks."""
 
     @multi_asset(
         name=f"{name}__raw_to_history",
-        description=f"Take in what is new of {name}, decode it, release what is complete, write history.",
-        specs=[stage.spec(name, feed) for stage in _stages_of(feed)],
-        check_specs=[check for stage in _stages_of(feed) for check in stage.check_specs(name, feed)],
+        description=f"Ingest the new records of {name}, decode them, release complete changes, and write the histories.",
+        specs=[stage.build_spec(name, feed) for stage in _list_stages(feed)],
+        check_specs=[check for stage in _list_stages(feed) for check in stage.build_check_specs(name, feed)],
         can_subset=True,
-        # Of two runs of a feed at once the second would be refused what the first commits.
+        # Run one at a time: of two concurrent runs of a feed, the second stops at the first commit of the other.
         pool=f"feed_{name}",
     )
     def pipeline(
@@ -78,7 +85,7 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         if context.selected_asset_keys:
             yield from _run(context, lake, feed)
         else:
-            yield from audit.results(context, lake, feed)
+            yield from audit.evaluate_checks(context, lake, feed)
 
     return pipeline
 
@@ -86,63 +93,74 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
 def _run(
     context: AssetExecutionContext, lake: Lakehouse, feed: Feed
 ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
-    news, error = False, None
+    """Run the selected stages, and yield materializations and verdicts."""
+    has_changes, error = False, None
     failing: list[AssetCheckResult | AssetCheckEvaluation] = []
-    for stage in _stages_of(feed):
-        key = stage.key_of(lake.feed)
+    for stage in _list_stages(feed):
+        key = stage.build_key(lake.feed)
         if key not in context.selected_asset_keys:
             continue
         with record_run(context.run.run_id):
-            told = stage.run(context, lake, feed)
-        # What lies below an asset with news looks out of date until it is told of, too.
-        news = news or told.worked or _is_news(context.instance, key, told)
-        if news:
-            of_table = table_metadata(told.table) if told.table else {}
-            yield MaterializeResult(asset_key=key, data_version=told.version, metadata=of_table | dict(told.metadata))
-        blocking = {spec.name for spec in stage.check_specs(lake.feed, feed) if spec.blocking}
-        for verdict in _verdicts(context, key, told, blocking, news=news, repeat=feed.strict):
+            result = stage.run(context, lake, feed)
+        # Materialize every asset after the first one that changed, because Dagster shows the others as out of date.
+        has_changes = has_changes or result.has_worked or _is_changed(context.instance, key, result)
+        if has_changes:
+            table_fields = describe_table(result.table) if result.table else {}
+            yield MaterializeResult(
+                asset_key=key, data_version=result.version, metadata=table_fields | dict(result.metadata)
+            )
+        blocking = {spec.name for spec in stage.build_check_specs(lake.feed, feed) if spec.blocking}
+        for verdict in _evaluate_checks(context, key, result, blocking, has_changes=has_changes, repeat=feed.strict):
             failing += [verdict] if is_failure(verdict) else []
             yield verdict
-        failing += filter(is_failure, told.of_tables)
-        error = error or told.error
-    if news:
-        page.renew(context, lake, feed, known_tables(lake.root, lake.feed))
+        failing += filter(is_failure, result.table_checks)
+        error = error or result.error
+    if has_changes:
+        page.write_page(context, lake, feed, read_table_list(lake.root, lake.feed))
     if error:
         raise error
     if feed.strict and failing:
-        raise StrictCheckFailed(f"{lake.feed} is strict: {'; '.join(map(line_of, failing))}", allow_retries=False)
+        raise StrictCheckFailed(
+            f"{lake.feed} is strict: {'; '.join(map(format_verdict, failing))}", allow_retries=False
+        )
 
 
-def _verdicts(
-    context: AssetExecutionContext, key: AssetKey, told: Told, blocking: set[str], *, news: bool, repeat: bool
+def _evaluate_checks(
+    context: AssetExecutionContext,
+    key: AssetKey,
+    stage_result: StageResult,
+    blocking: set[str],
+    *,
+    has_changes: bool,
+    repeat: bool,
 ) -> Iterator[AssetCheckResult | AssetCheckEvaluation]:
     """Yield the verdicts on what a stage did, up to the first that stops the feed.
 
-    A planned check gets its last verdict again if there is no news; with `repeat` each check does. So a blocking check that
-    failed stops each further run until there is news, or until the job `audit` finds that the check passes.
+    Without changes, a planned check gets its last verdict again; with `repeat` every check does. So a blocking check that
+    failed stops all further runs until something changes, or until the job `audit` finds that the check passes.
 
     Raises:
         BlockingCheckFailed: a blocking check failed.
     """
-    for evaluated in [*told.checks, *told.of_time]:
-        result, is_new = evaluated, news or evaluated in told.of_time
+    for evaluated in [*stage_result.checks, *stage_result.timed_checks]:
+        result, is_new = evaluated, has_changes or evaluated in stage_result.timed_checks
         check = AssetCheckKey(key, str(evaluated.check_name))
         is_planned = check in context.selected_asset_check_keys
         if not is_new and (is_planned or repeat):
-            result = last_result(context.instance, check) or evaluated
+            result = find_last_result(context.instance, check) or evaluated
         if is_planned:
             yield result
         elif is_new or repeat:
-            yield evaluation(key, result, blocking=check.name in blocking)
+            yield build_evaluation(key, result, blocking=check.name in blocking)
         if not result.passed and check.name in blocking:
             raise BlockingCheckFailed(
                 f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
             )
 
 
-def _is_news(instance: DagsterInstance, key: AssetKey, told: Told) -> bool:
-    """Whether Dagster has been told of another state of the asset, by other code, or of none."""
+def _is_changed(instance: DagsterInstance, key: AssetKey, result: StageResult) -> bool:
+    """Return whether data or code version differ from the last materialization of the asset, or there is none."""
     event = instance.get_latest_materialization_event(key)
     newest = event.asset_materialization if event else None
-    known = (newest.tags or {}) if newest else {}
-    return (known.get("dagster/data_version"), known.get("dagster/code_version")) != (told.version.value, CODE_VERSION)
+    tags = (newest.tags or {}) if newest else {}
+    return (tags.get("dagster/data_version"), tags.get("dagster/code_version")) != (result.version.value, CODE_VERSION)

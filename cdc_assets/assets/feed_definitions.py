@@ -1,4 +1,4 @@
-"""All that Dagster has of one feed: its assets, their checks, and its job."""
+"""The Dagster definitions of one feed: its assets, their checks, and its job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from dagster import AssetCheckKey, AssetChecksDefinition, AssetsDefinition, AssetSelection, AssetSpec, define_asset_job
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from cdc_assets.assets import audit, history
-from cdc_assets.assets import feed as feed_assets
+from cdc_assets.assets import audit, history_specs
+from cdc_assets.assets import feed as feed_step
 from cdc_assets.config import Feed
 
 PIPELINE = "cdc_pipeline"
 
-# What `define_asset_job` makes, for which Dagster has no public name.
+# The return type of `define_asset_job`, for which Dagster has no public name.
 AssetJob = UnresolvedAssetJobDefinition
 
 
 @dataclass(frozen=True)
 class FeedDefinitions:
-    """One feed's.
+    """The Dagster definitions of one feed.
 
     Attributes:
-        assets: the step of its stages, its history tables, and the source's own tables.
-        checks: of history tables, over all that they hold.
+        assets: the step of the stages, the history tables, and the source's tables.
+        checks: the step that checks complete history tables.
         planned: the keys of the checks that each run of the pipeline plans.
-        audited: the keys of all checks that look over all that the tables hold.
+        audited: the keys of all checks that can read complete tables.
         job: the pipeline of this feed alone.
     """
 
@@ -36,16 +36,16 @@ class FeedDefinitions:
 
 
 def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> FeedDefinitions:
-    """What Dagster has of a feed with these history tables, (database, table) pairs."""
-    chain, planned = feed_assets.build(name, feed), audit.audited_of_stages(name)
+    """Return the definitions of a feed with these history tables, (database, table) pairs."""
+    step, planned = feed_step.build(name, feed), audit.list_stage_checks(name)
     return FeedDefinitions(
-        assets=[chain, *history.table_specs(name, feed, tables)],
-        checks=[audit.tables_audit(name, feed, tables)] if tables else [],
+        assets=[step, *history_specs.build_table_specs(name, feed, tables)],
+        checks=[audit.build_table_checks(name, feed, tables)] if tables else [],
         planned=planned,
-        audited=audit.audited(name, feed, tables),
+        audited=audit.list_audited_checks(name, feed, tables),
         job=define_asset_job(
             f"{PIPELINE}_{name}",
-            selection=AssetSelection.assets(*chain.keys).without_checks() | AssetSelection.checks(*planned),
+            selection=AssetSelection.assets(*step.keys).without_checks() | AssetSelection.checks(*planned),
             description=f"The pipeline of the feed {name} alone.",
         ),
     )

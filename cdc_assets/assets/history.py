@@ -1,8 +1,8 @@
-"""history/<feed>/<database>/<table>: SCD type 2 histories; and history/<feed>, the list of those that a run touched.
+"""history/<feed>/<database>/<table>: SCD type 2 histories; and history/<feed>, the list of those that a run changed.
 
-The feed's step writes all of them. A table's asset is one that Dagster is told about, not one that it plans: a run tells of
-the tables that it touched, however many there are, and a table that it did not touch neither looks stale nor has checks
-that were skipped. Where there are very many, a database is the asset, and its tables are the partitions.
+The feed's step writes all histories. It does not plan their assets, but logs a materialization and check results for
+each table that it changed. So a table that a run did not change neither looks stale nor has skipped checks. In a feed
+with very many tables each database is one asset, with its tables as partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,28 +54,26 @@ from cdc_assets.assets.checks.history import (
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import (
     CODE_VERSION,
+    StageResult,
     Stopwatch,
-    Told,
-    check_result,
-    column_schema,
-    data_version,
-    described,
-    evaluation,
-    rows_metadata,
-    table_metadata,
+    build_check_result,
+    build_common_spec,
+    build_evaluation,
+    describe_columns,
+    describe_table,
+    format_rows,
+    read_data_version,
 )
-from cdc_assets.assets.known_tables import refresh
-from cdc_assets.assets.names import CheckSpec, asset_key
-from cdc_assets.assets.page import versions_picture
+from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.page import draw_versions
 from cdc_assets.assets.table_assets import (
     TableAsset,
     add_partitions,
-    each_alone,
-    partitions,
-    table_asset,
-    table_assets,
+    build_table_asset,
+    has_asset_per_table,
 )
-from cdc_assets.assets.verdicts import last_evaluation
+from cdc_assets.assets.table_list import refresh_table_list
+from cdc_assets.assets.verdicts import find_last_evaluation
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
 from cdc_assets.history.progress import blocked_tables
@@ -86,161 +84,102 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.views import register_histories
-from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import HISTORY
 from cdc_assets.stages.history import Failure, HistoryReport
 from cdc_assets.tso import time_text
 
 
 class NotWrittenError(RuntimeError):
-    """A table could not be written; the run fails by it when all else is done."""
+    """A history table could not be written; the run fails with this error after all other tables."""
 
     def __init__(self, failure: Failure) -> None:
         name = ".".join(failure.name)
-        super().__init__(f"{name} was not written, and the next run tries again: {first_line(failure.error)}")
+        super().__init__(f"{name} was not written; the next run tries again: {first_line(failure.error)}")
         self.__cause__ = failure.error
 
 
-_CONSERVATION, INTERVALS = "conservation", "history_intervals"
-_DDL_APPLIED, _RELOAD = "ddl_applied", "reload_required"
-_TYPE_MAPPING, _COMPLETE = "type_mapping", "history_complete"
-_COLUMNS, _CONTINUE = "column_schema_change", "changes_continue"
+CONSERVATION, INTERVALS = "conservation", "history_intervals"
+DDL_APPLIED, RELOAD = "ddl_applied", "reload_required"
+TYPE_MAPPING, COMPLETE = "type_mapping", "history_complete"
+COLUMNS, CONTINUE = "column_schema_change", "changes_continue"
 
 
-def key_of(name: str) -> AssetKey:
-    """The key of the feed's list of history tables."""
+def build_key(name: str) -> AssetKey:
+    """Return the key of the feed's list of history tables."""
     return asset_key(name, HISTORY.name)
 
 
-def spec(name: str, feed: Feed) -> AssetSpec:
-    """The list of one feed's history tables."""
+def build_spec(name: str, feed: Feed) -> AssetSpec:
+    """Return the spec of the feed's list of history tables."""
     return AssetSpec(
-        key_of(name),
-        deps=[upstream.key_of(name), table_schemas.key_of(name)],
+        build_key(name),
+        deps=[upstream.build_key(name), table_schemas.build_key(name)],
         skippable=True,
         kinds={"pyspark", "deltalake"},
-        description="The history tables that a run brought up to date, those it met for the first time included.",
-        **described(name, feed),
+        description="The history tables that a run changed or created, and how.",
+        **build_common_spec(name, feed),
     )
 
 
-def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """The list has none: its tables have."""
+def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
+    """Return no check: the checks are those of the history tables."""
     return []
 
 
-def table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetSpec]:
-    """The assets of history tables, (database, table) pairs, and of what the source has that they are histories of."""
-    sources, histories = {}, {}
-    for asset in table_assets(name, feed, tables):
-        one = asset.partition is None
-        what = f"table `{asset.database}`.`{asset.table}`" if one else f"tables of the database `{asset.database}`"
-        sources[asset.source] = AssetSpec(
-            asset.source,
-            kinds={protocol_of(feed).source_kind(feed)},
-            description=f"The source's own {what}, outside of this lakehouse.",
-            group_name=name,
-        )
-        histories[asset.key] = AssetSpec(
-            asset.key,
-            deps=[key_of(name), asset.source],
-            partitions_def=None if one else partitions(asset.key),
-            kinds={"deltalake"},
-            description=f"The {'history' if one else 'histories'} of the {what}{'' if one else ', each a partition'}: one "
-            f"row a version, SCD type 2; written by the step of `{name}/history`.",
-            **described(name, feed),
-        )
-    return [*sources.values(), *histories.values()]
-
-
-def table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
-    """The checks of history tables."""
-    told = {
-        _CONSERVATION: "After its last released change a key has one open version, or none if that change was a "
-        "delete. If the table could not be written, mend what the check names, and have it tried again "
-        "(`cdc-assets retry`); else run the job audit, and rebuild the feed.",
-        INTERVALS: "Per key: no overlap, no gap that a delete does not explain, at most one open version. If not, "
-        "somebody has written to the table by hand, or it is a bug: run the job audit, and rebuild the feed.",
-        _DDL_APPLIED: "What the source's DDL does to columns and open rows was done here, too. If not, decide about "
-        "the statement (`cdc-assets acknowledge`); what is left open is right again with each row's next change.",
-        _RELOAD: "No statement (TRUNCATE PARTITION and the like) moved rows without a row event. If one did, load the "
-        "table anew, with a dump.",
-        _COMPLETE: "From some position on the history has every row: a load, a CREATE TABLE or a TRUNCATE was seen. If "
-        "not, rows of before are missing: begin it with a dump (initial_load: in the feeds file).",
-        _TYPE_MAPPING: "The table waits at no event whose types are not as the protocol's mappings prescribe. If it "
-        "does, give the column's type under columns: in the feeds file, or set type_mapping: warn for the table.",
-        _CONTINUE: "Each UPDATE and DELETE found the row as the history has it, as far as its message tells the row before. "
-        "If not, a change before it was lost: the rows are right again, the versions before may not be.",
-        _COLUMNS: "The columns are those of the last run. If not, whoever reads the table may have to follow: what "
-        "changed is told here, and by which statement in ddl_applied; it passes again with the table's next change.",
-    }
-    assets = {asset.key: asset for asset in table_assets(name, feed, tables)}
-    return [
-        CheckSpec(check, asset=key, description=description if asset.partition is None else _OF_EACH + description)
-        for key, asset in assets.items()
-        for check, description in told.items()
-    ]
-
-
-# Before the description of a check that is about all tables of a database.
-_OF_EACH = "Of each table of the database, and the violations name those that fail: "
-
-
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
-    """Run the stage, and tell of each table that it touched."""
+def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+    """Run the stage, log each table that it changed, and return what to report."""
     name, watch = lake.feed, Stopwatch()
 
-    def told(report: TableReport, number: int, of: int) -> None:
+    def log_table(report: TableReport, number: int, total: int) -> None:
         lines = [*(f"applied {s['statement']}" for s in report.statements), *report.told]
         for line in lines:
             context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
         context.log.info(
-            f"history/{name} {report.database}.{report.table} ({number} of {of}): {report.changes} changes, "
+            f"history/{name} {report.database}.{report.table} ({number} of {total}): {report.changes} changes, "
             f"{report.opened} versions opened, {report.closed} closed, {report.current} rows current, {watch.seconds} s"
         )
 
-    done = HISTORY.run(lake, feed, told=told)
-    known = refresh(
-        context, lake
-    )  # before it is told of the tables: which asset is theirs depends on how many there are
-    asset_of = partial(table_asset, name, alone=each_alone(feed, known))
+    done = HISTORY.run(lake, feed, told=log_table)
+    # List the tables before logging them, because their number decides which asset each of them has.
+    listed = refresh_table_list(context, lake)
+    asset_of = partial(build_table_asset, name, per_table=has_asset_per_table(feed, listed))
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
-    holds, failed = _waiting(released), {failure.name for failure in done.failures}
+    holds, failed = _find_table_holds(released), {failure.name for failure in done.failures}
     blocked = blocked_tables(lake)
     errors: list[Exception] = [NotWrittenError(failure) for failure in done.failures if not failure.is_blocked]
-    touched = {(report.database, report.table) for report in done.tables}
-    if touched | failed:
-        add_partitions(context.instance, [asset_of(*table) for table in sorted({*known, *touched, *failed})])
-    found = _tell_tables(context, lake, done, asset_of, holds, errors)
-    found += _tell_failures(context, lake, done, blocked, asset_of)
+    changed = {(report.database, report.table) for report in done.tables}
+    if changed | failed:
+        add_partitions(context.instance, [asset_of(*table) for table in sorted({*listed, *changed, *failed})])
+    outcomes = _report_tables(context, lake, done, asset_of, holds, errors)
+    outcomes += _report_failures(context, lake, done, blocked, asset_of)
     if feed.views is not None and done.tables:
-        _register(context, lake, feed.views, done)
-    for table in sorted(({*done.unchanged, *holds}) - touched - failed):
-        found += _waits(name, asset_of(*table), holds.get(table), ddl_applied_of_unblocked())
-    # After what a table's own report says.
-    found += [
-        _Found(asset_of(r.database, r.table), _COMPLETE, history_complete_of_refused(r)) for r in released.refused
+        _register_views(context, lake, feed.views, done)
+    for table in sorted(({*done.unchanged, *holds}) - changed - failed):
+        outcomes += _check_hold(name, asset_of(*table), holds.get(table), ddl_applied_of_unblocked())
+    # Append last: of two outcomes of a check, the later one counts.
+    outcomes += [
+        _CheckOutcome(asset_of(r.database, r.table), COMPLETE, history_complete_of_refused(r)) for r in released.refused
     ]
-    results = list(_results(context.instance, found))
+    results = list(_build_results(context.instance, outcomes))
     for key, result in results:
-        context.log_event(evaluation(key, result))
-    listed = _listed(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
-    return replace(listed, of_tables=[result for _, result in results])
+        context.log_event(build_evaluation(key, result))
+    stage_result = _build_stage_result(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
+    return replace(stage_result, table_checks=[result for _, result in results])
 
 
-def _register(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
-    """Have the catalog know the tables that a run touched; the run has done its work, whatever the catalog says."""
+def _register_views(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
+    """Register the tables that a run changed in Spark's catalog. A failure is a warning, since the run has done its work."""
     try:
         register_histories(lake, schema, [(report.database, report.table) for report in run.tables])
-    except Exception as error:  # noqa: BLE001 -- a metastore has many
+    except Exception as error:  # noqa: BLE001 -- a metastore raises errors of many types
         context.log.warning(
-            f"{lake.feed}: not registered in the catalog (`cdc-assets views {lake.feed}` does so): {error}"
+            f"{lake.feed}: could not register tables in the catalog; try `cdc-assets views {lake.feed}`: {error}"
         )
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a check found of one table."""
+class _CheckOutcome:
+    """The verdict of one check on one history table."""
 
     asset: TableAsset
     check: str
@@ -248,82 +187,82 @@ class _Found:
     severity: AssetCheckSeverity = AssetCheckSeverity.ERROR
 
 
-def _tell_tables(
+def _report_tables(
     context: AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     asset_of: Callable[[str, str], TableAsset],
     holds: Mapping[tuple[str, str], Hold],
     errors: list[Exception],
-) -> list[_Found]:
-    """Tell of each table that was written; return what its checks found. An error with one of them goes to `errors`."""
-    found: list[_Found] = []
+) -> list[_CheckOutcome]:
+    """Log each table that was written, and return the outcomes of its checks. An error in a report is added to `errors`."""
+    outcomes: list[_CheckOutcome] = []
     for report in run.tables:
         name = report.database, report.table
         try:
-            found += _tell_table(context, lake, run, report, asset_of(*name), holds.get(name))
+            outcomes += _report_table(context, lake, run, report, asset_of(*name), holds.get(name))
         except Exception as error:
-            # The table is written, and of the others there is something to tell.
-            context.log.exception(f"history/{lake.feed} {'.'.join(name)}: written, and not told of")
+            # Go on: the table is written, and the other tables need their reports.
+            context.log.exception(f"history/{lake.feed} {'.'.join(name)}: written, but the report of it failed")
             errors.append(error)
-    return found
+    return outcomes
 
 
-def _tell_failures(
+def _report_failures(
     context: AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     blocked: Mapping[tuple[str, str], Hold],
     asset_of: Callable[[str, str], TableAsset],
-) -> list[_Found]:
-    """Log what could not be written; return the check of these tables, of blocked ones, and of those that failed before."""
+) -> list[_CheckOutcome]:
+    """Log write failures, and return the outcomes of `conservation` for failed, blocked and recovered tables."""
     for failure in run.failures:
         text = "".join(format_exception_only(failure.error)).strip()
         context.log.error(f"history/{lake.feed} {'.'.join(failure.name)}: {text}")
     verdicts = {failure.name: conservation_of_failed(failure.error) for failure in run.failures}
     verdicts |= {name: conservation_of_blocked(hold, lake.feed) for name, hold in blocked.items()}
     verdicts |= dict.fromkeys(run.recovered, conservation_of_recovered())
-    return [_Found(asset_of(*name), _CONSERVATION, verdict) for name, verdict in verdicts.items()]
+    return [_CheckOutcome(asset_of(*name), CONSERVATION, verdict) for name, verdict in verdicts.items()]
 
 
-# What the feed's list of history tables tells of each that a run touched.
-_LISTED = ("database", "table", "created", "changes", "opened", "closed", "quarantined", "versions", "current")
+# The columns of the list of history tables that a run changed.
+_LISTED_COLUMNS = ("database", "table", "created", "changes", "opened", "closed", "quarantined", "versions", "current")
 
 
-def _listed(
+def _build_stage_result(
     context: AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     holds: Sequence[Hold],
     errors: Sequence[Exception],
     watch: Stopwatch,
-) -> Told:
-    """Tell of all tables; `errors`: those that fail the run, when all else is done."""
-    if timeline := _timeline(run.tables):
-        # Where people look for DDL, though its own step cannot know what came of it.
-        metadata = {"ddl_applied": rows_metadata(timeline)}
-        context.log_event(AssetObservation(table_schemas.key_of(lake.feed), metadata=metadata))
+) -> StageResult:
+    """Return what to report for the list of history tables; the first of `errors` fails the run at its end."""
+    if statements := _list_statements(run.tables):
+        # People look for DDL on the asset table_schemas, but its stage cannot know what the history stage applied.
+        metadata = {"ddl_applied": format_rows(statements)}
+        context.log_event(AssetObservation(table_schemas.build_key(lake.feed), metadata=metadata))
     held = len({(hold.database, hold.table) for hold in holds})
-    return Told(
-        data_version(lake.released_changes),
+    return StageResult(
+        read_data_version(lake.released_changes),
         {
-            "state": f"tables brought up to date: {len(run.tables)}; that failed: {len(run.failures)}; held: {held}",
+            "state": f"tables changed: {len(run.tables)}; failed: {len(run.failures)}; held: {held}",
             "tables_touched": len(run.tables),
             "tables_new": sum(report.created for report in run.tables),
-            "next_step": "look at the checks that fail of the tables below" if run.failures or held else "none",
-            "tables": rows_metadata({c: getattr(report, c) for c in _LISTED} for report in run.tables),
-            "ddl_applied": rows_metadata(timeline),
+            "next_step": "look at the failing checks of the tables below" if run.failures or held else "none",
+            "tables": format_rows({c: getattr(report, c) for c in _LISTED_COLUMNS} for report in run.tables),
+            "ddl_applied": format_rows(statements),
             "tables_failed": len(run.failures),
-            "held_tables": rows_metadata(hold.row() for hold in holds),
+            "held_tables": format_rows(hold.row() for hold in holds),
             "seconds": watch.seconds,
         },
-        worked=bool(run.tables or run.failures),
+        has_worked=bool(run.tables or run.failures),
         error=next(iter(errors), None),
     )
 
 
-def _timeline(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
-    """The statements that a run applied, one line for each table that one is about, in the source's order."""
+def _list_statements(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
+    """Return the DDL statements that a run applied, one line a table, in the source's order."""
     lines = [
         {"time": time_text(s["commit_ts"]), "database": r.database, "table": r.table} | s
         for r in reports
@@ -332,113 +271,119 @@ def _timeline(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["commit_ts"], line["database"], line["table"]))
 
 
-def _results(instance: DagsterInstance, found: Sequence[_Found]) -> Iterator[tuple[AssetKey, AssetCheckResult]]:
-    """The results to tell, of which asset: a table's own, and one for all tables of a database that is an asset."""
-    of_databases: dict[AssetCheckKey, list[_Found]] = {}
-    for each in found:
+def _build_results(
+    instance: DagsterInstance, outcomes: Sequence[_CheckOutcome]
+) -> Iterator[tuple[AssetKey, AssetCheckResult]]:
+    """Yield the check results by asset key: one a table, or one for all tables of a database that is one asset."""
+    by_database: dict[AssetCheckKey, list[_CheckOutcome]] = {}
+    for each in outcomes:
         if each.asset.partition is None:
-            yield each.asset.key, check_result(each.check, each.asset.key, each.verdict, each.severity)
+            yield each.asset.key, build_check_result(each.check, each.asset.key, each.verdict, each.severity)
         else:
-            of_databases.setdefault(AssetCheckKey(each.asset.key, each.check), []).append(each)
-    for key, tables in of_databases.items():
-        last = last_evaluation(instance, key)
-        shown = last.metadata.get("violations") if last else None
-        before = [record.data for record in shown.records] if isinstance(shown, TableMetadataValue) else []
+            by_database.setdefault(AssetCheckKey(each.asset.key, each.check), []).append(each)
+    for key, tables in by_database.items():
+        last = find_last_evaluation(instance, key)
+        violations = last.metadata.get("violations") if last else None
+        before = [row.data for row in violations.records] if isinstance(violations, TableMetadataValue) else []
         verdict = merge_table_verdicts({each.asset.table: each.verdict for each in tables}, before)
-        errors = any(not each.verdict.passed and each.severity == AssetCheckSeverity.ERROR for each in tables)
-        severity = AssetCheckSeverity.ERROR if errors else tables[0].severity
-        yield key.asset_key, check_result(key.name, key.asset_key, verdict, severity)
+        has_errors = any(not each.verdict.passed and each.severity == AssetCheckSeverity.ERROR for each in tables)
+        severity = AssetCheckSeverity.ERROR if has_errors else tables[0].severity
+        yield key.asset_key, build_check_result(key.name, key.asset_key, verdict, severity)
 
 
-def _tell_table(
+def _report_table(
     context: AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     report: TableReport,
     asset: TableAsset,
     hold: Hold | None,
-) -> list[_Found]:
-    """Tell of one table; what its checks found is returned."""
+) -> list[_CheckOutcome]:
+    """Log the materialization of one table, and return the outcomes of its checks."""
     table = lake.history(report.database, report.table).at_current_version()
     broken = run.broken.get((report.database, report.table), [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
-    now = column_schema(table.schema() or StructType())
-    columns = column_schema_change(_columns_told(context.instance, asset), _types(now))
+    columns = describe_columns(table.schema() or StructType())
+    column_changes = column_schema_change(_find_last_column_types(context.instance, asset), _list_column_types(columns))
     metadata: dict[str, Any] = (
-        on_call(report, lake.feed, hold)
-        | table_metadata(table, report.versions)
+        describe_status(report, lake.feed, hold)
+        | describe_table(table, report.versions)
         | {
-            "dagster/column_lineage": column_lineage(asset, _types(now)),
-            "ddl_applied": rows_metadata({"time": time_text(s["commit_ts"])} | s for s in report.statements),
-            **versions_picture(context, table.name, report.days),
+            "dagster/column_lineage": build_column_lineage(asset, _list_column_types(columns)),
+            "ddl_applied": format_rows({"time": time_text(s["commit_ts"])} | s for s in report.statements),
+            **draw_versions(context, table.name, report.days),
             "example_query": MetadataValue.md(
                 f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"
             ),
         }
     )
-    tags = {"dagster/data_version": data_version(table).value, "dagster/code_version": CODE_VERSION}
+    tags = {"dagster/data_version": read_data_version(table).value, "dagster/code_version": CODE_VERSION}
     context.log_event(AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
     warn = AssetCheckSeverity.WARN
     return [
-        _Found(asset, _CONSERVATION, changes_reflected(report, unreflected)),
-        _Found(asset, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
-        *_waits(lake.feed, asset, hold, ddl_applied(report)),
-        _Found(asset, _RELOAD, reload_required(report)),
-        _Found(asset, _CONTINUE, changes_continue(report)),
-        _Found(asset, _COMPLETE, history_complete(report), warn),
-        _Found(asset, _COLUMNS, columns, warn),
+        _CheckOutcome(asset, CONSERVATION, changes_reflected(report, unreflected)),
+        _CheckOutcome(asset, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        *_check_hold(lake.feed, asset, hold, ddl_applied(report)),
+        _CheckOutcome(asset, RELOAD, reload_required(report)),
+        _CheckOutcome(asset, CONTINUE, changes_continue(report)),
+        _CheckOutcome(asset, COMPLETE, history_complete(report), warn),
+        _CheckOutcome(asset, COLUMNS, column_changes, warn),
     ]
 
 
-def on_call(report: TableReport, feed: str, hold: Hold | None) -> dict[str, Any]:
-    """What somebody on call asks first, in that order: what there is, what the run did, what it waits for, what to do."""
+def describe_status(report: TableReport, feed: str, hold: Hold | None) -> dict[str, Any]:
+    """Return the first metadata entries, for a person on call: rows, what the run did, the hold, and what to do."""
     held = f"{report.database}.{report.table}: {describe_hold(hold, feed)}" if hold else ""
-    steps = [held, "load the table anew: reload_required says why" if report.reload else ""]
-    waits = "; changes wait" if hold else ""
+    steps = [held, "load the table again: the check reload_required says why" if report.reload else ""]
+    suffix = "; changes wait" if hold else ""
     return {
-        "state": f"{report.current} rows are open, of {report.versions} versions{waits}",
+        "state": f"{report.current} rows are open, of {report.versions} versions{suffix}",
         "current_rows": report.current,
         "changes_applied": report.changes,
         "versions_opened": report.opened,
         "versions_closed": report.closed,
         "values_quarantined": report.quarantined,
-        # It may begin to wait without being touched, and then only its checks say so.
+        # The table may become blocked in a run that does not change it, and then only its checks show the hold.
         "next_step": "; ".join(filter(None, steps)) or "none, as long as no check fails",
     }
 
 
-def _columns_told(instance: DagsterInstance, asset: TableAsset) -> dict[str, str] | None:
-    """The types of the columns as Dagster was last told of them."""
-    of_table = AssetRecordsFilter(asset.key, asset_partitions=None if asset.partition is None else [asset.partition])
-    records = instance.fetch_materializations(of_table, limit=1).records
-    told = records[0].asset_materialization if records else None
-    shown = told.metadata.get("dagster/column_schema") if told else None
-    return _types(shown.value) if isinstance(shown, TableSchemaMetadataValue) else None
+def _find_last_column_types(instance: DagsterInstance, asset: TableAsset) -> dict[str, str] | None:
+    """Return the column types of the last materialization of a history table; None if there is none."""
+    records_filter = AssetRecordsFilter(
+        asset.key, asset_partitions=None if asset.partition is None else [asset.partition]
+    )
+    records = instance.fetch_materializations(records_filter, limit=1).records
+    last = records[0].asset_materialization if records else None
+    columns = last.metadata.get("dagster/column_schema") if last else None
+    return _list_column_types(columns.value) if isinstance(columns, TableSchemaMetadataValue) else None
 
 
-def _types(shown: TableSchema) -> dict[str, str]:
-    return {column.name: column.type for column in shown.columns}
+def _list_column_types(schema: TableSchema) -> dict[str, str]:
+    return {column.name: column.type for column in schema.columns}
 
 
-def column_lineage(asset: TableAsset, columns: Iterable[str]) -> TableColumnLineage:
-    """Which of the source's columns each column of a history table comes from; those that are ours alone from none."""
+def build_column_lineage(asset: TableAsset, columns: Iterable[str]) -> TableColumnLineage:
+    """Return the lineage of the source columns of a history table; columns that the pipeline adds have none."""
     return TableColumnLineage(
         {c: [TableColumnDep(asset.source, asset.source_column(source_name(c)))] for c in source_columns(columns)}
     )
 
 
-def _waiting(released: ReleaseCursor) -> dict[tuple[str, str], Hold]:
-    """The tables that wait, but for those that wait for a schema, of which the gate's own check tells."""
+def _find_table_holds(released: ReleaseCursor) -> dict[tuple[str, str], Hold]:
+    """Return the holds by table, except holds for a missing schema, which the check `schema_known` reports."""
     return {(h.database, h.table): h for h in released.holds if h.reason != HoldReason.SCHEMA}
 
 
-def _waits(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_Found]:
-    """The checks that fail while a table waits; `applied`: what is said of its DDL when it does not wait at any."""
-    at_type = hold is not None and hold.reason == HoldReason.TYPE
-    of_ddl = (
-        applied if hold is None or at_type or hold.reason == HoldReason.LOAD else ddl_applied_of_blocked(name, hold)
+def _check_hold(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_CheckOutcome]:
+    """Return the outcomes of the checks that fail while a table is held; `applied` is the verdict on DDL without a hold."""
+    is_type_hold = hold is not None and hold.reason == HoldReason.TYPE
+    ddl_verdict = (
+        applied
+        if hold is None or is_type_hold or hold.reason == HoldReason.LOAD
+        else ddl_applied_of_blocked(name, hold)
     )
     return [
-        _Found(asset, _DDL_APPLIED, of_ddl),
-        _Found(asset, _TYPE_MAPPING, type_mapping(hold if at_type else None)),
+        _CheckOutcome(asset, DDL_APPLIED, ddl_verdict),
+        _CheckOutcome(asset, TYPE_MAPPING, type_mapping(hold if is_type_hold else None)),
     ]

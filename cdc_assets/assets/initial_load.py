@@ -1,9 +1,9 @@
-"""initial_load/<feed>: which dumped tables the histories begin with. Of feeds with `initial_load` alone."""
+"""initial_load/<feed>: the dumped tables that histories begin with, in feeds with `initial_load`."""
 
 from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets.common import Told, described, rows_metadata, told_of
+from cdc_assets.assets.common import StageResult, build_common_spec, build_stage_result, format_rows
 from cdc_assets.assets.names import asset_key
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -11,45 +11,45 @@ from cdc_assets.stages import LOAD
 from cdc_assets.tso import time_text
 
 
-def key_of(name: str) -> AssetKey:
-    """The asset's key."""
+def build_key(name: str) -> AssetKey:
+    """Return the key of the asset."""
     return asset_key(name, LOAD.name)
 
 
-def spec(name: str, feed: Feed) -> AssetSpec:
-    """The asset of one feed."""
+def build_spec(name: str, feed: Feed) -> AssetSpec:
+    """Return the spec of a feed's asset."""
     return AssetSpec(
-        key_of(name),
-        deps=[upstream.key_of(name)],
+        build_key(name),
+        deps=[upstream.build_key(name)],
         skippable=True,
         kinds={"sql", "deltalake"},
         description="The tables of dumps that the histories begin with, and the positions at which the dumps were taken.",
-        **described(name, feed),
+        **build_common_spec(name, feed),
     )
 
 
-def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """It has none: that a dump cannot be loaded, the check `history_complete` of its table tells."""
+def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
+    """Return no check: a dump that cannot be loaded fails the check `history_complete` of its history table."""
     return []
 
 
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
-    """Run the stage."""
-    done = LOAD.run(lake, feed)
-    for refused in done.refused:
+def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+    """Run the stage and return what to report."""
+    report = LOAD.run(lake, feed)
+    for refused in report.refused:
         context.log.warning(f"initial_load/{lake.feed}: {refused.database}.{refused.table}: not loaded: {refused.why}")
-    for row in done.planned:
+    for row in report.planned:
         size = sum(file["size"] for file in row["files"])
         context.log.info(
             f"initial_load/{lake.feed}: {row['database']}.{row['table']} at {row['position']} "
             f"({time_text(row['position'])}), {len(row['files'])} files, {size} bytes"
         )
-    shown = ["database", "table", "position", "path", "format"]
+    columns = ["database", "table", "position", "path", "format"]
     released = lake.released_changes.cursor()
     loaded = released.loaded if released else set()
     tables = [
-        {c: r[c] for c in shown}
+        {c: r[c] for c in columns}
         | {"time": time_text(r["position"]), "loaded": (r["database"], r["table"], r["position"]) in loaded}
         for r in lake.load_rows()
     ]
-    return told_of(lake.loads, {"tables": rows_metadata(tables)})
+    return build_stage_result(lake.loads, {"tables": format_rows(tables)})

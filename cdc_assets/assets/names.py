@@ -1,8 +1,8 @@
-"""Asset keys, and the names that Dagster's steps have for them.
+"""Asset keys, and the names of step outputs that are derived from them.
 
-A source table may be called anything. Its asset key may be, too; but Dagster makes the names of a step's outputs from keys
-by replacing a character or two, and takes only ASCII letters, digits and `_` in them. Left to that, a table called `注文`
-would stop the definitions from loading, and so would the tables `a.b` and `a_b` together.
+A source table and its asset key may have any name. But Dagster derives the names of a step's outputs from asset keys,
+and allows only ASCII letters, digits and `_` in them. With Dagster's own derivation a table called `注文` would stop the
+definitions from loading, and so would the two tables `a.b` and `a_b`.
 """
 
 import hashlib
@@ -10,32 +10,32 @@ import re
 
 from dagster import AssetCheckSpec, AssetKey
 
-_PLAIN = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
-_LIKE_A_DIGEST = re.compile(r".*_[0-9a-f]{16}")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
+_WITH_DIGEST = re.compile(r".*_[0-9a-f]{16}")
 
 
 def asset_key(name: str, *parts: str) -> AssetKey:
-    """The key of one asset of a feed.
+    """Return the key of one asset of a feed.
 
-    The feed goes first, other than in the table's path: Dagster's graph labels an asset with its key's last part, and
-    there would be five assets called `shop`.
+    The feed is the first part, unlike in the table's path: Dagster's graph labels an asset with the last part of its key, so
+    each of a feed's assets would be labelled with the feed's name.
     """
     return AssetKey([name, *parts])
 
 
-def output_name(key: AssetKey) -> str:
-    """A name of ASCII letters, digits and `_` that no other key has."""
+def build_output_name(key: AssetKey) -> str:
+    """Return a unique name for a key, of ASCII letters, digits and `_`."""
     joined = "__".join(key.path)
-    plain = all(_PLAIN.fullmatch(part) for part in key.path) and not _LIKE_A_DIGEST.fullmatch(joined)
-    if plain:
+    is_plain = all(_PLAIN_NAME.fullmatch(part) for part in key.path) and not _WITH_DIGEST.fullmatch(joined)
+    if is_plain:
         return joined
     digest = hashlib.sha256("\0".join(key.path).encode()).hexdigest()[:16]
     return f"{re.sub('[^A-Za-z0-9_]', '_', joined)}_{digest}"
 
 
 class CheckSpec(AssetCheckSpec):
-    """A check whose output has a name of its own, whatever its asset's key."""
+    """A check whose output has a valid and unique name for every asset key."""
 
     def get_python_identifier(self) -> str:
-        """What Dagster calls the check's output."""
-        return f"{output_name(self.asset_key)}__check__{self.name}"
+        """Return the name of the check's output; Dagster calls this method."""
+        return f"{build_output_name(self.asset_key)}__check__{self.name}"

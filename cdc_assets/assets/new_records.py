@@ -1,4 +1,4 @@
-"""The sensor that starts the pipeline of each feed that has something to do: one for all feeds, and without a JVM."""
+"""The sensor that starts the pipeline of each feed that has something to do: one sensor for all feeds, without a JVM."""
 
 import hashlib
 from collections.abc import Mapping
@@ -33,13 +33,18 @@ _UNDER_WAY = [
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]
-# A broker that does not answer keeps the others waiting no longer than it is waited for.
-_AT_ONCE = 16
+# Ask feeds in parallel, so that a broker that does not answer does not delay the other feeds.
+_PARALLEL_FEEDS = 16
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What one feed has to do; `state` is the same as long as no run changes anything, nor its source."""
+class _Work:
+    """Something that a feed has to do.
+
+    Attributes:
+        reason: for people.
+        state: identifies the work: it changes when a run changes a table, or when the source changes.
+    """
 
     reason: str
     state: str
@@ -48,80 +53,85 @@ class _Asked:
 def build(
     feeds: Mapping[str, Feed],
     jobs: Mapping[str, AssetJob],
-    of_all: str,
+    all_feeds_job: str,
     root: str,
     store: Store,
-    named: str = "new_records",
+    sensor_name: str = "new_records",
     status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
 ) -> SensorDefinition:
-    """The sensor.
+    """Return the sensor.
 
     Args:
-        feeds: by name.
+        feeds: the feeds by name.
         jobs: the job of each feed.
-        of_all: the name of the job of all feeds: while a run of it is under way, no feed's is started.
-        root: of the lakehouse.
-        store: how it is reached.
-        named: the sensor's name.
-        status: whether the sensor runs until somebody starts or stops it.
+        all_feeds_job: the name of the job of all feeds; while a run of it is under way, no feed's job is started.
+        root: the root of the lakehouse.
+        store: the store that has the root.
+        sensor_name: the name of the sensor.
+        status: whether the sensor runs until a person starts or stops it.
     """
 
     @sensor(
-        name=named,
+        name=sensor_name,
         jobs=list(jobs.values()),
         minimum_interval_seconds=60,
         default_status=status,
-        description="Asks brokers and folders of all feeds for new records, and starts the pipeline of each feed that has "
-        "something to do; the run's tag cdc/reason says what.",
+        description="Asks the brokers and folders of all feeds for new records, and starts the pipeline of each "
+        "feed that has "
+        "something to do. The run's tag cdc/reason names the reason.",
     )
     def new_records(context: SensorEvaluationContext) -> SensorResult | SkipReason:
         under_way = {run.job_name for run in context.instance.get_runs(RunsFilter(statuses=_UNDER_WAY))}
-        if of_all in under_way:
-            return SkipReason(f"A run of {of_all} is under way.")
-        idle = [name for name in feeds if jobs[name].name not in under_way]
-
-        def ask(name: str) -> _Asked | Exception | None:
-            try:
-                return _ask(Lakehouse(spark_session, root, name, store), feeds[name])
-            except Exception as error:  # noqa: BLE001 -- what is wrong with one feed is not the others'
-                return error
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = dict(zip(idle, pool.map(ask, idle), strict=True))
-        wrong = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
-        for name, error in wrong.items():
+        if all_feeds_job in under_way:
+            return SkipReason(f"A run of {all_feeds_job} is under way.")
+        idle = {name: feed for name, feed in feeds.items() if jobs[name].name not in under_way}
+        answers = _find_work_of_feeds(idle, root, store)
+        errors = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
+        for name, error in errors.items():
             context.log.error(f"{name}: {error}")
         requests = [
-            RunRequest(
-                # One run for one state: a run that fails is not started again and again.
-                run_key=f"{name}-{hashlib.sha256(asked.state.encode()).hexdigest()[:16]}",
-                job_name=jobs[name].name,
-                tags={"cdc/reason": asked.reason},
-            )
-            for name, asked in answers.items()
-            if isinstance(asked, _Asked)
+            _build_request(name, jobs[name], answer) for name, answer in answers.items() if isinstance(answer, _Work)
         ]
         if requests:
             return SensorResult(run_requests=requests)
-        if wrong:
-            return SkipReason("; ".join(f"{name}: {error}" for name, error in wrong.items()))
-        return SkipReason("No feed has anything to do that no run is about.")
+        if errors:
+            return SkipReason("; ".join(f"{name}: {error}" for name, error in errors.items()))
+        return SkipReason("No feed has anything to do that no run has been started for.")
 
     return new_records
 
 
-def _ask(lake: Lakehouse, feed: Feed) -> _Asked | None:
-    """What a feed has to do, told by the first stage that has."""
+def _build_request(name: str, job: AssetJob, work: _Work) -> RunRequest:
+    """Return the request for a run of a feed. Its key is unique for the work, so that a failing run is not started again."""
+    key = f"{name}-{hashlib.sha256(work.state.encode()).hexdigest()[:16]}"
+    return RunRequest(run_key=key, job_name=job.name, tags={"cdc/reason": work.reason})
+
+
+def _find_work_of_feeds(feeds: Mapping[str, Feed], root: str, store: Store) -> dict[str, _Work | Exception | None]:
+    """Return what each feed has to do, None for nothing, or the error that a feed raised."""
+
+    def find(name: str) -> _Work | Exception | None:
+        try:
+            return _find_work(Lakehouse(spark_session, root, name, store), feeds[name])
+        except Exception as error:  # noqa: BLE001 -- an error of one feed must not stop the other feeds
+            return error
+
+    with ThreadPoolExecutor(_PARALLEL_FEEDS) as pool:
+        return dict(zip(feeds, pool.map(find, feeds), strict=True))
+
+
+def _find_work(lake: Lakehouse, feed: Feed) -> _Work | None:
+    """Return what the first stage of a feed that is due has to do; None if no stage is due."""
     cursors, progress = [table.cursor() for table in lake.stage_tables], read_progress(lake)
-    # A table that could not be written changes no cursor, and is tried again.
-    tried = [(each.name, each.tried_at, each.version) for each in progress.failed] if progress else []
-    stands = str([*(cursor.sequence if cursor else 0 for cursor in cursors), *tried])
+    # A table that could not be written changes no cursor, so its last try is part of the state, too.
+    tries = [(each.name, each.tried_at, each.version) for each in progress.failed] if progress else []
+    state = str([*(cursor.sequence if cursor else 0 for cursor in cursors), *tries])
     try:
         new_input = INGEST.find_new_input(lake, feed)
     except DataLossError as error:
-        # What it means is for the run to tell.
-        return _Asked(str(error), f"{stands}{error}")
+        # Start a run, which fails or skips the loss as the feed's settings say.
+        return _Work(str(error), f"{state}{error}")
     if new_input is not None:
-        return _Asked(new_input.description, stands + new_input.state)
+        return _Work(new_input.description, state + new_input.state)
     due = next((stage.name for stage in STAGES if stage is not INGEST and stage.due(lake, feed)), None)
-    return _Asked(f"{due} has something to do that no run has done", stands + due) if due else None
+    return _Work(f"{due} has something to do that no run has done", state + due) if due else None

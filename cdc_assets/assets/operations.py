@@ -1,4 +1,7 @@
-"""The jobs of the person who runs the feeds, with typed configuration: maintenance, rebuild, replay, acknowledge, why."""
+"""The jobs that operate feeds: `maintenance`, `rebuild`, `replay_quarantine`, `acknowledge` and `why`.
+
+The names of the ops are part of the run configuration that people write.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,9 +20,9 @@ from dagster import (
 from pydantic import Field
 
 from cdc_assets.assets.common import Stopwatch
-from cdc_assets.assets.known_tables import known_tables, refresh
 from cdc_assets.assets.resources import LakehouseResource, SparkResource
-from cdc_assets.assets.table_assets import each_alone, table_asset
+from cdc_assets.assets.table_assets import build_table_asset, has_asset_per_table
+from cdc_assets.assets.table_list import read_table_list, refresh_table_list
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -35,112 +38,146 @@ from cdc_assets.tso import parse_position
 
 
 class MaintenanceConfig(Config):
-    """What maintenance does."""
+    """The configuration of the job `maintenance`."""
 
-    feeds: list[str] = Field([], description="Names of feeds; none: all.")
-    compact: bool = Field(default=True, description="Whether small files are put together (OPTIMIZE).")
+    feeds: list[str] = Field([], description="Names of feeds; empty: all feeds.")
+    compact: bool = Field(default=True, description="Whether to compact small files (OPTIMIZE).")
     vacuum_hours: float | None = Field(
         168,
-        description="Remove files that no version younger than this needs (VACUUM); null: none. Delta wants 168 or more.",
+        description="Delete files that no table version of the last so many hours needs (VACUUM); null: none. "
+        "Delta requires 168 or "
+        "more.",
     )
     raw_retention_days: float | None = Field(
         None,
-        description="Delete raw records older than this, by Kafka's time, once they are released; only of feeds that read "
-        "from a broker. null: none. After it the feed cannot be rebuilt.",
+        description="Delete released raw records older than this, by Kafka's time; only in feeds that read from a broker. "
+        "null: none. A feed without all of its raw records cannot be rebuilt.",
     )
     events_retention_days: float | None = Field(
         None,
-        description="Delete change events older than this, by Kafka's time, that every stage is done with. null: none.",
+        description="Delete change events older than this, by Kafka's time, that no later stage needs. null: none.",
     )
     changes_retention_days: float | None = Field(
         None,
-        description="Delete released changes older than this, by their position in the source, that every history has; "
-        "null: none. A feed without watermarks tells repeats by them: choose more than records may be late.",
+        description="Delete released changes older than this, by commit_ts, that every history has applied. null: none. "
+        "A feed without watermarks recognizes duplicates by released changes: choose more than records may be late.",
     )
 
 
 class FeedConfig(Config):
-    """Which feed it is about."""
+    """The configuration of a job on one feed."""
 
-    feed: str = Field(description="The feed's name.")
+    feed: str = Field(description="The name of the feed.")
 
 
 class AcknowledgeConfig(FeedConfig):
-    """What is decided about a DDL statement that tables wait at."""
+    """The configuration of the job `acknowledge`: a decision about a DDL statement that blocks tables."""
 
-    statement_id: str = Field(description="Which statement: the failing check ddl_applied tells.")
-    verdict: DecisionVerdict = Field(description="apply: do as it says; ignore: do nothing; as: do as read_as says.")
-    read_as: str | None = Field(None, description="The statement in whose place it stands; only with as.")
+    statement_id: str = Field(description="The statement's id, as the failing check ddl_applied shows it.")
+    verdict: DecisionVerdict = Field(
+        description="apply: apply the statement; ignore: do nothing; as: apply read_as instead."
+    )
+    read_as: str | None = Field(None, description="The statement to apply instead; only with as.")
 
 
 class RebuildConfig(FeedConfig):
-    """Which feed is rebuilt, or only compared with what a rebuild would make of it."""
+    """The configuration of the job `rebuild`: rebuild a feed, or only compare its tables with a rebuild."""
 
-    check: bool = Field(default=False, description="Only tell what would change: the run fails if anything would.")
+    check: bool = Field(
+        default=False, description="Only report what a rebuild would change: the run fails if anything would."
+    )
 
 
 class WhyConfig(FeedConfig):
-    """Which row it is about."""
+    """The configuration of the job `why`: a row, and up to when."""
 
-    table: str = Field(description="The source's table, as database.table.")
-    key: list[str] = Field(description="The key's values, in the order of its columns; as `cdc-assets why` takes them.")
-    at: str | None = Field(None, description="Only what happened up to then: a commit_ts, or a time in ISO 8601.")
+    table: str = Field(description="The source table, as database.table.")
+    key: list[str] = Field(
+        description="The values of the key in the order of its columns, in the form that `cdc-assets why` accepts."
+    )
+    at: str | None = Field(
+        None, description="Show only events up to this position: a commit_ts, or a time in ISO 8601."
+    )
 
 
-def _chosen(feeds: Mapping[str, Feed], names: list[str]) -> list[str]:
+def _select_feeds(feeds: Mapping[str, Feed], names: list[str]) -> list[str]:
+    """Return the names of feeds to work on: `names`, or all feeds if `names` is empty.
+
+    Raises:
+        Failure: the feeds file has no feed of a name.
+    """
     unknown = [name for name in names if name not in feeds]
     if unknown:
         raise Failure(
-            f"no feed {', '.join(unknown)} in the feeds file; its feeds: {', '.join(feeds)}", allow_retries=False
+            f"The feeds file has no feed {', '.join(unknown)}; its feeds: {', '.join(feeds)}", allow_retries=False
         )
     return names or list(feeds)
 
 
-def _ago(days: float) -> datetime:
+def _subtract_days(days: float) -> datetime:
     return datetime.now(UTC) - timedelta(days=days)
 
 
 def _maintain(lake: Lakehouse, feed: Feed, config: MaintenanceConfig) -> Iterator[str]:
-    """Maintain one feed; a line of the log for each thing done."""
+    """Maintain one feed, and yield a line for the log for each thing done."""
     if config.raw_retention_days is not None and feed.source.kafka is None:
-        yield "raw records stay, as recorded files may be read again and would bring them back"
+        yield "raw records stay: the feed reads recorded files, which would be ingested again"
     elif config.raw_retention_days is not None:
-        before = _ago(config.raw_retention_days)
+        before = _subtract_days(config.raw_retention_days)
         yield f"{trim_records(lake, feed, before)} raw records from before {before:%Y-%m-%d %H:%M} UTC deleted"
     if config.events_retention_days is not None:
-        before = _ago(config.events_retention_days)
+        before = _subtract_days(config.events_retention_days)
         yield f"{trim_events(lake, feed, before)} change events from before {before:%Y-%m-%d %H:%M} UTC deleted"
     if config.changes_retention_days is not None:
-        before = _ago(config.changes_retention_days)
+        before = _subtract_days(config.changes_retention_days)
         yield f"{trim_changes(lake, before)} released changes from before {before:%Y-%m-%d %H:%M} UTC deleted"
     if config.compact:
-        for done in compact_tables(lake):
-            yield f"{done.table}: {done.removed} files put together into {done.added}"
+        for compaction in compact_tables(lake):
+            yield f"{compaction.table}: {compaction.removed} files compacted into {compaction.added}"
     if config.vacuum_hours is not None:
         vacuum_tables(lake, config.vacuum_hours)
-        yield f"files that no version of the last {config.vacuum_hours:g} hours needs removed"
+        yield f"deleted the files that no table version of the last {config.vacuum_hours:g} hours needs"
 
 
-def _warn_of_passed(context: OpExecutionContext, report: ReplayReport) -> None:
+def _warn_of_passed_records(context: OpExecutionContext, report: ReplayReport) -> None:
+    """Warn of records that decode now, but whose table has been released past their position."""
     for r in report.passed:
         context.log.warning(
             f"{r['topic']} partition {r['partition']} offset {r['offset']} now decodes, but {r['database']}.{r['table']} "
-            f"has been released past its commit_ts {r['commit_ts']}: the job rebuild puts it in its place"
+            f"has been released past its commit_ts {r['commit_ts']}: the job rebuild puts the record in its place"
         )
 
 
 def _fail_if_changed(context: OpExecutionContext, compared: Iterable[tuple[str, Difference | None]]) -> None:
+    """Log how each table differs from a rebuild; a table without a difference object exists on one side only.
+
+    Raises:
+        Failure: any table differs.
+    """
     changed = []
-    for name, found in compared:
-        context.log.info(format_diff_text(found) if found else f"{name}: is there only before, or only after")
-        changed += [] if found and found.is_equal else [name]
+    for name, difference in compared:
+        context.log.info(
+            format_diff_text(difference)
+            if difference
+            else f"{name}: the table exists only before or only after a rebuild"
+        )
+        changed += [] if difference and difference.is_equal else [name]
     if changed:
-        raise Failure(f"a rebuild would change {', '.join(changed)}: the log has how", allow_retries=False)
+        raise Failure(f"A rebuild would change {', '.join(changed)}: the log shows how", allow_retries=False)
 
 
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
-    """The jobs `maintenance`, `rebuild`, `replay_quarantine`, `acknowledge` and `why` over these feeds."""
+    """Return the jobs that operate these feeds."""
+    return [
+        _build_maintenance_job(feeds),
+        _build_rebuild_job(feeds),
+        _build_replay_job(feeds),
+        _build_acknowledge_job(feeds),
+        _build_why_job(feeds),
+    ]
 
+
+def _build_maintenance_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
     def maintain(
         context: OpExecutionContext,
@@ -148,11 +185,22 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
         lakehouse: ResourceParam[LakehouseResource],
         pyspark: SparkResource,
     ) -> None:
-        for name in _chosen(feeds, config.feeds):
+        for name in _select_feeds(feeds, config.feeds):
             watch = Stopwatch()
             for line in _maintain(lakehouse.feed(name, pyspark), feeds[name], config):
                 context.log.info(f"{name}: {line}, {watch.seconds} s")
 
+    @job(
+        name="maintenance",
+        description="Compact and vacuum the tables of feeds; delete old records, events and changes if configured.",
+    )
+    def maintenance_job() -> None:
+        maintain()
+
+    return maintenance_job
+
+
+def _build_replay_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
     def try_again(
         context: OpExecutionContext,
@@ -160,32 +208,25 @@ def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
         lakehouse: ResourceParam[LakehouseResource],
         pyspark: SparkResource,
     ) -> None:
-        (name,) = _chosen(feeds, [config.feed])
+        (name,) = _select_feeds(feeds, [config.feed])
         report = replay_quarantine(lakehouse.feed(name, pyspark), feeds[name])
         context.log.info(
-            f"{name}: {report.tried} records tried again, {report.replayed} go into the pipeline's next run"
+            f"{name}: decoded {report.tried} records again; the pipeline's next run takes {report.replayed} of them"
         )
-        _warn_of_passed(context, report)
-
-    @job(
-        name="maintenance",
-        description="Compact and vacuum the tables of feeds; delete old raw records that are released, if told so.",
-    )
-    def maintenance_job() -> None:
-        maintain()
+        _warn_of_passed_records(context, report)
 
     @job(
         name="replay_quarantine",
-        description="Try again the records of one feed that could not be decoded; the pipeline's next run takes those that "
-        "now can, unless their table has moved past them.",
+        description="Decode the quarantined records of one feed again. The pipeline's next run takes those that decode "
+        "now, unless their table has been released past them.",
     )
     def replay_job() -> None:
         try_again()
 
-    return [maintenance_job, _rebuild_job(feeds), replay_job, _acknowledge_job(feeds), _why_job(feeds)]
+    return replay_job
 
 
-def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
+def _build_rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
     def derive_again(
         context: OpExecutionContext,
@@ -193,19 +234,19 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         lakehouse: ResourceParam[LakehouseResource],
         pyspark: SparkResource,
     ) -> None:
-        (name,) = _chosen(feeds, [config.feed])
+        (name,) = _select_feeds(feeds, [config.feed])
         watch, lake = Stopwatch(), lakehouse.feed(name, pyspark)
         if config.check:
             _fail_if_changed(context, compare_with_rebuild(lake, feeds[name]))
             return
-        for done in rebuild_feed(lake, feeds[name]):
-            context.log.info(f"{done.table}: replaced, {done.rows} rows, {watch.seconds} s")
-        refresh(context, lake)
+        for rebuilt in rebuild_feed(lake, feeds[name]):
+            context.log.info(f"{rebuilt.table}: replaced, {rebuilt.rows} rows, {watch.seconds} s")
+        refresh_table_list(context, lake)
 
     @job(
         name="rebuild",
-        description="Derive change_events, released_changes and the history of one feed again from raw_records, and put "
-        "them in the place of what is there. The pipeline of that feed refuses to run meanwhile.",
+        description="Derive change_events, released_changes and the histories of one feed again from raw_records, and "
+        "replace the present tables. The pipeline of that feed refuses to run meanwhile.",
     )
     def rebuild_job() -> None:
         derive_again()
@@ -213,7 +254,7 @@ def _rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     return rebuild_job
 
 
-def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
+def _build_acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
     def decide(
         context: OpExecutionContext,
@@ -221,19 +262,19 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         lakehouse: ResourceParam[LakehouseResource],
         pyspark: SparkResource,
     ) -> None:
-        (name,) = _chosen(feeds, [config.feed])
+        (name,) = _select_feeds(feeds, [config.feed])
         try:
             decision = build_decision(config.verdict, config.read_as)
             held = record_decision(lakehouse.feed(name, pyspark), config.statement_id, decision)
         except AcknowledgeError as error:
             raise Failure(str(error), allow_retries=False) from None
         tables = ", ".join(".".join(table) for table in held.tables)
-        context.log.info(f"{name}: {config.verdict} decided; the pipeline's next run goes on with {tables}")
+        context.log.info(f"{name}: decided {config.verdict}; the pipeline's next run continues with {tables}")
 
     @job(
         name="acknowledge",
-        description="Decide about a DDL statement that tables wait at; the pipeline's next run goes by it. A decision is "
-        "kept, also when the feed is rebuilt, and cannot be taken back.",
+        description="Decide about a DDL statement that blocks tables; the pipeline's next run follows the decision. A "
+        "decision stays, also when the feed is rebuilt, and cannot be revoked.",
     )
     def acknowledge_job() -> None:
         decide()
@@ -241,7 +282,7 @@ def _acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     return acknowledge_job
 
 
-def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
+def _build_why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @op
     def tell_why(
         context: OpExecutionContext,
@@ -249,22 +290,22 @@ def _why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         lakehouse: ResourceParam[LakehouseResource],
         pyspark: SparkResource,
     ) -> None:
-        (name,) = _chosen(feeds, [config.feed])
+        (name,) = _select_feeds(feeds, [config.feed])
         try:
             at = None if config.at is None else parse_position(config.at)
-            told = explain_row(lakehouse.feed(name, pyspark), feeds[name], config.table, config.key, at)
+            life = explain_row(lakehouse.feed(name, pyspark), feeds[name], config.table, config.key, at)
         except (ExplainError, ValueError) as error:
             raise Failure(str(error), allow_retries=False) from None
-        context.log.info(format_text(told))
-        alone = each_alone(feeds[name], known_tables(lakehouse.root, name))
-        asset = table_asset(name, told.database, told.table, alone=alone)
-        shown = {"why": MetadataValue.md(format_markdown(told))}
-        context.log_event(AssetObservation(asset.key, partition=asset.partition, metadata=shown))
+        context.log.info(format_text(life))
+        per_table = has_asset_per_table(feeds[name], read_table_list(lakehouse.root, name))
+        asset = build_table_asset(name, life.database, life.table, per_table=per_table)
+        metadata = {"why": MetadataValue.md(format_markdown(life))}
+        context.log_event(AssetObservation(asset.key, partition=asset.partition, metadata=metadata))
 
     @job(
         name="why",
-        description="Tell why a row of a history table looks so, or is not there: its versions, what changed, the records "
-        "and runs that they came by, and what was not taken, and why. The answer is on the table's asset.",
+        description="Explain a row of a history table, or why it is missing: its versions, what changed, their records and "
+        "runs, and the events that had no effect, with the reason. The table's asset shows the answer.",
     )
     def why_job() -> None:
         tell_why()

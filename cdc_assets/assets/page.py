@@ -1,6 +1,7 @@
-"""The page of `cdc-assets report`, which each run with news makes anew, beside what it keeps of the feed's tables.
+"""The HTML report of a feed, which each run that changed something writes, and the charts in the metadata of assets.
 
-One of its pictures is metadata of the gate's asset, too; and there is one of each table's versions by day.
+The report lies beside the list of the feed's history tables. One of its charts is also metadata of `released_changes`; each
+history table has a chart of its versions by day.
 """
 
 import base64
@@ -9,82 +10,82 @@ from pathlib import Path
 
 from dagster import AssetExecutionContext, MetadataValue
 
-from cdc_assets.assets.known_tables import state_file, write_whole
+from cdc_assets.assets.table_list import build_state_path, write_atomically
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
-# The page looks into the log of each table: of a feed with more of them no run makes it, but the command alone.
+# The report reads the Delta log of every table. With more tables only the command `cdc-assets report` writes it.
 MOST_TABLES = 100
-# To be read on white and on black: a picture knows nothing of the page that it is in.
+# Readable on white and on black: an embedded chart cannot know the colours of the page around it.
 _INK = "#888888"
-# Releases in metadata; the page has more.
-_DRAWN = 20
+# The number of releases in the chart; the report has more.
+_CHARTED_RELEASES = 20
 
 
-def place(feed: str) -> Path:
-    """The file of a feed's page."""
-    return state_file(feed).with_suffix(".html")
+def build_page_path(feed: str) -> Path:
+    """Return the path of a feed's report."""
+    return build_state_path(feed).with_suffix(".html")
 
 
-def renew(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]) -> None:
-    """Make the page of a feed with these history tables anew. A run never fails by it: what goes wrong is a warning.
+def write_page(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]) -> None:
+    """Write the report of a feed. A failure is a warning in the log and never fails the run.
 
     Args:
-        context: whose log is told.
-        lake: of the feed.
-        feed: its settings.
+        context: of the run, for its log.
+        lake: the feed's tables.
+        feed: the feed's settings.
         tables: the (database, table) pairs that have a history.
     """
     if len(tables) > MOST_TABLES:
         return
-    # Which a run without news need not load.
+    # Import late: a run without new input writes no report, and the import is slow.
     from cdc_assets.operations.report.collect import collect_report  # noqa: PLC0415
     from cdc_assets.operations.report.page import render_page  # noqa: PLC0415
 
-    path = place(lake.feed)
+    path = build_page_path(lake.feed)
     try:
-        write_whole(path, render_page(collect_report(lake, feed)))
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the run has done its work
-        context.log.warning(f"{lake.feed}: its page {path} could not be made: {error}")
+        write_atomically(path, render_page(collect_report(lake, feed)))
+    except Exception as error:  # noqa: BLE001 -- the run has done its work, whatever fails here
+        context.log.warning(f"{lake.feed}: the report {path} could not be written: {error}")
     else:
-        context.log.info(f"{lake.feed}: {path} tells what this run and those before it have done")
+        context.log.info(f"{lake.feed}: {path} is the report of this run and the runs before")
 
 
-def picture(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, MetadataValue]:
-    """The page's last picture of releases over time, as metadata: of the lag, or without watermarks of what is pending.
+def draw_releases(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, MetadataValue]:
+    """Return the last chart of the report as metadata: the lag of each release or, without watermarks, the pending events.
 
-    There is none where there is too little to draw. Dagster keeps each run's, so it is short.
+    The metadata is empty if there are too few releases to draw. The chart is short, because Dagster keeps those of all runs.
     """
     from cdc_assets.operations.report.charts import draw_release_charts  # noqa: PLC0415 -- as above
     from cdc_assets.operations.report.collect import list_releases  # noqa: PLC0415 -- as above
 
     def draw() -> tuple[str, str] | None:
-        return next(reversed(draw_release_charts(list_releases(lake)[-_DRAWN:], _INK)), None)
+        return next(reversed(draw_release_charts(list_releases(lake)[-_CHARTED_RELEASES:], _INK)), None)
 
-    return _drawn(context, lake.feed, "over_time", draw)
+    return _embed_chart(context, lake.feed, "over_time", draw)
 
 
-def versions_picture(context: AssetExecutionContext, table: str, days: Mapping[str, int]) -> dict[str, MetadataValue]:
-    """A picture of a table's versions by day (ISO text), as metadata; none of a single day."""
+def draw_versions(context: AssetExecutionContext, table: str, days: Mapping[str, int]) -> dict[str, MetadataValue]:
+    """Return a chart of a table's versions by day (ISO text) as metadata; empty for a single day."""
     from cdc_assets.operations.report.charts import draw_versions_chart  # noqa: PLC0415 -- as above
 
-    return _drawn(context, table, "versions_by_day", lambda: draw_versions_chart(days, _INK))
+    return _embed_chart(context, table, "versions_by_day", lambda: draw_versions_chart(days, _INK))
 
 
-def _drawn(
-    context: AssetExecutionContext, of: str, name: str, draw: Callable[[], tuple[str, str] | None]
+def _embed_chart(
+    context: AssetExecutionContext, subject: str, name: str, draw: Callable[[], tuple[str, str] | None]
 ) -> dict[str, MetadataValue]:
-    """The picture, if there is one. Its stage has committed before, and goes on: what goes wrong is a warning here, too."""
+    """Return a drawn chart as metadata; empty if there is none. A failure is a warning, since the stage has committed."""
     try:
-        drawn = draw()
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the stage has done its work
-        context.log.warning(f"{of}: the picture {name} could not be drawn: {error}")
+        chart = draw()
+    except Exception as error:  # noqa: BLE001 -- the stage has done its work, whatever fails here
+        context.log.warning(f"{subject}: the chart {name} could not be drawn: {error}")
         return {}
-    if drawn is None:
+    if chart is None:
         return {}
-    title, svg = drawn
-    return {name: MetadataValue.md(f"{title}:\n\n![{title}]({_inline(svg)})")}
+    title, svg = chart
+    return {name: MetadataValue.md(f"{title}:\n\n![{title}]({_format_data_uri(svg)})")}
 
 
-def _inline(svg: str) -> str:
+def _format_data_uri(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

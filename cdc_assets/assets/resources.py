@@ -18,9 +18,9 @@ from cdc_assets.stores.storage import Store
 class SparkResource(LazyPySparkResource):
     """The Spark session of a run, which starts at its first use.
 
-    Only then are the settings of the feeds file and the jars looked up: a run without news needs neither. `spark_config`
-    is empty unless a run configures it; its settings take precedence. Dagster's UI shows it, so it holds no setting of the
-    feeds file: a setting may be a secret.
+    A run without new input uses no session, so the feeds file's Spark settings and the jars are read at the first use,
+    too. `spark_config` is empty unless a run configures it; its settings take precedence. Dagster's UI shows
+    `spark_config`, so it holds no setting of the feeds file: a setting may be a secret.
     """
 
     spark_config: dict[str, Any] = Field(default={}, description="Settings of Spark, above those of the feeds file.")
@@ -28,7 +28,7 @@ class SparkResource(LazyPySparkResource):
 
     @property
     def spark_session(self) -> SparkSession:
-        """The session, started at the first use."""
+        """The session, which starts at the first use."""
         if self._session is None:
             file = load_feeds()
             self._session = spark_session({**file.spark, **self.spark_config}, Store.of(file, lakehouse_root()))
@@ -42,18 +42,18 @@ class SparkResource(LazyPySparkResource):
 
 @dataclass(frozen=True)
 class LakehouseResource:
-    """The tables of every feed below one root. The store's settings may be secrets: Dagster's UI shows none of them."""
+    """The tables of all feeds below one root. The store is not in its `repr`, because settings may be secrets."""
 
     root: str
     store: Store = field(repr=False)
 
     def feed(self, name: str, pyspark: SparkResource) -> Lakehouse:
-        """Return the tables of one feed; `pyspark` starts at their first use of Spark."""
+        """Return the tables of one feed; the Spark session starts at their first use of Spark."""
         return Lakehouse(lambda: pyspark.spark_session, self.root, name, self.store)
 
 
 def build_resources(feeds_file: FeedsFile) -> dict[str, object]:
-    """Return the resources of all assets."""
+    """Return the resources of all assets, by name."""
     root = lakehouse_root()
     lakehouse = LakehouseResource(root, Store.of(feeds_file, root))
     return {"lakehouse": ResourceDefinition.hardcoded_resource(lakehouse), "pyspark": SparkResource()}

@@ -1,7 +1,7 @@
-"""Which asset tells of a history table: one of its own; or, in a feed of very many tables, its database's, as a partition.
+"""The asset of a history table: its own or, in a feed with very many tables, a partition of its database's asset.
 
-A thousand tables as assets of their own are two thousand nodes and seven thousand checks, which Dagster loads with every
-process and no person looks through. Above `max_table_assets` of the feeds file there is one asset a source database.
+A thousand tables with an asset each are two thousand nodes and eight thousand checks. Dagster loads all of them in every
+process, and no person looks through them. So above the setting `max_table_assets` each source database is one asset.
 """
 
 import re
@@ -14,8 +14,8 @@ from cdc_assets.assets.names import asset_key
 from cdc_assets.config import Feed
 from cdc_assets.stages import HISTORY
 
-# What Dagster takes in no partition's key, and the % that stands for it.
-_NO_PARTITION = re.compile(r"%|\.(?=\.)|[\x00-\x1f]")
+# Characters that Dagster forbids in partition keys, and % itself, which begins the escape of such a character.
+_ESCAPED = re.compile(r"%|\.(?=\.)|[\x00-\x1f]")
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class TableAsset:
     """Where Dagster shows one history table.
 
     Attributes:
-        database: of the source.
-        table: of the source.
-        key: the asset's.
-        source: the key of what the source has.
-        partition: of the asset; None: the whole of it.
+        database: the name of the source database.
+        table: the name of the source table.
+        key: the key of the history's asset.
+        source: the key of the asset that stands for the source table, or for the source database.
+        partition: the partition of both assets that the table is; None: the table is the complete asset.
     """
 
     database: str
@@ -37,49 +37,49 @@ class TableAsset:
     partition: str | None = None
 
     def source_column(self, column: str) -> str:
-        """A column's name in `source`."""
+        """Return the name of a source column in the asset `source`."""
         return column if self.partition is None else f"{self.table}.{column}"
 
 
-def each_alone(feed: Feed, tables: Sequence[tuple[str, str]]) -> bool:
-    """Whether each of a feed's tables is an asset of its own."""
+def has_asset_per_table(feed: Feed, tables: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a feed has few enough tables that each is an asset of its own."""
     return len(tables) <= feed.max_table_assets
 
 
-def table_asset(name: str, database: str, table: str, *, alone: bool) -> TableAsset:
-    """The asset of a table; `alone`: as `each_alone` says of the feed."""
-    path = (database, table) if alone else (database,)
+def build_table_asset(name: str, database: str, table: str, *, per_table: bool) -> TableAsset:
+    """Return the asset of a table; `per_table` is the result of `has_asset_per_table` for the feed."""
+    path = (database, table) if per_table else (database,)
     key, source = asset_key(name, HISTORY.name, *path), asset_key(name, "source", *path)
-    return TableAsset(database, table, key, source, None if alone else partition(table))
+    return TableAsset(database, table, key, source, None if per_table else format_partition(table))
 
 
-def table_assets(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[TableAsset]:
-    """The assets of a feed's tables, (database, table) pairs."""
-    return [table_asset(name, *table, alone=each_alone(feed, tables)) for table in tables]
+def build_table_assets(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[TableAsset]:
+    """Return the assets of a feed's tables, (database, table) pairs."""
+    return [build_table_asset(name, *table, per_table=has_asset_per_table(feed, tables)) for table in tables]
 
 
-def partition(table: str) -> str:
-    """The partition of a table: its name, but for what Dagster does not take; no two tables have the same."""
-    return _NO_PARTITION.sub(lambda found: f"%{ord(found[0]):02X}", table)
+def format_partition(table: str) -> str:
+    """Return the partition key of a table: its name with forbidden characters escaped, so that no two tables share a key."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", table)
 
 
-def partitions(key: AssetKey) -> DynamicPartitionsDefinition:
-    """The partitions of a database's asset."""
+def define_partitions(key: AssetKey) -> DynamicPartitionsDefinition:
+    """Return the definition of the partitions of a database's asset."""
     return DynamicPartitionsDefinition(name=key.to_user_string())
 
 
 def add_partitions(instance: DagsterInstance, assets: Iterable[TableAsset]) -> None:
-    """Have Dagster know the partitions that it does not know yet."""
-    for key, wanted in _partitions_by_key(assets).items():
-        of_database = str(partitions(key).name)
-        known = set(instance.get_dynamic_partitions(of_database))
-        if new := [each for each in wanted if each not in known]:
-            instance.add_dynamic_partitions(of_database, new)
+    """Add the partitions of these assets that are new to Dagster."""
+    for key, partitions in _group_partitions(assets).items():
+        definition = str(define_partitions(key).name)
+        existing = set(instance.get_dynamic_partitions(definition))
+        if new := [each for each in partitions if each not in existing]:
+            instance.add_dynamic_partitions(definition, new)
 
 
-def _partitions_by_key(assets: Iterable[TableAsset]) -> Mapping[AssetKey, list[str]]:
-    found: dict[AssetKey, list[str]] = {}
+def _group_partitions(assets: Iterable[TableAsset]) -> Mapping[AssetKey, list[str]]:
+    partitions: dict[AssetKey, list[str]] = {}
     for asset in assets:
         if asset.partition is not None:
-            found.setdefault(asset.key, []).append(asset.partition)
-    return found
+            partitions.setdefault(asset.key, []).append(asset.partition)
+    return partitions

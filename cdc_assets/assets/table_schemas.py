@@ -1,39 +1,39 @@
-"""table_schemas/<feed>: what the DDL says of each source table."""
+"""table_schemas/<feed>: DDL statements, their schema actions, and the table schemas after them."""
 
 from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
 
 from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets.common import Stopwatch, Told, described, rows_metadata, told_of
+from cdc_assets.assets.common import StageResult, Stopwatch, build_common_spec, build_stage_result, format_rows
 from cdc_assets.assets.names import asset_key
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import SCHEMAS
 
 
-def key_of(name: str) -> AssetKey:
-    """The asset's key."""
+def build_key(name: str) -> AssetKey:
+    """Return the key of the asset."""
     return asset_key(name, SCHEMAS.name)
 
 
-def spec(name: str, feed: Feed) -> AssetSpec:
-    """The asset of one feed."""
+def build_spec(name: str, feed: Feed) -> AssetSpec:
+    """Return the spec of a feed's asset."""
     return AssetSpec(
-        key_of(name),
-        deps=[upstream.key_of(name)],
+        build_key(name),
+        deps=[upstream.build_key(name)],
         skippable=True,
         kinds={"sql", "deltalake"},
-        description="The DDL statements that went by, the shape of each source table after them, and schemas by number.",
-        **described(name, feed),
+        description="DDL statements, their schema actions, the table schemas after them, and schemas by number.",
+        **build_common_spec(name, feed),
     )
 
 
-def check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """It has none of its own: what statements did is the history tables' to tell."""
+def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
+    """Return no check: the check `ddl_applied` of each history table reports what statements did."""
     return []
 
 
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
-    """Run the stage."""
+def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+    """Run the stage and return what to report."""
     watch = Stopwatch()
     report = SCHEMAS.run(lake, feed)
     context.log.info(
@@ -42,17 +42,17 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     )
     for error in report.errors:
         context.log.warning(f"table_schemas/{lake.feed}: {error['error']}")
-    shown = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
+    columns = ["commit_ts", "ddl_type", "database", "table", "ddl_statement"]
     statements = [r for r in lake.schema_rows() if r["ddl_statement"] is not None]
     latest = sorted(statements, key=lambda r: r["commit_ts"], reverse=True)[:20]
     unreadable = len(report.errors)
     metadata = {
-        "state": f"DDL statements that went by: {len(statements)}; of this run that cannot be read: {unreadable}",
+        "state": f"DDL statements: {len(statements)}; statements of this run that could not be read: {unreadable}",
         "new_statements": report.statements,
         "new_numbered_schemas": report.schemas,
-        "next_step": "decide about them: ddl_applied of their tables says how" if unreadable else "none",
-        "unreadable_statements": rows_metadata(report.errors),
-        "latest_statements": rows_metadata({c: r[c] for c in shown} for r in latest),
+        "next_step": "decide about them: the check ddl_applied of their tables says how" if unreadable else "none",
+        "unreadable_statements": format_rows(report.errors),
+        "latest_statements": format_rows({c: r[c] for c in columns} for r in latest),
         "seconds": watch.seconds,
     }
-    return told_of(lake.table_schemas, metadata)
+    return build_stage_result(lake.table_schemas, metadata)

@@ -205,7 +205,7 @@ def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
     if kind == "missing":
         return where, f"missing; allowed: {_allowed(where)}"
     if kind == "exactly_one":
-        return where[:-1], f"found {context['found']}; allowed: {context['allowed']}"
+        return where[:-1], f"found {context['given']}; allowed: {context['allowed']}"
     where = (*where, *context.get("at", ()))  # the item that is wrong, if the rule checked its mapping
     key_is_wrong = where[-1] == "[key]"  # how pydantic marks an error in a key
     where = where[:-1] if key_is_wrong else where

@@ -67,9 +67,9 @@ def _exactly_one(other: str, value: object, info: ValidationInfo) -> None:
     """Reject the model if both or neither of `value` and the earlier field `other` are set."""
     # An `other` that is not in `data` was invalid and is reported already.
     if other in info.data and (info.data[other] is None) == (value is None):
-        found = "neither" if value is None else "both"
+        given = "neither" if value is None else "both"
         allowed = f"exactly one of {other}, {info.field_name}"
-        raise PydanticCustomError("exactly_one", "{found}{allowed}", {"found": found, "allowed": allowed})
+        raise PydanticCustomError("exactly_one", "{given}{allowed}", {"given": given, "allowed": allowed})
 
 
 def _only_with(protocol: ProtocolName, info: ValidationInfo) -> None:

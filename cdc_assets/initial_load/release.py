@@ -13,7 +13,7 @@ from cdc_assets import tso
 from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema, apply_ddl
 from cdc_assets.initial_load.dumps import DumpError, DumpFile
-from cdc_assets.initial_load.released_rows import TableDump, TypedRows, describe_layout, hash_layout
+from cdc_assets.initial_load.released_rows import TableDump, TypedDumpRows, describe_layout, hash_layout
 from cdc_assets.initial_load.rows import DumpColumns
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, dump_digest
@@ -109,7 +109,7 @@ def _release_table(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapp
     if earlier is None:
         staged, typed = _stage_dump(lake, feed, row, columns, key, number)
     else:
-        staged, typed = _stage_earlier_rows(lake, row, earlier, number), TypedRows(earlier.typed, earlier.folder)
+        staged, typed = _stage_earlier_rows(lake, row, earlier, number), TypedDumpRows(earlier.typed, earlier.folder)
     loaded = LoadedTable(*name, row["position"], staged.rows + typed.rows, row["anew"])
     if typed.folder:
         loaded = replace(loaded, typed=typed.rows, folder=typed.folder, release=number)
@@ -150,11 +150,11 @@ def _stage_earlier_rows(lake: Lakehouse, row: Mapping[str, Any], earlier: Loaded
 
 def _stage_dump(
     lake: Lakehouse, feed: Feed, row: Mapping[str, Any], columns: DumpColumns, key: list[str], number: int
-) -> tuple[Staged, TypedRows]:
+) -> tuple[Staged, TypedDumpRows]:
     """Write the rows of a dump as `TableDump.stage` does; a dump without files has no rows."""
     files = [DumpFile(f["path"], f["size"]) for f in row["files"]]
     if not files:
-        return lake.released_changes.stage_rows([]), TypedRows()
+        return lake.released_changes.stage_rows([]), TypedDumpRows()
     return TableDump(lake, feed, row, files, columns, key).stage(number)
 
 

@@ -48,7 +48,7 @@ _MAX_HASHES = 1 << 25
 
 
 @dataclass(frozen=True)
-class TypedRows:
+class TypedDumpRows:
     """The typed rows of a load.
 
     Attributes:
@@ -82,7 +82,7 @@ class TableDump:
     columns: DumpColumns
     key: list[str]
 
-    def stage(self, release: int) -> tuple[Staged, TypedRows]:
+    def stage(self, release: int) -> tuple[Staged, TypedDumpRows]:
         """Write the rows for a release: each is either in the staged files of released_changes, or typed.
 
         Raises:
@@ -91,7 +91,7 @@ class TableDump:
         try:
             check_file_visible(self._spark, self.files[0].path, "initial_load")
             start = self._history_start
-            typed = TypedRows() if start is None else self._stage_typed(start)
+            typed = TypedDumpRows() if start is None else self._stage_typed(start)
             if typed.is_complete:
                 return self.lake.released_changes.stage_rows([]), typed
             return self._stage_changes(release, typed), typed
@@ -135,7 +135,7 @@ class TableDump:
         """Add the columns of `Typing.typed` to rows with `values`."""
         return start.typing.typed_texts(rows.withColumn("wire", F.col("values")))
 
-    def _stage_typed(self, start: HistoryStart) -> TypedRows:
+    def _stage_typed(self, start: HistoryStart) -> TypedDumpRows:
         """Write the typed rows; none if a key comes twice, as rows of one key have to be compared."""
         table = self.lake.loaded_rows(*self._name).with_schema(start.shape, {})
         folder = uuid.uuid4().hex
@@ -146,8 +146,8 @@ class TableDump:
         if not staged.rows or self._has_repeated_key(table, staged):
             files, path = table.store.files(f"{table.path}/{folder}")
             files.delete_dir(path)
-            return TypedRows()
-        return TypedRows(staged.rows, folder, is_complete=not lossy)
+            return TypedDumpRows()
+        return TypedDumpRows(staged.rows, folder, is_complete=not lossy)
 
     def _stage_plain_lines(self, start: HistoryStart, table: LakeTable[Any], folder: str) -> tuple[int, int]:
         """Write the typed rows of plain lines.
@@ -188,7 +188,7 @@ class TableDump:
         (distinct,) = keys.agg(F.count_distinct(F.xxhash64("_cdc_key"))).head() or (0,)
         return bool(distinct < staged.rows)
 
-    def _stage_changes(self, release: int, typed: TypedRows) -> Staged:
+    def _stage_changes(self, release: int, typed: TypedDumpRows) -> Staged:
         """Write the rows that are not typed, as changes of a release."""
         rows = self._read(_LAST_READING)
         if typed.folder and self._history_start is not None:

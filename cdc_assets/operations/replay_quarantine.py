@@ -22,9 +22,9 @@ from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import decompress
-from cdc_assets.release.base import positions
-from cdc_assets.release.choose import has_watermarks
-from cdc_assets.release.watermark import bound
+from cdc_assets.release.base import find_hold_positions
+from cdc_assets.release.gate_choice import has_watermarks
+from cdc_assets.release.watermark_gate import release_bound
 from cdc_assets.spark.session import checkpointed
 from cdc_assets.stages import decode
 from cdc_assets.stages.decoding import decode_records
@@ -99,7 +99,7 @@ def _is_released_beyond(lake: Lakehouse, session: SparkSession, feed: Feed) -> C
     if cursor is None:
         return F.lit(False)
     if has_watermarks(feed, cursor.partition_watermarks):
-        is_below = F.col("commit_ts") < bound(cursor.watermarks, positions(cursor.holds, "commit_ts"))
+        is_below = F.col("commit_ts") < release_bound(cursor.watermarks, find_hold_positions(cursor.holds, "commit_ts"))
         return F.coalesce(is_change & is_below, F.lit(False))
     changes = lake.released_changes.read(session).where(F.col("kind") != str(ReleasedKind.LAYOUT))
     newest = changes.groupBy("database", "table").agg(F.max("commit_ts").alias("newest")).collect()

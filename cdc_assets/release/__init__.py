@@ -1,1 +1,1 @@
-"""Which events are released: one interface, three gates behind it."""
+"""The gates, which decide which row events and statements a run releases, and the holds, which block single tables."""

@@ -1,4 +1,4 @@
-"""The interface of the gates: which of the row events are released, and what changes they make."""
+"""The interface of the gates, and the types that they share."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -13,27 +13,51 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import Hold
-from cdc_assets.release.late import Late
+from cdc_assets.release.late import LateEvents
 
-Name = tuple[str, str]  # database, table
-# What says where a hold begins: commit_ts, or the raw batch where commit_ts tell no order.
+QualifiedName = tuple[str, str]  # database, table
+# The column that a hold's position is of: commit_ts, or the raw batch where commit_ts does not give the order.
 Axis = Literal["commit_ts", "batch"]
-Held = Mapping[Name, int]  # where, on the gate's own axis, the events of a table begin that are held
+HoldPositions = Mapping[QualifiedName, int]  # held table -> the position on the gate's axis from which on it is held
 
 
 class Part(StrEnum):
-    """Where a row event stands to the window of a release."""
+    """What becomes of a row event in a run, by its position and the release window."""
 
-    INSIDE = "inside"  # released, or a repeat of what is
-    PENDING = "pending"  # behind it
-    LATE = "late"  # new, and before it
-    SETTLED = "settled"  # looked at by a release before
-    COVERED = "covered"  # inside, or late, and at or below the position at which its table was loaded
+    INSIDE = "inside"  # in the window: released, or a duplicate of a released event
+    PENDING = "pending"  # at or above the watermark, or from its table's hold on
+    LATE = "late"  # new, and below the window
+    PROCESSED = "processed"  # below the window, and counted by an earlier release
+    COVERED = "covered"  # inside or late, and at or below the position of its table's dump
 
 
 @dataclass(frozen=True)
-class Group:
-    """Row events of one table and layout that stand alike to the window."""
+class EventGroup:
+    """The row events of one table that agree in all fields from `part` to `reached`, and in `read`.
+
+    Attributes:
+        part: their `Part`.
+        taken: whether the feed takes the table.
+        new: whether the events came after the release before.
+        database: the source's database.
+        table: the source's table.
+        layout_id: the hash of their column layout.
+        unkeyed: whether their messages have no key.
+        placed: whether their messages state a binlog position.
+        reached: whether they would be in the window without the table's hold, and the hold has not counted them yet; False
+            without holds.
+        count: how many events.
+        first: the lowest commit_ts.
+        last: the highest commit_ts.
+        batch: the oldest raw batch.
+        moved: how many of them change their key.
+        keys: hashes of each event's key and the columns `Gate.group_columns`; empty in a run with many events.
+        sample: the layout, JDBC codes, schema version, table id and key columns of one event.
+        read: of a connector snapshot's reads: topic, binlog file and position; None for other events.
+        markers: of a protocol with connector snapshots: the distinct values of `detail`.
+        first_ms: with `markers`: the lowest Kafka time, in milliseconds.
+        last_ms: with `markers`: the highest Kafka time, in milliseconds.
+    """
 
     part: str
     taken: bool
@@ -43,16 +67,14 @@ class Group:
     layout_id: int | None
     unkeyed: bool
     placed: bool
-    reached: bool  # in the window but for its table's hold, and not counted by it before; told where there are holds
+    reached: bool
     count: int
-    first: int  # the lowest commit_ts
-    last: int  # the highest
-    batch: int  # the oldest
-    moved: int  # of them those that change their key
-    keys: Sequence[int]  # their keys with what the gate tells changes apart by, as hashes; of few events only
-    sample: Mapping[str, Any]  # of one event: what it says of its layout
-    # Where a connector takes snapshots. Of reads of one: topic, file, position. Of all: what events say of themselves (of
-    # reads, which of the snapshot they are), and the lowest and highest Kafka time, in milliseconds.
+    first: int
+    last: int
+    batch: int
+    moved: int
+    keys: Sequence[int]
+    sample: Mapping[str, Any]
     read: Mapping[str, Any] | None = None
     markers: Sequence[str] = ()
     first_ms: int = 0
@@ -60,76 +82,106 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is known of the row events of a window before they are looked at one by one."""
+class WindowFacts:
+    """Properties of the row events of a window, from their groups.
 
-    unkeyed: bool = False  # there may be tables without a key
-    apart: bool = False  # no two have the same key, and what the gate tells changes apart by
-    placed: bool = False  # they tell their place in the binlog
-    tables: frozenset[Name] = frozenset()
+    Attributes:
+        has_unkeyed: whether messages without a key are among them, so that tables may have no key.
+        has_distinct_keys: whether no two events have the same key and the same values of `Gate.group_columns`.
+        has_places: whether messages that state a binlog position are among them.
+        tables: their tables.
+    """
+
+    has_unkeyed: bool = False
+    has_distinct_keys: bool = False
+    has_places: bool = False
+    tables: frozenset[QualifiedName] = frozenset()
 
 
-# The row changes released before at or above a commit_ts.
-Released = Callable[[int], DataFrame]
+# Reads the changes of earlier releases at or above a commit_ts.
+ReadReleased = Callable[[int], DataFrame]
 
 
 class Gate(ABC):
     """Decides what a run releases.
 
     Attributes:
-        by: what, beside its key, tells the changes of a key apart that must be looked at together.
-        axis: the column that says where a hold begins.
+        group_columns: the columns that, beside the key, group the events that must be compared with each other.
+        axis: the column that the positions of holds are of.
         moves_changes: whether a change may have a larger commit_ts than its event.
     """
 
-    by: ClassVar[tuple[str, ...]]
+    group_columns: ClassVar[tuple[str, ...]]
     axis: ClassVar[Axis]
     moves_changes: ClassVar[bool] = False
 
-    def held(self, holds: Iterable[Hold]) -> Held:
-        """Where the tables of a hold list are held."""
-        return positions(holds, self.axis)
+    def hold_positions(self, holds: Iterable[Hold]) -> HoldPositions:
+        """Return the position from which on each table of a list of holds is held."""
+        return find_hold_positions(holds, self.axis)
 
     @abstractmethod
-    def files(self) -> list[DataFile]:
-        """The files of change_events with row events that may be in the window."""
+    def select_files(self) -> list[DataFile]:
+        """Return the files of change_events with row events that may be in the window."""
 
     @abstractmethod
-    def part(self, before: Held, after: Held) -> Column:
-        """The `Part` of a row event, STRING; `before`, `after`: where tables were held until now, and are from now on."""
-
-    @abstractmethod
-    def releases(self, statement: Mapping[str, Any], tables: AbstractSet[Name], before: Held, after: Held) -> bool:
-        """Whether a DDL event, which names these tables, is in the window."""
-
-    @abstractmethod
-    def changes(self, events: DataFrame, released: Released, facts: Facts) -> tuple[DataFrame, Late | None]:
-        """The changes that row events of the window make, as `changes.net`.
+    def classify(self, before: HoldPositions, after: HoldPositions) -> Column:
+        """Return the `Part` of a row event, STRING.
 
         Args:
-            events: with `key`, `key_before` and `key_columns`.
-            released: the row changes released before.
-            facts: what is known of the events.
-
-        Returns:
-            The changes; and, where only they tell what came too late, that.
+            before: the hold positions until this run.
+            after: the hold positions from this run on.
         """
 
     @abstractmethod
-    def alone(self, events: DataFrame) -> DataFrame:
-        """The changes of events of which no other has the same key, and what `by` tells. Out: as `changes`."""
+    def releases_statement(
+        self,
+        statement: Mapping[str, Any],
+        tables: AbstractSet[QualifiedName],
+        before: HoldPositions,
+        after: HoldPositions,
+    ) -> bool:
+        """Return whether a DDL event is in the window.
+
+        Args:
+            statement: the DDL event.
+            tables: the tables that it names.
+            before: the hold positions until this run.
+            after: the hold positions from this run on.
+        """
 
     @abstractmethod
-    def judges_alone(self) -> bool:
-        """Whether an event that is the only one of its key may still be a repeat of a change released before."""
+    def build_changes(
+        self, events: DataFrame, read_released: ReadReleased, facts: WindowFacts
+    ) -> tuple[DataFrame, LateEvents | None]:
+        """Return the changes of the row events of the window, without duplicates, with the columns of `merge_changes`.
+
+        Args:
+            events: row events with `key`, `key_before` and `key_columns`.
+            read_released: reads the changes of earlier releases.
+            facts: properties of the events.
+
+        Returns:
+            The changes; and the late events, if only the comparison with released changes shows them, else None.
+        """
 
     @abstractmethod
-    def state(self, facts: Facts) -> dict[str, Any]:
-        """The fields of the release's cursor that are the gate's own."""
+    def build_single_changes(self, events: DataFrame) -> DataFrame:
+        """Return one change for each event, with the columns of `build_changes`.
+
+        In: events of which no two have the same key and the same values of `group_columns`.
+        """
+
+    @abstractmethod
+    def compares_with_released(self) -> bool:
+        """Return whether an event may be a duplicate of a change that an earlier release has."""
+
+    @abstractmethod
+    def build_cursor_fields(self, facts: WindowFacts) -> dict[str, Any]:
+        """Return the fields of the release cursor that this gate sets."""
 
 
-def held_since(held: Held) -> Column:
-    """Where an event's table is held. BIGINT; NULL where it is not."""
+def hold_position(held: HoldPositions) -> Column:
+    """Return the position from which on an event's table is held, BIGINT; NULL if the table is not held."""
     return functools.reduce(
         lambda when, each: when.when(
             (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
@@ -139,11 +191,11 @@ def held_since(held: Held) -> Column:
     )
 
 
-def positions(holds: Iterable[Hold], axis: Axis) -> Held:
-    """Where the tables of a hold list are held."""
+def find_hold_positions(holds: Iterable[Hold], axis: Axis) -> HoldPositions:
+    """Return the position on an axis from which on each table of a list of holds is held."""
     return {(h.database, h.table): h.since if axis == "commit_ts" else h.batch for h in holds}
 
 
-def in_held_batch(held: Held) -> Column:
-    """Whether an event's table is held from its batch, or one before it, on. BOOLEAN, never NULL."""
-    return F.coalesce(F.col("batch") >= held_since(held), F.lit(False)) if held else F.lit(False)
+def is_in_held_batch(held: HoldPositions) -> Column:
+    """Return whether an event's table is held from the event's batch, or an earlier one, on. BOOLEAN, never NULL."""
+    return F.coalesce(F.col("batch") >= hold_position(held), F.lit(False)) if held else F.lit(False)

@@ -1,4 +1,4 @@
-"""Row events -> changes: each key at most once per commit_ts, whatever was repeated, split or out of order."""
+"""Row events into changes: at most one change a key and commit_ts, whatever is duplicated, split or out of order."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -7,37 +7,37 @@ from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.protocols.keys import key_of
 from cdc_assets.protocols.messages import field_names
 
-# What a change takes over from the event that tells its end state.
-STATE = [
+# The columns that a change takes from the event with the row's state after it.
+END_STATE_COLUMNS = [
     "topic", "partition", "offset", "index", "source_ms", "key_columns", "after", "layout_id", "schema_version", "table_id",
     "source",
 ]  # fmt: skip
 _DELETE, _INSERT, _UPDATE = str(Op.DELETE), str(Op.INSERT), str(Op.UPDATE)
 
 
-def with_keys(events: DataFrame) -> DataFrame:
-    """Fill in `key` and `key_before` where the message alone did not tell them, out of the images and `key_columns`."""
-    told, columns = F.col("key").isNotNull(), F.col("key_columns")
+def fill_keys(events: DataFrame) -> DataFrame:
+    """Fill `key` and `key_before` from the row images and `key_columns`, for events whose message has no key."""
+    has_key, columns = F.col("key").isNotNull(), F.col("key_columns")
     key = F.coalesce("key", key_of(F.coalesce("after", "before"), columns))
-    before = F.when(~told & (F.col("op") == _UPDATE), key_of(F.col("before"), columns))
+    before = F.when(~has_key & (F.col("op") == _UPDATE), key_of(F.col("before"), columns))
     return (
-        events.withColumn("_before", F.when(told, F.col("key_before")).otherwise(before))
+        events.withColumn("_before", F.when(has_key, F.col("key_before")).otherwise(before))
         .withColumn("key", key)
         .withColumn("key_before", F.nullif("_before", F.col("key")))
         .drop("_before")
     )
 
 
-def pieces(events: DataFrame) -> DataFrame:
-    """Split updates that change the key into the delete of the old and the insert of the new.
+def split_key_changes(events: DataFrame) -> DataFrame:
+    """Split each update that changes the key into a delete of the old key and an insert of the new one.
 
-    In: row events with `key` and, where an update changed it, `key_before`.
-    Out: the same columns but `key_before`, and `piece_op` STRING, `piece` INT (their order), `weight` INT: the pieces of one
-    event weigh 1 together.
+    In: row events with `key` and, if an update changes it, `key_before`.
+    Out: one row a piece, with the same columns but `key_before`, and `piece_op` STRING, `piece` INT (the order of the
+    pieces) and `weight` INT, whose sum over the pieces of an event is 1.
     """
 
     def piece(key: Column, op: Column, weight: int) -> Column:
-        # The piece that weighs comes last.
+        # The last piece of an event has weight 1, the others 0.
         return F.struct(
             key.alias("key"), op.alias("piece_op"), F.lit(weight).alias("piece"), F.lit(weight).alias("weight")
         )
@@ -50,10 +50,10 @@ def pieces(events: DataFrame) -> DataFrame:
 
 
 def number_copies(split: DataFrame) -> DataFrame:
-    """Add `copy` INT: equal changes of a table without a key are copies, numbered from 1 (deletes from -1); else 0.
+    """Add `copy` INT: the number of a change among the equal changes of a table without a key, from 1 (deletes: from -1).
 
-    A changefeed that starts again sends everything from an earlier commit_ts on: in each such pass over the stream the
-    copies are numbered anew, so that the first copy of one pass repeats the first of another.
+    Of tables with a key it is 0. A restarted changefeed sends the stream from an earlier commit_ts on. The numbers begin at
+    1 in each such pass over the stream, so that the first copy of one pass is a duplicate of the first copy of another.
     """
     in_kafka = Window.partitionBy("topic", "partition", "database", "table").orderBy("offset", "index", "piece")
     rewound = F.coalesce((F.col("commit_ts") < F.lag("commit_ts").over(in_kafka)).cast("int"), F.lit(0))
@@ -64,29 +64,37 @@ def number_copies(split: DataFrame) -> DataFrame:
     return passes.withColumn("copy", F.when(F.size("key_columns") == 0, signed).otherwise(0)).drop("rewound", "pass")
 
 
-def with_copies(split: DataFrame, *, unkeyed: bool) -> DataFrame:
-    """`pieces` with `copy`; `unkeyed`: there may be tables without a key among them. Only their rows are numbered."""
-    if not unkeyed:
-        return split.withColumn("copy", F.lit(0))
-    whole_rows = F.size("key_columns") == 0
-    return split.where(~whole_rows).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(whole_rows)))
+def add_copies(split: DataFrame, *, has_unkeyed: bool) -> DataFrame:
+    """Add `copy` to the pieces of `split_key_changes`, as `number_copies` does.
 
-
-def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
-    """Collapse repeats, and, if `joined`, a delete and an insert of one key at one commit_ts into one update.
-
-    In: `pieces` with `copy`. Out: one row per (database, table, key, copy, commit_ts), two where such a pair stays apart:
-    `STATE` of the piece that tells the end state (of several copies, the first in Kafka), `before` STRING (the row before an
-    UPDATE or a DELETE, as `row_before` has it), `op`, `ordinal` INT, `events` INT (how many events it stands for) and
-    `repeats` BIGINT (how many copies were dropped).
+    Args:
+        split: the pieces.
+        has_unkeyed: whether tables without a key may be among them. Only their rows are numbered.
     """
-    state = F.struct(*STATE, row_before(F.col("piece_op")).alias("before"), F.col("piece_op").alias("op"), "weight")
+    if not has_unkeyed:
+        return split.withColumn("copy", F.lit(0))
+    is_keyless = F.size("key_columns") == 0
+    return split.where(~is_keyless).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(is_keyless)))
+
+
+def merge_changes(split: DataFrame, *, joins_pairs: bool = True) -> DataFrame:
+    """Merge duplicates into one change and, if `joins_pairs`, a delete and an insert of one commit_ts into one update.
+
+    In: the pieces of `split_key_changes` with `copy`.
+    Out: one row a (database, table, key, copy, commit_ts), or two for a pair that is not joined: `END_STATE_COLUMNS` of the
+    piece with the state after the change (of duplicates the first in Kafka), `before` STRING (as `row_before`), `op`,
+    `ordinal` INT, `events` INT (how many events the change stands for) and `repeats` BIGINT (how many duplicates were
+    dropped).
+    """
+    state = F.struct(
+        *END_STATE_COLUMNS, row_before(F.col("piece_op")).alias("before"), F.col("piece_op").alias("op"), "weight"
+    )
     order = F.struct("topic", "partition", "offset", "index")
-    gone = F.col("piece_op") == _DELETE
-    apart = [] if joined else [gone.alias("gone")]
-    grouped = split.groupBy("database", "table", "key", "copy", "commit_ts", *apart).agg(
-        F.min_by(F.when(gone, state), F.when(gone, order)).alias("d"),
-        F.min_by(F.when(~gone, state), F.when(~gone, order)).alias("u"),
+    is_delete = F.col("piece_op") == _DELETE
+    by_kind = [] if joins_pairs else [is_delete.alias("gone")]
+    grouped = split.groupBy("database", "table", "key", "copy", "commit_ts", *by_kind).agg(
+        F.min_by(F.when(is_delete, state), F.when(is_delete, order)).alias("d"),
+        F.min_by(F.when(~is_delete, state), F.when(~is_delete, order)).alias("u"),
         F.sum("weight").alias("copies"),
     )
     replaced = F.col("d").isNotNull() & (F.col("u.op") == _INSERT)
@@ -97,7 +105,7 @@ def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
         "table",
         "key",
         "commit_ts",
-        *[end[c].alias(c) for c in STATE if c != "after"],
+        *[end[c].alias(c) for c in END_STATE_COLUMNS if c != "after"],
         F.when(replaced, _UPDATE).otherwise(end["op"]).alias("op"),
         F.when(replaced, F.col("d.before")).otherwise(end["before"]).alias("before"),
         F.col("u.after").alias("after"),
@@ -109,26 +117,28 @@ def net(split: DataFrame, *, joined: bool = True) -> DataFrame:
 
 
 def row_before(op: Column) -> Column:
-    """Return the row before a change with this operation, as far as it says more than the change's key. STRING or NULL.
+    """Return the row before a change with the operation `op`; NULL if a DELETE's image has the key alone. STRING.
 
-    The event's image is that of the key's own row only in an UPDATE and a DELETE: the insert that a changed key makes has
-    the row of another key there.
+    An insert has no row before it: if it comes from a changed key, the event's `before` is the row of the old key.
     """
     more = F.size(field_names(F.col("before"))) > F.size("key_columns")
     return F.when(op == _UPDATE, F.col("before")).when((op == _DELETE) & more, F.col("before"))
 
 
-def alone(events: DataFrame, ordinal: Column, before: Column) -> DataFrame:
-    """Changes of events that are the only ones of their key at their time, and did not change it.
+def select_changes(events: DataFrame, ordinal: Column, before: Column) -> DataFrame:
+    """Return one change for each event, with the columns of `merge_changes`.
 
-    Out: as `net`, with this ordinal, and this row before the change.
+    Args:
+        events: row events that do not change their key and are the only ones of it at their commit_ts.
+        ordinal: the changes' `ordinal`.
+        before: the row before the change.
     """
     return events.select(
         "database",
         "table",
         "key",
         "commit_ts",
-        *[F.col(c) for c in STATE if c != "after"],
+        *[F.col(c) for c in END_STATE_COLUMNS if c != "after"],
         "op",
         before.alias("before"),
         "after",
@@ -138,18 +148,18 @@ def alone(events: DataFrame, ordinal: Column, before: Column) -> DataFrame:
     )
 
 
-def several(events: DataFrame, *by: str) -> DataFrame:
-    """The keys that have several pieces in one group of `by`, as hashes. Out: `group` BIGINT, each once.
+def find_shared_groups(events: DataFrame, *columns: str) -> DataFrame:
+    """Return the hashes of the groups of key and `columns` that have several pieces. Out: `group` BIGINT, distinct.
 
-    Only these need be told apart, and only their images travel: most keys come once.
+    Most keys have one event in a run, so that only the events of these groups need a shuffle.
     """
-    kept = events.select(
-        "database", "table", *by, F.explode(F.array_compact(F.array("key", "key_before"))).alias("key")
+    keys = events.select(
+        "database", "table", *columns, F.explode(F.array_compact(F.array("key", "key_before"))).alias("key")
     )
-    groups = kept.groupBy(group_hash(*by).alias("group")).count()
+    groups = keys.groupBy(hash_group(*columns).alias("group")).count()
     return groups.where("count > 1").select("group")
 
 
-def group_hash(*by: str) -> Column:
-    """What `several` calls the group of an event."""
-    return F.xxhash64("database", "table", "key", *by)
+def hash_group(*columns: str) -> Column:
+    """Return the hash of an event's table, key and `columns`, BIGINT."""
+    return F.xxhash64("database", "table", "key", *columns)

@@ -1,14 +1,16 @@
-"""How repeats are recognised in feeds without watermarks: per key, and within a partition by offset only.
+"""Deduplication in feeds without watermarks, key by key and, within a partition, in the order of the offsets.
 
-Clocks label changes and never order them. A change that was never seen is applied. One that was seen is a repeat, with one
-exception where only its content tells it: a row may go to and fro within one tick of the source's clock.
+Source clocks label changes and never order them. A change that was never seen is applied. A change that was seen is a
+duplicate, with one exception if only its content shows that it was seen: a row may go to and fro within one tick of the
+source's clock.
 
-- By place (Debezium): server, time, file, position and row of the binlog; after a failover GTID, operation and images.
-- By content (Canal): time, operation and images. A seen change is applied only if the key is not within a replay, the row
-  was as the change found it, and its time is the newest of the key. Else it is a repeat, and the key is within a replay
-  until a change comes that was never seen, or the repeat of the last one.
+- By binlog position (Debezium): two events are the same change if server, time, file, position and row are equal; after a
+  failover, if GTID, operation and images are equal.
+- By content (Canal): two events are the same change if time, operation and images are equal. A seen change is applied only
+  if its key is not within a replay, its before image is the row's state, and its time is the newest of the key. Otherwise
+  it is a duplicate, and the key is within a replay until an unseen change or a duplicate of the last change comes.
 
-The rule itself is a native function, `KeyOrder.scala`; docs/protocols.md has its model.
+The native function `KeyOrder.scala` implements this rule; docs/protocols.md shows its model.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -18,24 +20,25 @@ from cdc_assets.binlog import file_number
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, array, struct
-from cdc_assets.release.changes import STATE
-from cdc_assets.release.late import LATE_SAMPLE, NO_LATE, Late
+from cdc_assets.release.changes import END_STATE_COLUMNS
+from cdc_assets.release.late import LATE_SAMPLE, NO_LATE_EVENTS, LateEvents
 from cdc_assets.spark.session import checkpointed
 
 _DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
 _KEY = ["database", "table", "key"]
-# What the native function reads, in this order.
+# The fields of a piece that the native function reads, in this order.
 _COMPARED = [
     "topic", "partition", "offset", "index", "piece", "time", "op", "before", "after", "keyless", "weight", "pass",
     "identity", "twin", "file_number",
 ]  # fmt: skip
-_PAST = {
+# The fields of a released change that the native function reads, in this order.
+_RELEASED = {
     "release": "bigint", "ordinal": "int", "commit_ts": "bigint", "topic": "string", "partition": "int", "offset": "bigint",
     "index": "int", "piece": "int", "time": "bigint", "op": "string", "before": "string", "after": "string",
     "keyless": "boolean", "weight": "int", "pass": "bigint", "identity": "bigint", "twin": "bigint", "file_number": "bigint",
 }  # fmt: skip
-_NOTHING_APPLIED = f"array<struct<{', '.join(f'`{name}`: {kind}' for name, kind in _PAST.items())}>>"
-_REST = [c for c in STATE if c not in _COMPARED]
+_RELEASED_ARRAY = f"array<struct<{', '.join(f'`{name}`: {kind}' for name, kind in _RELEASED.items())}>>"
+_OTHERS = [c for c in END_STATE_COLUMNS if c not in _COMPARED]
 _JUDGED = struct(
     kept=array(struct(at=INT, commit_ts=BIGINT, repeats=INT)),
     repeated=array(struct(at=INT, repeats=INT)),
@@ -45,48 +48,56 @@ _JUDGED = struct(
 )
 
 
-def judge_pieces(split: DataFrame, prior: DataFrame | None, *, by_place: bool, trimmed: int) -> DataFrame:
-    """Judge the pieces of each key.
+def judge_pieces(split: DataFrame, prior: DataFrame | None, *, by_position: bool, trimmed: int) -> DataFrame:
+    """Decide for the pieces of each key which are applied, which are duplicates, and which are lost.
 
     Args:
-        split: `changes.pieces` with `pass` BIGINT.
-        prior: rows of released_changes (changes, and repeats of some) at or above the lowest commit_ts of the pieces; None
-            where there are none.
-        by_place: whether a change's place in the binlog tells repeats, else its content.
+        split: the pieces of `split_key_changes`, with `pass` BIGINT.
+        prior: the rows of released_changes of kind `row` and `repeat` at or above the lowest commit_ts of the pieces; None:
+            there are none.
+        by_position: whether the binlog position identifies a change, else its content.
         trimmed: the highest commit_ts of a change that maintenance has deleted.
 
     Returns:
-        database, table, key; `pieces` and `applied` ARRAY<STRUCT>: what is new, and what was released before; `kept`
-        ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats INT>>: the pieces that are applied, in order, with a commit_ts that
-        never falls and the row events that repeat them; `repeated` ARRAY<STRUCT<at INT, repeats INT>>: the applied changes
-        that some repeat; `lost` ARRAY<INT>: the pieces that are neither, of `unseen` INT row events; `in_replay` BOOLEAN.
+        One row a key: database, table, key; `pieces` ARRAY<STRUCT>, the new ones; `applied` ARRAY<STRUCT>, the changes of
+        earlier releases; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats INT>>, the pieces that are applied, in order,
+        each with its index in `pieces`, a commit_ts that never falls, and the number of row events that duplicate it;
+        `repeated` ARRAY<STRUCT<at INT, repeats INT>>, the indexes in `applied` of the changes that have duplicates;
+        `lost` ARRAY<INT>, the indexes of the pieces that are neither; `unseen` INT, how many row events these are;
+        `in_replay` BOOLEAN.
     """
-    pieces = _compared(
-        split.withColumn("op", F.col("piece_op")).withColumn("time", F.col("commit_ts")), by_place=by_place
+    pieces = _add_identity(
+        split.withColumn("op", F.col("piece_op")).withColumn("time", F.col("commit_ts")), by_position=by_position
     )
-    fresh = pieces.groupBy(*_KEY).agg(F.collect_list(F.struct(*_COMPARED, *_REST)).alias("pieces"))
+    by_key = pieces.groupBy(*_KEY).agg(F.collect_list(F.struct(*_COMPARED, *_OTHERS)).alias("pieces"))
     if prior is None:
-        nothing = F.array().cast(_NOTHING_APPLIED)
-        known = fresh.withColumns({"applied": nothing, "was_replaying": F.lit(False), "table_newest": F.lit(0)})
+        empty = F.array().cast(_RELEASED_ARRAY)
+        with_prior = by_key.withColumns({"applied": empty, "was_replaying": F.lit(False), "table_newest": F.lit(0)})
     else:
-        known = _with_prior(fresh, prior, by_place=by_place)
+        with_prior = _add_prior(by_key, prior, by_position=by_position)
     judged = F.call_function(
         "cdc_key_order",
-        F.lit(by_place),
+        F.lit(by_position),
         F.lit(trimmed).cast("bigint"),
-        F.lit(len(_COMPARED) + len(_REST)),
-        F.lit(len(_PAST)),
+        F.lit(len(_COMPARED) + len(_OTHERS)),
+        F.lit(len(_RELEASED)),
         F.lit(_JUDGED.json()),
         "pieces",
         "applied",
         "was_replaying",
         F.col("table_newest").cast("bigint"),
     )
-    return known.withColumn("judged", judged).select(*_KEY, "pieces", "applied", "judged.*")
+    return with_prior.withColumn("judged", judged).select(*_KEY, "pieces", "applied", "judged.*")
 
 
-def _with_prior(fresh: DataFrame, prior: DataFrame, *, by_place: bool) -> DataFrame:
-    """Add what was released before of each key: `applied`, `was_replaying` BOOLEAN and `table_newest` BIGINT."""
+def _add_prior(by_key: DataFrame, prior: DataFrame, *, by_position: bool) -> DataFrame:
+    """Add the state that earlier releases left: `applied`, `was_replaying` BOOLEAN and `table_newest` BIGINT.
+
+    Args:
+        by_key: one row a key.
+        prior: as in `judge_pieces`.
+        by_position: as in `judge_pieces`.
+    """
     own = prior.withColumns(
         {
             "time": F.coalesce("event_ts", "commit_ts"),
@@ -95,20 +106,20 @@ def _with_prior(fresh: DataFrame, prior: DataFrame, *, by_place: bool) -> DataFr
             "pass": F.lit(0).cast("bigint"),
         }
     )
-    past = F.struct(*[F.col(name).cast(kind).alias(name) for name, kind in _PAST.items()])
-    change = F.when(F.col("kind") == str(ReleasedKind.ROW), past)
-    of_key = (
-        _compared(own, by_place=by_place)
+    released = F.struct(*[F.col(name).cast(kind).alias(name) for name, kind in _RELEASED.items()])
+    change = F.when(F.col("kind") == str(ReleasedKind.ROW), released)
+    key_states = (
+        _add_identity(own, by_position=by_position)
         .groupBy(*_KEY)
         .agg(F.collect_list(change).alias("applied"), F.max_by("in_replay", "release").alias("was_replaying"))
     )
-    of_table = own.groupBy("database", "table").agg(F.max("time").alias("table_newest"))
+    table_times = own.groupBy("database", "table").agg(F.max("time").alias("table_newest"))
     return (
-        fresh.join(of_key, on=_KEY, how="left")
-        .join(of_table, on=["database", "table"], how="left")
+        by_key.join(key_states, on=_KEY, how="left")
+        .join(table_times, on=["database", "table"], how="left")
         .withColumns(
             {
-                "applied": F.coalesce("applied", F.array().cast(_NOTHING_APPLIED)),
+                "applied": F.coalesce("applied", F.array().cast(_RELEASED_ARRAY)),
                 "was_replaying": F.coalesce("was_replaying", F.lit(False)),
                 "table_newest": F.coalesce("table_newest", F.lit(0)),
             }
@@ -116,77 +127,87 @@ def _with_prior(fresh: DataFrame, prior: DataFrame, *, by_place: bool) -> DataFr
     )
 
 
-def _compared(changes: DataFrame, *, by_place: bool) -> DataFrame:
-    """Add what changes are compared by: the images that their operation has, and their place in the binlog."""
+def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
+    """Add the columns that identify a change: `keyless`, `identity`, `twin` and `file_number`; clear unrelated images."""
     images = {
-        # Half of a changed key has its event's other image, too.
+        # A piece of a changed key still has its event's other image, which is of the other key.
         "before": F.when(F.col("op").isin(_DELETE, _UPDATE), F.col("before")),
         "after": F.when(F.col("op") != _DELETE, F.col("after")),
         "keyless": F.coalesce(F.size("key_columns") == 0, F.lit(False)),
     }
-    nothing = F.lit(None).cast("bigint")
-    place = {"identity": F.lit(0).cast("bigint"), "twin": nothing, "file_number": nothing}
-    if by_place:
-        read = F.col("op") == str(Op.SNAPSHOT)
-        place = {
+    null = F.lit(None).cast("bigint")
+    position = {"identity": F.lit(0).cast("bigint"), "twin": null, "file_number": null}
+    if by_position:
+        is_read = F.col("op") == str(Op.SNAPSHOT)
+        position = {
             "identity": F.xxhash64(
-                read, "source_ms", "source.server_id", "source.file", "source.position", "source.row"
+                is_read, "source_ms", "source.server_id", "source.file", "source.position", "source.row"
             ),
-            "twin": _twin(),
+            "twin": _hash_transaction_row(),
             "file_number": file_number(),
         }
-    return changes.withColumns(images).withColumns(place)
+    return changes.withColumns(images).withColumns(position)
 
 
-def _twin() -> Column:
-    """A hash of GTID, operation and images: one change, if it comes out of the logs of two servers. BIGINT or NULL."""
+def _hash_transaction_row() -> Column:
+    """Return a hash of GTID, operation and images, which is the same in the logs of two servers. BIGINT or NULL."""
     gtid = F.col("source.gtid")
-    # MySQL's GTID is `uuid:number`, MariaDB's `domain-server-number`; the number counts within the uuid, or the domain.
-    mysql = gtid.contains(":")
-    number = F.when(mysql, F.substring_index(gtid, ":", -1)).otherwise(F.substring_index(gtid, "-", -1))
-    of = F.when(mysql, F.substring_index(gtid, ":", 1)).otherwise(F.substring_index(gtid, "-", 1))
-    told = of.isNotNull() & number.try_cast("bigint").isNotNull()
-    return F.when(told, F.xxhash64(of, number.try_cast("bigint"), "op", "before", "after"))
+    # MySQL's GTID is `uuid:number`, MariaDB's is `domain-server-number`; the number counts within the uuid or the domain.
+    is_mysql = gtid.contains(":")
+    number = F.when(is_mysql, F.substring_index(gtid, ":", -1)).otherwise(F.substring_index(gtid, "-", -1))
+    scope = F.when(is_mysql, F.substring_index(gtid, ":", 1)).otherwise(F.substring_index(gtid, "-", 1))
+    has_gtid = scope.isNotNull() & number.try_cast("bigint").isNotNull()
+    return F.when(has_gtid, F.xxhash64(scope, number.try_cast("bigint"), "op", "before", "after"))
 
 
-def with_passes(split: DataFrame, *, unkeyed: bool) -> DataFrame:
-    """Add `pass` BIGINT: how often the stream went back before a piece, so far as rows without a key must know that.
+def number_passes(split: DataFrame, *, has_unkeyed: bool) -> DataFrame:
+    """Add `pass` BIGINT to pieces: in which pass over the stream a piece of a table without a key came; else 0.
 
-    A source that starts again sends everything from an earlier point on. There equal rows of a table without a key are
-    counted anew: a pass begins where the clock goes back and the row has come before at that very time.
+    A restarted source sends the stream from an earlier position on, and equal rows of a table without a key are counted
+    within one pass. A pass begins where the clock goes back to a time at which the same row has come before.
+
+    Args:
+        split: the pieces of `split_key_changes`.
+        has_unkeyed: whether tables without a key may be among them.
     """
-    if not unkeyed:
+    if not has_unkeyed:
         return split.withColumn("pass", F.lit(0).cast("bigint"))
-    whole_rows = F.size("key_columns") == 0
+    is_keyless = F.size("key_columns") == 0
     in_kafka = Window.partitionBy("topic", "partition", "database", "table").orderBy("offset", "index", "piece")
     equal = Window.partitionBy("topic", "partition", *_KEY, "commit_ts", "piece_op").orderBy("offset", "index")
     goes_back = (F.col("commit_ts") < F.lag("commit_ts").over(in_kafka)) & (F.col("occurrence") > 1)
     numbered = (
-        split.where(whole_rows)
+        split.where(is_keyless)
         .withColumn("occurrence", F.row_number().over(equal))
         .withColumn("goes_back", F.coalesce(goes_back.cast("int"), F.lit(0)))
         .withColumn("pass", F.sum("goes_back").over(in_kafka))
         .drop("occurrence", "goes_back")
     )
-    return split.where(~whole_rows).withColumn("pass", F.lit(0).cast("bigint")).unionByName(numbered)
+    return split.where(~is_keyless).withColumn("pass", F.lit(0).cast("bigint")).unionByName(numbered)
 
 
-def deduplicate(split: DataFrame, prior: DataFrame | None, *, by_place: bool, trimmed: int) -> tuple[DataFrame, Late]:
-    """Return the changes among pieces and the changes that some repeat, as rows of released_changes; and what is lost.
+def deduplicate(
+    split: DataFrame, prior: DataFrame | None, *, by_position: bool, trimmed: int
+) -> tuple[DataFrame, LateEvents]:
+    """Return the changes of pieces without duplicates, and the late events.
 
-    As `judge_pieces`. Without watermarks a run may end between any two records: a delete and an insert at one commit_ts
-    stay two changes, as they would be if a run ended between them (the chop law).
+    The parameters are those of `judge_pieces`. Without watermarks a run may end between any two records. So a delete and an
+    insert at one commit_ts stay two changes, as if a run had ended between them (the chop law).
+
+    Returns:
+        Rows of released_changes, of kind `row` for changes and of kind `repeat` for changes of earlier releases that have
+        duplicates among the pieces; and the late events.
     """
-    # Done once, for two uses; and a plan that went on from such expressions would take seconds to make.
-    judged = checkpointed(judge_pieces(split, prior, by_place=by_place, trimmed=trimmed), eager=False)
-    changes = _changes(judged)
+    # Two DataFrames read the result, and Spark plans expressions that build on it slowly.
+    judged = checkpointed(judge_pieces(split, prior, by_position=by_position, trimmed=trimmed), eager=False)
+    changes = _select_changes(judged)
     if prior is None:
-        return changes, NO_LATE
-    return changes.unionByName(_repeated(judged), allowMissingColumns=True), _late(judged)
+        return changes, NO_LATE_EVENTS
+    return changes.unionByName(_select_repeats(judged), allowMissingColumns=True), _count_lost(judged)
 
 
-def _changes(judged: DataFrame) -> DataFrame:
-    """The pieces that are applied, each a change of its own. `ordinal`: its place among those of its key in this run."""
+def _select_changes(judged: DataFrame) -> DataFrame:
+    """Return one change for each applied piece. `ordinal`: its number among the changes of its key in this run."""
     flat = judged.select(*_KEY, "in_replay", "pieces", F.posexplode("kept").alias("ordinal", "k"))
     piece = flat.withColumn("p", F.get("pieces", F.col("k.at")))
     time, position = F.col("p.time"), F.col("k.commit_ts")
@@ -195,7 +216,7 @@ def _changes(judged: DataFrame) -> DataFrame:
         *_KEY,
         position.alias("commit_ts"),
         F.when(time != position, time).alias("event_ts"),
-        *[F.col(f"p.{c}").alias(c) for c in [*STATE, "op", "before"]],
+        *[F.col(f"p.{c}").alias(c) for c in [*END_STATE_COLUMNS, "op", "before"]],
         "ordinal",
         F.col("p.weight").alias("events"),
         F.col("k.repeats").cast("bigint").alias("repeats"),
@@ -203,13 +224,13 @@ def _changes(judged: DataFrame) -> DataFrame:
     )
 
 
-def _repeated(judged: DataFrame) -> DataFrame:
-    """The changes of earlier releases that pieces repeat, with how many row events did.
+def _select_repeats(judged: DataFrame) -> DataFrame:
+    """Return the changes of earlier releases that have duplicates among the pieces, with the number of these row events.
 
-    Their commit_ts is the last of the key, so that whoever reads any change that may be repeated reads them, too.
+    They get the key's highest commit_ts, so that a read of the changes from some commit_ts on includes them.
     """
-    positions = [F.array_max(F.transform(c, lambda each: each["commit_ts"])) for c in ("applied", "kept")]
-    last = F.greatest(*positions)
+    highest = [F.array_max(F.transform(c, lambda each: each["commit_ts"])) for c in ("applied", "kept")]
+    last = F.greatest(*highest)
     flat = judged.select(*_KEY, "in_replay", "applied", last.alias("commit_ts"), F.inline("repeated"))
     change = flat.withColumn("a", F.get("applied", F.col("at")))
     return change.select(
@@ -224,16 +245,16 @@ def _repeated(judged: DataFrame) -> DataFrame:
     )
 
 
-def _late(judged: DataFrame) -> Late:
-    """Return how many row events are neither applied nor repeats, with a sample."""
-    found = judged.agg(F.sum("unseen")).head()
-    unseen = found[0] or 0 if found else 0
+def _count_lost(judged: DataFrame) -> LateEvents:
+    """Return how many row events are neither applied nor duplicates, with a sample."""
+    total = judged.agg(F.sum("unseen")).head()
+    unseen = total[0] or 0 if total else 0
     if not unseen:
-        return NO_LATE
+        return NO_LATE_EVENTS
     lost = judged.select(*_KEY, "pieces", F.explode("lost").alias("at"))
     piece = F.get("pieces", F.col("at"))
     shown = [piece[c].alias(c) for c in ("topic", "partition", "offset", "op")]
     time = piece["time"].alias("commit_ts")
     events = lost.where(piece["weight"] == 1)
     sample = events.select(*shown, "database", "table", time, "key").limit(LATE_SAMPLE)
-    return Late(unseen=unseen, sample=[r.asDict() for r in sample.collect()])
+    return LateEvents(unseen=unseen, sample=[r.asDict() for r in sample.collect()])

@@ -1,4 +1,4 @@
-"""Row events that come after their time: repeats of what was released, or never seen."""
+"""Late row events: those below the released watermark, which are duplicates of released changes or were never seen."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,30 +7,38 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.released_changes import ReleasedKind
-from cdc_assets.release.changes import pieces
+from cdc_assets.release.changes import split_key_changes
 from cdc_assets.spark.session import checkpointed
 
 LATE_SAMPLE = 50
 
 
 @dataclass(frozen=True)
-class Late:
-    """Row events that came after their time."""
+class LateEvents:
+    """The late row events of a run.
+
+    Attributes:
+        repeated: how many are duplicates of released changes.
+        unseen: how many were never seen before.
+        sample: some of the unseen ones.
+    """
 
     repeated: int = 0
     unseen: int = 0
     sample: list[dict[str, Any]] = field(default_factory=list)
 
 
-NO_LATE = Late()
+NO_LATE_EVENTS = LateEvents()
 
 
-def late_events(late: DataFrame, released: DataFrame) -> Late:
-    """Of row events below what was released, how many had been released, and how many were never seen, with a sample.
+def find_late_events(late: DataFrame, released: DataFrame) -> LateEvents:
+    """Count the late row events that are duplicates and those that were never seen, with a sample of the latter.
 
-    In: row events with `key` and `key_before`; the row changes released before, which hold those of the same times.
+    Args:
+        late: row events below the released watermark, with `key` and `key_before`.
+        released: the changes of earlier releases, with all those at the commit_ts of the late events.
     """
-    split = checkpointed(pieces(late).where("weight = 1"))
+    split = checkpointed(split_key_changes(late).where("weight = 1"))
     bounds = split.agg(F.min("commit_ts"), F.max("commit_ts"), F.count("*")).head() or (0, 0, 0)
     change = ["database", "table", "key", "commit_ts"]
     changed = (F.col("kind") == str(ReleasedKind.ROW)) & F.col("commit_ts").between(bounds[0], bounds[1])
@@ -38,10 +46,10 @@ def late_events(late: DataFrame, released: DataFrame) -> Late:
     same = [F.col(f"late.{c}").eqNullSafe(F.col(f"released.{c}")) for c in change]
     unseen = split.alias("late").join(before.alias("released"), on=same, how="left_anti")
     shown = ["topic", "partition", "offset", "database", "table", "op", "commit_ts", "key"]
-    # A copy of a late event that was never seen is a repeat, not another event: shown is the first in Kafka.
+    # Copies of one unseen event count as duplicates of it, so the sample shows the first one in Kafka only.
     distinct = checkpointed(
         unseen.groupBy(*change, "piece_op").agg(F.min(F.struct(*shown)).alias("first")).select("first.*")
     )
     count = distinct.count()
     sample = [r.asDict() for r in distinct.orderBy(*shown[:3]).limit(LATE_SAMPLE).collect()]
-    return Late(repeated=bounds[2] - count, unseen=count, sample=sample)
+    return LateEvents(repeated=bounds[2] - count, unseen=count, sample=sample)

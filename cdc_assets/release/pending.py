@@ -1,19 +1,19 @@
-"""Which events of change_events are not released, as a release's cursor tells."""
+"""Which of the events in change_events are pending."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
-from cdc_assets.release.base import in_held_batch, positions
-from cdc_assets.release.choose import has_watermarks
-from cdc_assets.release.transactions import held_back
-from cdc_assets.release.watermark import bound
+from cdc_assets.release.base import find_hold_positions, is_in_held_batch
+from cdc_assets.release.gate_choice import has_watermarks
+from cdc_assets.release.transactions import is_held_back
+from cdc_assets.release.watermark_gate import release_bound
 
 
 def is_pending(feed: Feed, cursor: ReleaseCursor) -> Column:
-    """Whether a row event or a statement of the batches that the gate has looked at is pending. BOOLEAN, never NULL."""
+    """Return whether a row event or DDL event of the batches up to `cursor.batch` is pending. BOOLEAN, never NULL."""
     if not has_watermarks(feed, cursor.partition_watermarks):
-        return held_back(cursor.transactions.bounds) | in_held_batch(positions(cursor.holds, "batch"))
-    above = F.col("commit_ts") >= bound(cursor.watermarks, positions(cursor.holds, "commit_ts"))
+        return is_held_back(cursor.transactions.bounds) | is_in_held_batch(find_hold_positions(cursor.holds, "batch"))
+    above = F.col("commit_ts") >= release_bound(cursor.watermarks, find_hold_positions(cursor.holds, "commit_ts"))
     return F.coalesce(above, F.lit(False)) & (F.col("batch") > cursor.ungated)

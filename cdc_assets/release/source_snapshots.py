@@ -1,9 +1,9 @@
-"""Snapshots of a source's connector (Debezium) at the gate: which have ended, and which are whole: what these lack is gone.
+"""Snapshots of a source's connector (Debezium): which have ended, and which are complete, so that other rows were deleted.
 
-A snapshot's reads all tell the place in the binlog where it was taken, and which of the snapshot they are: the first, the
-last, the first or the last of their table, or another. A connector that dies in the middle begins again, at the same place
-or at another. Of a table without rows nothing comes, so nothing is known. Incremental snapshots are not among these: see
-`table_scans`.
+All reads of a snapshot state the binlog position at which it was taken. Each read states its place in the snapshot: the
+first, the last, the first or the last of its table, or another. A connector that dies during a snapshot begins again, at the
+same position or at another. A table without rows has no reads, so nothing shows that it was read. Incremental snapshots are
+in `table_scans`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,27 +17,28 @@ from pyspark.sql import functions as F
 from cdc_assets.lakehouse.change_events import Kind, Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import SourceSnapshot
-from cdc_assets.release.base import Group, Name
+from cdc_assets.release.base import EventGroup, QualifiedName
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
-_LAST = "last"  # of the whole snapshot; else, where there is one, of the table
+# The last read of the whole snapshot; without it, the last read of its table.
+_LAST = "last"
 _BEGIN, _END = {"first", "first_in_data_collection"}, {_LAST, "last_in_data_collection"}
 _MARKERS = {*_BEGIN, *_END, "true"}
-_TOLD_BY_TABLE = {*_BEGIN, "last_in_data_collection"}
-_SECOND = 1000  # milliseconds: what the clocks of a source may leave out
+_TABLE_MARKERS = {*_BEGIN, "last_in_data_collection"}
+_SECOND = 1000  # milliseconds: a source clock may have whole seconds only
 
 _Key = tuple[str, str, str, int]  # database, table; file and position in the binlog
 
 
-def read_of() -> Column:
-    """Of an event that is a snapshot's read: STRUCT<topic, file, position>; else NULL."""
+def snapshot_read() -> Column:
+    """Return the topic and binlog position of a snapshot's read, STRUCT<topic, file, position>; NULL for other events."""
     is_read = (F.col("op") == str(Op.SNAPSHOT)) & F.col("detail").isin(*_MARKERS) & F.col("source.file").isNotNull()
     place = F.struct("topic", F.col("source.file").alias("file"), F.col("source.position").alias("position"))
     return F.when(is_read, place)
 
 
-def of_reads() -> list[Column]:
-    """What a `Group` tells of its reads: aggregates over detail and record_timestamp of events."""
+def snapshot_aggregates() -> list[Column]:
+    """Return the aggregates `markers`, `first_ms` and `last_ms` of an `EventGroup`, over detail and record_timestamp."""
     kafka_ms = F.unix_millis("record_timestamp")
     return [
         F.collect_set("detail").alias("markers"),
@@ -46,61 +47,66 @@ def of_reads() -> list[Column]:
     ]
 
 
-def advanced_snapshots(
-    known: Sequence[SourceSnapshot],
-    window: Sequence[Group],
+def advance_snapshots(
+    before: Sequence[SourceSnapshot],
+    window: Sequence[EventGroup],
     release: int,
-    is_new: Callable[[Name], bool],
-    damaged: Callable[[SourceSnapshot], bool],
+    is_new: Callable[[QualifiedName], bool],
+    is_damaged: Callable[[SourceSnapshot], bool],
     deleted: int,
 ) -> list[SourceSnapshot]:
-    """The snapshots after a release.
+    """Return the snapshots after a release.
 
     Args:
-        known: those before it.
-        window: what it releases.
-        release: its number.
-        is_new: whether nothing of a table was released before.
-        damaged: whether reads of a snapshot that has come to its end may be missing.
-        deleted: the commit_ts up to which maintenance has deleted changes, and with them what was known of snapshots: a read
-            of before, which may be a repeat, begins none.
+        before: the snapshots before the release.
+        window: the released events.
+        release: the number of the release.
+        is_new: whether a table had no released change before.
+        is_damaged: whether reads of a snapshot may be in quarantine.
+        deleted: the commit_ts up to which maintenance has deleted changes. A read at or below it may be a duplicate of a
+            deleted one, so it begins no snapshot.
     """
-    found = {_key(s): s for s in known}
-    lowest: dict[Name, int] = {}
+    snapshots = {_key(s): s for s in before}
+    lowest: dict[QualifiedName, int] = {}
     for g in window:
         name = (g.database, g.table)
         lowest[name] = min(g.first, lowest.get(name, g.first))
-    told = [_snapshot_of(g, g.read) for g in window if g.read is not None]
-    reads = [read for read in told if read.until > deleted or _key(read) in found]
-    brought = {_key(read) for read in reads}
+    from_window = [_build_snapshot(g, g.read) for g in window if g.read is not None]
+    reads = [read for read in from_window if read.until > deleted or _key(read) in snapshots]
+    read_keys = {_key(read) for read in reads}
     for read in reads:
-        found[_key(read)] = _together(found.get(_key(read), read), read)
-    for key, s in found.items():
-        if key[:2] in lowest and (key in brought or not s.release):
-            found[key] = replace(s, since=min(s.since, lowest[key[:2]]))
-    had = {key[:2] for key in map(_key, known)}
-    for key in brought:
-        s = found[key]
-        if key[:2] not in had and s.at == lowest[key[:2]] and is_new(key[:2]):
-            found[key] = replace(s, initial=True)
-    for place in {key[2:] for key in brought}:
-        there = [s for key, s in found.items() if key[2:] == place]
-        said = {marker for s in there for marker in s.markers}
-        news = [s for s in there if _key(s) in brought or not (s.is_complete or (s.initial and s.ended))]
-        for s in news:
-            if _told_to_end(s, said) and not damaged(s):
-                found[_key(s)] = replace(s, ended=True, release=0 if s.initial else release)
-    return _worth_keeping(_gone_on(list(found.values()), window, damaged))
+        snapshots[_key(read)] = _merge(snapshots.get(_key(read), read), read)
+    for key, s in snapshots.items():
+        if key[:2] in lowest and (key in read_keys or not s.release):
+            snapshots[key] = replace(s, since=min(s.since, lowest[key[:2]]))
+    tables_before = {key[:2] for key in map(_key, before)}
+    for key in read_keys:
+        s = snapshots[key]
+        if key[:2] not in tables_before and s.at == lowest[key[:2]] and is_new(key[:2]):
+            snapshots[key] = replace(s, initial=True)
+    for place in {key[2:] for key in read_keys}:
+        at_place = [s for key, s in snapshots.items() if key[2:] == place]
+        markers = {marker for s in at_place for marker in s.markers}
+        for s in at_place:
+            is_undecided = _key(s) in read_keys or not (s.is_complete or (s.initial and s.ended))
+            if is_undecided and _has_ended(s, markers) and not is_damaged(s):
+                snapshots[_key(s)] = replace(s, ended=True, release=0 if s.initial else release)
+    return _drop_superseded(_end_by_changes(list(snapshots.values()), window, is_damaged))
 
 
-def ended_with(before: Sequence[SourceSnapshot], after: Sequence[SourceSnapshot]) -> list[tuple[str, str, int]]:
-    """The tables of which a snapshot has ended with a release, and the commit_ts of its last read: `ReleaseCursor.read`."""
-    known = {(_key(s), s.until) for s in before if s.ended}
-    return [(s.database, s.table, s.until) for s in after if s.ended and (_key(s), s.until) not in known]
+def list_ended_tables(before: Sequence[SourceSnapshot], after: Sequence[SourceSnapshot]) -> list[tuple[str, str, int]]:
+    """Return [database, table, commit_ts of the last read] of the snapshots that end with a release.
+
+    Args:
+        before: the snapshots before the release.
+        after: the snapshots after it.
+    """
+    ended_before = {(_key(s), s.until) for s in before if s.ended}
+    return [(s.database, s.table, s.until) for s in after if s.ended and (_key(s), s.until) not in ended_before]
 
 
-def not_ended(snapshots: Sequence[SourceSnapshot]) -> list[SourceSnapshot]:
-    """Those that may go on: the connector has begun none of their tables anew."""
+def keep_unended(snapshots: Sequence[SourceSnapshot]) -> list[SourceSnapshot]:
+    """Return the snapshots that may go on: those after the last one of their table that has ended."""
     ends = {(s.database, s.table): s.at for s in sorted(snapshots, key=lambda s: s.at) if s.ended}
     return [s for s in snapshots if s.at > ends.get((s.database, s.table), -1)]
 
@@ -109,8 +115,8 @@ def _key(snapshot: SourceSnapshot) -> _Key:
     return snapshot.database, snapshot.table, snapshot.file, snapshot.position
 
 
-def _snapshot_of(group: Group, read: Mapping[str, Any]) -> SourceSnapshot:
-    """What a group of reads tells."""
+def _build_snapshot(group: EventGroup, read: Mapping[str, Any]) -> SourceSnapshot:
+    """Return the snapshot of a group of reads."""
     return SourceSnapshot(
         database=group.database,
         table=group.table,
@@ -126,7 +132,7 @@ def _snapshot_of(group: Group, read: Mapping[str, Any]) -> SourceSnapshot:
     )
 
 
-def _together(a: SourceSnapshot, b: SourceSnapshot) -> SourceSnapshot:
+def _merge(a: SourceSnapshot, b: SourceSnapshot) -> SourceSnapshot:
     return replace(
         a,
         at=min(a.at, b.at),
@@ -139,59 +145,63 @@ def _together(a: SourceSnapshot, b: SourceSnapshot) -> SourceSnapshot:
     )
 
 
-def _told_to_end(snapshot: SourceSnapshot, told: set[str]) -> bool:
-    """Whether a table's reads began and ended; `told`: what all tables' reads of the snapshot say.
+def _has_ended(snapshot: SourceSnapshot, all_markers: set[str]) -> bool:
+    """Return whether the first and the last read of a table have come.
 
-    Of a table of one row that is called the last, or, if the table is the first, the first of all. Debezium 1.9 marks only
-    the last row of all tables.
+    The only read of a table is marked as the last one of the table, or, in the first table, as the first one of the
+    snapshot. Debezium 1.9 marks only the last read of the snapshot.
+
+    Args:
+        snapshot: the reads of the table.
+        all_markers: the markers of the reads of all tables in the snapshot.
     """
-    markers, by_all_only = set(snapshot.markers), not told & _TOLD_BY_TABLE
+    markers, has_no_table_markers = set(snapshot.markers), not all_markers & _TABLE_MARKERS
     if markers & _END:
-        return bool(markers & _BEGIN) or markers <= _END or by_all_only
-    # Tables may be read at the same time: of others the last row of all is not the end.
-    return _LAST in told and (markers == {"first"} or by_all_only)
+        return bool(markers & _BEGIN) or markers <= _END or has_no_table_markers
+    # Debezium may read tables in parallel, so the last read of the snapshot does not end the other tables.
+    return _LAST in all_markers and (markers == {"first"} or has_no_table_markers)
 
 
-def _gone_on(
-    snapshots: list[SourceSnapshot], window: Sequence[Group], damaged: Callable[[SourceSnapshot], bool]
+def _end_by_changes(
+    snapshots: list[SourceSnapshot], window: Sequence[EventGroup], is_damaged: Callable[[SourceSnapshot], bool]
 ) -> list[SourceSnapshot]:
-    """The snapshots; those have ended, too, of whose table a change came after the reads: before the end none is sent.
+    """End the newest snapshot of each table that has a change after the reads: Debezium sends none before the end.
 
-    Nothing else tells where the last read of all tables (Debezium 1.9 marks no other) is in no topic of the feed.
+    Debezium 1.9 marks only the last read of the snapshot, which may be in a topic that the feed does not read.
     """
-    changed: dict[Name, int] = {}
+    changed: dict[QualifiedName, int] = {}
     for g in window:
         if g.read is None:
             changed[g.database, g.table] = max(g.last_ms, changed.get((g.database, g.table), 0))
-    newest: dict[Name, SourceSnapshot] = {}
+    newest: dict[QualifiedName, SourceSnapshot] = {}
     for s in sorted(snapshots, key=lambda s: s.at):
-        newest[s.database, s.table] = s  # one that was broken off comes before it
+        newest[s.database, s.table] = s  # a snapshot that was broken off is older than the one that replaces it
 
     def ends(s: SourceSnapshot) -> bool:
         name = s.database, s.table
-        return newest[name] is s and not s.ended and changed.get(name, 0) > s.last and not damaged(s)
+        return newest[name] is s and not s.ended and changed.get(name, 0) > s.last and not is_damaged(s)
 
     return [replace(s, ended=True) if ends(s) else s for s in snapshots]
 
 
-def _worth_keeping(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:
-    """Without those that were broken off, and of whose table there is a whole one since."""
-    whole: dict[Name, int] = {}
+def _drop_superseded(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:
+    """Drop the incomplete snapshots that are older than a complete one of their table."""
+    complete: dict[QualifiedName, int] = {}
     for s in snapshots:
         if s.release:
-            whole[s.database, s.table] = max(s.at, whole.get((s.database, s.table), s.at))
-    return [s for s in snapshots if s.release or s.at > whole.get((s.database, s.table), -1)]
+            complete[s.database, s.table] = max(s.at, complete.get((s.database, s.table), s.at))
+    return [s for s in snapshots if s.release or s.at > complete.get((s.database, s.table), -1)]
 
 
-def damaged(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
-    """Whether records that nobody could decode came among a snapshot's reads: rows of it may be in quarantine."""
+def may_lack_reads(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
+    """Return whether undecodable records came between a snapshot's reads, so that reads may be in quarantine."""
     begin = min(snapshot.first, snapshot.at >> TSO_LOGICAL_BITS) - _SECOND
-    return undecodable_between(lake, snapshot.topics, begin, snapshot.last)
+    return has_undecodable_records(lake, snapshot.topics, begin, snapshot.last)
 
 
-def undecodable_between(lake: Lakehouse, topics: Collection[str], first_ms: int, last_ms: int) -> bool:
-    """Whether records of topics, with Kafka times in between, could not be decoded."""
+def has_undecodable_records(lake: Lakehouse, topics: Collection[str], first_ms: int, last_ms: int) -> bool:
+    """Return whether topics have undecodable records with Kafka times from `first_ms` to `last_ms`."""
     low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (first_ms, last_ms))
     files = [f for f in lake.change_events.files(kind=str(Kind.UNDECODABLE)) if f.high["record_timestamp"] >= low]
-    bad = lake.change_events.fetch(files, "topic", "record_timestamp").to_pylist()
-    return any(r["topic"] in topics and low <= r["record_timestamp"] <= high for r in bad)
+    undecodable = lake.change_events.fetch(files, "topic", "record_timestamp").to_pylist()
+    return any(r["topic"] in topics and low <= r["record_timestamp"] <= high for r in undecodable)

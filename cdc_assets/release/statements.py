@@ -1,6 +1,6 @@
-"""DDL statements at the gate: which tables each may change, and whether it waits for a person to decide about it."""
+"""DDL events at the gate: the tables that each may change, and whether it waits for a person's decision."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,116 +14,127 @@ from cdc_assets.ddl.actions import (
     MoveRows,
     RenameKey,
     RenameTable,
+    Statement,
     statement_of,
 )
-from cdc_assets.ddl.actions import Statement as Read
 from cdc_assets.lakehouse.decisions import Decision, statement_id
-from cdc_assets.release.base import Name
+from cdc_assets.lakehouse.released_changes import ReleasedKind
+from cdc_assets.release.base import QualifiedName
 
-# Statements that end rows, or bring some, whatever the columns are.
-_OF_ROWS = ("drop_table", "truncate_table", "rename_table", "recover_table", "drop_database")
+# Statements that change rows, whether or not they change columns.
+_ROW_STATEMENTS = ("drop_table", "truncate_table", "rename_table", "recover_table", "drop_database")
 _SHAPE = ("columns", "primary_key", "key_columns")
 
 
 @dataclass(frozen=True)
-class Statement:
-    """A DDL event.
+class DdlEvent:
+    """A DDL event with what earlier stages and people have stated about it.
 
     Attributes:
-        row: of change_events.
-        id: the same however often it comes.
-        learnt: its rows of table_schemas.
-        decision: what was decided about it; None: nothing.
+        row: its row of change_events.
+        id: the statement's id, the same for each of its records.
+        schema_rows: its rows of table_schemas.
+        decision: a person's decision about it; None: there is none.
     """
 
     row: dict[str, Any]
     id: str
-    learnt: Sequence[Mapping[str, Any]]
+    schema_rows: Sequence[Mapping[str, Any]]
     decision: Decision | None
 
     @property
     def text(self) -> str:
-        """Its SQL."""
+        """The statement's SQL."""
         return str(self.row["ddl_statement"])
 
     @cached_property
-    def does(self) -> Read | None:
-        """What it does; None: it is not understood, or ignored."""
-        return next((statement_of(r["actions"]) for r in self.learnt if r["actions"] is not None), None)
+    def statement(self) -> Statement | None:
+        """The statement's schema actions; None if it is not understood or ignored."""
+        return next((statement_of(r["actions"]) for r in self.schema_rows if r["actions"] is not None), None)
 
     @property
-    def tables(self) -> set[Name]:
-        """The tables that it may change, or another in whose place it stands."""
-        return {(r["database"], r["table"]) for r in self.learnt if r["table"] is not None}
+    def tables(self) -> set[QualifiedName]:
+        """The tables that the statement, or the one that replaces it by a decision, may change."""
+        return {(r["database"], r["table"]) for r in self.schema_rows if r["table"] is not None}
 
     @property
-    def why_doubted(self) -> str | None:
-        """Why it is not understood, or what contradicts it; None: nothing does."""
-        error = next((r["error"] for r in self.learnt if r["error"]), None)
-        if error is not None and self.does is None:
+    def error(self) -> str | None:
+        """Why the statement is not understood, or what contradicts it; None: it is understood."""
+        error = next((r["error"] for r in self.schema_rows if r["error"]), None)
+        if error is not None and self.statement is None:
             return f"the statement could not be read, and may change the table: {error}"
         return error
 
 
-def statements_of(
-    rows: Sequence[dict[str, Any]], shapes: Sequence[Mapping[str, Any]], decided: Mapping[str, Decision]
-) -> list[Statement]:
-    """DDL events of change_events with what is learnt, and what was decided, about each.
+def build_ddl_events(
+    rows: Sequence[dict[str, Any]], schema_rows: Sequence[Mapping[str, Any]], decisions: Mapping[str, Decision]
+) -> list[DdlEvent]:
+    """Return DDL events with their rows of table_schemas and the decisions about them.
 
     Args:
-        rows: of change_events.
-        shapes: rows of table_schemas, of statements.
-        decided: what people have decided about statements, by id.
+        rows: the DDL events of change_events.
+        schema_rows: the rows of table_schemas that come from statements.
+        decisions: statement id -> a person's decision.
     """
-    learnt: dict[str, list[Mapping[str, Any]]] = {}
-    for r in shapes:
-        learnt.setdefault(_id(r), []).append(r)
-    keys = [statement_id(row["commit_ts"], row["database"], row["ddl_statement"]) for row in rows]
-    return [Statement(row, key, learnt.get(key, []), decided.get(key)) for row, key in zip(rows, keys, strict=True)]
+    by_id: dict[str, list[Mapping[str, Any]]] = {}
+    for r in schema_rows:
+        by_id.setdefault(_id_of_schema_row(r), []).append(r)
+    ids = [statement_id(row["commit_ts"], row["database"], row["ddl_statement"]) for row in rows]
+    return [DdlEvent(row, key, by_id.get(key, []), decisions.get(key)) for row, key in zip(rows, ids, strict=True)]
 
 
-def why_held(
-    statement: Statement,
-    tables: AbstractSet[Name],
+def explain_hold(
+    event: DdlEvent,
+    tables: AbstractSet[QualifiedName],
     feed: Feed,
-    shapes: Sequence[Mapping[str, Any]],
-    seen: Callable[[Name], bool],
+    schema_rows: Sequence[Mapping[str, Any]],
+    existed: Callable[[QualifiedName], bool],
 ) -> str | None:
-    """Why a statement waits for a decision; None when it does not.
+    """Return why a statement waits for a decision; None: it does not wait.
 
     Args:
-        statement: the statement.
-        tables: that the feed takes, and the statement may change.
+        event: the DDL event.
+        tables: the tables that the statement may change and the feed takes.
         feed: the feed.
-        shapes: rows of table_schemas, of statements.
-        seen: whether there was anything of a table before the statement.
+        schema_rows: the rows of table_schemas that come from statements.
+        existed: whether a table had rows or statements before the statement.
     """
-    if statement.decision is not None:
+    if event.decision is not None:
         return None
-    if statement.why_doubted is not None:
-        return statement.why_doubted if tables else None
+    if event.error is not None:
+        return event.error if tables else None
     for name in sorted(tables):
-        if feed.stops_at_ddl(*name) and seen(name) and _changes(statement, name, shapes):
+        if feed.stops_at_ddl(*name) and existed(name) and _changes_table(event, name, schema_rows):
             return f"schema_changes is stop for {'.'.join(name)}"
     return None
 
 
-def _id(row: Mapping[str, Any]) -> str:
+def keep_first_records(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row of released_changes, of kind `ddl`, for each statement, with the coordinates of its first record.
+
+    A statement may come several times and in several partitions.
+    """
+    ordered = sorted(rows, key=lambda s: (s["topic"], s["partition"], s["offset"], s["index"]), reverse=True)
+    first = {(s["commit_ts"], s["database"], s["table"], s["ddl_statement"]): s for s in ordered}
+    return [{k: v for k, v in s.items() if k != "batch"} | {"kind": str(ReleasedKind.DDL)} for s in first.values()]
+
+
+def _id_of_schema_row(row: Mapping[str, Any]) -> str:
     return statement_id(row["commit_ts"], row["default_database"], row["ddl_statement"])
 
 
-def _changes(statement: Statement, name: Name, shapes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a statement changes the columns, the key or the rows of a table, as far as can be told."""
-    does = statement.does
-    if does is None or does.replaces or does.kind in _OF_ROWS:
+def _changes_table(event: DdlEvent, name: QualifiedName, schema_rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a statement may change the columns, the key or the rows of a table."""
+    statement = event.statement
+    if statement is None or statement.replaces or statement.kind in _ROW_STATEMENTS:
         return True
-    actions = [a for named, each in does.changes if named == name for a in each]
+    actions = [a for table, of_table in statement.changes if table == name for a in of_table]
     if any(isinstance(a, MoveRows | RenameTable) for a in actions):
         return True
-    after = [r for r in statement.learnt if (r["database"], r["table"]) == name and r["columns"] is not None]
+    after = [r for r in event.schema_rows if (r["database"], r["table"]) == name and r["columns"] is not None]
     earlier = [
         r
-        for r in shapes
+        for r in schema_rows
         if (r["database"], r["table"]) == name
         and r["columns"] is not None
         and after
@@ -132,10 +143,11 @@ def _changes(statement: Statement, name: Name, shapes: Sequence[Mapping[str, Any
     if after and earlier:
         before = max(earlier, key=lambda r: r["sequence"])
         return any(before[c] != after[-1][c] for c in _SHAPE)
-    return any(not _of_index(action) for action in actions)
+    return any(not _is_index_action(action) for action in actions)
 
 
-def _of_index(action: Action) -> bool:
-    """Whether an action is about an index that is no key."""
-    plain = isinstance(action, AddKey) and action.kind == "index"
-    return plain or isinstance(action, RenameKey) or (isinstance(action, DropKey) and action.name.lower() != "primary")
+def _is_index_action(action: Action) -> bool:
+    """Return whether an action changes only an index that is not a key."""
+    is_plain_index = isinstance(action, AddKey) and action.kind == "index"
+    is_secondary = isinstance(action, DropKey) and action.name.lower() != "primary"
+    return is_plain_index or isinstance(action, RenameKey) or is_secondary

@@ -1,13 +1,13 @@
-"""Incremental snapshots of a source's connector (Debezium) at the gate: which tables were read whole; other rows are gone.
+"""Scans of tables in incremental snapshots of a source's connector (Debezium): rows that a complete scan lacks were deleted.
 
-The connector reads a table in chunks, while it goes on with the binlog; of a row that the binlog changes meanwhile, its
-change counts, and no read of it comes. Its notifications tell when the snapshot began, and when each table was done. All
-that it sends in between has Kafka times in between, whatever the topics and partitions, and whenever it is taken in: a row
-that was there then has a read or a change among it. What a row was before is of before, and no news of it means that it is
-gone; or that it came back, if the first news is its INSERT.
+The connector reads a table in chunks while it reads the binlog. If the binlog changes a row meanwhile, the connector sends
+the change and no read of the row. Its notifications state when the snapshot began and when the scan of each table ended. All
+that it sends in between has Kafka times in between, in whatever topics and partitions, and whichever run ingests it. So a
+row that existed at that time has a read or a change among these events. A row of before without one was deleted; and a row
+whose first one is an INSERT was deleted and came back.
 
-Notifications are few, and are all looked at whenever there are new ones. A connector that stops amid a snapshot goes on
-with it, and repeats some of what it has sent, notifications among it: the earliest beginning counts, and the latest end.
+Notifications are rare, and all of them are read whenever new ones come. A connector that stops within a snapshot continues
+it and sends some events again, notifications included. So the earliest beginning counts, and the latest end.
 """
 
 import json
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets import binlog
@@ -23,23 +23,23 @@ from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import LogPlace, TableScan
-from cdc_assets.release.base import Group, Part
-from cdc_assets.release.news import kafka_time
-from cdc_assets.release.source_snapshots import undecodable_between
+from cdc_assets.release.base import EventGroup, Part
+from cdc_assets.release.new_events import kafka_time
+from cdc_assets.release.source_snapshots import has_undecodable_records
 from cdc_assets.spark.session import session_for
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
-# Milliseconds, by which the clocks of two brokers may differ: what came so long before or after counts as of the time.
+# By how many milliseconds the clocks of two brokers may differ: events within this time around a scan count as its events.
 SLACK = 1000
 _INCREMENTAL = "Incremental Snapshot"
 _DONE = {"SUCCEEDED", "EMPTY"}
 
-_Key = tuple[str, str, int]  # database, table, commit_ts of the beginning
+_Key = tuple[str, str, int]  # database, table, commit_ts at which the snapshot began
 
 
 @dataclass
-class _Running:
-    """A snapshot that a connector has begun."""
+class _BegunSnapshot:
+    """A snapshot that a connector has begun: its id, the commit_ts and Kafka time of its beginning, whether it ended."""
 
     id: str
     at: int
@@ -47,30 +47,30 @@ class _Running:
     ended: bool = False
 
 
-def scans_told(notifications: Iterable[Mapping[str, Any]]) -> list[TableScan]:
-    """The tables' parts that have come to a good end, as a connector's notifications tell.
+def parse_scans(notifications: Iterable[Mapping[str, Any]]) -> list[TableScan]:
+    """Return the scans that succeeded, by a connector's notifications.
 
     In: topic, partition, offset, record_timestamp, commit_ts and detail of change events.
     """
-    running: dict[str, _Running] = {}
-    found: dict[_Key, TableScan] = {}
-    for n in sorted(_read(notifications)):
+    snapshots: dict[str, _BegunSnapshot] = {}
+    scans: dict[_Key, TableScan] = {}
+    for n in sorted(_parse_notifications(notifications)):
         connector = str(n.data.get("connector_name"))
-        known = running.get(connector)
-        if n.kind == "STARTED" and (known is None or known.ended or known.id != n.id):
-            running[connector] = _Running(n.id, n.at, n.kafka_ms)
-        elif n.kind == "COMPLETED" and known:
-            known.ended = True
-        elif n.kind == "TABLE_SCAN_COMPLETED" and known and n.data.get("status") in _DONE:
+        begun = snapshots.get(connector)
+        if n.kind == "STARTED" and (begun is None or begun.ended or begun.id != n.id):
+            snapshots[connector] = _BegunSnapshot(n.id, n.at, n.kafka_ms)
+        elif n.kind == "COMPLETED" and begun:
+            begun.ended = True
+        elif n.kind == "TABLE_SCAN_COMPLETED" and begun and n.data.get("status") in _DONE:
             database, _, table = str(n.data.get("scanned_collection", "")).partition(".")
-            scan = TableScan(database, table, known.at, n.at, known.first, n.kafka_ms, _rows(n.data))
-            if table:  # Debezium 2.3.0 does not say which
-                found[_key(scan)] = _later(found.get(_key(scan)), scan)
-    return list(found.values())
+            scan = TableScan(database, table, begun.at, n.at, begun.first, n.kafka_ms, _count_rows(n.data))
+            if table:  # Debezium 2.3.0 does not state the table
+                scans[_key(scan)] = _merge_scans(scans.get(_key(scan)), scan)
+    return list(scans.values())
 
 
 class _Notification(NamedTuple):
-    """One of an incremental snapshot, in the order in which they were made."""
+    """A notification about an incremental snapshot; its first fields order notifications as the connector made them."""
 
     at: int
     topic: str
@@ -82,28 +82,30 @@ class _Notification(NamedTuple):
     data: dict[str, Any]
 
 
-def _read(notifications: Iterable[Mapping[str, Any]]) -> Iterable[_Notification]:
+def _parse_notifications(notifications: Iterable[Mapping[str, Any]]) -> Iterable[_Notification]:
+    """Yield the notifications that are about incremental snapshots."""
     for n in notifications:
-        said = json.loads(n["detail"] or "{}")
-        if said.get("aggregate_type") == _INCREMENTAL:
+        message = json.loads(n["detail"] or "{}")
+        if message.get("aggregate_type") == _INCREMENTAL:
             kafka_ms = round(n["record_timestamp"].timestamp() * 1000)
-            # Debezium 2.3 does not say when.
+            # Debezium 2.3 does not state the time.
             at = (kafka_ms << TSO_LOGICAL_BITS) if n["commit_ts"] is None else n["commit_ts"]
             place = n["topic"], n["partition"], n["offset"]
-            data = _parsed(said.get("additional_data"))
-            yield _Notification(at, *place, kafka_ms, said["type"], str(said.get("id")), data)
+            data = _parse_object(message.get("additional_data"))
+            yield _Notification(at, *place, kafka_ms, message["type"], str(message.get("id")), data)
 
 
-def _parsed(text: str | None) -> dict[str, Any]:
+def _parse_object(text: str | None) -> dict[str, Any]:
+    """Return a JSON object; {} for any other text."""
     try:
-        found = json.loads(text or "{}")
+        value = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _rows(data: Mapping[str, Any]) -> int:
-    """How many rows were read. A connector that has started again counts from 0."""
+def _count_rows(data: Mapping[str, Any]) -> int:
+    """Return how many rows were read, by a notification. A restarted connector counts from 0."""
     text = str(data.get("total_rows_scanned"))
     return int(text) if text.isdecimal() else 0
 
@@ -112,103 +114,105 @@ def _key(scan: TableScan) -> _Key:
     return scan.database, scan.table, scan.at
 
 
-def _later(a: TableScan | None, b: TableScan) -> TableScan:
-    """A part that is told of twice."""
+def _merge_scans(a: TableScan | None, b: TableScan) -> TableScan:
+    """Merge two notifications of the end of one scan."""
     if a is None:
         return b
     return replace(a, until=max(a.until, b.until), last=max(a.last, b.last), rows=max(a.rows, b.rows))
 
 
-class Seen(NamedTuple):
-    """What has come of a table since a snapshot began, and until its part ended.
+class ScanEvents(NamedTuple):
+    """The row events of a table from the beginning of a snapshot on.
 
     Attributes:
-        since: the lowest commit_ts since the beginning.
+        since: the lowest commit_ts of the beginning and the events.
         begun: as `TableScan.begun`.
         places: as `TableScan.places`.
-        rows: how many rows have a read or a change until the end.
-        lacks: whether changes until the end are not released, or may be in quarantine.
-        partial: whether a signal of this time leaves rows out.
+        rows: how many keys have an event before the end of the scan.
+        has_unreleased: whether events before the end are not released, or may be in quarantine.
+        has_partial_signal: whether a signal between beginning and end asks for some rows only.
     """
 
     since: int
     begun: dict[str, dict[str, int]]
     places: list[LogPlace]
     rows: int
-    lacks: bool
-    partial: bool
+    has_unreleased: bool
+    has_partial_signal: bool
 
 
-def advanced_scans(
-    known: Sequence[TableScan],
-    told: Sequence[TableScan],
-    window: Collection[Group],
+def advance_scans(
+    before: Sequence[TableScan],
+    notified: Sequence[TableScan],
+    window: Collection[EventGroup],
     release: int,
-    look: Callable[[list[TableScan]], list[Seen | None]],
+    find_events: Callable[[list[TableScan]], list[ScanEvents | None]],
 ) -> list[TableScan]:
-    """The tables' parts after a release.
+    """Return the scans after a release.
 
     Args:
-        known: those before it.
-        told: those that notifications tell of, if there are new ones.
-        window: what it releases.
-        release: its number.
-        look: what has come of each; None: that can no longer be told, or has no use.
+        before: the scans before the release.
+        notified: the scans by the notifications, if some are new.
+        window: the row events in the release window.
+        release: the number of the release.
+        find_events: returns the events of each scan; None if some of them may be deleted.
     """
-    found = {_key(s): s for s in known}
+    scans = {_key(s): s for s in before}
     due = []
-    for scan in told:
-        before = found.get(_key(scan))
-        found[_key(scan)] = _later(before, scan)
-        if found[_key(scan)] != before:
+    for scan in notified:
+        previous = scans.get(_key(scan))
+        scans[_key(scan)] = _merge_scans(previous, scan)
+        if scans[_key(scan)] != previous:
             due.append(_key(scan))
-    due += [key for key, scan in found.items() if key not in due and any(_concerns(g, scan) for g in window)]
-    for key, seen in zip(due, look([found[key] for key in due]) if due else [], strict=True):
-        found[key] = _judged(found[key], seen, release)
-    return list(found.values())
+    due += [key for key, scan in scans.items() if key not in due and any(_concerns(g, scan) for g in window)]
+    for key, events in zip(due, find_events([scans[key] for key in due]) if due else [], strict=True):
+        scans[key] = _update_scan(scans[key], events, release)
+    return list(scans.values())
 
 
-def _concerns(group: Group, scan: TableScan) -> bool:
-    """Whether a group has changes of the table of before the end, or a signal of the time in between."""
+def _concerns(group: EventGroup, scan: TableScan) -> bool:
+    """Return whether a group has events of the table before the end of the scan, or a partial signal during the scan."""
     if group.first_ms > scan.last + SLACK:
         return False
-    mine = (group.database, group.table) == (scan.database, scan.table)
-    return mine or (PARTIAL_SNAPSHOT in group.markers and group.last_ms >= scan.first - SLACK)
+    is_of_table = (group.database, group.table) == (scan.database, scan.table)
+    return is_of_table or (PARTIAL_SNAPSHOT in group.markers and group.last_ms >= scan.first - SLACK)
 
 
-def _judged(scan: TableScan, seen: Seen | None, release: int) -> TableScan:
-    """What is known of a part now. Each row that was read has a read, or a change that came before it was sent."""
-    if seen is None:
-        return scan if scan.is_complete else replace(scan, why_not="maintenance has deleted what came of its time")
+def _update_scan(scan: TableScan, events: ScanEvents | None, release: int) -> TableScan:
+    """Return a scan with whether it is complete: each row that was read has a read, or an earlier change."""
+    if events is None:
+        return scan if scan.is_complete else replace(scan, why_not="maintenance has deleted events of the scan")
     why_not = ""
-    if seen.partial:
-        why_not = "a signal of its time has additional-conditions, or a surrogate-key: rows may have been left out"
-    elif seen.lacks:
-        why_not = "changes of its time are held, pending, or in quarantine as undecodable"
-    elif seen.rows < scan.rows:
-        why_not = f"of its rows {seen.rows} have come so far"
-    whole = not why_not
+    if events.has_partial_signal:
+        why_not = (
+            "a signal during the scan has additional-conditions or a surrogate-key, so rows may have been left out"
+        )
+    elif events.has_unreleased:
+        why_not = "changes during the scan are held, pending, or in quarantine as undecodable"
+    elif events.rows < scan.rows:
+        why_not = f"{events.rows} of {scan.rows} rows have come so far"
+    is_complete = not why_not
     return replace(
         scan,
-        since=seen.since,
-        begun=seen.begun,
-        places=seen.places,
-        is_complete=whole,
+        since=events.since,
+        begun=events.begun,
+        places=events.places,
+        is_complete=is_complete,
         why_not=why_not,
-        release=release if whole or scan.is_complete else scan.release,
+        release=release if is_complete or scan.is_complete else scan.release,
     )
 
 
-def looked(
+def find_scan_events(
     lake: Lakehouse, scans: Sequence[TableScan], row_files: Iterable[DataFile], part: Column, deleted: int
-) -> list[Seen | None]:
-    """What has come of each part's table; None where events or changes of its time may be deleted.
+) -> list[ScanEvents | None]:
+    """Return the events of each scan, in order; None if maintenance may have deleted events or changes of it.
 
     Args:
         lake: the feed's tables.
-        scans: the parts.
+        scans: the scans.
         row_files: all files of row events.
-        part: the `Part` of one, as it is after the release.
+        part: the `Part` of a row event after the release.
         deleted: the commit_ts up to which maintenance has deleted changes.
     """
     first = min(s.first for s in scans) - SLACK
@@ -218,22 +222,49 @@ def looked(
     since = (F.col("batch") <= through) & (F.col("record_timestamp") >= F.timestamp_millis(F.lit(first)))
     events = lake.change_events.read(spark).where((F.col("kind") == str(Kind.ROW)) & since)
     decoded = lake.change_events.cursor()
-    gone = decoded.trimmed_newest if decoded else 0
-    found: list[Seen | None] = []
-    for scan, seen in zip(scans, seen_since(events, scans, part), strict=True):
+    deleted_ms = decoded.trimmed_newest if decoded else 0
+    result: list[ScanEvents | None] = []
+    for scan, of_scan in zip(scans, summarize_scans(events, scans, part), strict=True):
         low, high = scan.first - SLACK, scan.last + SLACK
-        damaged = undecodable_between(lake, seen.begun, low, high)
-        told = low > gone and seen.since > deleted
-        found.append(seen._replace(lacks=seen.lacks or damaged) if told else None)
-    return found
+        has_undecodable = has_undecodable_records(lake, of_scan.begun, low, high)
+        is_kept = low > deleted_ms and of_scan.since > deleted
+        has_unreleased = of_scan.has_unreleased or has_undecodable
+        result.append(of_scan._replace(has_unreleased=has_unreleased) if is_kept else None)
+    return result
 
 
-def seen_since(events: DataFrame, scans: Sequence[TableScan], part: Column) -> list[Seen]:
-    """What has come of each part's table, in its order.
+def summarize_scans(events: DataFrame, scans: Sequence[TableScan], part: Column) -> list[ScanEvents]:
+    """Return the events of each scan, in order.
 
-    In: row events, all those since the earliest beginning; the `Part` of one, as it is after the release.
+    Args:
+        events: all row events since the earliest beginning of the snapshots.
+        scans: the scans.
+        part: the `Part` of a row event after the release.
     """
     kafka_ms = F.unix_millis("record_timestamp")
+    of_scans = _join_scans(events.withColumns({"ms": kafka_ms, "part": part}), scans)
+    in_log = F.col("within") & (F.col("op") != str(Op.SNAPSHOT)) & F.col("source.file").isNotNull()
+    by_log = of_scans.groupBy("n", "topic", "partition", F.when(in_log, binlog.log_hash()).alias("log")).agg(
+        F.min("offset").alias("offset"),
+        F.min("commit_ts").alias("since"),
+        F.min(F.struct(binlog.file_number().alias("number"), "source.position")).alias("place"),
+        F.count_if(F.col("within") & (F.col("part") == str(Part.PENDING))).alias("pending"),
+    )
+    rows = of_scans.groupBy("n").agg(F.count_distinct(F.when(F.col("within"), F.xxhash64("key"))).alias("rows"))
+    groups, counts = by_log.collect(), {r["n"]: r["rows"] for r in rows.collect()}
+    signals = [r[0] for r in events.where(F.col("detail") == PARTIAL_SNAPSHOT).select(kafka_ms).collect()]
+    return [
+        _summarize_scan(scan, [g for g in groups if g["n"] == n], counts.get(n, 0), signals)
+        for n, scan in enumerate(scans)
+    ]
+
+
+def _join_scans(events: DataFrame, scans: Sequence[TableScan]) -> DataFrame:
+    """Return the events of each scan since the beginning of its snapshot.
+
+    In: row events with `ms`, their Kafka time.
+    Out: the same columns, with `n` INT, the index of the scan, and `within` BOOLEAN, whether the scan had not ended.
+    """
     bounds = [
         F.struct(
             F.lit(n).alias("n"),
@@ -244,39 +275,33 @@ def seen_since(events: DataFrame, scans: Sequence[TableScan], part: Column) -> l
         )
         for n, s in enumerate(scans)
     ]
-    of_scans = F.broadcast(events.sparkSession.range(1).select(F.inline(F.array(*bounds))))
-    mine = events.withColumns({"ms": kafka_ms, "part": part}).join(of_scans, on=["database", "table"])
-    mine = mine.where("ms >= low").withColumn("within", F.col("ms") <= F.col("high"))
-    in_log = F.col("within") & (F.col("op") != str(Op.SNAPSHOT)) & F.col("source.file").isNotNull()
-    by_log = mine.groupBy("n", "topic", "partition", F.when(in_log, binlog.log_hash()).alias("log")).agg(
-        F.min("offset").alias("offset"),
-        F.min("commit_ts").alias("since"),
-        F.min(F.struct(binlog.file_number().alias("number"), "source.position")).alias("place"),
-        F.count_if(F.col("within") & (F.col("part") == str(Part.PENDING))).alias("pending"),
+    bound_rows = F.broadcast(events.sparkSession.range(1).select(F.inline(F.array(*bounds))))
+    joined = events.join(bound_rows, on=["database", "table"])
+    return joined.where("ms >= low").withColumn("within", F.col("ms") <= F.col("high"))
+
+
+def _summarize_scan(scan: TableScan, groups: Sequence[Row], rows: int, signals: Sequence[int]) -> ScanEvents:
+    """Return the events of one scan.
+
+    Args:
+        scan: the scan.
+        groups: its events by topic, partition and log: offset, since, log, place, pending.
+        rows: how many keys have an event before its end.
+        signals: the Kafka times of the signals that ask for some rows only.
+    """
+    begun: dict[str, dict[str, int]] = {}
+    logs: dict[int, LogPlace] = {}
+    for g in groups:
+        of_topic = begun.setdefault(g["topic"], {})
+        of_topic[str(g["partition"])] = min(g["offset"], of_topic.get(str(g["partition"]), g["offset"]))
+        if g["log"] is not None and g["place"]["number"] is not None:
+            place = LogPlace(g["log"], g["place"]["number"], g["place"]["position"])
+            logs[place.log] = min(place, logs.get(place.log, place), key=lambda p: (p.number, p.position))
+    return ScanEvents(
+        since=min([scan.at, *(g["since"] for g in groups)]),
+        begun=begun,
+        places=sorted(logs.values(), key=lambda p: p.log),
+        rows=rows,
+        has_unreleased=any(g["pending"] for g in groups),
+        has_partial_signal=any(scan.first - SLACK <= ms <= scan.last + SLACK for ms in signals),
     )
-    rows = mine.groupBy("n").agg(F.count_distinct(F.when(F.col("within"), F.xxhash64("key"))).alias("rows"))
-    groups, counts = by_log.collect(), {r["n"]: r["rows"] for r in rows.collect()}
-    signals = [r[0] for r in events.where(F.col("detail") == PARTIAL_SNAPSHOT).select(kafka_ms).collect()]
-    found = []
-    for n, scan in enumerate(scans):
-        ours = [g for g in groups if g["n"] == n]
-        begun: dict[str, dict[str, int]] = {}
-        for g in ours:
-            of_topic = begun.setdefault(g["topic"], {})
-            of_topic[str(g["partition"])] = min(g["offset"], of_topic.get(str(g["partition"]), g["offset"]))
-        logs: dict[int, LogPlace] = {}
-        for g in ours:
-            if g["log"] is not None and g["place"]["number"] is not None:
-                place = LogPlace(g["log"], g["place"]["number"], g["place"]["position"])
-                logs[place.log] = min(place, logs.get(place.log, place), key=lambda p: (p.number, p.position))
-        found.append(
-            Seen(
-                since=min([scan.at, *(g["since"] for g in ours)]),
-                begun=begun,
-                places=sorted(logs.values(), key=lambda p: p.log),
-                rows=counts.get(n, 0),
-                lacks=any(g["pending"] for g in ours),
-                partial=any(scan.first - SLACK <= ms <= scan.last + SLACK for ms in signals),
-            )
-        )
-    return found

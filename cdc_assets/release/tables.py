@@ -1,4 +1,4 @@
-"""Which of the source's tables a feed takes: the patterns of `tables:` as a Spark expression."""
+"""The feed's filter of tables as a Spark expression."""
 
 import functools
 import operator
@@ -11,15 +11,18 @@ from cdc_assets.config import Feed, split_pattern
 
 
 def taken_tables(feed: Feed) -> Column:
-    """Whether the feed's `tables:` take the event's table; DDL without a table goes by its database."""
+    """Return whether the feed's `tables:` include the event's table. BOOLEAN, never NULL.
+
+    A DDL event without a table is matched by its database alone.
+    """
 
     def matches(patterns: Iterable[str]) -> Column:
-        each = []
+        conditions = []
         for pattern in patterns:
             database, table = split_pattern(pattern)
             name = F.col("table").like(_like(table)) | F.col("table").isNull()
-            each.append(F.col("database").like(_like(database)) & name)
-        return functools.reduce(operator.or_, each, F.lit(False))
+            conditions.append(F.col("database").like(_like(database)) & name)
+        return functools.reduce(operator.or_, conditions, F.lit(False))
 
     if feed.tables.include == ("*.*",) and not feed.tables.exclude:
         return F.lit(True)
@@ -27,6 +30,6 @@ def taken_tables(feed: Feed) -> Column:
 
 
 def _like(pattern: str) -> str:
-    """`*` and `?`, and nothing else, as SQL's LIKE has them."""
+    """Return a pattern with the wildcards `*` and `?` as a pattern of SQL's LIKE."""
     escaped = "".join(f"\\{c}" if c in "\\%_" else c for c in pattern)
     return escaped.replace("*", "%").replace("?", "_")

@@ -1,10 +1,10 @@
-"""How far each topic is complete."""
+"""Watermarks of partitions and topics."""
 
 from cdc_assets.lakehouse.released_changes import PartitionWatermarks, TopicWatermarks
 
 
-def merge(seen: PartitionWatermarks, new: PartitionWatermarks) -> PartitionWatermarks:
-    """The larger watermark of each partition: a lower one, which a restarted changefeed sends, is ignored."""
+def merge_watermarks(seen: PartitionWatermarks, new: PartitionWatermarks) -> PartitionWatermarks:
+    """Return the larger watermark of each partition: a restarted changefeed sends lower ones, which are ignored."""
     merged = {topic: dict(partitions) for topic, partitions in seen.items()}
     for topic, partitions in new.items():
         into = merged.setdefault(topic, {})
@@ -14,27 +14,26 @@ def merge(seen: PartitionWatermarks, new: PartitionWatermarks) -> PartitionWater
     return merged
 
 
-def topic_watermarks(seen: PartitionWatermarks, partitions: int | None, scope: str) -> TopicWatermarks:
-    """Each topic's watermark: the minimum over all its partitions; none while a partition has shown none.
+def compute_topic_watermarks(seen: PartitionWatermarks, partitions: int | None, scope: str) -> TopicWatermarks:
+    """Return each topic's watermark, the minimum over its partitions; a topic with a partition without one has none.
 
     Args:
-        seen: the largest watermark of every partition that has shown a record.
-        partitions: how many partitions each topic has; None: those seen.
+        seen: the largest watermark of every partition that has had a record.
+        partitions: how many partitions each topic has; None: those in `seen`.
         scope: `topic`, or `feed` for the minimum over all topics.
     """
     complete: TopicWatermarks = {}
     for topic, by_partition in seen.items():
-        wanted = set(by_partition) | {str(n) for n in range(partitions or 0)}
-        marks = [by_partition.get(p) for p in wanted]
-        known = [mark for mark in marks if mark is not None]
-        if len(known) == len(wanted):
-            complete[topic] = min(known)
+        required = set(by_partition) | {str(n) for n in range(partitions or 0)}
+        marks = [mark for p in required if (mark := by_partition.get(p)) is not None]
+        if len(marks) == len(required):
+            complete[topic] = min(marks)
     if scope == "feed":
         lowest = min(complete.values(), default=0)
         return dict.fromkeys(complete, lowest) if len(complete) == len(seen) else {}
     return complete
 
 
-def advance(released: TopicWatermarks, complete: TopicWatermarks) -> TopicWatermarks:
-    """The watermarks to release up to: never lower than what has been released."""
+def advance_watermarks(released: TopicWatermarks, complete: TopicWatermarks) -> TopicWatermarks:
+    """Return the watermarks to release up to, which are never lower than the released ones."""
     return dict(released) | {t: max(w, released.get(t, 0)) for t, w in complete.items()}

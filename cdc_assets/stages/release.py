@@ -1,4 +1,7 @@
-"""The stage released_changes: the gate. Events below the watermark, each change once, in one commit with the watermark."""
+"""The stage released_changes, the gate: it releases the events below the watermark, deduplicated.
+
+Released rows and watermark are in one commit. This module is long because it holds all steps of that commit in their order.
+"""
 
 import json
 from collections.abc import Sequence
@@ -36,37 +39,44 @@ from cdc_assets.lakehouse.schema import conform
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.lakehouse.type_observations import Refused
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.base import Facts, Gate, Group, Held, Name, Part, held_since
-from cdc_assets.release.changes import group_hash, several, with_keys
-from cdc_assets.release.choose import gate_for, has_watermarks
-from cdc_assets.release.counts import Counts, counted
-from cdc_assets.release.holds import by_loads, by_types, earliest, retried, with_statements
-from cdc_assets.release.late import NO_LATE, Late, late_events
-from cdc_assets.release.layouts import Known, known_layouts, layout_rows, with_known_keys
-from cdc_assets.release.news import News, news_of
-from cdc_assets.release.source_snapshots import advanced_snapshots, damaged, ended_with, not_ended, of_reads, read_of
-from cdc_assets.release.statements import Statement, statements_of, why_held
-from cdc_assets.release.table_scans import Seen, advanced_scans, looked, scans_told
+from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts, hold_position
+from cdc_assets.release.changes import fill_keys, find_shared_groups, hash_group
+from cdc_assets.release.counts import EventCounts, count_events
+from cdc_assets.release.gate_choice import choose_gate, has_watermarks
+from cdc_assets.release.holds import (
+    add_statement_holds,
+    find_load_holds,
+    find_retried_holds,
+    find_type_holds,
+    keep_earliest,
+)
+from cdc_assets.release.late import NO_LATE_EVENTS, LateEvents, find_late_events
+from cdc_assets.release.layouts import LayoutSchemas, build_layout_rows, fill_key_columns, look_up_schemas
+from cdc_assets.release.new_events import NewEvents, read_new_events
+from cdc_assets.release.source_snapshots import advance_snapshots, keep_unended, list_ended_tables, may_lack_reads
+from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold, keep_first_records
+from cdc_assets.release.table_scans import ScanEvents, advance_scans, find_scan_events, parse_scans
 from cdc_assets.release.tables import taken_tables
+from cdc_assets.release.window import count_by_table, find_first_events, group_events, have_distinct_keys
 from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, checkpointed, session_for
 
 
 @dataclass(frozen=True)
 class ReleaseReport:
-    """What one run of the stage did. The counts are of row events, `total` since the feed began."""
+    """What one run of the stage did. Counts are of row events."""
 
-    release: int | None = None  # None: there was nothing to look at
-    rows: int = 0  # row events that were new to the gate
-    window: int = 0  # row events in the release window, as counted before their release
+    release: int | None = None  # number of the release; None: the run made no commit
+    rows: int = 0  # new since the release before
+    window: int = 0  # in the release window, as counted before the deduplication
     released: int = 0
     duplicate: int = 0
-    late_repeated: int = 0  # below the released watermark, and released before: harmless
-    late_unseen: int = 0  # below what was released, and never seen
+    late_repeated: int = 0  # late duplicates of released changes, which are harmless
+    late_unseen: int = 0  # late and never seen before
     excluded: int = 0  # of tables that the feeds file leaves out
-    covered: int = 0  # at or below the position at which their table was loaded
-    pending: int = 0  # at or above the watermark, as it stands after this run
+    covered: int = 0  # at or below the position of their table's dump
+    pending: int = 0  # pending after this run
     pending_before: int = 0
-    pending_new: int = 0  # of the new ones those that are pending
+    pending_new: int = 0  # new and pending
     ddl: int = 0
     tables: int = 0  # tables with changes
     watermarks: TopicWatermarks = field(default_factory=dict)
@@ -74,88 +84,92 @@ class ReleaseReport:
     partition_watermarks: PartitionWatermarks = field(default_factory=dict)
     late_sample: list[dict[str, Any]] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
-    newest: int = 0  # the newest Kafka time of any record that the gate has seen, in milliseconds
+    newest: int = 0  # as `ReleaseCursor.newest`
     source: int = 0  # as `ReleaseCursor.source`
-    loaded: list[LoadedTable] = field(default_factory=list)  # tables whose rows were released out of a dump
-    total: dict[str, int] = field(default_factory=dict)
+    loaded: list[LoadedTable] = field(default_factory=list)  # tables that this run loaded from a dump
+    total: dict[str, int] = field(default_factory=dict)  # as `ReleaseCursor.totals`
     scans: list[TableScan] = field(default_factory=list)  # as `ReleaseCursor.scans`
 
 
 class Release:
-    """Advances the watermarks, and releases what lies below them.
+    """Raises the watermarks, and releases the events below them.
 
-    The window is [previous watermark, watermark) by commit_ts over change_events; what is above stays there, pending. So
-    does what a table has from the position on at which it is held; that table's window ends there, and begins there in the
-    run that finds the reason gone.
+    The window is [released watermark, new watermark) by commit_ts over change_events. Events above it stay there, pending.
+    The window of a held table ends at its hold, and begins there in the run that finds the hold's reason gone.
     """
 
     name = "released_changes"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are events not looked at yet, held ones whose reason may have gone, or tables to load."""
-        cursor = _cursor(lake)
-        if self._news(lake, feed, cursor):
+        """Return whether new events, holds whose reason may be gone, or dumps to load wait."""
+        cursor = _read_cursor(lake)
+        if self._has_new_input(lake, feed, cursor):
             return True
         plan = lake.loads.cursor()
         return is_plan_due(plan, cursor) or bool(find_due_reloads(lake, plan, cursor))
 
-    def _news(self, lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> bool:
+    def _has_new_input(self, lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> bool:
         decoded = lake.change_events.cursor()
-        return decoded is not None and (decoded.batch > cursor.batch or bool(_retried(lake, feed, cursor)))
+        return decoded is not None and (decoded.batch > cursor.batch or bool(_retried_holds(lake, feed, cursor)))
 
     def run(self, lake: Lakehouse, feed: Feed) -> ReleaseReport:
-        """Look at the new events, and release: one commit, whose cursor holds the watermarks that events are dropped by.
+        """Release the loads that begin histories, then the events, then the loads that replace rows.
 
-        Before it, a commit each, the tables whose histories begin with a load: what a dump has is then known to be a repeat.
-        After it, those that are loaded anew and of which all is released that their dump has the outcome of.
+        The loads that begin histories come first, a commit each, so that the gate knows which events their dumps cover. The
+        events are one commit, whose cursor has the watermarks below which events may be dropped. A load that replaces rows
+        needs all changes up to its dump released.
 
         Raises:
-            ConcurrentRunError: another run released meanwhile.
+            ConcurrentRunError: another run released at the same time.
         """
-        cursor, plan = _cursor(lake), lake.loads.cursor()
+        cursor, plan = _read_cursor(lake), lake.loads.cursor()
         loaded = []
         if plan is not None and is_plan_due(plan, cursor):
             loaded = release_loads(lake, feed, plan, cursor)
-            cursor = _cursor(lake)
-        news = news_of(lake, feed, cursor) if self._news(lake, feed, cursor) else None
-        report = _stands(feed, cursor, cursor) if news is None else _Run(lake, feed, news).report()
+            cursor = _read_cursor(lake)
+        new = read_new_events(lake, feed, cursor) if self._has_new_input(lake, feed, cursor) else None
+        report = _report_state(feed, cursor, cursor) if new is None else _Run(lake, feed, new).release()
         if plan is not None:
-            cursor = _cursor(lake)
+            cursor = _read_cursor(lake)
             if reloads := find_due_reloads(lake, plan, cursor):
                 loaded += release_reloads(lake, feed, cursor, reloads)
         return replace(report, release=report.release or cursor.sequence, loaded=loaded) if loaded else report
 
 
-def _cursor(lake: Lakehouse) -> ReleaseCursor:
+def _read_cursor(lake: Lakehouse) -> ReleaseCursor:
     return lake.released_changes.cursor() or ReleaseCursor(sequence=0)
 
 
-def _learnt(lake: Lakehouse) -> int:
-    learnt = lake.table_schemas.cursor()
-    return learnt.sequence if learnt else 0
+def _schema_sequence(lake: Lakehouse) -> int:
+    cursor = lake.table_schemas.cursor()
+    return cursor.sequence if cursor else 0
 
 
-def _settings(feed: Feed) -> str:
-    """Of the settings those that tables are held by."""
+def _hold_settings(feed: Feed) -> str:
+    """Return the feed's settings that holds depend on, as text."""
     return json.dumps(feed.schema_changes)
 
 
-def _refused(lake: Lakehouse) -> list[Refused]:
-    judged = lake.type_observations.cursor()
-    return judged.refused if judged else []
+def _read_refused(lake: Lakehouse) -> list[Refused]:
+    """Return the tables that the type check refuses."""
+    cursor = lake.type_observations.cursor()
+    return cursor.refused if cursor else []
 
 
-def _retried(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> Sequence[Hold]:
-    return retried(cursor, _learnt(lake), _settings(feed), lambda: _refused(lake)) if cursor.holds else []
+def _retried_holds(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> Sequence[Hold]:
+    """Return the holds whose reason may be gone."""
+    if not cursor.holds:
+        return []
+    return find_retried_holds(cursor, _schema_sequence(lake), _hold_settings(feed), lambda: _read_refused(lake))
 
 
-def _stands(feed: Feed, before: ReleaseCursor, after: ReleaseCursor) -> ReleaseReport:
-    """Where a run has left the gate, without what it did."""
-    known = after.partition_watermarks
+def _report_state(feed: Feed, before: ReleaseCursor, after: ReleaseCursor) -> ReleaseReport:
+    """Return a report with the gate's state before and after a run, without the run's counts."""
+    marks = after.partition_watermarks
     return ReleaseReport(
         watermarks=after.watermarks,
         watermarks_before=before.watermarks,
-        partition_watermarks=known if has_watermarks(feed, known) else {},
+        partition_watermarks=marks if has_watermarks(feed, marks) else {},
         pending=after.pending,
         pending_before=before.pending,
         holds=after.holds,
@@ -168,192 +182,383 @@ def _stands(feed: Feed, before: ReleaseCursor, after: ReleaseCursor) -> ReleaseR
 
 @dataclass(frozen=True)
 class _Window:
-    """What a release takes, and what it leaves."""
+    """The row events of a run, classified.
 
-    release: int  # its number
-    groups: list[Group]  # all row events that it looked at
-    taken: list[Group]  # of them those that it releases
-    known: Known
+    Attributes:
+        release: the number of the release.
+        groups: all row events that the run read.
+        taken: those that it releases.
+        schemas: the schemas and keys that complete their layouts.
+        holds: the list of holds after the run.
+        facts: properties of the events in `taken`.
+        held: the hold positions after the run.
+    """
+
+    release: int
+    groups: list[EventGroup]
+    taken: list[EventGroup]
+    schemas: LayoutSchemas
     holds: list[Hold]
-    facts: Facts
-    after: Held  # where tables are held from now on
+    facts: WindowFacts
+    held: HoldPositions
+
+
+@dataclass(frozen=True)
+class _Statements:
+    """The DDL events in the window: a row of released_changes each, and the tables that they name."""
+
+    rows: list[dict[str, Any]]
+    tables: set[QualifiedName]
 
 
 class _Run:
     """One run of the stage."""
 
-    def __init__(self, lake: Lakehouse, feed: Feed, news: News) -> None:
-        self.lake, self.feed, self.news, self.cursor = lake, feed, news, news.cursor
+    def __init__(self, lake: Lakehouse, feed: Feed, new: NewEvents) -> None:
+        self.lake, self.feed, self.new, self.cursor = lake, feed, new, new.cursor
         self.protocol = protocol_of(feed)
-        # A hold costs nothing until its reason may have gone.
-        again = _retried(lake, feed, self.cursor)
-        self.kept = [] if again else self.cursor.holds
-        self.gate: Gate = gate_for(lake, feed, news, again, partial(session_for, lake.spark))
-        self.before = self.gate.held(self.cursor.holds)
-        self.files = self.gate.files()
+        # Held events are read again only if the reason of a hold may be gone.
+        retried = _retried_holds(lake, feed, self.cursor)
+        self.kept_holds = [] if retried else self.cursor.holds
+        self.gate: Gate = choose_gate(lake, feed, new, retried, partial(session_for, lake.spark))
+        self.held_before = self.gate.hold_positions(self.cursor.holds)
+        self.files = self.gate.select_files()
         rows = sum(f.rows for f in self.files)
-        self.small = rows <= INTERPRETED_ROW_LIMIT
-        # A load from before the oldest event has the outcome of none.
+        self.is_small = rows <= INTERPRETED_ROW_LIMIT
+        # A load whose position is below all events covers none of them.
         oldest = min((f.low["commit_ts"] for f in self.files), default=0)
         self.loads = [each for each in self.cursor.loads if not each.is_reload and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
-        self.events = self._normal(lake.change_events.read_files(self.spark, self.files))
-        self.schemas = _learnt(lake)
-        learnt = statements_of(news.ddl, self._shapes, lake.read_decisions()) if news.ddl else []
-        self.statements = [(each, frozenset(each.tables)) for each in learnt]
+        self.events = self._normalize_keys(lake.change_events.read_files(self.spark, self.files))
+        self.schema_sequence = _schema_sequence(lake)
+        ddl = build_ddl_events(new.ddl, self._statement_schemas, lake.read_decisions()) if new.ddl else []
+        self.statements = [(event, frozenset(event.tables)) for event in ddl]
 
     @cached_property
-    def _shapes(self) -> list[dict[str, Any]]:
-        """What statements have made of tables: a numbered schema may be older by its number than the statement it is of."""
+    def _statement_schemas(self) -> list[dict[str, Any]]:
+        """The rows of table_schemas that come from statements.
+
+        A schema that a message brings by its number may have a lower commit_ts than the statement that made it.
+        """
         return [r for r in self.lake.schema_rows() if r["ddl_statement"] is not None]
 
     @cached_property
-    def _released_tables(self) -> set[Name]:
+    def _released_tables(self) -> set[QualifiedName]:
         return self.lake.released_tables()
 
-    def report(self) -> ReleaseReport:
-        """Release, and tell."""
-        refused = by_types(_refused(self.lake), self.gate, self.cursor, self.before)
-        unloaded = by_loads(self.cursor, self.gate, self.before, lambda: self._released_tables)
-        holds = earliest([*self.kept, *refused, *unloaded], self.gate.axis)
-        groups = self._groups(self.gate.held(holds))
-        known = known_layouts(self.lake, self.protocol, [g for g in groups if g.part == Part.INSIDE and g.taken])
-        without_schema = [Hold(*name, since, HoldReason.SCHEMA, 0, {}) for name, since in sorted(known.missing.items())]
-        found = with_statements(
+    def release(self) -> ReleaseReport:
+        """Classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
+        window = self._classify()
+        statements = self._select_statements(window)
+        changes, late_inside = self._deduplicate(window)
+        late = self._find_late(window) or late_inside
+        counts = count_events(window.groups, late_inside, self._count_new_rows(), self.cursor)
+        cursor = self._advance_cursor(window, statements, counts, late)
+        staged = self._stage(window, statements, changes)
+        self.lake.released_changes.commit(staged, cursor)
+        return self._report(window, statements, counts, late, cursor, staged)
+
+    # Classify events by the window.
+
+    def _classify(self) -> _Window:
+        """Find the holds, and count the row events by what becomes of them."""
+        refused = find_type_holds(_read_refused(self.lake), self.gate, self.cursor, self.held_before)
+        unloaded = find_load_holds(self.cursor, self.gate, self.held_before, lambda: self._released_tables)
+        first_holds = keep_earliest([*self.kept_holds, *refused, *unloaded], self.gate.axis)
+        held = self.gate.hold_positions(first_holds)
+        groups = self._group_events(held)
+        schemas = look_up_schemas(self.lake, self.protocol, _select_taken(groups))
+        holds = self._add_holds(first_holds, schemas, groups)
+        if self.gate.hold_positions(holds) != held:
+            held = self.gate.hold_positions(holds)
+            groups = self._group_events(held)
+        taken = _select_taken(groups)
+        facts = WindowFacts(
+            has_unkeyed=any(g.unkeyed for g in taken),
+            has_places=any(g.placed for g in taken),
+            has_distinct_keys=self.is_small and not any(g.moved for g in taken) and have_distinct_keys(taken),
+            tables=frozenset((g.database, g.table) for g in taken),
+        )
+        holds = self._complete_holds(holds, groups, schemas, held)
+        return _Window(self.cursor.sequence + 1, groups, taken, schemas, holds, facts, held)
+
+    def _add_holds(self, holds: list[Hold], schemas: LayoutSchemas, groups: list[EventGroup]) -> list[Hold]:
+        """Add the holds of tables whose schema is missing, and those by DDL events."""
+        without_schema = [
+            Hold(*name, since, HoldReason.SCHEMA, 0, {}) for name, since in sorted(schemas.missing.items())
+        ]
+        return add_statement_holds(
             [*holds, *without_schema],
             self.statements,
             self.feed,
             self.gate,
-            self.before,
-            lambda statement, tables: self._why_held(statement, tables, groups),
+            self.held_before,
+            lambda event, tables: self._explain_hold(event, tables, groups),
         )
-        after = self.gate.held(found)
-        if after != self.gate.held(holds):
-            groups = self._groups(after)
-        holds = self._told(found, groups, known, after)
-        taken = [g for g in groups if g.part == Part.INSIDE and g.taken]
-        facts = Facts(
-            unkeyed=any(g.unkeyed for g in taken),
-            placed=any(g.placed for g in taken),
-            apart=self.small and not any(g.moved for g in taken) and _different(taken),
-            tables=frozenset((g.database, g.table) for g in taken),
-        )
-        return self._commit(_Window(self.cursor.sequence + 1, groups, taken, known, holds, facts, after))
 
-    def _why_held(self, statement: Statement, tables: set[Name], groups: list[Group]) -> str | None:
-        at = statement.row["commit_ts"]
+    def _explain_hold(self, event: DdlEvent, tables: set[QualifiedName], groups: list[EventGroup]) -> str | None:
+        """Return why a DDL event waits for a decision; None: it does not wait."""
+        commit_ts = event.row["commit_ts"]
 
-        def seen(name: Name) -> bool:
-            said = any((r["database"], r["table"]) == name and r["commit_ts"] < at for r in self._shapes)
-            come = any((g.database, g.table) == name and g.first < at for g in groups)
-            return said or come or name in self._released_tables
+        def existed(name: QualifiedName) -> bool:
+            has_statement = any(
+                (r["database"], r["table"]) == name and r["commit_ts"] < commit_ts for r in self._statement_schemas
+            )
+            has_rows = any((g.database, g.table) == name and g.first < commit_ts for g in groups)
+            return has_statement or has_rows or name in self._released_tables
 
-        if statement.why_doubted is None and not any(self.feed.stops_at_ddl(*name) for name in tables):
+        if event.error is None and not any(self.feed.stops_at_ddl(*name) for name in tables):
             return None
-        return why_held(statement, tables, self.feed, self._shapes, seen)
+        return explain_hold(event, tables, self.feed, self._statement_schemas, existed)
 
-    def _groups(self, after: Held) -> list[Group]:
-        """Count the row events: what the window has, what is behind it, what came too late."""
+    def _group_events(self, held: HoldPositions) -> list[EventGroup]:
+        """Count the row events by what becomes of them; `held`: the hold positions from now on."""
         if not self.files:
             return []
-        columns = ["part", "taken", "new", "database", "table", "layout_id", "unkeyed", "placed", "reached"]
-        snapshots = self.protocol.takes_snapshots
-        judged = {
-            "part": self._part(self.before, after),
-            "taken": taken_tables(self.feed),
-            "reached": self._reached() if after else F.lit(False),
-            "hash": group_hash(*self.gate.by),
-        }
-        told = self.events.withColumns(judged | ({"read": read_of()} if snapshots else {})).selectExpr(
-            *(["read", "detail", "record_timestamp"] if snapshots else []),
-            *judged,
-            f"batch > {self.cursor.batch} AS new",
-            "database",
-            "table",
-            "layout_id",
-            "key IS NULL AS unkeyed",
-            "source IS NOT NULL AS placed",
-            "commit_ts",
-            "batch",
-            "key_before",
-            "struct(layout, jdbc_types, schema_version, table_id, key_columns) AS sample",
+        events = self.events.withColumns(
+            {
+                "part": self._part(self.held_before, held),
+                "taken": taken_tables(self.feed),
+                "reached": self._is_newly_held() if held else F.lit(False),
+            }
         )
-        found = told.groupBy(*columns, *(["read"] if snapshots else [])).agg(
-            *(of_reads() if snapshots else []),
-            F.expr("count(*) AS count"),
-            F.expr("min(commit_ts) AS first"),
-            F.expr("max(commit_ts) AS last"),
-            F.expr("min(batch) AS batch"),
-            F.expr("count(key_before) AS moved"),
-            F.expr("collect_list(hash) AS keys" if self.small else "CAST(array() AS ARRAY<BIGINT>) AS keys"),
-            F.expr("any_value(sample) AS sample"),
+        return group_events(
+            events,
+            self.gate.group_columns,
+            self.cursor.batch,
+            has_snapshots=self.protocol.takes_snapshots,
+            collects_keys=self.is_small,
         )
-        return [Group(**r) for r in found.toArrow().to_pylist()]
 
-    def _part(self, before: Held, after: Held) -> Column:
-        """The `Part` of a row event, STRING."""
-        return mark_covered(self.gate.part(before, after), self.loads)
+    def _part(self, before: HoldPositions, after: HoldPositions) -> Column:
+        """Return the `Part` of a row event, STRING, as `Gate.classify` with the loads."""
+        return mark_covered(self.gate.classify(before, after), self.loads)
 
-    def _reached(self) -> Column:
-        """Whether an event would be in the window if its table were not held, and was not counted by its hold before."""
-        there = [str(Part.INSIDE), str(Part.LATE)]
-        kept = held_since(self.gate.held(self.kept)).isNotNull()
-        return F.when(kept, self._part({}, {}).isin(there)).otherwise(self._part(self.before, {}).isin(there))
-
-    def _told(self, holds: list[Hold], groups: list[Group], known: Known, after: Held) -> list[Hold]:
-        """The holds with how many events each has, and the first of those whose schema is missing."""
-        reached = _by_table([g for g in groups if g.part == Part.PENDING and g.reached])
-        firsts = self._without_schema(known, after) if known.missing else {}
-        told = []
-        for h in holds:
-            name = h.database, h.table
-            first = firsts.get(name, h.first) if h.reason == HoldReason.SCHEMA and not h.first else h.first
-            told.append(replace(h, events=h.events + reached.get(name, 0), first=first))
-        return told
-
-    def _without_schema(self, known: Known, after: Held) -> dict[Name, dict[str, Any]]:
-        """The first row of each table whose schema is not known."""
-        missing = F.col("layout_id").isin(*known.missing_layouts)
-        first = F.struct(
-            "table_id",
-            "schema_version",
-            "topic",
-            "partition",
-            "offset",
-            F.unix_millis("record_timestamp").alias("record_ms"),
+    def _is_newly_held(self) -> Column:
+        """Return whether an event would be in the window without its table's hold, and no hold has counted it. BOOLEAN."""
+        in_window = [str(Part.INSIDE), str(Part.LATE)]
+        is_kept = hold_position(self.gate.hold_positions(self.kept_holds)).isNotNull()
+        return F.when(is_kept, self._part({}, {}).isin(in_window)).otherwise(
+            self._part(self.held_before, {}).isin(in_window)
         )
-        without = self._part(self.before, {}) == str(Part.INSIDE)
-        rows = (
-            self.events.where((self._part(self.before, after) == str(Part.PENDING)) & without & missing)
-            .groupBy("database", "table")
-            .agg(F.min_by(first, "commit_ts").alias("first"))
-            .collect()
-        )
-        return {(r["database"], r["table"]): r["first"].asDict() for r in rows}
 
-    def _commit(self, window: _Window) -> ReleaseReport:
+    def _complete_holds(
+        self, holds: list[Hold], groups: list[EventGroup], schemas: LayoutSchemas, held: HoldPositions
+    ) -> list[Hold]:
+        """Add to each hold the number of its events and, if a schema is missing, the first event without it."""
+        counts = count_by_table(g for g in groups if g.part == Part.PENDING and g.reached)
+        firsts = self._find_without_schema(schemas, held) if schemas.missing else {}
+        result = []
+        for hold in holds:
+            name = hold.database, hold.table
+            lacks_first = hold.reason == HoldReason.SCHEMA and not hold.first
+            first = firsts.get(name, hold.first) if lacks_first else hold.first
+            result.append(replace(hold, events=hold.events + counts.get(name, 0), first=first))
+        return result
+
+    def _find_without_schema(self, schemas: LayoutSchemas, held: HoldPositions) -> dict[QualifiedName, dict[str, Any]]:
+        """Return (database, table) -> the first event whose schema is missing."""
+        is_held = self._part(self.held_before, held) == str(Part.PENDING)
+        is_in_window = self._part(self.held_before, {}) == str(Part.INSIDE)
+        has_no_schema = F.col("layout_id").isin(*schemas.missing_layouts)
+        return find_first_events(self.events, is_held & is_in_window & has_no_schema)
+
+    def _select_statements(self, window: _Window) -> _Statements:
+        """Return the DDL events in the window, each statement once."""
         inside = [
-            (each.row, tables)
-            for each, tables in self.statements
-            if self._takes(each, tables) and self.gate.releases(each.row, tables, self.before, window.after)
+            (event.row, tables)
+            for event, tables in self.statements
+            if self._takes_statement(event, tables)
+            and self.gate.releases_statement(event.row, tables, self.held_before, window.held)
         ]
-        statements = _once([row for row, _ in inside])
-        out, late_inside = self._changes(window)
-        too_late = [g for g in window.groups if g.part == Part.LATE]
-        late = self._late(too_late) if too_late else late_inside
-        rows = self.news.rows if self._exact() else None
-        counts = counted(window.groups, NO_LATE if too_late else late_inside, rows, self.cursor)
-        named = {name for _, tables in inside for name in tables}
-        cursor = self._advanced(window, named, counts, late)
-        staged = None if out is None else self._staged(window.release, out)
-        groups = window.taken if staged is None else self._released_groups(window.taken, staged)
-        others = [*statements, *layout_rows(self.protocol, window.known, groups)]
+        rows = keep_first_records(row for row, _ in inside)
+        return _Statements(rows, {name for _, tables in inside for name in tables})
+
+    def _takes_statement(self, event: DdlEvent, tables: AbstractSet[QualifiedName]) -> bool:
+        """Return whether the feed takes a table that a statement names; one without a table may change any table."""
+        return any(self.feed.takes(*name) for name in tables) or (not tables and event.row["table"] is None)
+
+    # Deduplicate the events in the window.
+
+    def _deduplicate(self, window: _Window) -> tuple[DataFrame | None, LateEvents]:
+        """Return the changes of the window, with columns of released_changes, and the late events that they show.
+
+        The changes are None if the window is empty.
+        """
+        if not window.taken:
+            return None, NO_LATE_EVENTS
+        facts = window.facts
+        is_inside = (self._part(self.held_before, window.held) == str(Part.INSIDE)) & taken_tables(self.feed)
+        events = self._fill_keys(self.events.where(is_inside), window.schemas, has_unkeyed=facts.has_unkeyed)
+        if facts.has_distinct_keys and not facts.has_unkeyed and not self.gate.compares_with_released():
+            changes, late = self.gate.build_single_changes(events), None
+        elif self.is_small or self.gate.compares_with_released():
+            changes, late = self.gate.build_changes(events, self._read_released, facts)
+        else:
+            changes, late = self._deduplicate_shared_keys(events, facts)
+        return changes, late or NO_LATE_EVENTS
+
+    def _deduplicate_shared_keys(self, events: DataFrame, facts: WindowFacts) -> tuple[DataFrame, LateEvents | None]:
+        """Compare only the events that share a key with another event; the other events are one change each."""
+        columns, is_keyless = self.gate.group_columns, F.size("key_columns") == 0
+        shared = F.broadcast(checkpointed(find_shared_groups(events.where(~is_keyless), *columns)))
+        hashed = events.withColumn("group", hash_group(*columns))
+        is_compared = F.col("key_before").isNotNull() | is_keyless
+        single = hashed.where(~is_compared).join(shared, on="group", how="left_anti").drop("group")
+        others = hashed.join(shared.withColumn("shared", F.lit(True)), on="group", how="left")
+        together = others.where(is_compared | F.col("shared")).drop("group", "shared")
+        changes, late = self.gate.build_changes(together, self._read_released, facts)
+        return self.gate.build_single_changes(single).unionByName(changes, allowMissingColumns=True), late
+
+    def _find_late(self, window: _Window) -> LateEvents | None:
+        """Return the events below the window; None without one."""
+        groups = [g for g in window.groups if g.part == Part.LATE]
+        if not groups:
+            return None
+        rows = self.events.where(self._part(self.held_before, {}) == str(Part.LATE))
+        schemas = look_up_schemas(self.lake, self.protocol, groups)
+        return find_late_events(
+            self._fill_keys(rows, schemas, has_unkeyed=True), self._read_released(min(g.first for g in groups))
+        )
+
+    def _fill_keys(self, rows: DataFrame, schemas: LayoutSchemas, *, has_unkeyed: bool) -> DataFrame:
+        """Fill `key` and `key_before` of row events whose table has a key."""
+        if not has_unkeyed:
+            return rows
+        return self._normalize_keys(fill_keys(fill_key_columns(rows, schemas)))
+
+    def _normalize_keys(self, rows: DataFrame) -> DataFrame:
+        """Return row events with keys in the one form in which equal keys have equal text."""
+        normal = {c: self.protocol.normalize_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
+        return rows.withColumns(normal)
+
+    def _read_released(self, lowest: int) -> DataFrame:
+        """Read the rows of released_changes of kind `row` and `repeat` at or above a commit_ts."""
+        files = [
+            f
+            for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT)
+            for f in self.lake.released_changes.files(kind=str(kind))
+            if f.high["commit_ts"] >= lowest
+        ]
+        return self.lake.released_changes.read_files(self.spark, files).where(F.col("commit_ts") >= lowest)
+
+    def _count_new_rows(self) -> int | None:
+        """Return how many row events are new, by file statistics; None if maintenance has merged new and old events."""
+        has_new_only = all(f.low["batch"] > self.cursor.batch for f in self.new.new_row_files)
+        return self.new.rows if has_new_only else None
+
+    # Stage and commit.
+
+    def _advance_cursor(
+        self, window: _Window, statements: _Statements, counts: EventCounts, late: LateEvents
+    ) -> ReleaseCursor:
+        """Return the cursor of the release."""
+        snapshots, read = self._advance_snapshots(window)
+        scans = self._advance_scans(window)
+        # A read of one table can complete the snapshot of another.
+        named = statements.tables | {(s.database, s.table) for s in snapshots if s.release == window.release}
+        # A scan of a table that was always empty changes no history.
+        scanned = {(s.database, s.table) for s in scans if s.release == window.release}
+        named |= scanned and scanned & self._released_tables
+        return ReleaseCursor(
+            sequence=window.release,
+            batch=self.new.last_batch,
+            tables=self._list_tables(window.taken, named),
+            pending=counts.pending,
+            oldest_pending=counts.oldest_pending,
+            holds=window.holds,
+            schemas=self.schema_sequence,
+            settings=_hold_settings(self.feed),
+            highest=max(self.cursor.highest, self.new.highest),
+            newest=max(self.cursor.newest, self.new.newest),
+            source=max(self.cursor.source, self.new.source),
+            totals=counts.add_to_totals(self.cursor.totals, late),
+            trimmed=self.cursor.trimmed,
+            loads=self.cursor.loads,
+            planned=self.cursor.planned,
+            refused=self.cursor.refused,
+            read=read,
+            snapshots=snapshots,
+            scans=scans,
+            **self.gate.build_cursor_fields(window.facts),
+        )
+
+    def _list_tables(self, taken: list[EventGroup], named: set[QualifiedName]) -> list[tuple[str, str, int]]:
+        """Return [database, table, row events] of the release; `named`: tables that it concerns, with or without events."""
+        counts = {name: 0 for name in named if self.feed.takes(*name)} | count_by_table(taken)
+        return [(database, table, count) for (database, table), count in sorted(counts.items())]
+
+    def _advance_snapshots(self, window: _Window) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
+        """Return `ReleaseCursor.snapshots` and `ReleaseCursor.read` after the release."""
+        if not self.protocol.takes_snapshots:
+            return [], []
+        before = self.cursor.snapshots
+        after = advance_snapshots(
+            before,
+            window.taken,
+            window.release,
+            lambda name: name not in self._released_tables,
+            lambda snapshot: may_lack_reads(self.lake, snapshot),
+            self.cursor.trimmed.highest,
+        )
+        return after if self.feed.snapshots == "whole" else keep_unended(after), list_ended_tables(before, after)
+
+    def _advance_scans(self, window: _Window) -> list[TableScan]:
+        """Return `ReleaseCursor.scans` after the release."""
+        if self.feed.snapshots != "whole":
+            return self.cursor.scans
+        deleted, begun = self.cursor.trimmed.highest, {each.at for each in self.cursor.scans}
+        notified = [s for s in parse_scans(self.new.notifications) if s.at > deleted or s.at in begun]
+        inside = [g for g in window.groups if g.part == Part.INSIDE]
+
+        def find_events(scans: list[TableScan]) -> list[ScanEvents | None]:
+            part = self._part(self.held_before, window.held)
+            return find_scan_events(self.lake, scans, self.new.row_files, part, deleted)
+
+        return advance_scans(self.cursor.scans, notified, inside, window.release, find_events)
+
+    def _stage(self, window: _Window, statements: _Statements, changes: DataFrame | None) -> Staged:
+        """Write the rows of the release, without a commit: changes, statements and column layouts."""
+        staged = None if changes is None else self._stage_changes(window.release, changes)
+        groups = window.taken if staged is None else self._narrow_groups(window.taken, staged)
+        others = [*statements.rows, *build_layout_rows(self.protocol, window.schemas, groups)]
         rest = self.lake.released_changes.stage_rows([row | {"release": window.release} for row in others])
-        staged = rest if staged is None else rest + staged
-        self.lake.released_changes.commit(staged, cursor)
-        released, duplicate = self._written(staged)
+        return rest if staged is None else rest + staged
+
+    def _stage_changes(self, release: int, changes: DataFrame) -> Staged:
+        columns = {"release": F.lit(release).cast("bigint"), "kind": F.lit(str(ReleasedKind.ROW))}
+        if "kind" in changes.columns:
+            columns["kind"] = F.coalesce("kind", columns["kind"])
+        return self.lake.released_changes.stage(conform(changes.withColumns(columns), RELEASED_CHANGES.columns))
+
+    def _narrow_groups(self, taken: list[EventGroup], staged: Staged) -> list[EventGroup]:
+        """Return the groups that have changes, from the first commit_ts of a change to the last.
+
+        A change has a larger commit_ts than its event if the source's clock went back, and duplicates have no change.
+        """
+        if not self.gate.moves_changes:
+            return taken
+        files = staged.in_partition(kind=str(ReleasedKind.ROW)).files
+        columns = ["database", "table", "layout_id"]
+        spans: dict[tuple[Any, ...], list[int]] = {}
+        for part in self.lake.released_changes.fetch_parts(files, *columns, "commit_ts"):
+            for r in part.group_by(columns).aggregate([("commit_ts", "min"), ("commit_ts", "max")]).to_pylist():
+                spans.setdefault(tuple(r[c] for c in columns), []).extend((r["commit_ts_min"], r["commit_ts_max"]))
+        with_spans = [(g, spans.get((g.database, g.table, g.layout_id))) for g in taken]
+        return [replace(g, first=min(span), last=max(span)) for g, span in with_spans if span]
+
+    def _report(
+        self,
+        window: _Window,
+        statements: _Statements,
+        counts: EventCounts,
+        late: LateEvents,
+        cursor: ReleaseCursor,
+        staged: Staged,
+    ) -> ReleaseReport:
+        released, duplicate = self._count_written(staged)
         return replace(
-            _stands(self.feed, self.cursor, cursor),
+            _report_state(self.feed, self.cursor, cursor),
             release=window.release,
             rows=counts.rows,
             window=counts.window,
@@ -364,164 +569,13 @@ class _Run:
             excluded=counts.excluded,
             covered=counts.covered,
             pending_new=counts.pending_new,
-            ddl=len(statements),
+            ddl=len(statements.rows),
             tables=len(window.facts.tables),
             late_sample=late.sample,
         )
 
-    def _advanced(self, window: _Window, named: set[Name], counts: Counts, late: Late) -> ReleaseCursor:
-        """The cursor of the release; `named`: the tables that its statements name."""
-        snapshots, read = self._snapshots(window)
-        scans = self._scans(window)
-        # That of one table may be whole by what another table's reads say.
-        named = named | {(each.database, each.table) for each in snapshots if each.release == window.release}
-        # Of an empty table there may have been nothing ever.
-        scanned = {(each.database, each.table) for each in scans if each.release == window.release}
-        named |= scanned and scanned & self._released_tables
-        return ReleaseCursor(
-            sequence=window.release,
-            batch=self.news.through,
-            tables=self._tables(window.taken, named),
-            pending=counts.pending,
-            oldest_pending=counts.oldest_pending,
-            holds=window.holds,
-            schemas=self.schemas,
-            settings=_settings(self.feed),
-            highest=max(self.cursor.highest, self.news.highest),
-            newest=max(self.cursor.newest, self.news.newest),
-            source=max(self.cursor.source, self.news.source),
-            totals=counts.totals(self.cursor.totals, late),
-            trimmed=self.cursor.trimmed,
-            loads=self.cursor.loads,
-            planned=self.cursor.planned,
-            refused=self.cursor.refused,
-            read=read,
-            snapshots=snapshots,
-            scans=scans,
-            **self.gate.state(window.facts),
-        )
-
-    def _staged(self, release: int, changes: DataFrame) -> Staged:
-        """The changes of the release, written and not committed."""
-        told = {"release": F.lit(release).cast("bigint"), "kind": F.lit(str(ReleasedKind.ROW))}
-        if "kind" in changes.columns:
-            told["kind"] = F.coalesce("kind", told["kind"])
-        return self.lake.released_changes.stage(conform(changes.withColumns(told), RELEASED_CHANGES.columns))
-
-    def _released_groups(self, taken: list[Group], staged: Staged) -> list[Group]:
-        """The groups of which there are changes, from the first commit_ts of a change to the last.
-
-        A change whose clock went back has a larger commit_ts than its event; repeats have none.
-        """
-        if not self.gate.moves_changes:
-            return taken
-        rows = staged.in_partition(kind=str(ReleasedKind.ROW)).files
-        place = ["database", "table", "layout_id"]
-        spans: dict[tuple[Any, ...], list[int]] = {}
-        for part in self.lake.released_changes.fetch_parts(rows, *place, "commit_ts"):
-            for r in part.group_by(place).aggregate([("commit_ts", "min"), ("commit_ts", "max")]).to_pylist():
-                spans.setdefault(tuple(r[c] for c in place), []).extend((r["commit_ts_min"], r["commit_ts_max"]))
-        found = [(g, spans.get((g.database, g.table, g.layout_id))) for g in taken]
-        return [replace(g, first=min(span), last=max(span)) for g, span in found if span]
-
-    def _snapshots(self, window: _Window) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
-        """The snapshots of a connector that count after the release, and the tables of which one has ended with it."""
-        if not self.protocol.takes_snapshots:
-            return [], []
-        known = self.cursor.snapshots
-        found = advanced_snapshots(
-            known,
-            window.taken,
-            window.release,
-            lambda name: name not in self._released_tables,
-            lambda snapshot: damaged(self.lake, snapshot),
-            self.cursor.trimmed.highest,
-        )
-        return found if self.feed.snapshots == "whole" else not_ended(found), ended_with(known, found)
-
-    def _scans(self, window: _Window) -> list[TableScan]:
-        """The tables' parts in a connector's incremental snapshots, after the release."""
-        if self.feed.snapshots != "whole":
-            return self.cursor.scans
-        deleted, known = self.cursor.trimmed.highest, {each.at for each in self.cursor.scans}
-        told = [s for s in scans_told(self.news.notifications) if s.at > deleted or s.at in known]
-        inside = [g for g in window.groups if g.part == Part.INSIDE]
-
-        def look(scans: list[TableScan]) -> list[Seen | None]:
-            return looked(self.lake, scans, self.news.row_files, self._part(self.before, window.after), deleted)
-
-        return advanced_scans(self.cursor.scans, told, inside, window.release, look)
-
-    def _takes(self, statement: Statement, tables: AbstractSet[Name]) -> bool:
-        """Whether the feed has a table that a statement names; one that names none may be about any."""
-        row = statement.row
-        return any(self.feed.takes(*name) for name in tables) or (not tables and row["table"] is None)
-
-    def _tables(self, taken: list[Group], named: set[Name]) -> list[tuple[str, str, int]]:
-        """The tables of the release, with how many row events each has: none where only statements name it."""
-        counts = {name: 0 for name in named if self.feed.takes(*name)} | _by_table(taken)
-        return [(database, table, count) for (database, table), count in sorted(counts.items())]
-
-    def _exact(self) -> bool:
-        """Whether the new files hold new events only: maintenance may have put them together with others."""
-        return all(f.low["batch"] > self.cursor.batch for f in self.news.new_rows)
-
-    def _keyed(self, rows: DataFrame, known: Known, *, unkeyed: bool) -> DataFrame:
-        """Row events with `key` and `key_before` wherever their table is known to have a key."""
-        if not unkeyed:
-            return rows
-        return self._normal(with_keys(with_known_keys(rows, known)))
-
-    def _normal(self, rows: DataFrame) -> DataFrame:
-        """Row events with their keys in the form in which they are compared."""
-        normal = {c: self.protocol.normalize_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
-        return rows.withColumns(normal)
-
-    def _changes(self, window: _Window) -> tuple[DataFrame | None, Late]:
-        """The changes in the window, None where it is empty. Out: columns of released_changes."""
-        if not window.taken:
-            return None, NO_LATE
-        facts = window.facts
-        inside = (self._part(self.before, window.after) == str(Part.INSIDE)) & taken_tables(self.feed)
-        events = self._keyed(self.events.where(inside), window.known, unkeyed=facts.unkeyed)
-        if facts.apart and not facts.unkeyed and not self.gate.judges_alone():
-            changes, late = self.gate.alone(events), None
-        elif self.small or self.gate.judges_alone():
-            changes, late = self.gate.changes(events, self._released, facts)
-        else:
-            changes, late = self._apart(events, facts)
-        return changes, late or NO_LATE
-
-    def _apart(self, events: DataFrame, facts: Facts) -> tuple[DataFrame, Late | None]:
-        """Many events: only those that share a key with another are looked at together."""
-        by, keyless = self.gate.by, F.size("key_columns") == 0
-        shared = F.broadcast(checkpointed(several(events.where(~keyless), *by)))
-        hashed = events.withColumn("group", group_hash(*by))
-        moved = F.col("key_before").isNotNull() | keyless
-        single = hashed.where(~moved).join(shared, on="group", how="left_anti").drop("group")
-        others = hashed.join(shared.withColumn("shared", F.lit(True)), on="group", how="left")
-        together = others.where(moved | F.col("shared")).drop("group", "shared")
-        changes, late = self.gate.changes(together, self._released, facts)
-        return self.gate.alone(single).unionByName(changes, allowMissingColumns=True), late
-
-    def _late(self, groups: list[Group]) -> Late:
-        """What came after its time: of a table that has been released past it."""
-        rows = self.events.where(self._part(self.before, {}) == str(Part.LATE))
-        known = known_layouts(self.lake, self.protocol, groups)
-        return late_events(self._keyed(rows, known, unkeyed=True), self._released(min(g.first for g in groups)))
-
-    def _released(self, lowest: int) -> DataFrame:
-        """The row changes released before, and the repeats of some, at or above a commit_ts."""
-        wanted = [
-            f
-            for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT)
-            for f in self.lake.released_changes.files(kind=str(kind))
-            if f.high["commit_ts"] >= lowest
-        ]
-        return self.lake.released_changes.read_files(self.spark, wanted).where(F.col("commit_ts") >= lowest)
-
-    def _written(self, staged: Staged) -> tuple[int, int]:
-        """How many row events a release stands for, and how many repeats it dropped, as its files have it."""
+    def _count_written(self, staged: Staged) -> tuple[int, int]:
+        """Return how many row events the changes in staged files stand for, and how many duplicates they dropped."""
         events = repeats = 0
         for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT):
             for part in self.lake.released_changes.fetch_parts(
@@ -532,20 +586,6 @@ class _Run:
         return events, repeats
 
 
-def _different(groups: list[Group]) -> bool:
-    keys = [key for g in groups for key in g.keys]
-    return len(set(keys)) == len(keys)
-
-
-def _by_table(groups: list[Group]) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for g in groups:
-        found[g.database, g.table] = found.get((g.database, g.table), 0) + g.count
-    return found
-
-
-def _once(statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each DDL statement once, under its first record, however often and in however many partitions it came."""
-    ordered = sorted(statements, key=lambda s: (s["topic"], s["partition"], s["offset"], s["index"]), reverse=True)
-    first = {(s["commit_ts"], s["database"], s["table"], s["ddl_statement"]): s for s in ordered}
-    return [{k: v for k, v in s.items() if k != "batch"} | {"kind": str(ReleasedKind.DDL)} for s in first.values()]
+def _select_taken(groups: list[EventGroup]) -> list[EventGroup]:
+    """Return the groups in the window whose tables the feed takes."""
+    return [g for g in groups if g.part == Part.INSIDE and g.taken]

@@ -253,7 +253,7 @@ def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
     # Tables are written at once: which is done first is not known.
     log = re.sub(r"\([12] of 2\)", "(N of 2)", story.outputs["first"])
     for line in (
-        "raw_records/shop: 1 files, 7 lines, 7 records taken in, 0 lines quarantined, ",
+        "raw_records/shop: 1 files, 7 lines, 7 records ingested, 0 lines quarantined, ",
         "change_events/shop: 5 row, 2 watermark, ",
         "released_changes/shop: 4 released, 0 duplicate, 0 late, 1 pending, 0 DDL, ",
         "history/shop shop.orders (N of 2): 3 changes, 3 versions opened, 0 closed, 2 rows current, ",
@@ -265,7 +265,7 @@ def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
 def test_a_second_run_commits_nothing_and_says_so(story: Story) -> None:
     assert story.codes["second"] == 0, story.outputs["second"][-3000:]
     assert story.commits["second"] == story.commits["first"]
-    assert "Nothing was new: nothing was taken in, and no Delta table got a commit." in story.outputs["second"]
+    assert "No new records: nothing was ingested, and no Delta table got a commit." in story.outputs["second"]
 
 
 def test_a_run_without_news_starts_no_jvm(story: Story) -> None:
@@ -276,8 +276,8 @@ def test_a_run_without_news_starts_no_jvm(story: Story) -> None:
 def test_the_summary_has_counts_watermark_and_history(story: Story) -> None:
     lines = [" ".join(line.split()) for line in story.outputs["second"].splitlines()]
     for line in (
-        "Feed shop (canal-json): nothing new; the last run with news told",
-        "records taken in 7",
+        "Feed shop (canal-json): nothing new; counts of the last run that changed something",
+        "records ingested 7",
         "row events decoded 5",
         "quarantined 0",
         "released 4",

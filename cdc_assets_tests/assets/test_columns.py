@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from cdc_assets.assets.common import column_schema, table_metadata
+from cdc_assets.assets.common import describe_columns, describe_table
 from cdc_assets.lakehouse.history import CDC_COLUMNS, COPY, RESERVED, history_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import LakeTable
@@ -23,25 +23,25 @@ HISTORY_COLUMNS = [*CDC_COLUMNS, COPY]
 @pytest.mark.parametrize("table", LAKE.stage_tables, ids=lambda table: table.name)
 def test_every_column_of_ours_is_explained(table: LakeTable) -> None:  # type: ignore[type-arg]
     """On the page, too, and whether the table is there yet or not."""
-    for column in table_metadata(table)["dagster/column_schema"].columns:
+    for column in describe_table(table)["dagster/column_schema"].columns:
         assert len(column.description or "") > 5, column.name
 
 
 def test_every_column_of_a_history_that_is_ours_is_explained() -> None:
-    for column in column_schema(StructType(HISTORY_COLUMNS)).columns:
+    for column in describe_columns(StructType(HISTORY_COLUMNS)).columns:
         assert len(column.description or "") > 5, column.name
 
 
 def test_a_table_that_is_there_tells_what_its_columns_mean(tmp_path: Path) -> None:
     """As Delta keeps it, for whoever reads the table with other tools."""
     for table in Lakehouse(never, str(tmp_path), "f").stage_tables:
-        planned = table_metadata(table)["dagster/column_schema"]
+        planned = describe_table(table)["dagster/column_schema"]
         table.create()
-        assert table_metadata(table)["dagster/column_schema"] == planned
+        assert describe_table(table)["dagster/column_schema"] == planned
 
 
 def test_a_source_column_is_never_explained_as_one_of_ours() -> None:
     assert all(column.name.startswith(RESERVED) for column in HISTORY_COLUMNS)
     assert not history_name(CDC_COLUMNS[0].name).startswith(RESERVED)
-    (shown,) = column_schema(StructType([StructField("commit_ts", LongType())])).columns
+    (shown,) = describe_columns(StructType([StructField("commit_ts", LongType())])).columns
     assert shown.description is None

@@ -105,5 +105,5 @@ def test_each_feed_is_asked_by_itself_and_one_that_cannot_be_does_not_stop_the_o
     assert isinstance(idle, str)
     assert idle.startswith("gone: ")
     assert asked(sensor_of(str(tmp_path / "lake"), {"shop": feeds["shop"]}), instance) == (
-        "No feed has anything to do that no run is about."
+        "No feed has anything to do that no run has been started for."
     )

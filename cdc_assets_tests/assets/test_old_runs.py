@@ -16,7 +16,7 @@ from dagster import (
 )
 
 from cdc_assets.assets import old_runs
-from cdc_assets.assets.verdicts import last_evaluation
+from cdc_assets.assets.verdicts import find_last_evaluation
 
 TABLES = DynamicPartitionsDefinition(name="tables")
 
@@ -65,7 +65,7 @@ def test_runs_that_have_ended_are_deleted_but_the_last_that_materialised_an_asse
         assert ids(instance) == {last, of_b, of_a_again, under_way}
         assert not instance.all_logs(first)
         # A verdict outlives its run.
-        verdict = last_evaluation(instance, AssetCheckKey(AssetKey("checked"), "check"))
+        verdict = find_last_evaluation(instance, AssetCheckKey(AssetKey("checked"), "check"))
         assert verdict
         assert verdict.description == "broke"
 

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import fromstring
 import pytest
 
 from cdc_assets.assets import change_events, history, page, raw_records, type_observations
-from cdc_assets.assets.released_changes import on_call
+from cdc_assets.assets.released_changes import describe_status
 from cdc_assets.history.writer import TableReport
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
@@ -30,11 +30,9 @@ MAY = 1_714_521_600_000 << 18
 def test_what_somebody_on_call_asks_comes_first() -> None:
     waits = Hold("shop", "orders", MAY, HoldReason.SCHEMA, 3, {"schema_version": 7})
     report = ReleaseReport(released=5, pending=4, watermarks={"late": MAY, "early": MAY + (1000 << 18)}, holds=[waits])
-    told = on_call(report, "f", datetime(2024, 5, 1, 0, 1, 30, tzinfo=UTC))
+    told = describe_status(report, "f", datetime(2024, 5, 1, 0, 1, 30, tzinfo=UTC))
     assert list(told) == ["state", "lag_seconds", "released", "pending", "held_tables", "next_step"]
-    assert (
-        told["state"] == "released up to 2024-05-01 00:00:00.000 UTC; row events that wait: 4; tables that are held: 1"
-    )
+    assert told["state"] == "released up to 2024-05-01 00:00:00.000 UTC; pending row events: 4; held tables: 1"
     assert told["lag_seconds"] == 90
     assert told["next_step"].startswith(
         f"shop.orders: the table is blocked from commit_ts {MAY} (2024-05-01 00:00:00.000 UTC) on"
@@ -42,12 +40,9 @@ def test_what_somebody_on_call_asks_comes_first() -> None:
 
 
 def test_without_watermarks_no_lag_is_made_up() -> None:
-    told = on_call(ReleaseReport(released=5), "f", datetime.now(UTC))
+    told = describe_status(ReleaseReport(released=5), "f", datetime.now(UTC))
     assert "lag_seconds" not in told
-    assert (
-        told["state"]
-        == "what has come is released: there are no watermarks; row events that wait: 0; tables that are held: 0"
-    )
+    assert told["state"] == "no watermarks: every ingested event is released; pending row events: 0; held tables: 0"
     assert told["next_step"] == "none"
 
 
@@ -56,43 +51,44 @@ def test_each_asset_says_how_far_it_is_and_what_to_do() -> None:
     left = IngestReport(
         taken=3, left=7, held={"t": {"0": [0, 2], "1": [0, 0]}}, lost=["t 1: offsets 4 to 9 have expired"]
     )
-    told = raw_records.on_call(left, "f")
+    told = raw_records.describe_status(left, "f")
     assert list(told) == ["state", "records_taken_in", "offsets_held", "next_step"]
     assert told["state"].startswith("2 partitions of 1 topics are held")
     assert told["next_step"] == (
         "run the feed again: 7 offsets are left by max_records_per_run; t 1: offsets 4 to 9 have expired"
     )
-    told = change_events.on_call(DecodeReport(after=1, through=2, events={"row": 5, "undecodable": 1}), "f")
+    told = change_events.describe_status(DecodeReport(after=1, through=2, events={"row": 5, "undecodable": 1}), "f")
     assert list(told) == ["state", "events_row", "events_undecodable", "raw_batches", "next_step"]
     assert told["state"] == "decoded up to raw batch 2; undecodable events: 1"
     assert told["next_step"].startswith("look into quarantine/f: ")
-    assert change_events.on_call(DecodeReport(through=2, events={"row": 5}), "f")["next_step"] == "none"
+    assert change_events.describe_status(DecodeReport(through=2, events={"row": 5}), "f")["next_step"] == "none"
     waits = Hold("shop", "orders", MAY, HoldReason.SCHEMA, 3, {"schema_version": 7})
     table = TableReport("shop", "orders", 1, 2, True, 5, 4, 1, 0, 9, 3)
-    told = history.on_call(table, "f", waits)
+    told = history.describe_status(table, "f", waits)
     first, *_, last = told
     assert (first, last) == ("state", "next_step")
     assert told["state"] == "3 rows are open, of 9 versions; changes wait"
     assert told["next_step"].startswith("shop.orders: the table is blocked from commit_ts")
-    told = history.on_call(table, "f", None)
+    told = history.describe_status(table, "f", None)
     assert (told["state"], told["next_step"]) == ("3 rows are open, of 9 versions", "none, as long as no check fails")
-    told = type_observations.on_call(TypesReport(after=1, through=2, called="code", distinct=4))
+    told = type_observations.describe_status(TypesReport(after=1, through=2, called="code", distinct=4))
     first, *_, last = told
     assert (first, last) == ("state", "next_step")
-    assert told["state"] == (
-        "types judged up to raw batch 2; observations that break a mapping: 0; tables that wait for it: 0"
-    )
+    assert told["state"] == ("types checked up to raw batch 2; observations that break a mapping: 0; blocked tables: 0")
     assert told["next_step"] == "none"
     moved = replace(
         table, reload=[{"commit_ts": MAY, "statement": "TRUNCATE PARTITION p0", "why": "w", "reload": True}]
     )
-    assert history.on_call(moved, "f", None)["next_step"] == "load the table anew: reload_required says why"
+    assert (
+        history.describe_status(moved, "f", None)["next_step"]
+        == "load the table again: the check reload_required says why"
+    )
 
 
 def renewed(root: Path, tables: int) -> None:
     context: Any = SimpleNamespace(log=logging.getLogger("run"))
     lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(root / "lake"), "f")
-    page.renew(context, lake, make_feed(root), [("shop", str(n)) for n in range(tables)])
+    page.write_page(context, lake, make_feed(root), [("shop", str(n)) for n in range(tables)])
 
 
 def test_a_page_that_cannot_be_made_is_a_warning(
@@ -101,7 +97,7 @@ def test_a_page_that_cannot_be_made_is_a_warning(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CDC_STATE", str(tmp_path / "file"))
     renewed(tmp_path, 1)
-    assert f"f: its page {tmp_path}/file/f.html could not be made: " in caplog.text
+    assert f"f: the report {tmp_path}/file/f.html could not be written: " in caplog.text
 
 
 def test_a_picture_that_cannot_be_drawn_is_a_warning(
@@ -113,15 +109,15 @@ def test_a_picture_that_cannot_be_drawn_is_a_warning(
     monkeypatch.setattr(collect, "list_releases", broken)
     context: Any = SimpleNamespace(log=logging.getLogger("run"))
     lake = Lakehouse(lambda: pytest.fail("a session is asked for"), str(tmp_path / "lake"), "f")
-    assert page.picture(context, lake) == {}
-    assert "f: the picture over_time could not be drawn: no such commit" in caplog.text
+    assert page.draw_releases(context, lake) == {}
+    assert "f: the chart over_time could not be drawn: no such commit" in caplog.text
 
 
 def test_the_versions_of_a_table_by_day_are_drawn_from_the_second_day_on(tmp_path: Path) -> None:
     context: Any = SimpleNamespace(log=logging.getLogger("run"))
-    assert page.versions_picture(context, "t", {}) == {}
-    assert page.versions_picture(context, "t", {"2024-05-01": 3}) == {}
-    told = page.versions_picture(context, "t", {"2024-04-30": 1, "2024-05-01": 3})["versions_by_day"]
+    assert page.draw_versions(context, "t", {}) == {}
+    assert page.draw_versions(context, "t", {"2024-05-01": 3}) == {}
+    told = page.draw_versions(context, "t", {"2024-04-30": 1, "2024-05-01": 3})["versions_by_day"]
     picture = b64decode(str(told.value).rpartition("base64,")[2].removesuffix(")"))
     bars = [e for e in fromstring(picture).iter() if e.get("class", "").startswith("rect")]
     assert len(bars) == 2
@@ -133,6 +129,6 @@ def test_the_versions_of_a_table_by_day_are_drawn_from_the_second_day_on(tmp_pat
 def test_of_many_tables_no_page_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDC_STATE", str(tmp_path / "state"))
     renewed(tmp_path, page.MOST_TABLES + 1)
-    assert not page.place("f").exists()
+    assert not page.build_page_path("f").exists()
     renewed(tmp_path, page.MOST_TABLES)
     assert [file.name for file in (tmp_path / "state").iterdir()] == ["f.html"]

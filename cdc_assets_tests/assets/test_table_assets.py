@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, ExecuteInProcessResult, TableMetadataValue
 
-from cdc_assets.assets.table_assets import add_partitions, partition, table_asset
+from cdc_assets.assets.table_assets import add_partitions, build_table_asset, format_partition
 from cdc_assets_tests.jobs import Job, evaluated, evaluations, materialised
 from cdc_assets_tests.support import Rows, Stream, tso
 
@@ -29,11 +29,11 @@ NEXT_DAY = 2 * 60 * 60 * 1000  # `tso` begins at 22:13
     ],
 )
 def test_a_partition_is_called_as_its_table_but_for_what_dagster_does_not_take(table: str, wanted: str) -> None:
-    assert partition(table) == wanted
+    assert format_partition(table) == wanted
     with DagsterInstance.ephemeral() as instance:
-        asset = table_asset("shop", "sales", table, alone=False)
+        asset = build_table_asset("shop", "sales", table, per_table=False)
         for _ in range(2):  # the second time it is known
-            add_partitions(instance, [asset, table_asset("shop", "sales", table, alone=True)])
+            add_partitions(instance, [asset, build_table_asset("shop", "sales", table, per_table=True)])
         assert instance.get_dynamic_partitions("shop/history/sales") == [wanted]
 
 

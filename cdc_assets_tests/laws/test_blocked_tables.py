@@ -378,13 +378,13 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
     first = job.run()
     assert not first.success
     (said,) = failures(first).values()
-    assert f"shop.items was not written, and the next run tries again: {TOLD}" in said
+    assert f"shop.items was not written; the next run tries again: {TOLD}" in said
     assert orders in assets(first)
     assert not conservation(first).passed
     assert f"The table was not written: {TOLD}. Mend the cause: the next run tries again" in str(
         conservation(first).description
     )
-    assert told("holds", "shop") == "no table waits\n"
+    assert told("holds", "shop") == "No table is blocked.\n"
 
     second = job.run()
     assert second.success
@@ -410,7 +410,7 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
     assert last.success
     assert items in assets(last)
     assert conservation(last).passed
-    assert told("holds", "shop") == "no table waits\n"
+    assert told("holds", "shop") == "No table is blocked.\n"
     assert told("retry", "shop") == "no table: the pipeline's next run tries again\n"
 
 
@@ -419,14 +419,14 @@ def test_a_table_that_cannot_be_told_of_fails_the_run_when_the_others_are(
 ) -> None:
     from cdc_assets.assets import history  # noqa: PLC0415 -- after Dagster's own modules
 
-    tells = history._tell_table
+    tells = history._report_table
 
     def tell(context: Any, lake: Any, run: Any, report: Any, *more: Any) -> Any:
         if report.table == "items":
             raise ValueError("no such column")
         return tells(context, lake, run, report, *more)
 
-    monkeypatch.setattr(history, "_tell_table", tell)
+    monkeypatch.setattr(history, "_report_table", tell)
     stream = Stream()
     for table in (ITEMS, ORDERS):
         stream.send(table.insert(tso(1), 1, "first"))

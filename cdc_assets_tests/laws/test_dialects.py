@@ -414,18 +414,29 @@ def test_chop(
     assert any(cut.values())
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="where a cut leaves out a piece from another partition, changes_continue fails at the next change of its row",
-)
 def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_of: Callable[[str, str], Chain]) -> None:
-    """Cut inside a second of which partitions tell parts: the same rows are open, though a version may be missing."""
+    """Cut inside a second between an UPDATE in one partition and the change of its row's key in another.
+
+    The UPDATE of row 1009 is in partition 2 at offset 21, after the cut. The change of its key to 1047 is in partition 0 at
+    offset 34, before the cut, and has the updated row as its row before the change. The first run reports that row; a
+    version may be missing, and the same rows are open in the end.
+    """
     config, scenario = "canal117-flat-dyn3-shanghai", "customers"
-    whole = histories(scenario_of(config, scenario).lake)
-    cut = histories(run(spark, tmp_path, MYSQL / config / scenario, cuts=2).lake)
-    still = {table: [r for r in rows if r["_cdc_is_current"]] for table, rows in cut.items()}
-    assert still == {table: [r for r in whole[table] if r["_cdc_is_current"]] for table in cut}
-    assert any(still.values())
+    stream = MYSQL / config / scenario
+    made = Chain(spark, tmp_path, **settings_of(stream))
+    records = records_of(stream)
+    made.add(records[: len(records) // 2])
+    breaks = [row for table in made.run().history for row in table.breaks.sample]
+    assert [(row["op"], row["partition"], row["offset"], row["columns"]) for row in breaks] == [
+        ("delete", 0, 34, ["last_name"])
+    ]
+    made.add(records[len(records) // 2 :])
+    made.run()
+    settled(made)
+    whole, cut = histories(scenario_of(config, scenario).lake), histories(made.lake)
+    open_rows = {table: [row for row in rows if row["_cdc_is_current"]] for table, rows in cut.items()}
+    assert open_rows == {table: [row for row in whole[table] if row["_cdc_is_current"]] for table in cut}
+    assert any(open_rows.values())
 
 
 @pytest.mark.parametrize(

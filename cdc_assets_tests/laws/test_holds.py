@@ -176,7 +176,7 @@ def test_a_held_rename_holds_the_table_that_it_leads_to(chain: Callable[..., Cha
     holds = {h.table: (h.since, h.reason, h.events, h.first["why"].partition(":")[0]) for h in it.run().release.holds}
     assert holds == {
         "orders": (tso(2), HoldReason.DDL, 0, "the statement could not be read, and may change the table"),
-        "archive": (tso(3), HoldReason.LINKED, 1, "the statement leads to it from shop.orders, which waits"),
+        "archive": (tso(3), HoldReason.LINKED, 1, "the statement also names the blocked table shop.orders"),
     }
     (statement,) = list_held_statements(it.lake)
     record_decision(it.lake, statement.id, IGNORE)

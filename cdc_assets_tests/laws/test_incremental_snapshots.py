@@ -17,8 +17,8 @@ from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, TableScan
 from cdc_assets.operations.maintenance.retention import trim_events
 from cdc_assets.operations.rebuild import rebuild_feed
-from cdc_assets.release.base import Group, Part
-from cdc_assets.release.table_scans import Seen, advanced_scans, scans_told
+from cdc_assets.release.base import EventGroup, Part
+from cdc_assets.release.table_scans import ScanEvents, advance_scans, parse_scans
 from cdc_assets.stages import STAGES
 from cdc_assets_tests.laws.test_source_snapshots import run
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, source, text
@@ -236,7 +236,7 @@ def test_no_row_ends_while_changes_of_the_snapshot_are_held(chain: Callable[...,
     """By a type that is none of the values': the rows are there, and would all seem gone."""
     it = run(chain(protocol="debezium", snapshots="whole", columns={"inventory.customers.v": "int"}), repeated())
     (scan,) = scans(it)
-    assert (scan.is_complete, scan.why_not[:31]) == (False, "changes of its time are held, p")
+    assert (scan.is_complete, scan.why_not[:32]) == (False, "changes during the scan are held")
     it.feed = make_feed(it.snapshots, protocol="debezium", snapshots="whole")
     it.run()
     (scan,) = scans(it)
@@ -260,7 +260,7 @@ def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]
     it.add(notifications)
     it.run()
     (scan,) = scans(it)
-    assert (scan.is_complete, scan.why_not) == (False, "maintenance has deleted what came of its time")
+    assert (scan.is_complete, scan.why_not) == (False, "maintenance has deleted events of the scan")
     assert [v for v in endings(it) if v[3] == "snapshot"] == []
 
 
@@ -281,7 +281,7 @@ def notified(*said: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
 
 def told(*said: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
     """What these notifications tell: table, seconds of the beginning and of the end, rows."""
-    scans = scans_told(reversed(notified(*said)))
+    scans = parse_scans(reversed(notified(*said)))
     return [(s.table, ((s.at >> 18) - MS) // 1000, (s.last - MS) // 1000, s.rows) for s in scans]
 
 
@@ -352,32 +352,35 @@ def test_what_notifications_tell(
 
 def test_where_debezium_2_3_does_not_say_when_kafka_does() -> None:
     events = notified(("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7)))
-    (scan,) = scans_told(e | {"commit_ts": None} for e in events)
+    (scan,) = parse_scans(e | {"commit_ts": None} for e in events)
     assert (scan.at, scan.until) == ((MS + 1000) << 18, (MS + 5000) << 18)
 
 
 SCAN = TableScan("shop", "a", at=10, until=20, first=10_000, last=20_000, rows=3)
 
 
-def group(table: str, first_ms: int, last_ms: int, *markers: str) -> Group:
+def group(table: str, first_ms: int, last_ms: int, *markers: str) -> EventGroup:
     """Changes in the window of a release."""
-    return Group(
+    return EventGroup(
         str(Part.INSIDE), True, True, "shop", table, 1, False, True, False, 1, 10, 10, 1, 0, [], {},
         markers=markers, first_ms=first_ms, last_ms=last_ms,
     )  # fmt: skip
 
 
 def after(
-    known: list[TableScan], told: list[TableScan], window: list[Group], rows: int, **more: Any
+    known: list[TableScan], told: list[TableScan], window: list[EventGroup], rows: int, **more: Any
 ) -> TableScan | None:
     """The part after release 7, in which so many rows are seen."""
     asked: list[TableScan] = []
 
-    def look(scans: list[TableScan]) -> list[Seen | None]:
+    def look(scans: list[TableScan]) -> list[ScanEvents | None]:
         asked.extend(scans)
-        return [Seen(5, {"t": {"0": 3}}, [], rows, **({"lacks": False, "partial": False} | more)) for _ in scans]
+        return [
+            ScanEvents(5, {"t": {"0": 3}}, [], rows, **({"has_unreleased": False, "has_partial_signal": False} | more))
+            for _ in scans
+        ]
 
-    (found,) = advanced_scans(known, told, window, 7, look)
+    (found,) = advance_scans(known, told, window, 7, look)
     return found if asked else None
 
 
@@ -385,9 +388,9 @@ def test_a_part_is_whole_when_all_its_rows_are_there() -> None:
     """Else it says why not, for people."""
     cases: list[tuple[int, dict[str, bool], str]] = [
         (3, {}, ""),
-        (2, {}, "of its rows 2 have come"),
-        (3, {"lacks": True}, "held, pending, or in quarantine"),
-        (3, {"partial": True}, "additional-conditions"),
+        (2, {}, "2 of 3 rows have come"),
+        (3, {"has_unreleased": True}, "held, pending, or in quarantine"),
+        (3, {"has_partial_signal": True}, "additional-conditions"),
     ]
     for rows, more, why_not in cases:
         found = after([], [SCAN], [], rows, **more)
@@ -410,7 +413,7 @@ def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
         found = after(before, [SCAN], [of_its_time], 3)
         assert found is not None
         assert (found.is_complete, found.release) == (True, 7)
-    revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT)], 3, partial=True)
+    revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT)], 3, has_partial_signal=True)
     assert revoked is not None
     assert (revoked.is_complete, revoked.release) == (False, 7)
     for other in (group("a", 22_000, 30_000), group("b", 15_000, 16_000), group("signals", 1, 2, PARTIAL_SNAPSHOT)):

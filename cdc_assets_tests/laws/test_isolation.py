@@ -236,7 +236,7 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     assert cli.main(["acknowledge", "shop", statement.id, "--apply"]) == 1
     assert "The statement cannot be read: ALTER TABLE items ADD COLUMN w INT FANCY (" in capsys.readouterr().err
     assert cli.main(["acknowledge", "shops", statement.id, "--ignore"]) == 1
-    assert capsys.readouterr().err == "shops: no such feed in the feeds file; its feeds: shop, crm\n"
+    assert capsys.readouterr().err == "shops: the feeds file has no such feed; its feeds: shop, crm\n"
     wrong = record_decision(job, statement.id, verdict="AS")
     (said,) = failures(wrong).values()
     assert "Give a statement to apply instead with the verdict as, and with no other verdict." in said
@@ -246,4 +246,4 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     assert waiting(job.run()).passed
     assert values(job, "shop", "items") == [("first", False), ("second", True)]
     assert cli.main(["holds", "shop"]) == 0
-    assert capsys.readouterr().out == "no table waits\n"
+    assert capsys.readouterr().out == "No table is blocked.\n"

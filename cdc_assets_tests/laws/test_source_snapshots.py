@@ -22,8 +22,8 @@ from cdc_assets.operations.maintenance.retention import trim_changes
 from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import Fate
-from cdc_assets.release.base import Group, Part
-from cdc_assets.release.source_snapshots import advanced_snapshots, ended_with, not_ended
+from cdc_assets.release.base import EventGroup, Part
+from cdc_assets.release.source_snapshots import advance_snapshots, keep_unended, list_ended_tables
 from cdc_assets.stages import STAGES
 from cdc_assets_tests.laws.conservation import settled
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, source
@@ -183,30 +183,30 @@ def test_nothing_ends_where_a_read_is_in_quarantine(chain: Callable[..., Chain])
 # --- which snapshots are whole, without Spark
 
 
-def reads(table: str, markers: Sequence[str], position: int = 50, low: int = 100) -> Group:
+def reads(table: str, markers: Sequence[str], position: int = 50, low: int = 100) -> EventGroup:
     """Reads of a snapshot, as a release groups them."""
     place = {"topic": f"s.{table}", "file": "bin.000002", "position": position}
     group = changes(table, low, len(markers))
-    return Group(**vars(group) | {"read": place, "markers": markers, "first_ms": 1000, "last_ms": 2000})
+    return EventGroup(**vars(group) | {"read": place, "markers": markers, "first_ms": 1000, "last_ms": 2000})
 
 
-def changes(table: str, low: int, count: int = 1, last_ms: int = 0) -> Group:
+def changes(table: str, low: int, count: int = 1, last_ms: int = 0) -> EventGroup:
     """Other changes."""
-    return Group(
+    return EventGroup(
         str(Part.INSIDE), True, True, "shop", table, 1, False, True, False, count, low, low, 1, 0, [], {}, last_ms=last_ms
     )  # fmt: skip
 
 
 def released(
     known: list[SourceSnapshot],
-    window: list[Group],
+    window: list[EventGroup],
     release: int,
     *,
     is_new: bool = False,
     damaged: bool = False,
     deleted: int = -1,
 ) -> list[SourceSnapshot]:
-    return advanced_snapshots(known, window, release, lambda _: is_new, lambda _: damaged, deleted)
+    return advance_snapshots(known, window, release, lambda _: is_new, lambda _: damaged, deleted)
 
 
 @pytest.mark.parametrize(
@@ -282,11 +282,11 @@ def test_a_read_of_a_snapshot_that_maintenance_has_forgotten_begins_none() -> No
 
 
 def ends(
-    before: list[SourceSnapshot], window: list[Group], **how: bool
+    before: list[SourceSnapshot], window: list[EventGroup], **how: bool
 ) -> tuple[list[tuple[str, str, int]], list[Any]]:
     """The tables of which a snapshot ends with a release, and the snapshots that may go on after it."""
     after = released(before, window, 1, **how)
-    return ended_with(before, after), not_ended(after)
+    return list_ended_tables(before, after), keep_unended(after)
 
 
 def test_a_snapshot_that_is_half_read_has_not_ended() -> None:
@@ -321,8 +321,8 @@ def test_of_a_snapshot_that_began_again_only_the_second_ends() -> None:
 def test_what_has_ended_is_told_once() -> None:
     ended = released([], [reads("a", ["first", "last"], low=100)], 1, is_new=True)
     again = released(ended, [changes("a", 200, last_ms=2001)], 2)
-    assert ended_with(ended, again) == []
-    assert ended_with(again, released(again, [reads("a", ["true"], low=101)], 3)) == [("shop", "a", 101)]
+    assert list_ended_tables(ended, again) == []
+    assert list_ended_tables(again, released(again, [reads("a", ["true"], low=101)], 3)) == [("shop", "a", 101)]
 
 
 # --- what maintenance leaves of them

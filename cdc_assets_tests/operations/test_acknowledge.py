@@ -53,9 +53,7 @@ def test_what_was_understood_can_be_applied(tmp_path: Path, actions: str | None,
 def test_what_was_not_understood_cannot_be_applied(tmp_path: Path) -> None:
     """The text alone can be read; which table it means was not known."""
     lake = lake_with_held(tmp_path, actions=None, error="the database of orders is not known")
-    with pytest.raises(
-        AcknowledgeError, match=r"cannot be read: .*the database of orders is not known"
-    ):
+    with pytest.raises(AcknowledgeError, match=r"cannot be read: .*the database of orders is not known"):
         record_decision(lake, ID, Decision(DecisionVerdict.APPLY))
     with pytest.raises(AcknowledgeError, match="cannot be read: TRUNCATE orders, items"):
         record_decision(lake, ID, Decision(DecisionVerdict.AS, "TRUNCATE orders, items"))

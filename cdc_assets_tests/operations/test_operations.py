@@ -34,7 +34,7 @@ from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.streams import PARTITIONS, short_stream
 from cdc_assets_tests.protocols.simple_encoder import Table
 from cdc_assets_tests.protocols.simple_encoder import watermark as simple_watermark
-from cdc_assets_tests.release.test_transactions import stream as transactions
+from cdc_assets_tests.release.test_complete_transactions import stream as transactions
 from cdc_assets_tests.support import (
     Chain,
     Reports,
@@ -194,7 +194,7 @@ def test_the_check_fails_if_a_rebuild_would_change_anything() -> None:
     same = Difference("shop.a", 1, 1, 0, 0, 0, {}, [], [], [], [])
     compared = [("shop.a", same), ("shop.b", replace(same, table="shop.b", deleted=1)), ("shop.c", None)]
     _fail_if_changed(build_op_context(), compared[:1])
-    with pytest.raises(Failure, match=r"a rebuild would change shop\.b, shop\.c: the log has how"):
+    with pytest.raises(Failure, match=r"A rebuild would change shop\.b, shop\.c: the log shows how"):
         _fail_if_changed(build_op_context(), compared)
 
 

@@ -9,11 +9,11 @@ class Change:
     """A change of one row, in the order of the source.
 
     Attributes:
-        time: of the source's clock.
-        before: the row before it; None: there was none.
-        after: the row after it; None: there is none.
-        place: in the binlog, where the source tells it.
-        message: its record.
+        time: the time of the source's clock.
+        before: the row before the change; None: there was none.
+        after: the row after the change; None: there is none.
+        place: the binlog position, if the source states one.
+        message: the number of the record.
     """
 
     time: int
@@ -25,19 +25,19 @@ class Change:
 
 @dataclass
 class Key:
-    """What is known of a row: the changes that were applied, and whether its source is within a replay."""
+    """The state of a key: the changes that were applied, and whether its source is within a replay."""
 
     applied: list[Change] = field(default_factory=list)
     in_replay: bool = False
 
     def follow(self, change: Change) -> bool:
-        """Apply a change unless it is a repeat; return whether it was applied."""
+        """Apply a change unless it is a duplicate; return whether it was applied."""
         state = self.applied[-1].after if self.applied else None
         newest = max((c.time for c in self.applied), default=None)
         same = [c for c in self.applied if c == change]
-        again = not self.in_replay and change.before == state and change.time == newest
+        continues = not self.in_replay and change.before == state and change.time == newest
         of_one_message = any(c.message == change.message for c in same[-1:])
-        if same and not of_one_message and (change.place is not None or not again):
+        if same and not of_one_message and (change.place is not None or not continues):
             self.in_replay = change != self.applied[-1]
             return False
         self.applied.append(change)
@@ -45,5 +45,5 @@ class Key:
         return True
 
     def positions(self) -> list[int]:
-        """The commit_ts of the changes: it never falls."""
+        """Return the commit_ts of the changes, which never falls."""
         return [max(c.time for c in self.applied[: n + 1]) for n in range(len(self.applied))]

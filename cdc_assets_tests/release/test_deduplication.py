@@ -1,4 +1,4 @@
-"""Repeats in feeds without watermarks: the native function against its model, and both against what was sent."""
+"""Duplicates in feeds without watermarks: the native function, its model, and the changes that were sent must agree."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
 from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES
 from cdc_assets.lakehouse.schema import INT, STRING, conform, struct
-from cdc_assets.release.deduplication import deduplicate, with_passes
+from cdc_assets.release.deduplication import deduplicate, number_passes
 from cdc_assets_tests.release.order_model import Change, Key
 from cdc_assets_tests.support import frame_of_rows
 
@@ -24,14 +24,14 @@ SPLIT = StructType([*CHANGE_EVENTS.columns.fields, *struct(piece_op=STRING, piec
 
 
 def row_changes(rng: random.Random, length: int, *, placed: bool) -> list[Change]:
-    """Changes of one row as the source made them; several share a tick, and the clock goes back."""
+    """Return changes of one row in the source's order; several share a tick, and the clock goes back."""
     changes: list[Change] = []
     state, time = None, 10
     for n in range(length):
         goes_back = changes and rng.random() < 0.2
         time += rng.choice([0, 0, 1, 3])
         fresh = f"v{n}"
-        # What goes to and fro shares one tick: at an older time it could not be told from a repeat.
+        # A row goes to and fro within one tick only: at an older time such a change looks like a duplicate.
         after = fresh if goes_back or state is None else rng.choice([fresh, "a", "b", None])
         if after == state:
             after = fresh
@@ -42,18 +42,18 @@ def row_changes(rng: random.Random, length: int, *, placed: bool) -> list[Change
 
 
 def sent(rng: random.Random, changes: Sequence[Change]) -> list[Change]:
-    """What arrives: suffixes are sent again from any earlier point, some of them broken off, the last one to the end."""
-    found: list[Change] = []
+    """Return the changes as they arrive: the source goes back and sends some again, the last time to the end."""
+    arrived: list[Change] = []
     upto = 0
     while upto < len(changes) or rng.random() < 0.3:
         begin = rng.randint(0, upto)
         begin = upto if rng.random() < 0.5 else begin
         end = rng.randint(begin, len(changes))
-        found += changes[begin:end]
+        arrived += changes[begin:end]
         upto = max(upto, end)
         if end < upto:
-            found += changes[end:upto]
-    return [replace(c, message=n) for n, c in enumerate(found)]
+            arrived += changes[end:upto]
+    return [replace(c, message=n) for n, c in enumerate(arrived)]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
@@ -72,7 +72,7 @@ def test_the_model_ends_as_the_source(seed: int, *, placed: bool) -> None:
 
 
 def may_be_ambiguous(changes: Sequence[Change]) -> bool:
-    """Whether the state that a change found is one that the row had again by the end of the same tick."""
+    """Return whether a row has the state before some change again at the end of the same tick."""
     return any(a.time == b.time and a.before == b.after for n, a in enumerate(changes) for b in changes[n:])
 
 
@@ -81,7 +81,7 @@ def image(value: Any) -> str | None:
 
 
 def piece(change: Change, row: int, offset: int, **more: Any) -> Row:
-    """A piece of a row event, as `pieces` makes it."""
+    """Return a piece of a row event, with the columns of `split_key_changes`."""
     op = "insert" if change.before is None else "delete" if change.after is None else "update"
     place = None
     if change.place is not None:
@@ -96,10 +96,10 @@ def piece(change: Change, row: int, offset: int, **more: Any) -> Row:
 
 
 class Gate:
-    """Runs of the deduplication, each with what the ones before it have released."""
+    """Runs of the deduplication, each with the released changes of the runs before."""
 
-    def __init__(self, spark: SparkSession, *, by_place: bool = False, trimmed: int = -1) -> None:
-        self.spark, self.by_place, self.trimmed = spark, by_place, trimmed
+    def __init__(self, spark: SparkSession, *, by_position: bool = False, trimmed: int = -1) -> None:
+        self.spark, self.by_position, self.trimmed = spark, by_position, trimmed
         self.released: list[Row] = []
         self.release = 0
 
@@ -107,27 +107,27 @@ class Gate:
         """Return the changes and repeats of one release, in order."""
         self.release += 1
         rows = [tuple(p[c] for c in SPLIT.names) for p in pieces]
-        split = with_passes(frame_of_rows(self.spark, rows, SPLIT), unkeyed=not self.by_place)
+        split = number_passes(frame_of_rows(self.spark, rows, SPLIT), has_unkeyed=not self.by_position)
         names = RELEASED_CHANGES.columns.names
         before = [tuple(r[c] for c in names) for r in self.released]
         prior = frame_of_rows(self.spark, before, RELEASED_CHANGES.columns) if before else None
-        changes, self.late = deduplicate(split, prior, by_place=self.by_place, trimmed=self.trimmed)
-        found = [r.asDict(recursive=True) for r in conform(changes, RELEASED_CHANGES.columns).collect()]
-        made = [r | {"release": self.release} for r in found]
+        changes, self.late = deduplicate(split, prior, by_position=self.by_position, trimmed=self.trimmed)
+        changed = [r.asDict(recursive=True) for r in conform(changes, RELEASED_CHANGES.columns).collect()]
+        made = [r | {"release": self.release} for r in changed]
         self.released += made
         return sorted(made, key=lambda r: (r["key"], r["kind"], r["ordinal"] or 0))
 
     def changes(self) -> Iterator[Row]:
-        """All changes, in the order of each key."""
+        """Return all changes, in the order of each key."""
         rows = [r for r in self.released if r["kind"] == "row"]
         return iter(sorted(rows, key=lambda r: (r["key"], r["release"], r["ordinal"])))
 
     def states(self) -> dict[str, list[str | None]]:
-        """Key -> what its changes left, one after the other."""
-        found: dict[str, list[str | None]] = {}
+        """Return key -> the states that its changes left, in order."""
+        states: dict[str, list[str | None]] = {}
         for r in self.changes():
-            found.setdefault(json.loads(r["key"])[0], []).append(r["after"] and json.loads(r["after"])["v"])
-        return found
+            states.setdefault(json.loads(r["key"])[0], []).append(r["after"] and json.loads(r["after"])["v"])
+        return states
 
 
 @settings(max_examples=3, deadline=None, derandomize=True, database=None)
@@ -136,7 +136,7 @@ def test_native_and_model_agree_however_a_stream_is_cut(spark: SparkSession, see
     """Some hundred rows, each a scenario of its own, in three runs."""
     rng = random.Random(seed)
     streams = {key: sent(rng, row_changes(rng, rng.randint(1, 8), placed=placed)) for key in range(200)}
-    gate, runs = Gate(spark, by_place=placed), [list[Row](), list[Row](), list[Row]()]
+    gate, runs = Gate(spark, by_position=placed), [list[Row](), list[Row](), list[Row]()]
     for key, stream in streams.items():
         cuts = sorted(rng.randint(0, len(stream)) for _ in range(2))
         for run, (begin, end) in zip(runs, [(0, cuts[0]), (cuts[0], cuts[1]), (cuts[1], len(stream))], strict=True):
@@ -176,7 +176,7 @@ def test_pieces_of_several_partitions_follow_each_other(spark: SparkSession, see
     assert gate.late.unseen == 0
 
 
-# --- by hand: what a simpler rule gets wrong
+# --- scenarios that a simpler rule gets wrong
 
 INSERT, BACK, FORTH = Change(1, None, "a"), Change(2, "a", "b"), Change(2, "b", "a")
 UPDATE, DELETE = Change(3, "a", "c"), Change(1, "a", None)
@@ -212,7 +212,7 @@ BY_CONTENT: dict[int, tuple[list[list[Any]], list[str | None]]] = {
 }
 
 
-def test_changes_known_by_content(spark: SparkSession) -> None:
+def test_changes_identified_by_content(spark: SparkSession) -> None:
     gate = Gate(spark)
     unseen = []
     for run in range(3):
@@ -231,26 +231,26 @@ def test_changes_known_by_content(spark: SparkSession) -> None:
     assert {r["in_replay"] for r in gate.released if r["key"] == '["3"]' and r["release"] == 1} == {True}
 
 
-def test_places_of_a_binlog_that_begins_anew(spark: SparkSession) -> None:
-    gate = Gate(spark, by_place=True)
+def test_positions_of_a_binlog_that_begins_again(spark: SparkSession) -> None:
+    gate = Gate(spark, by_position=True)
     first = [Change(1, None, "a", 4), Change(2, "a", "b", 8)]
-    anew = [Change(5, "b", "c", 4), Change(6, "c", "d", 8)]
+    restarted = [Change(5, "b", "c", 4), Change(6, "c", "d", 8)]
     gate.run(piece(c, 1, n) for n, c in enumerate(first))
-    gate.run(piece(c, 1, n) for n, c in enumerate([*first, *anew, anew[0]], start=2))
+    gate.run(piece(c, 1, n) for n, c in enumerate([*first, *restarted, restarted[0]], start=2))
     assert gate.states() == {"1": ["a", "b", "c", "d"]}
     assert sum(r["repeats"] for r in gate.released) == 3
 
 
-def test_what_maintenance_has_deleted_is_not_applied_again(spark: SparkSession) -> None:
+def test_deleted_changes_are_not_applied_again(spark: SparkSession) -> None:
     """The trimmed releases reached the time 10: a change of that time or before is applied only if it continues the row."""
     gate = Gate(spark, trimmed=10)
     gate.run([piece(Change(11, "b", "c"), 1, 0), piece(Change(12, None, "a"), 2, 1)])
     gate.run(
         [
-            piece(Change(9, None, "a"), 1, 2),  # a repeat of what is deleted
+            piece(Change(9, None, "a"), 1, 2),  # a duplicate of a deleted change
             piece(Change(10, "a", "b"), 1, 3),
             piece(Change(8, "c", "d"), 1, 4),  # a statement that waited long
-            piece(Change(7, None, "a"), 3, 5),  # of a row of which nothing is known any more
+            piece(Change(7, None, "a"), 3, 5),  # of a row whose changes are all deleted
         ]
     )
     assert gate.states() == {"1": ["c", "d"], "2": ["a"]}
@@ -274,7 +274,7 @@ def test_equal_rows_without_a_key_are_counted(spark: SparkSession) -> None:
 
 
 def gate_values(gate: Gate) -> list[str]:
-    """The values of the rows that were applied."""
+    """Return the values of the rows that were applied."""
     return [json.loads(r["after"])["v"] for r in gate.changes()]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.lakehouse.released_changes import PartitionWatermarks
-from cdc_assets.release.watermarks import advance, merge, topic_watermarks
+from cdc_assets.release.watermarks import advance_watermarks, compute_topic_watermarks, merge_watermarks
 
 pytestmark = pytest.mark.fast
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fast
 )
 def test_merge(seen: PartitionWatermarks, new: PartitionWatermarks, merged: PartitionWatermarks) -> None:
     before = {topic: dict(partitions) for topic, partitions in seen.items()}
-    assert merge(seen, new) == merged
+    assert merge_watermarks(seen, new) == merged
     assert seen == before, "what is given is not changed"
 
 
@@ -49,7 +49,7 @@ def test_merge(seen: PartitionWatermarks, new: PartitionWatermarks, merged: Part
 def test_topic_watermarks(
     seen: PartitionWatermarks, partitions: int | None, scope: str, expected: dict[str, int]
 ) -> None:
-    assert topic_watermarks(seen, partitions, scope) == expected
+    assert compute_topic_watermarks(seen, partitions, scope) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_topic_watermarks(
     ],
 )
 def test_advance(released: dict[str, int], complete: dict[str, int], expected: dict[str, int]) -> None:
-    assert advance(released, complete) == expected
+    assert advance_watermarks(released, complete) == expected
 
 
 MARKS = st.lists(st.tuples(st.sampled_from("tu"), st.sampled_from("012"), st.none() | st.integers(1, 50)), max_size=20)
@@ -82,8 +82,8 @@ def test_watermarks_do_not_depend_on_how_they_arrive(arrivals: list[tuple[str, s
         for topic, partition, mark in arrivals[start : start + size]:
             known = batch.setdefault(topic, {}).setdefault(partition, None)
             batch[topic][partition] = max((m for m in (known, mark) if m is not None), default=None)
-        seen = merge(seen, batch)
-        before, released = released, advance(released, topic_watermarks(seen, 3, "topic"))
+        seen = merge_watermarks(seen, batch)
+        before, released = released, advance_watermarks(released, compute_topic_watermarks(seen, 3, "topic"))
         assert all(released[topic] >= mark for topic, mark in before.items())
     assert seen == whole
-    assert released == topic_watermarks(whole, 3, "topic")
+    assert released == compute_topic_watermarks(whole, 3, "topic")

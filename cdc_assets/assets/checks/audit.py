@@ -17,7 +17,7 @@ from cdc_assets.lakehouse.raw_records import RawCursor
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.choose import has_watermarks
+from cdc_assets.release.gate_choice import has_watermarks
 from cdc_assets.release.pending import is_pending
 from cdc_assets.release.tables import taken_tables
 from cdc_assets.spark.session import session_for

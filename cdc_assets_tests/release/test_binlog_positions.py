@@ -1,4 +1,4 @@
-"""The order of feeds that tell each change's place in the binlog: each key of the stream is a scenario of its own."""
+"""Deduplication by binlog position: each key of the stream is a scenario of its own."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -14,7 +14,7 @@ A, B = "00000000-aaaa", "00000000-bbbb"
 
 
 def stream() -> list[Record]:
-    """In Kafka's order; the keys take turns as little as they like."""
+    """Return the records of all scenarios, in Kafka's order."""
     old, new = "mysql-bin.000009", "mysql-bin.000010"
     sent = [
         # 1: the log rotates: 9 and 10 are numbers
@@ -90,7 +90,7 @@ EXPECTED = {
 REPEATS = 3 + 1 + 1 + 1 + 1
 
 
-def made(spark: SparkSession, folder: Path, cuts: int) -> tuple[Chain, int, int]:
+def run_in_parts(spark: SparkSession, folder: Path, cuts: int) -> tuple[Chain, int, int]:
     chain, records = Chain(spark, folder, protocol="debezium"), stream()
     repeated = unseen = 0
     for n in range(cuts):
@@ -103,26 +103,26 @@ def made(spark: SparkSession, folder: Path, cuts: int) -> tuple[Chain, int, int]
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, int, int]:
-    return made(spark, tmp_path_factory.mktemp("positions"), 1)
+def one_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, int, int]:
+    return run_in_parts(spark, tmp_path_factory.mktemp("positions"), 1)
 
 
-def test_each_key_goes_through_its_changes_once(whole: tuple[Chain, int, int]) -> None:
-    chain, repeated, unseen = whole
-    found: dict[int, list[str | None]] = defaultdict(list)
+def test_each_key_goes_through_its_changes_once(one_run: tuple[Chain, int, int]) -> None:
+    chain, repeated, unseen = one_run
+    values: dict[int, list[str | None]] = defaultdict(list)
     versions = chain.history("customers", "inventory")
     for v in sorted(versions, key=lambda v: (v["_cdc_from_ts"], v["_cdc_to_ts"] is None, v["_cdc_offset"])):
-        found[v["id"]].append(v["v"])
+        values[v["id"]].append(v["v"])
         if v["_cdc_closed_by"] == "delete":
-            found[v["id"]].append(None)
-    assert found == EXPECTED
+            values[v["id"]].append(None)
+    assert values == EXPECTED
     assert (repeated, unseen) == (REPEATS, 0)
     assert not chain.quarantine()
 
 
-def test_versions_never_run_backwards(whole: tuple[Chain, int, int]) -> None:
+def test_versions_never_run_backwards(one_run: tuple[Chain, int, int]) -> None:
     by_key: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for v in whole[0].history("customers", "inventory"):
+    for v in one_run[0].history("customers", "inventory"):
         by_key[v["id"]].append(v)
     for versions in by_key.values():
         versions.sort(key=lambda v: v["_cdc_offset"])
@@ -131,14 +131,14 @@ def test_versions_never_run_backwards(whole: tuple[Chain, int, int]) -> None:
         assert all(end is not None and end <= v["_cdc_from_ts"] for end, v in zip(ends, versions[1:], strict=False))
 
 
-def test_chop(whole: tuple[Chain, int, int], spark: SparkSession, tmp_path: Path) -> None:
-    chain, repeated, unseen = made(spark, tmp_path, 5)
-    assert histories(chain.lake) == histories(whole[0].lake)
+def test_chop(one_run: tuple[Chain, int, int], spark: SparkSession, tmp_path: Path) -> None:
+    chain, repeated, unseen = run_in_parts(spark, tmp_path, 5)
+    assert histories(chain.lake) == histories(one_run[0].lake)
     assert (repeated, unseen) == (REPEATS, 0)
 
 
 def test_a_clock_that_lags_in_a_run_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
-    """No two have the same key and time, and yet the key's changes must be looked at together."""
+    """The two events of the key have different times, and still they must be compared."""
     chain = Chain(spark, tmp_path, protocol="debezium")
     read = change("r", 6, None, "a", read_source(50, milliseconds=700))
     chain.add([read, change("u", 6, "a", "b", source(60, seconds=0), offset=1)])
@@ -147,7 +147,7 @@ def test_a_clock_that_lags_in_a_run_of_its_own(spark: SparkSession, tmp_path: Pa
 
 
 def test_one_instant_in_two_texts_is_one_key(spark: SparkSession, tmp_path: Path) -> None:
-    """3.5 writes the fraction of a TIMESTAMP(6) as it is in a snapshot, and padded from the binlog on."""
+    """Debezium 3.5 pads the fraction of a TIMESTAMP(6) in events of the binlog, and not in a snapshot's reads."""
     fields = [
         {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "optional": False, "field": "at"},
         FIELDS[1],

@@ -1,4 +1,4 @@
-"""Feeds without watermarks: one second of a key, told in two partitions, of which a run sees one without the other."""
+"""Feeds without watermarks: events of one key and second in two partitions, of which a run has only one."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ BEFORE, AT = tso(1_000), tso(2_000)
 
 
 def plain(message: Message) -> Message:
-    """As official Canal sends it."""
+    """Return a message without the TiDB extension, as Canal sends it."""
     return {name: value for name, value in message.items() if name != "_tidb"}
 
 
@@ -18,7 +18,7 @@ def plain(message: Message) -> Message:
 def test_a_row_that_leaves_its_key(chain: Callable[..., Chain], ahead: int) -> None:
     """In one second row 1 becomes b and moves to key 7, row 2 moves to key 8, and another row takes key 2.
 
-    Canal tells a move in the partition of the new key, here 1, and the rest in that of the old one, 0.
+    Canal sends the change of a key to the partition of the new key, here 1, and the other changes to partition 0.
     """
     made, rows = chain(protocol="canal-json"), Rows()
     stream = Stream(partitions=2)
@@ -35,14 +35,14 @@ def test_a_row_that_leaves_its_key(chain: Callable[..., Chain], ahead: int) -> N
         made.add([stream.send(plain(message), partition) for message in second[partition]])
         reports.append(made.run().release)
     assert {r["id"]: r["v"] for r in made.history() if r["_cdc_is_current"]} == {7: "b", 8: "z", 2: "y"}
-    # Where row 1 was seen to leave first, what it had become comes too late for a version of its own, and is told.
+    # If the first run has the row leaving its key, the earlier update comes too late for a version, and is reported.
     assert [r.late_unseen for r in reports] == [0, ahead]
-    told = [(r["partition"], r["offset"], r["key"]) for report in reports for r in report.late_sample]
-    assert told == [(0, 2, '["1"]')] * ahead
+    sample = [(r["partition"], r["offset"], r["key"]) for report in reports for r in report.late_sample]
+    assert sample == [(0, 2, '["1"]')] * ahead
 
 
 def test_a_row_that_comes_back_to_its_key(chain: Callable[..., Chain]) -> None:
-    """What goes on from the state that is there is new, though it leaves what was there when the second began."""
+    """A change that continues the current state is new, although it restores the row of the beginning of the second."""
     made, rows, stream = chain(protocol="canal-json"), Rows(), Stream(partitions=2)
     stream.send(plain(rows.insert(BEFORE, 1, "a")))
     stream.send(plain(rows.update(AT, 7, "a", "a", old_key=1)), partition=1)

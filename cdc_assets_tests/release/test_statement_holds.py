@@ -1,4 +1,4 @@
-"""Which tables a DDL statement may change, and when it waits for a decision."""
+"""The tables that a DDL statement may change, and when the statement waits for a decision."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from cdc_assets.config import Feed, FeedsFile
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.statements import Statement, statements_of, why_held
+from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold
 from cdc_assets.stages.schemas import outcome
 
 pytestmark = pytest.mark.fast
@@ -24,24 +24,24 @@ def feed(**settings: Any) -> Feed:
     return FeedsFile.model_validate({"feeds": {"f": entry}}).feeds["f"]
 
 
-def said(offset: int, text: str) -> dict[str, Any]:
+def schema_input(offset: int, text: str) -> dict[str, Any]:
     row = {"commit_ts": 10 * (offset + 1), "topic": "t", "partition": 0, "offset": offset, "ddl_statement": text}
     return row | {"default_database": "shop", "message_table": None, "table_schemas": None, "ddl_type": None}
 
 
-def learnt(text: str, decision: Decision | None = None) -> tuple[Statement, list[dict[str, Any]]]:
-    """A statement after those that made the tables, and all rows of table_schemas, as the stage before tells."""
-    statements = [said(n, each) for n, each in enumerate((*CREATED, text))]
-    at = statements[-1]["commit_ts"]
-    decided = {statement_id(at, "shop", text): decision} if decision else {}
+def read_statement(text: str, decision: Decision | None = None) -> tuple[DdlEvent, list[dict[str, Any]]]:
+    """Return a statement after those in `CREATED`, and all rows of table_schemas, as the stage schemas writes them."""
+    statements = [schema_input(n, each) for n, each in enumerate((*CREATED, text))]
+    commit_ts = statements[-1]["commit_ts"]
+    decided = {statement_id(commit_ts, "shop", text): decision} if decision else {}
     shapes, _ = outcome(protocol_of(feed()), statements, decided)
-    row = {"commit_ts": at, "database": "shop", "table": "orders", "ddl_statement": text}
-    (found,) = statements_of([row], shapes, decided)
-    return found, shapes
+    row = {"commit_ts": commit_ts, "database": "shop", "table": "orders", "ddl_statement": text}
+    (event,) = build_ddl_events([row], shapes, decided)
+    return event, shapes
 
 
-def statement(text: str, decision: Decision | None = None) -> Statement:
-    return learnt(text, decision)[0]
+def statement(text: str, decision: Decision | None = None) -> DdlEvent:
+    return read_statement(text, decision)[0]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_tables_that_a_statement_may_change(text: str, tables: set[tuple[str
     assert statement(text).tables == tables
 
 
-def test_in_whose_place_another_stands_may_change_the_tables_of_both() -> None:
+def test_a_replaced_statement_may_change_the_tables_of_both() -> None:
     decided = statement("ALTER TABLE orders ADD COLUMN", Decision(DecisionVerdict.AS, "TRUNCATE TABLE crm.x"))
     assert decided.tables == {("shop", "orders"), ("crm", "x")}
 
@@ -87,20 +87,20 @@ def test_in_whose_place_another_stands_may_change_the_tables_of_both() -> None:
 )
 def test_stop_holds_what_changes_columns_key_or_rows(text: str, waits: bool) -> None:
     tables = {("shop", "orders")}
-    stop, seen = feed(schema_changes="stop"), lambda _: True
-    each, shapes = learnt(text)
-    why = why_held(each, tables, stop, shapes, seen)
+    stop, existed = feed(schema_changes="stop"), lambda _: True
+    each, shapes = read_statement(text)
+    why = explain_hold(each, tables, stop, shapes, existed)
     assert why == ("schema_changes is stop for shop.orders" if waits else None)
-    assert why_held(each, tables, feed(), shapes, seen) is None, "it evolves"
-    assert why_held(each, tables, stop, shapes, lambda _: False) is None, "there was no such table"
-    decided, shapes = learnt(text, Decision(DecisionVerdict.APPLY))
-    assert why_held(decided, tables, stop, shapes, seen) is None
+    assert explain_hold(each, tables, feed(), shapes, existed) is None, "it evolves"
+    assert explain_hold(each, tables, stop, shapes, lambda _: False) is None, "there was no such table"
+    decided, shapes = read_statement(text, Decision(DecisionVerdict.APPLY))
+    assert explain_hold(decided, tables, stop, shapes, existed) is None
 
 
-def test_what_cannot_be_read_waits() -> None:
+def test_a_statement_that_is_not_understood_waits() -> None:
     tables = {("shop", "orders")}
-    unread, shapes = learnt("ALTER TABLE orders FROBNICATE")
-    why = why_held(unread, tables, feed(), shapes, lambda _: True)
+    unread, shapes = read_statement("ALTER TABLE orders FROBNICATE")
+    why = explain_hold(unread, tables, feed(), shapes, lambda _: True)
     assert why is not None
     assert why.startswith("the statement could not be read, and may change the table: ALTER TABLE ... FROBNICATE")
-    assert why_held(unread, set(), feed(), shapes, lambda _: True) is None
+    assert explain_hold(unread, set(), feed(), shapes, lambda _: True) is None

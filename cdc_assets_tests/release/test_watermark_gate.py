@@ -1,4 +1,4 @@
-"""The gate's promises, on change events put straight into their table: no decoding is at stake here."""
+"""The gate of feeds with watermarks, on change events that the tests write into their table without decoding."""
 
 import datetime as dt
 import json
@@ -20,7 +20,7 @@ SCHEMA = CHANGE_EVENTS.columns
 
 
 class Gate:
-    """A feed whose change events are written by the test."""
+    """A feed whose change events the test writes."""
 
     def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
         self.feed = make_feed(folder, **settings)
@@ -65,7 +65,7 @@ class Gate:
         return self.event(commit_ts, kind="ddl", ddl_type="ALTER", ddl_statement=sql, **(of_table | more))
 
     def run(self, *events: Event) -> ReleaseReport:
-        """One batch, read by the stage `table_schemas`, and one run of the gate."""
+        """Write one batch, run the stage `table_schemas` and the gate, and return the gate's report."""
         if events:
             self.batch += 1
             rows = [tuple((e | {"batch": self.batch})[c] for c in SCHEMA.names) for e in events]
@@ -82,9 +82,9 @@ class Gate:
         return RELEASE.run(self.lake, self.feed)
 
     def released(self) -> list[tuple[int, str | None]]:
-        """(commit_ts, key) of what has been released, in order."""
-        found = [(r["commit_ts"], r["key"] and json.loads(r["key"])[0]) for r in self.changes()]
-        return sorted(found, key=str)
+        """Return (commit_ts, key) of the released changes, in order."""
+        changes = [(r["commit_ts"], r["key"] and json.loads(r["key"])[0]) for r in self.changes()]
+        return sorted(changes, key=str)
 
     def changes(self) -> list[Event]:
         return rows_in(self.lake.released_changes, self.lake.spark)
@@ -105,29 +105,29 @@ def test_a_partition_without_a_watermark_holds_everything(spark: SparkSession, f
     assert gate.released() == [(10, "1"), (11, "2")]
 
 
-def test_a_partition_that_has_shown_nothing_holds_everything(spark: SparkSession, folder: Path) -> None:
+def test_a_partition_without_records_holds_everything(spark: SparkSession, folder: Path) -> None:
     gate = Gate(spark, folder, partitions=2)
     assert gate.run(gate.row(10, 1), gate.mark(20)).released == 0
     assert gate.run(gate.mark(20, partition=1)).released == 1
 
 
-def test_released_is_what_lies_strictly_below(spark: SparkSession, folder: Path) -> None:
+def test_events_strictly_below_the_watermark_are_released(spark: SparkSession, folder: Path) -> None:
     gate = Gate(spark, folder)
     report = gate.run(gate.row(19, 1), gate.row(20, 2), gate.row(21, 3), gate.mark(20))
     assert (report.released, report.pending) == (1, 2)
     assert gate.released() == [(19, "1")]
     report = gate.run(gate.mark(21))
     assert (report.released, report.pending) == (1, 1)
-    assert gate.released() == [(19, "1"), (20, "2")], "what is at the watermark is not late when it rises"
+    assert gate.released() == [(19, "1"), (20, "2")], "an event at the watermark is not late when the watermark rises"
     assert report.late_unseen == report.late_repeated == 0
 
 
-def test_late_events_are_told_apart(spark: SparkSession, folder: Path) -> None:
-    """Below the released watermark: a repeat is harmless; what was never seen breaks the source's promise."""
+def test_late_events_are_duplicates_or_unseen(spark: SparkSession, folder: Path) -> None:
+    """Below the released watermark a duplicate is harmless, and an unseen event breaks the source's promise."""
     gate = Gate(spark, folder)
     gate.run(gate.row(10, 1), gate.row(11, 2), gate.mark(20))
     report = gate.run(
-        gate.row(10, 1),  # a repeat
+        gate.row(10, 1),  # a duplicate
         gate.row(10, 1),
         gate.row(12, 2),  # never seen: that key, at another commit_ts
         gate.row(11, 3),  # never seen: another key
@@ -205,7 +205,7 @@ def test_tables_that_the_feed_leaves_out(spark: SparkSession, folder: Path) -> N
 
 
 def test_a_ddl_is_released_once(spark: SparkSession, folder: Path) -> None:
-    """Broadcast to all partitions, or repeated: one statement, under its first record, when the watermark has passed it."""
+    """A statement that comes several times is released once, with its first record, below the watermark."""
     gate = Gate(spark, folder)
     one, other = "ALTER TABLE `orders` ADD `a` INT", "ALTER TABLE `orders` ADD `b` INT"
     report = gate.run(
@@ -218,15 +218,15 @@ def test_a_ddl_is_released_once(spark: SparkSession, folder: Path) -> None:
         gate.mark(15, partition=1),
     )
     assert (report.ddl, report.rows, report.released, report.pending) == (2, 0, 0, 0)
-    found = gate.changes()
-    shown = {(r["commit_ts"], r["ddl_statement"], r["partition"], r["offset"], r["kind"]) for r in found}
+    changes = gate.changes()
+    shown = {(r["commit_ts"], r["ddl_statement"], r["partition"], r["offset"], r["kind"]) for r in changes}
     assert shown == {(10, one, 0, 1, "ddl"), (10, other, 0, 4, "ddl")}
     report = gate.run(gate.ddl(10, one), gate.mark(30), gate.mark(30, partition=1))
     assert report.ddl == 1
     assert len(gate.changes()) == 3
 
 
-def test_without_new_events_there_is_nothing_to_do(spark: SparkSession, folder: Path) -> None:
+def test_a_run_without_new_events_commits_nothing(spark: SparkSession, folder: Path) -> None:
     gate = Gate(spark, folder)
     first = gate.run(gate.row(10, 1), gate.row(30, 2), gate.mark(20))
     version = delta_versions(gate.lake)["released_changes/f"]

@@ -1,4 +1,4 @@
-"""Row events into changes: what is split, repeated or out of order becomes one change per key and commit_ts."""
+"""Row events into changes: split, duplicate and unordered events become one change a key and commit_ts."""
 
 import json
 import random
@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
-from cdc_assets.release.changes import net, pieces, with_copies, with_keys
+from cdc_assets.release.changes import add_copies, fill_keys, merge_changes, split_key_changes
 from cdc_assets_tests.support import frame_of_rows
 
 Event = dict[str, Any]
@@ -16,7 +16,7 @@ SCHEMA = CHANGE_EVENTS.columns
 
 
 class Events:
-    """Row events with coordinates, as the decoder gives them; the key is `id`."""
+    """Row events with coordinates, as the decoder writes them; the key is `id`."""
 
     def __init__(self) -> None:
         self.rows: list[Event] = []
@@ -56,14 +56,14 @@ class Events:
 
 
 def pieces_of(spark: SparkSession, events: list[Event]) -> DataFrame:
-    """The pieces of the events, as `net` takes them."""
+    """Return the pieces of the events, the input of `merge_changes`."""
     frame = frame_of_rows(spark, [tuple(e[c] for c in SCHEMA.names) for e in events], SCHEMA)
-    return with_copies(pieces(with_keys(frame)), unkeyed=True)
+    return add_copies(split_key_changes(fill_keys(frame)), has_unkeyed=True)
 
 
 def changes(spark: SparkSession, events: list[Event]) -> dict[str, tuple[Any, ...]]:
-    """Key -> (op, v after, offset, events, repeats)."""
-    found = net(pieces_of(spark, events)).collect()
+    """Return key -> (op, v after, offset, events, repeats)."""
+    rows = merge_changes(pieces_of(spark, events)).collect()
 
     def v(image: str | None) -> Any:
         return json.loads(image)["v"] if image else None
@@ -76,15 +76,15 @@ def changes(spark: SparkSession, events: list[Event]) -> dict[str, tuple[Any, ..
             r["events"],
             r["repeats"],
         )
-        for r in found
+        for r in rows
     }
-    assert len(result) == len(found), "one change for each key and commit_ts"
-    assert sum(r["events"] + r["repeats"] for r in found) == len(events), "events and repeats add up"
+    assert len(result) == len(rows), "one change a key and commit_ts"
+    assert sum(r["events"] + r["repeats"] for r in rows) == len(events), "events and repeats add up"
     return result
 
 
 def test_a_split_update_is_one_update_in_any_order(spark: SparkSession) -> None:
-    """TiCDC splits an update of a unique column; insert is the end state, whatever comes first."""
+    """TiCDC splits an update of a unique column; the insert has the end state, in whatever order the two come."""
     it = Events()
     it.delete(1, "old")
     it.insert(1, "new")
@@ -100,11 +100,11 @@ def test_repeats_collapse_onto_the_first_record(spark: SparkSession) -> None:
     it = Events()
     first = it.insert(1, "a")
     it.update(2, "new", "old", offset=10)
-    gone = it.delete(3, "x")
+    deleted = it.delete(3, "x")
     it.again(first, 90)
     it.again(first, 80)
     it.again(it.rows[1], 91)
-    it.again(gone, 92)
+    it.again(deleted, 92)
     assert changes(spark, it.rows) == {
         "1": ("insert", "a", 0, 1, 2),
         "2": ("update", "new", 10, 1, 1),
@@ -122,7 +122,7 @@ def test_repeats_of_half_a_split_update(spark: SparkSession) -> None:
 
 
 def test_the_row_before_a_change_is_that_of_its_key(spark: SparkSession) -> None:
-    """That of a split update is its DELETE's; a changed key ends with the row before it, and begins without one."""
+    """A split update has the row of its DELETE; a changed key's delete has the old row, and its insert has none."""
     it = Events()
     it.insert(1, "new")
     it.delete(1, "old", partition=1)
@@ -130,34 +130,36 @@ def test_the_row_before_a_change_is_that_of_its_key(spark: SparkSession) -> None
     it.update(4, "new", "old", old_key=3)
     it.delete(5, "old")
     it.add("delete", {"id": "6"}, None)
-    found = {r["key"]: r["before"] and json.loads(r["before"]) for r in net(pieces_of(spark, it.rows)).collect()}
+    befores = {
+        r["key"]: r["before"] and json.loads(r["before"]) for r in merge_changes(pieces_of(spark, it.rows)).collect()
+    }
     rows = {n: {"id": str(n), "v": "old"} for n in (1, 2, 3, 5)}
-    assert found == {f'["{n}"]': rows.get(n) for n in range(1, 7)}
+    assert befores == {f'["{n}"]': rows.get(n) for n in range(1, 7)}
 
 
 def test_a_changed_key_is_a_delete_and_an_insert(spark: SparkSession) -> None:
-    """Split by TiCDC, or whole with output-raw-change-event: the changes are the same; a whole one counts once."""
-    split, whole = Events(), Events()
+    """TiCDC splits the update, or sends one event (output-raw-change-event): the changes are the same, the counts differ."""
+    split, raw = Events(), Events()
     split.delete(1, "v")
     split.insert(2, "v")
-    whole.update(2, "v", "v", old_key=1)
+    raw.update(2, "v", "v", old_key=1)
     assert changes(spark, split.rows) == {"1": ("delete", None, 0, 1, 0), "2": ("insert", "v", 1, 1, 0)}
-    assert changes(spark, whole.rows) == {"1": ("delete", None, 0, 0, 0), "2": ("insert", "v", 0, 1, 0)}
+    assert changes(spark, raw.rows) == {"1": ("delete", None, 0, 0, 0), "2": ("insert", "v", 0, 1, 0)}
 
 
 def test_two_keys_change_places(spark: SparkSession) -> None:
-    split, whole = Events(), Events()
+    split, raw = Events(), Events()
     split.delete(1, "one")
     split.insert(1, "two")
     split.delete(2, "two")
     split.insert(2, "one")
-    whole.update(2, "one", "one", old_key=1)
-    whole.update(1, "two", "two", old_key=2)
+    raw.update(2, "one", "one", old_key=1)
+    raw.update(1, "two", "two", old_key=2)
     assert changes(spark, split.rows) == {
         "1": ("update", "two", 1, 2, 0),
         "2": ("update", "one", 3, 2, 0),
     }
-    assert changes(spark, whole.rows) == {
+    assert changes(spark, raw.rows) == {
         "1": ("update", "two", 1, 1, 0),
         "2": ("update", "one", 0, 1, 0),
     }
@@ -165,18 +167,18 @@ def test_two_keys_change_places(spark: SparkSession) -> None:
 
 def test_a_key_is_taken_over(spark: SparkSession) -> None:
     """Row 1 moves to key 2, whose row is deleted, in one transaction."""
-    split, whole = Events(), Events()
+    split, raw = Events(), Events()
     split.insert(2, "one")
     split.delete(1, "one")
     split.delete(2, "two")
-    whole.delete(2, "two")
-    whole.update(2, "one", "one", old_key=1)
+    raw.delete(2, "two")
+    raw.update(2, "one", "one", old_key=1)
     assert changes(spark, split.rows) == {"1": ("delete", None, 1, 1, 0), "2": ("update", "one", 0, 2, 0)}
-    assert changes(spark, whole.rows) == {"1": ("delete", None, 1, 0, 0), "2": ("update", "one", 1, 2, 0)}
+    assert changes(spark, raw.rows) == {"1": ("delete", None, 1, 0, 0), "2": ("update", "one", 1, 2, 0)}
 
 
 def chain_with_repeats() -> list[Event]:
-    """1 -> 2 -> 3, in one transaction, each record twice."""
+    """Return updates of the keys 1 -> 2 -> 3 in one transaction, each record twice."""
     it = Events()
     one = it.update(2, "one", "one", old_key=1)
     two = it.update(3, "two", "two", old_key=2)
@@ -185,7 +187,7 @@ def chain_with_repeats() -> list[Event]:
     return it.rows
 
 
-def test_a_chain_of_whole_updates_with_repeats(spark: SparkSession) -> None:
+def test_a_chain_of_key_changes_with_duplicates(spark: SparkSession) -> None:
     assert changes(spark, chain_with_repeats()) == {
         "1": ("delete", None, 0, 0, 0),
         "2": ("update", "one", 0, 1, 1),
@@ -194,9 +196,9 @@ def test_a_chain_of_whole_updates_with_repeats(spark: SparkSession) -> None:
 
 
 def test_a_pair_may_stay_apart_and_its_delete_comes_first(spark: SparkSession) -> None:
-    """Key 2 is left by one update and taken by another; key 1 goes, key 3 comes."""
-    found = net(pieces_of(spark, chain_with_repeats()), joined=False).orderBy("key", "ordinal").collect()
-    assert [(r["key"], r["op"], r["offset"], r["events"], r["repeats"]) for r in found] == [
+    """One update leaves key 2 and another takes it; key 1 ends, key 3 begins."""
+    rows = merge_changes(pieces_of(spark, chain_with_repeats()), joins_pairs=False).orderBy("key", "ordinal").collect()
+    assert [(r["key"], r["op"], r["offset"], r["events"], r["repeats"]) for r in rows] == [
         ('["1"]', "delete", 0, 0, 0),
         ('["2"]', "delete", 1, 0, 0),
         ('["2"]', "insert", 0, 1, 1),
@@ -210,8 +212,10 @@ def test_tables_keys_and_commits_are_kept_apart(spark: SparkSession) -> None:
     it.insert(1, "b", table="customers")
     it.insert(1, "c", database="other")
     it.update(1, "d", "a", commit_ts=101)
-    found = {(r["database"], r["table"], r["commit_ts"], r["op"]) for r in net(pieces_of(spark, it.rows)).collect()}
-    assert found == {
+    changed = {
+        (r["database"], r["table"], r["commit_ts"], r["op"]) for r in merge_changes(pieces_of(spark, it.rows)).collect()
+    }
+    assert changed == {
         ("shop", "orders", 100, "insert"),
         ("shop", "customers", 100, "insert"),
         ("other", "orders", 100, "insert"),
@@ -225,8 +229,8 @@ def test_composite_keys_do_not_run_together(spark: SparkSession, values: tuple[s
     pairs = {("a,b", "c"), ("a", "b,c"), ('a"', "b"), ("", "a"), ("a", ""), (" a", "b"), ("a", "b")}
     for pair in [*pairs, values]:
         it.add("insert", None, {"x": pair[0], "y": pair[1], "v": "?"}, key_columns=["y", "x"])
-    found = {tuple(json.loads(r["key"])): r["repeats"] for r in net(pieces_of(spark, it.rows)).collect()}
-    assert found == {(y, x): int((x, y) == values) for x, y in pairs}
+    repeats = {tuple(json.loads(r["key"])): r["repeats"] for r in merge_changes(pieces_of(spark, it.rows)).collect()}
+    assert repeats == {(y, x): int((x, y) == values) for x, y in pairs}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.assets.known_tables import known_tables, refresh
+from cdc_assets.assets.table_list import read_table_list, refresh_table_list
 from cdc_assets.history.progress import Progress, write_progress
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
@@ -32,8 +32,8 @@ def make(lake: Lakehouse, table: str) -> Path:
 
 def run(lake: Lakehouse) -> list[tuple[str, str]]:
     context: Any = SimpleNamespace(log=logging.getLogger("run"), run=SimpleNamespace(remote_job_origin=None))
-    refresh(context, lake)
-    return list(known_tables(lake.root, "shop"))
+    refresh_table_list(context, lake)
+    return list(read_table_list(lake.root, "shop"))
 
 
 def test_tables_that_come_and_go_are_known_after_the_next_release(lake: Lakehouse) -> None:
@@ -60,7 +60,7 @@ def test_another_lakehouse_is_not_mistaken_for_this_one(lake: Lakehouse, tmp_pat
     make(lake, "a")
     write_progress(lake, Progress(1))
     run(lake)
-    assert known_tables(str(tmp_path / "other"), "shop") == ()
+    assert read_table_list(str(tmp_path / "other"), "shop") == ()
     assert run(Lakehouse(never, str(tmp_path / "other"), "shop")) == []
     assert run(lake) == [("sales", "a")]
 
@@ -71,7 +71,7 @@ def test_where_nothing_can_be_kept_the_run_goes_on_and_says_so(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CDC_STATE", str(tmp_path / "file"))
     assert run(lake) == []
-    assert "shop: the list of its tables could not be kept: " in caplog.text
+    assert "shop: the list of its tables could not be written: " in caplog.text
 
 
 def test_a_web_server_that_does_not_answer_is_a_warning(
@@ -81,6 +81,8 @@ def test_a_web_server_that_does_not_answer_is_a_warning(
     make(lake, "a")
     write_progress(lake, Progress(1))
     assert run(lake) == [("sales", "a")]
-    assert "shop: the web server at http://127.0.0.1:1 was not told of new tables: " in caplog.text
+    assert (
+        "shop: the web server at http://127.0.0.1:1 did not answer: reload the definitions in the UI: " in caplog.text
+    )
     (kept,) = (tmp_path / ".cdc_state").iterdir()  # and no half-written file beside it
     assert json.loads(kept.read_text())["tables"] == [["sales", "a"]]

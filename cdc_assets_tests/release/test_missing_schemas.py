@@ -1,4 +1,4 @@
-"""Rows whose table schema is not known yet: they wait, and what follows them in their table; nothing else does."""
+"""Rows whose table schema has not come: they wait with all later events of their table, and other tables go on."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Source:
         self.seconds = 0
 
     def send(self, message: dict[str, Any], partition: int = 0, after: int = 1) -> None:
-        """`after`: how many seconds after the message before."""
+        """Add a message to the next run; `after`: how many seconds after the message before."""
         self.seconds += after
         made = record(json.dumps(message).encode(), partition, self.offsets[partition])
         self.unsent.append(made | {"timestamp": 1_700_000_000_000 + self.seconds * 1000})
@@ -35,7 +35,7 @@ class Source:
             self.send(watermark(ts), partition)
 
     def run(self) -> Reports:
-        """One run over what was sent; every law of counting holds after it."""
+        """Run the pipeline on the messages that were sent, and check the counts."""
         self.chain.add(self.unsent)
         self.unsent = []
         report = self.chain.run()
@@ -45,24 +45,24 @@ class Source:
 
 
 def versions(chain: Chain, table: str) -> list[Version]:
-    """(id, v, from, to, closed by), in order."""
+    """Return (id, v, from, to, closed by) of each version, in order."""
     rows = [(r["id"], r["v"], r["_cdc_from_ts"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in
             chain.history(table, "simple")]  # fmt: skip
     return sorted(rows, key=lambda r: (r[2], r[0]))
 
 
 def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callable[..., Chain]) -> None:
-    """Three tables in four runs: one is known from the start, one becomes known late, one is altered while it waits."""
+    """Three tables: the schema of one comes first, that of another late, and the third is altered while it waits."""
     it = chain(protocol="simple", partitions=PARTITIONS)
     source = Source(it)
-    known, late = Table("known", version=1, table_id=11), Table("late", version=2, table_id=12)
+    early, late = Table("known", version=1, table_id=11), Table("late", version=2, table_id=12)
     old = Table("altered", version=3, table_id=13)
     new = old.under(4, None, column("w", "int"))
 
     # Bootstraps come to one partition only, here; the rows of `late` to both.
-    source.send(known.bootstrap(), 1)
-    source.send(known.bootstrap(), 1)
-    source.send(known.insert(tso(2), 1, "one"))
+    source.send(early.bootstrap(), 1)
+    source.send(early.bootstrap(), 1)
+    source.send(early.insert(tso(2), 1, "one"))
     source.send(late.insert(tso(3), 1, "one"))
     source.send(late.update(tso(5), 1, "two", "one"), 1)
     source.send(old.insert(tso(4), 1, "one"), 1)
@@ -73,18 +73,18 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     held = {h.table: (h.events, h.since, h.first["schema_version"], h.first["table_id"]) for h in first.release.holds}
     assert held == {"late": (2, tso(3), 2, 12), "altered": (1, tso(4), 3, 13)}
     assert {h.reason for h in first.release.holds} == {HoldReason.SCHEMA}
-    # One of `late` is above the watermark, and waits for that first.
+    # One event of `late` is above the watermark.
     assert (first.release.released, first.release.pending) == (1, 4)
     (verdict, overdue) = schemas_arrived(first.release, 120)
     assert (verdict.passed, overdue) == (False, False)
     assert {row["table"] for row in verdict.violations} == {"late", "altered"}
 
-    # Still no schema for `late`: what the changefeed sends again after a restart is what waits, and not late. The ALTER of
-    # the other brings both its schemas.
+    # `late` has no schema yet. An event that a restarted changefeed sends again is a duplicate of a pending one, not late.
+    # The ALTER of the other table brings the schemas before and after it.
     source.send(late.insert(tso(3), 1, "one"))
     source.send(new.ddl("ALTER", "ALTER TABLE `altered` ADD COLUMN `w` INT", tso(8), before=old), 0)
     source.send(new.update(tso(9), 1, "two", "one", w="7"), 1)
-    source.send(known.update(tso(9), 1, "two", "one"))
+    source.send(early.update(tso(9), 1, "two", "one"))
     source.watermark(tso(10))
     second = source.run()
     assert versions(it, "known") == [(1, "one", tso(2), tso(9), "update"), (1, "two", tso(9), None, None)]
@@ -100,14 +100,14 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     assert (verdict.passed, overdue) == (False, True)
     assert "send-bootstrap-interval-in-sec" in verdict.description
     assert not schemas_arrived(third.release, 600)[1]
-    # Where the changefeed sends no bootstraps, waiting is no way on.
+    # A changefeed that sends no bootstraps never sends the schema.
     (verdict, overdue) = schemas_arrived(first.release, 0)
     assert (verdict.passed, overdue) == (False, True)
     assert "no BOOTSTRAP message will bring it" in verdict.description
     assert "send-bootstrap-in-msg-count" in verdict.description
     assert "within" not in verdict.description
 
-    # The bootstrap, in one partition, after a further row: all of it in order, the copy collapsed.
+    # The bootstrap comes after another row: all rows are released in order, and the duplicate is dropped.
     source.send(late.insert(tso(11), 2, "three"), 1)
     source.watermark(tso(12))
     source.send(late.bootstrap(), 1)
@@ -121,24 +121,24 @@ def test_a_table_waits_for_its_schema_and_goes_on_where_it_stopped(chain: Callab
     assert fourth.release.holds == []
     assert schemas_arrived(fourth.release, 120)[0].passed
     assert schemas_arrived(fourth.release, 0) == (schemas_arrived(fourth.release, 120)[0], False)
-    learnt = it.lake.table_schemas.read(it.lake.spark).where("schema_version IS NOT NULL")
-    numbers = sorted((r["table"], r["table_id"], r["schema_version"]) for r in learnt.collect())
+    numbered = it.lake.table_schemas.read(it.lake.spark).where("schema_version IS NOT NULL")
+    numbers = sorted((r["table"], r["table_id"], r["schema_version"]) for r in numbered.collect())
     assert numbers == [("altered", 13, 3), ("altered", 13, 4), ("known", 11, 1), ("late", 12, 2)]
 
-    # What was released comes again, and nothing else.
+    # A released event comes again.
     source.send(late.insert(tso(11), 2, "three"), 1)
     fifth = source.run()
     assert (fifth.release.late_repeated, fifth.release.late_unseen) == (1, 0)
 
 
-def test_which_schema_a_row_names(chain: Callable[..., Chain]) -> None:
-    """By name and version; by the table id, too, where renames have given one name and version to two tables."""
+def test_a_row_names_its_schema_by_table_and_version_or_table_id(chain: Callable[..., Chain]) -> None:
+    """Name and version identify a schema; after renames that give them to two tables, the table id decides."""
     it = chain(protocol="simple", partitions=PARTITIONS)
     source = Source(it)
     table = Table("t", version=1, table_id=21)
     truncated = table.under(1, 22)  # TRUNCATE: the same version under another id
     partitioned = Table("p", version=2, table_id=31)
-    # Created in one statement, then renamed to and fro: one name, one version, two shapes.
+    # Renames have given one name and one version to two tables with different columns.
     one, other = Table("swap", version=3, table_id=41), Table("swap", version=3, table_id=42, key=("id", "v"))
     for each in (table, partitioned, one, other):
         source.send(each.bootstrap())
@@ -150,7 +150,7 @@ def test_which_schema_a_row_names(chain: Callable[..., Chain]) -> None:
     source.send(one.insert(tso(3), 1, "one"))
     source.send(other.insert(tso(4), 1, "one"))
     source.send(one.under(3, 43).insert(tso(5), 1, "which?"))
-    # The next version is not known, nor is another table's of the same number.
+    # No schema of version 1 has come for this table, only for another one.
     source.send(partitioned.under(1).insert(tso(5), 2, "two"))
     source.watermark(tso(9))
     report = source.run().release
@@ -163,7 +163,7 @@ def test_which_schema_a_row_names(chain: Callable[..., Chain]) -> None:
     assert held == {("swap", tso(5), 43, 3), ("p", tso(5), 31, 1)}
 
 
-def test_a_table_that_the_feed_leaves_out_waits_for_nothing(chain: Callable[..., Chain]) -> None:
+def test_an_excluded_table_does_not_wait_for_its_schema(chain: Callable[..., Chain]) -> None:
     it = chain(protocol="simple", partitions=PARTITIONS, tables={"exclude": ["simple.u*"]})
     source = Source(it)
     source.send(Table().insert(tso(1), 1, "one"))

@@ -1,0 +1,85 @@
+"""The specs of the assets and checks of history tables."""
+
+from collections.abc import Sequence
+
+from dagster import AssetSpec
+
+from cdc_assets.assets import history
+from cdc_assets.assets.common import build_common_spec
+from cdc_assets.assets.names import CheckSpec
+from cdc_assets.assets.table_assets import build_table_assets, define_partitions
+from cdc_assets.config import Feed
+from cdc_assets.protocols import protocol_of
+
+_DESCRIPTIONS = {
+    history.CONSERVATION: (
+        "After its last released change a key has one open version, or none if that change was a delete. If not, run "
+        "the job audit, and rebuild the feed. If the table could not be written, mend the cause that the check names, "
+        "and run `cdc-assets retry`."
+    ),
+    history.INTERVALS: (
+        "Versions of a key do not overlap, leave no gap that no delete explains, and at most one is open. If not, the "
+        "table was written by hand, or the pipeline has a bug: run the job audit, and rebuild the feed."
+    ),
+    history.DDL_APPLIED: (
+        "What the source's DDL did to columns and open rows, the pipeline did, too. If not, decide about the "
+        "statement (`cdc-assets acknowledge`). An open row that is not right yet is right from its next change on."
+    ),
+    history.RELOAD: (
+        "No statement moved rows without row events, as TRUNCATE PARTITION does. If one did, load the table again, "
+        "from a dump."
+    ),
+    history.COMPLETE: (
+        "From some position on the history has every row, because a load, a CREATE TABLE or a TRUNCATE was seen. If "
+        "not, rows from before the feed are missing: supply a dump (initial_load: in the feeds file)."
+    ),
+    history.TYPE_MAPPING: (
+        "The table is not blocked at an event whose types break the protocol's type mapping. If it is, give the "
+        "column's type under columns: in the feeds file, or set type_mapping: warn for the table."
+    ),
+    history.CONTINUE: (
+        "Each UPDATE and DELETE found the row that the history has, as far as its message contains the row before. If "
+        "not, an earlier change was lost: the row is right again, but its earlier versions may be wrong."
+    ),
+    history.COLUMNS: (
+        "The columns are those of the last run. If not, adapt the table's readers: the check shows what changed, and "
+        "ddl_applied shows the statement. The check passes again with the table's next change."
+    ),
+}
+_EACH_TABLE = "Checks each table of the database; the violations name the tables that fail: "
+
+
+def build_table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetSpec]:
+    """Return the specs of history tables, (database, table) pairs, and of the source tables that they are histories of."""
+    sources, histories = {}, {}
+    for asset in build_table_assets(name, feed, tables):
+        is_one = asset.partition is None
+        subject = (
+            f"table `{asset.database}`.`{asset.table}`" if is_one else f"tables of the database `{asset.database}`"
+        )
+        sources[asset.source] = AssetSpec(
+            asset.source,
+            kinds={protocol_of(feed).source_kind(feed)},
+            description=f"The source's {subject}, outside of this lakehouse.",
+            group_name=name,
+        )
+        title = "The history of the" if is_one else "The histories, a partition each, of the"
+        histories[asset.key] = AssetSpec(
+            asset.key,
+            deps=[history.build_key(name), asset.source],
+            partitions_def=None if is_one else define_partitions(asset.key),
+            kinds={"deltalake"},
+            description=f"{title} {subject}: one row a version, SCD type 2. The step of `{name}/history` writes it.",
+            **build_common_spec(name, feed),
+        )
+    return [*sources.values(), *histories.values()]
+
+
+def build_table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
+    """Return the specs of the checks of history tables, (database, table) pairs."""
+    assets = {asset.key: asset for asset in build_table_assets(name, feed, tables)}
+    return [
+        CheckSpec(check, asset=key, description=description if asset.partition is None else _EACH_TABLE + description)
+        for key, asset in assets.items()
+        for check, description in _DESCRIPTIONS.items()
+    ]

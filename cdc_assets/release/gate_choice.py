@@ -1,0 +1,89 @@
+"""The choice of a feed's gate, by its protocol and the watermarks and transaction markers that have come."""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.change_events import Kind
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
+from cdc_assets.release.base import Gate
+from cdc_assets.release.new_events import NewEvents
+from cdc_assets.release.source_order_gates import SourceOrderGate, TransactionGate
+from cdc_assets.release.transactions import HeldTransactions, find_held_transactions, is_held_back
+from cdc_assets.release.watermark_gate import WatermarkGate
+from cdc_assets.release.watermarks import advance_watermarks, compute_topic_watermarks, merge_watermarks
+
+
+def has_watermarks(feed: Feed, seen: PartitionWatermarks) -> bool:
+    """Return whether the feed has watermarks, by its protocol and the watermarks that have come."""
+    promise = protocol_of(feed).watermarks(feed)
+    shown = any(mark is not None for partitions in seen.values() for mark in partitions.values())
+    return promise is Watermarks.ALWAYS or (promise is Watermarks.IF_SHOWN and shown)
+
+
+def may_have_watermarks(feed: Feed) -> bool:
+    """Return whether the feed's protocol can have watermarks."""
+    return protocol_of(feed).watermarks(feed) is not Watermarks.NEVER
+
+
+def choose_gate(
+    lake: Lakehouse, feed: Feed, new: NewEvents, retried: Sequence[Hold], open_session: Callable[[int], SparkSession]
+) -> Gate:
+    """Return the gate for a run.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        new: the run's input.
+        retried: the holds whose reason may be gone.
+        open_session: returns a session for plans over so many rows.
+    """
+    cursor, protocol = new.cursor, protocol_of(feed)
+    seen: PartitionWatermarks = {}
+    if may_have_watermarks(feed):
+        seen = merge_watermarks(
+            merge_watermarks(cursor.partition_watermarks, _ingested_partitions(lake)), new.watermarks
+        )
+    if has_watermarks(feed, seen):
+        is_first = not has_watermarks(feed, cursor.partition_watermarks)
+        if is_first and cursor.holds:
+            # Holds by batch must end first. This run ignores the watermarks; later ones state the same.
+            return SourceOrderGate(new, retried, {})
+        complete = compute_topic_watermarks(seen, feed.source.partitions, feed.gate_scope)
+        ungated = cursor.batch if is_first else cursor.ungated
+        marks = advance_watermarks(cursor.watermarks, complete)
+        return WatermarkGate(new, retried, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
+    if protocol.marks_transactions and (new.has_markers or cursor.transactions.marked):
+        return TransactionGate(new, retried, seen, _find_held_transactions(lake, new, open_session))
+    return SourceOrderGate(new, retried, seen)
+
+
+def _ingested_partitions(lake: Lakehouse) -> PartitionWatermarks:
+    """Return every partition of raw_records with the watermark None; a broker lists those without records, too."""
+    raw = lake.raw_records.cursor()
+    return {topic: dict.fromkeys(partitions) for topic, partitions in raw.offsets.items()} if raw else {}
+
+
+def _find_held_transactions(
+    lake: Lakehouse, new: NewEvents, open_session: Callable[[int], SparkSession]
+) -> HeldTransactions:
+    """Return the events that belong to incomplete transactions or to later ones."""
+    cursor, log = new.cursor, lake.change_events.log()
+    kinds = [str(Kind.ROW), str(Kind.TRANSACTION)]
+    files = [f for kind in kinds for f in (log.files(kind=kind) if log else [])]
+    before = cursor.transactions
+    start = before.oldest if before.bounds else cursor.batch + 1
+    spark = open_session(sum(f.rows for f in files if f.high["batch"] >= start))
+
+    def read_since(batch: int) -> DataFrame:
+        in_batches = F.col("kind").isin(kinds) & F.col("batch").between(batch, new.last_batch)
+        return lake.change_events.read(spark).where(in_batches)
+
+    is_candidate = (F.col("batch") > cursor.batch) | is_held_back(before.bounds)
+    tables = {(d, t) for d, t in before.tables}
+    return find_held_transactions(read_since(start).where(is_candidate), lambda: read_since(0), tables)

@@ -19,7 +19,7 @@ from cdc_assets.type_checks.occurrences import OCCURRENCE_FIELDS
 from cdc_assets.type_checks.row_images import Name, Observation
 from cdc_assets.type_checks.values import ValueClass
 
-# The columns of type_observations that tell one observation from another, and those that have a mapping's verdict.
+# The columns of type_observations that identify an observation, and those that have a mapping's verdict.
 IDENTITY = ("database", "table", "column", "mysql_type", "told")
 VERDICTS = ("mysql_type_verdict", "code_verdict")
 _OK, _ACCEPTED = "ok", "accepted: the feeds file gives the column's type"
@@ -83,7 +83,7 @@ def _accept_given_type(row: Observation, verdict: str, columns: Mapping[str, str
 
 
 def identity_of(observation: Observation) -> tuple[Any, ...]:
-    """Return the values that tell an observation from others."""
+    """Return the values that identify an observation."""
     return tuple(observation[name] for name in IDENTITY)
 
 

@@ -80,7 +80,7 @@ class Types:
     name = "type_observations"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Return whether there are such events or tables."""
+        """Return whether new events, or tables to be checked again, exist."""
         decoded, cursor = lake.change_events.cursor(), _cursor(lake)
         return decoded is not None and (decoded.batch > cursor.batch or bool(_tables_to_recheck(lake, feed, cursor)))
 

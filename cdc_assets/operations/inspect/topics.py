@@ -127,7 +127,7 @@ def _make_report(
     Args:
         sample: its records.
         facts: these records, with what each states.
-        altered: protocols of which a message of any topic changes a table: columns come and go there.
+        altered: protocols that have, in any topic, a message that changes a table; rows may then have other columns.
     """
     by_protocol = _FactsByProtocol(
         [(record, each) for record, each in facts if each.protocol is not None],

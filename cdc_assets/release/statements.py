@@ -14,7 +14,7 @@ from cdc_assets.ddl.actions import (
     MoveRows,
     RenameKey,
     RenameTable,
-    statement_of,
+    decode_statement,
 )
 from cdc_assets.ddl.actions import Statement as Read
 from cdc_assets.lakehouse.decisions import Decision, statement_id
@@ -49,7 +49,7 @@ class Statement:
     @cached_property
     def does(self) -> Read | None:
         """What it does; None: it is not understood, or ignored."""
-        return next((statement_of(r["actions"]) for r in self.learnt if r["actions"] is not None), None)
+        return next((decode_statement(r["actions"]) for r in self.learnt if r["actions"] is not None), None)
 
     @property
     def tables(self) -> set[Name]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.ddl.actions import Statement, text_of
+from cdc_assets.ddl.actions import Statement, encode_statement
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast
 
 TEXT = "TRUNCATE TABLE orders"
 ID = statement_id(7, "shop", TEXT)
-ACTIONS = text_of(Statement("truncate_table"))
+ACTIONS = encode_statement(Statement("truncate_table"))
 
 
 def never() -> SparkSession:
@@ -53,9 +53,7 @@ def test_what_was_understood_can_be_applied(tmp_path: Path, actions: str | None,
 def test_what_was_not_understood_cannot_be_applied(tmp_path: Path) -> None:
     """The text alone can be read; which table it means was not known."""
     lake = lake_with_held(tmp_path, actions=None, error="the database of orders is not known")
-    with pytest.raises(
-        AcknowledgeError, match=r"cannot be read: .*the database of orders is not known"
-    ):
+    with pytest.raises(AcknowledgeError, match=r"cannot be read: .*the database of orders is not known"):
         record_decision(lake, ID, Decision(DecisionVerdict.APPLY))
     with pytest.raises(AcknowledgeError, match="cannot be read: TRUNCATE orders, items"):
         record_decision(lake, ID, Decision(DecisionVerdict.AS, "TRUNCATE orders, items"))

@@ -8,7 +8,7 @@ from cdc_assets.config import Feed, FeedsFile
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.statements import Statement, statements_of, why_held
-from cdc_assets.stages.schemas import outcome
+from cdc_assets.stages.schemas import apply_statements
 
 pytestmark = pytest.mark.fast
 
@@ -34,7 +34,7 @@ def learnt(text: str, decision: Decision | None = None) -> tuple[Statement, list
     statements = [said(n, each) for n, each in enumerate((*CREATED, text))]
     at = statements[-1]["commit_ts"]
     decided = {statement_id(at, "shop", text): decision} if decision else {}
-    shapes, _ = outcome(protocol_of(feed()), statements, decided)
+    shapes, _ = apply_statements(protocol_of(feed()), statements, decided)
     row = {"commit_ts": at, "database": "shop", "table": "orders", "ddl_statement": text}
     (found,) = statements_of([row], shapes, decided)
     return found, shapes

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cdc_assets.ddl.actions import Action, AddColumn, AddKey, Column, Default
-from cdc_assets.ddl.defaults import read_literal
+from cdc_assets.ddl.literals import read_literal
 from cdc_assets.ddl.readers.keys import read_key, skip_check, skip_index_options, skip_reference
 from cdc_assets.ddl.readers.options import skip_charset, skip_named_option
 from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
@@ -132,7 +132,7 @@ def _read_attribute(cursor: TokenCursor, column: Column, mysql_type: MySQLType |
         if cursor.take(*words):
             return change(column)
     if cursor.take("DEFAULT"):
-        return read_default(cursor).given_to(column, mysql_type)
+        return read_default(cursor).apply_to(column, mysql_type)
     if cursor.take("GENERATED"):
         if not cursor.take("BY", "DEFAULT"):
             expect_word(cursor, "ALWAYS")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, statement_of
+from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, decode_statement
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.decisions import Decision, statement_id
 
@@ -126,7 +126,7 @@ def _ddl(key: str, text: str, known: Sequence[Mapping[str, Any]]) -> Ddl:
     if first["actions"] is None:
         maybe = frozenset((r["database"], r["table"]) for r in known if r["table"] is not None)
         return Ddl(key, spot, text, None, shapes=shapes, keys=keys, maybe=maybe)
-    does = statement_of(first["actions"])
+    does = decode_statement(first["actions"])
     changes = tuple(((name.database, name.table), actions) for name, actions in does.changes)
     dropped = does.database if does.kind == "drop_database" else None
     return Ddl(key, spot, text, does.kind, does.replaces, changes, _moved(changes), dropped, shapes, keys)

@@ -5,7 +5,7 @@ import pytest
 from cdc_assets.history.evolution import Arrive, evolve
 from cdc_assets.history.statements import ddls
 from cdc_assets.protocols.canal_json import CanalJson
-from cdc_assets.stages.schemas import outcome
+from cdc_assets.stages.schemas import apply_statements
 
 pytestmark = pytest.mark.fast
 
@@ -32,7 +32,7 @@ def arrivals(statements: list[tuple[int, str]], *, taken: bool = True) -> dict[s
         }
         for offset, (at, text) in enumerate(statements)
     ]
-    known, _ = outcome(CanalJson(), sent, {})
+    known, _ = apply_statements(CanalJson(), sent, {})
     tables = evolve(ddls(known, known, {}), {}, taken=lambda name: taken or name[1] == "t")
     return {
         name: op

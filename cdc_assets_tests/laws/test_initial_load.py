@@ -42,7 +42,7 @@ from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, STAGES
-from cdc_assets.stages.schemas import outcome
+from cdc_assets.stages.schemas import apply_statements
 from cdc_assets.stores.storage import LOCAL
 from cdc_assets.tso import time_of
 from cdc_assets_tests.jobs import FEEDS, Job, evaluations
@@ -879,7 +879,7 @@ def test_rows_that_a_rename_brought_before_the_dump_are_not_brought_again() -> N
         "offset": 0,
     }
     sent |= {"ddl_statement": "RENAME TABLE a TO b", "ddl_type": None, "table_schemas": None}
-    known, _ = outcome(CanalJson(), [sent], {})
+    known, _ = apply_statements(CanalJson(), [sent], {})
     renamed = ddls(known, known, {})
 
     def actions(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:

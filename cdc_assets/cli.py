@@ -11,7 +11,7 @@ from pathlib import Path
 from cdc_assets import read
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
 from cdc_assets.config.locations import LocationError, canonical_location
-from cdc_assets.history.progress import blocked_tables, holds_of, retry
+from cdc_assets.history.progress import blocked_tables, list_holds, retry_tables
 from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
@@ -394,7 +394,7 @@ _WITHOUT_FEEDS = (_inspect, _init, _ui)
 
 
 def _holds(file: FeedsFile, given: argparse.Namespace) -> str:
-    rows = [h.row() for h in holds_of(_lakehouse(file, given.feed))]
+    rows = [h.row() for h in list_holds(_lakehouse(file, given.feed))]
     return "\n".join("  ".join(f"{k}={v}" for k, v in row.items()) for row in rows) or "no table waits"
 
 
@@ -406,7 +406,7 @@ def _retry(file: FeedsFile, given: argparse.Namespace) -> str:
         raise FeedsError(
             f"{given.table}: no such table of {given.feed} is blocked as it could not be written; those are: {known}"
         )
-    chosen = retry(lake, [blocked[given.table]] if given.table else blocked.values())
+    chosen = retry_tables(lake, [blocked[given.table]] if given.table else blocked.values())
     tables = ", ".join(".".join(name) for name in chosen) or "no table"
     return f"{tables}: the pipeline's next run tries again"
 

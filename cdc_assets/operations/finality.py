@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.history.progress import holds_of, read_progress
+from cdc_assets.history.progress import list_holds, read_progress
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import engine_for
@@ -41,7 +41,7 @@ def find_final_position(lake: Lakehouse, database: str, table: str) -> FinalPosi
         bounds = [FinalPosition(history.newest, "newest commit_ts of the table, as the feed has no watermarks")]
     bounds += [
         FinalPosition(hold.since - 1, f"the table is blocked from commit_ts {hold.since} on, reason {hold.reason}")
-        for hold in holds_of(lake)
+        for hold in list_holds(lake)
         if (hold.database, hold.table) == (database, table)
     ]
     unapplied = _find_lowest_unapplied(lake, released, database, table)

@@ -43,7 +43,7 @@ def describe_completeness(position: int, met: int) -> Complete:
     late = f"{met} rows were met first by an UPDATE or a DELETE"
     if position == NEVER:
         reason = (
-            "No load, end of a connector's snapshot, CREATE TABLE or TRUNCATE tells from where on the history is complete; "
+            "No load, end of a connector's snapshot, CREATE TABLE or TRUNCATE proves from where on the history is complete; "
             f"{late}. Rows that have not been touched since the feed began are missing. {_REMEDY}"
         )
         return Complete(position, met, reason)

@@ -247,14 +247,7 @@ class TablePlanner:
         )
 
     def _plan_part(
-        self,
-        evolution: Evolution,
-        start: int,
-        end: int,
-        *,
-        is_first: bool,
-        is_last: bool,
-        statements: list[Ddl],
+        self, evolution: Evolution, start: int, end: int, *, is_first: bool, is_last: bool, statements: list[Ddl]
     ) -> Work:
         """Return the part with the steps `evolution.steps[start:end]`.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.history.progress import holds_of, read_progress
+from cdc_assets.history.progress import list_holds, read_progress
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import engine_for
@@ -38,7 +38,7 @@ def find_final_position(lake: Lakehouse, database: str, table: str) -> FinalPosi
     # Of equal positions the first explains most: a hold needs a person.
     bounds = [
         FinalPosition(hold.since - 1, f"the table is blocked from commit_ts {hold.since} on, reason {hold.reason}")
-        for hold in holds_of(lake)
+        for hold in list_holds(lake)
         if (hold.database, hold.table) == (database, table)
     ]
     if has_shown_watermark(released):

@@ -12,7 +12,7 @@ from cdc_assets import read
 from cdc_assets.cli_arguments import build_parser
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
 from cdc_assets.config.locations import LocationError
-from cdc_assets.history.progress import blocked_tables, holds_of, retry
+from cdc_assets.history.progress import blocked_tables, list_holds, retry_tables
 from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
@@ -148,7 +148,7 @@ def _set_dagster_home() -> None:
 
 
 def _holds(file: FeedsFile, arguments: Namespace) -> str:
-    rows = [h.row() for h in holds_of(_open_lakehouse(file, arguments.feed))]
+    rows = [h.row() for h in list_holds(_open_lakehouse(file, arguments.feed))]
     return "\n".join("  ".join(f"{k}={v}" for k, v in row.items()) for row in rows) or "No table is blocked."
 
 
@@ -160,7 +160,7 @@ def _retry(file: FeedsFile, arguments: Namespace) -> str:
         raise FeedsError(
             f"{arguments.table}: not a table of {arguments.feed} that could not be written; those tables are: {names}"
         )
-    chosen = retry(lake, [blocked[arguments.table]] if arguments.table else blocked.values())
+    chosen = retry_tables(lake, [blocked[arguments.table]] if arguments.table else blocked.values())
     tables = ", ".join(".".join(name) for name in chosen) or "no table"
     return f"{tables}: the pipeline's next run tries again"
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.config import Storage
-from cdc_assets.history.completeness import Complete, complete_from
+from cdc_assets.history.completeness import Complete, read_completeness
 from cdc_assets.lakehouse.history import COPY, HISTORY, covers, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.query import Arrow, Engine, Spark, Tables
@@ -54,7 +54,7 @@ class Table(Generic[T]):
 
     def complete(self) -> Complete:
         """Return the position from which on the table has every row of the source; before it rows may be missing."""
-        return complete_from(self.lake, self.database, self.table)
+        return read_completeness(self.lake, self.database, self.table)
 
     def current(self, columns: Sequence[str] | None = None) -> T:
         """Return the rows that the source's table holds, as far as they are released.

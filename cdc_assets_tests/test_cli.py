@@ -141,7 +141,7 @@ def test_snapshots_that_cannot_be_replayed(
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 2
     assert "no such folder" in told[0]
-    assert "has lines that are no records" in told[1]
+    assert "some lines are not records" in told[1]
 
 
 @pytest.mark.fast

@@ -1,6 +1,6 @@
-"""What a DDL statement does: actions on tables, before they are applied to any.
+"""Schema actions: what a DDL statement does to tables.
 
-The stage `table_schemas` reads each statement once, and keeps its actions as text; release and history use these.
+The stage `table_schemas` reads each statement once and stores its actions as text. Release and history use the actions.
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from cdc_assets.ddl.defaults import default_text
+from cdc_assets.ddl.defaults import convert_default
 from cdc_assets.mysql_types.reference import TYPES
 from cdc_assets.mysql_types.tokens import Token, TokenKind
 from cdc_assets.mysql_types.types import MySQLType, parsed
@@ -40,16 +40,16 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: verbatim.
-        type: canonical text of its `MySQLType`, labels included.
+        name: as the statement or message writes it.
+        type: the canonical text of its `MySQLType`, labels included.
         nullable: whether it takes NULL.
         default: the default's value as text (the dialect `ddl` of `casting.decode`): labels of enum and set, decimal
             digits of a bit, bytes as ISO-8859-1 characters. None: no default, NULL, or an expression.
-        generated: whether an expression computes it.
-        virtual: whether it is generated and not stored: TiCDC sends no values of such a column.
-        computed_default: whether only the server knows the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT, a
-            literal of which `defaults` does not know the value.
-        charset: its character set, where a message states it. Statements are not read for it, so it is not compared.
+        generated: whether an expression computes its values.
+        virtual: whether it is generated and not stored. TiCDC sends no values of such a column.
+        computed_default: whether only the server knows the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT, or a
+            literal whose value `defaults` cannot compute.
+        charset: its character set, if a message states it. The readers of statements skip it, so it is not compared.
         collation: its collation, likewise.
     """
 
@@ -65,16 +65,16 @@ class Column:
 
     @property
     def fill(self) -> str | None:
-        """What existing rows get when this column is added, like `default`; None: NULL, or no value that is known.
+        """The value that existing rows get when this column is added, as text like `default`; None: NULL, or not known.
 
-        A NOT NULL column without a default gets MySQL's implicit one ("Data Type Default Values"). That of dates, the zero
-        date, no history holds.
+        A NOT NULL column without a default gets MySQL's implicit default ("Data Type Default Values"). The implicit default
+        of dates is the zero date, which no history can hold.
         """
         if self.default is not None or self.nullable or self.generated or self.computed_default:
             return self.default
         mysql_type = parsed(self.type)
         if mysql_type is None:
-            return None  # of a type that MySQL does not have the implicit default is not known
+            return None  # MySQL has no such type, so its implicit default is not known.
         implicit = TYPES[mysql_type.base].implicit
         if implicit is not None and implicit.startswith("0000-"):
             return None
@@ -82,13 +82,13 @@ class Column:
 
     @property
     def is_filled(self) -> bool:
-        """Whether existing rows get something else than NULL when this column is added."""
+        """Whether existing rows get another value than NULL when this column is added."""
         return self.default is not None or self.computed_default or self.generated or not self.nullable
 
 
 @dataclass(frozen=True)
 class AddColumn:
-    """ADD COLUMN. `position` is where it goes: None at the end, "" first, else after the column of that name."""
+    """ADD COLUMN. `position` is where the column goes: None: last; empty: first; else after the column of this name."""
 
     column: Column
     position: str | None = None
@@ -97,7 +97,7 @@ class AddColumn:
 
 @dataclass(frozen=True)
 class ModifyColumn:
-    """MODIFY or CHANGE: the column `old_name` becomes `column`. `position` as in `AddColumn`; None leaves its place."""
+    """MODIFY or CHANGE: the column `old_name` becomes `column`. `position` is as in `AddColumn`, but None keeps it."""
 
     old_name: str
     column: Column
@@ -124,7 +124,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class SetDefault:
-    """ALTER COLUMN ... SET DEFAULT, DROP DEFAULT. What the default's text is depends on the column's type."""
+    """ALTER COLUMN ... SET DEFAULT or DROP DEFAULT. The text of the default depends on the type that the column has."""
 
     name: str
     default: "Default"
@@ -132,7 +132,7 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class AddKey:
-    """A key. `columns` is empty for a key over expressions, which identifies no column."""
+    """A key. `columns` is empty for a key over expressions."""
 
     kind: Literal["primary", "unique", "index"]
     columns: tuple[str, ...]
@@ -165,15 +165,13 @@ class RenameTable:
 
 @dataclass(frozen=True)
 class MoveRows:
-    """Rows come or go, and no row event says so: TRUNCATE PARTITION, DROP PARTITION, EXCHANGE PARTITION."""
+    """Rows are added or deleted without row events: TRUNCATE PARTITION, DROP PARTITION, EXCHANGE PARTITION."""
 
     how: str
 
 
-_OfColumn = AddColumn | ModifyColumn | DropColumn | RenameColumn | SetDefault
-Action = _OfColumn | AddKey | DropKey | RenameKey | RenameTable | MoveRows
-
-
+_ColumnAction = AddColumn | ModifyColumn | DropColumn | RenameColumn | SetDefault
+Action = _ColumnAction | AddKey | DropKey | RenameKey | RenameTable | MoveRows
 Changes = tuple[tuple[TableName, tuple[Action, ...]], ...]
 
 
@@ -183,12 +181,12 @@ class Statement:
 
     Attributes:
         kind: the statement's kind.
-        changes: the tables it names, in order, each with what happens to it; for CREATE TABLE its columns and keys, for
+        changes: the tables that it names, in order, each with its actions: for CREATE TABLE the columns and keys to add, for
             a rename the old name and the `RenameTable`.
-        like: the table whose structure CREATE TABLE ... LIKE copies.
-        tolerant: IF EXISTS or IF NOT EXISTS.
-        replaces: OR REPLACE: a table of the name that is there is dropped first.
-        database: of CREATE DATABASE and DROP DATABASE.
+        like: the table whose columns and keys CREATE TABLE ... LIKE copies.
+        tolerant: whether it has IF EXISTS or IF NOT EXISTS.
+        replaces: whether it has OR REPLACE, which first drops an existing table of this name.
+        database: the database that CREATE DATABASE or DROP DATABASE names.
     """
 
     kind: DdlKind
@@ -200,40 +198,45 @@ class Statement:
 
     @property
     def names(self) -> tuple[TableName, ...]:
-        """The tables that it names as they are before it, those that it creates included."""
+        """The tables that it names, by their names before it, including those that it creates."""
         return tuple(name for name, _ in self.changes)
 
     @property
     def new_names(self) -> tuple[TableName, ...]:
-        """The names that it gives to tables."""
+        """The new names that it gives to tables."""
         return tuple(a.new_name for _, actions in self.changes for a in actions if isinstance(a, RenameTable))
 
 
 class Default(NamedTuple):
-    """The default in a statement: a literal, or (`computed`) an expression; neither: NULL or none."""
+    """The default in a statement: a `literal`, an expression (`computed`), or neither: NULL or no default."""
 
     literal: Token | None = None
     computed: bool = False
 
-    def given_to(self, column: Column, mysql_type: MySQLType | None) -> Column:
-        """Return the column with this default. Of a literal whose value is not known, only the server knows the default."""
-        text = None if self.literal is None or mysql_type is None else default_text(self.literal, mysql_type)
-        unknown = self.computed or (self.literal is not None and text is None)
-        return replace(column, default=text, computed_default=unknown)
+    def apply_to(self, column: Column, mysql_type: MySQLType | None) -> Column:
+        """Return the column with this default.
+
+        Args:
+            column: the column.
+            mysql_type: its type; None: MySQL has no such type, so the value of a literal is not known.
+        """
+        text = None if self.literal is None or mysql_type is None else convert_default(self.literal, mysql_type)
+        only_server_knows = self.computed or (self.literal is not None and text is None)
+        return replace(column, default=text, computed_default=only_server_knows)
 
 
-def text_of(statement: Statement) -> str:
-    """Return a statement as text, for a column of a table; `statement_of` reads it."""
-    return json.dumps(_plain(statement), ensure_ascii=False, separators=(",", ":"))
+def encode_statement(statement: Statement) -> str:
+    """Return a statement as a JSON text that `decode_statement` reads."""
+    return json.dumps(_to_json(statement), ensure_ascii=False, separators=(",", ":"))
 
 
-def statement_of(text: str) -> Statement:
-    """Return the statement whose `text_of` this is."""
-    found: Statement = _valued(json.loads(text))
-    return found
+def decode_statement(text: str) -> Statement:
+    """Return the statement that `encode_statement` has written as `text`."""
+    statement: Statement = _from_json(json.loads(text))
+    return statement
 
 
-_KINDS: dict[str, Any] = {
+_CLASSES: dict[str, Any] = {
     each.__name__: each
     for each in (
         Statement, TableName, Column, AddColumn, ModifyColumn, DropColumn, RenameColumn, SetDefault, Default, Token,
@@ -242,25 +245,26 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _plain(value: object) -> object:
-    """A value as JSON has it: an object names its class, and leaves out what is as by default."""
+def _to_json(value: object) -> object:
+    """Return a value as JSON: an object with the name of its class and the fields that differ from their default."""
     if isinstance(value, TokenKind):
         return {"_": "TokenKind", "name": value.name}
     if is_dataclass(value):
-        told = {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != f.default}
-        return {"_": type(value).__name__, **{name: _plain(each) for name, each in told.items()}}
+        values = {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != f.default}
+        return {"_": type(value).__name__, **{name: _to_json(each) for name, each in values.items()}}
     if isinstance(value, tuple):
         names: Sequence[str] = getattr(value, "_fields", ())
         if names:
-            return {"_": type(value).__name__, **{n: _plain(each) for n, each in zip(names, value, strict=True)}}
-        return [_plain(each) for each in value]
+            return {"_": type(value).__name__, **{n: _to_json(each) for n, each in zip(names, value, strict=True)}}
+        return [_to_json(each) for each in value]
     return value
 
 
-def _valued(plain: Any) -> Any:  # noqa: ANN401 -- JSON, and what it stands for
-    if isinstance(plain, list):
-        return tuple(_valued(each) for each in plain)
-    if not isinstance(plain, dict):
-        return plain
-    told = {name: _valued(each) for name, each in plain.items() if name != "_"}
-    return TokenKind[told["name"]] if plain["_"] == "TokenKind" else _KINDS[plain["_"]](**told)
+def _from_json(value: Any) -> Any:  # noqa: ANN401 -- JSON of any form, and the value that `_to_json` made it from
+    """Return the value that `_to_json` returned as `value`."""
+    if isinstance(value, list):
+        return tuple(_from_json(each) for each in value)
+    if not isinstance(value, dict):
+        return value
+    values = {name: _from_json(each) for name, each in value.items() if name != "_"}
+    return TokenKind[values["name"]] if value["_"] == "TokenKind" else _CLASSES[value["_"]](**values)

@@ -1,62 +1,67 @@
-"""In which order the renames of one moment happened.
+"""Find the order in which RENAMEs of one position took effect.
 
-TiDB's multi-table RENAME comes as one message a table, in any order and in topics of their own; other sources' statements of
-one clock tick may lie in several topics. A table can take a name only when that name is free, which tells the order.
+TiDB sends one message for each table of a multi-table RENAME, in any order and in different topics. Other sources may send
+statements of one clock tick in different topics. A table can take a name only when no other table has it, which gives the
+order.
 """
 
 from collections.abc import Callable, Sequence
 
-Name = tuple[str, str]
-Rename = tuple[Name, Name]
+from cdc_assets.ddl.resolve import Name
+
+Rename = tuple[Name, Name]  # old and new name
 
 
 class UnorderedError(Exception):
-    """The order of renames is not told."""
+    """The order of renames does not follow from their names."""
 
 
-def in_order(renames: Sequence[Rename], present: Callable[[Name], bool], *, together: bool) -> list[int]:
-    """Return the order in which renames took effect, as places in `renames`.
+def order_renames(renames: Sequence[Rename], exists: Callable[[Name], bool], *, from_one_statement: bool) -> list[int]:
+    """Return the order in which renames took effect, as indexes of `renames`.
 
     Args:
         renames: old and new names, in the order of their messages.
-        present: whether a table is known to be there before them.
-        together: whether they are parts of one statement for sure.
+        exists: whether a table of this name is known before the renames.
+        from_one_statement: whether the renames are certainly parts of one statement.
 
     Raises:
-        UnorderedError: they go in a circle, and which name was free to begin with is not known.
+        UnorderedError: the renames form a circle, and it is not known which of its names was free at first.
     """
-    if not together and _can_happen(renames, present):
+    if not from_one_statement and _is_possible_order(renames, exists):
         return list(range(len(renames)))
-    left, done = dict(enumerate(renames)), list[int]()
-    while left:
-        olds = {old for old, _ in left.values()}
-        # A name that is still to be left by another table is taken.
-        free = [n for n, (_, new) in left.items() if new not in olds]
-        if not free:
-            free = _first_of_circle(left, present)
-        done.append(free[0])
-        del left[free[0]]
-    return done
+    remaining, order = dict(enumerate(renames)), list[int]()
+    while remaining:
+        old_names = {old for old, _ in remaining.values()}
+        # Another table still has a name that is among the old names.
+        possible = [n for n, (_, new) in remaining.items() if new not in old_names]
+        next_rename = possible[0] if possible else _find_first_of_circle(remaining, exists)
+        order.append(next_rename)
+        del remaining[next_rename]
+    return order
 
 
-def _can_happen(renames: Sequence[Rename], present: Callable[[Name], bool]) -> bool:
-    """Whether the renames can have happened one after the other as they stand."""
+def _is_possible_order(renames: Sequence[Rename], exists: Callable[[Name], bool]) -> bool:
+    """Return whether the renames can have taken effect in the order of their messages."""
     changed: dict[Name, bool] = {}
     for old, new in renames:
-        if changed.get(new, present(new)) or changed.get(old) is False:
+        if changed.get(new, exists(new)) or changed.get(old) is False:
             return False
         changed |= {old: False, new: True}
     return True
 
 
-def _first_of_circle(left: dict[int, Rename], present: Callable[[Name], bool]) -> list[int]:
-    """The rename into the one name of a circle that no table had: a swap goes by way of such a name."""
-    by_old = {old: n for n, (old, _) in left.items()}
-    circle = [next(iter(left))]
-    while (following := by_old[left[circle[-1]][1]]) not in circle:
+def _find_first_of_circle(renames: dict[int, Rename], exists: Callable[[Name], bool]) -> int:
+    """Return the rename to the only free name of a circle. Tables swap their names by way of such a name.
+
+    Raises:
+        UnorderedError: no name of the circle is free, or several are.
+    """
+    by_old_name = {old: n for n, (old, _) in renames.items()}
+    circle = [next(iter(renames))]
+    while (following := by_old_name[renames[circle[-1]][1]]) not in circle:
         circle.append(following)
-    absent = [n for n in circle if not present(left[n][1])]
-    if len(absent) != 1:
-        names = ", ".join(sorted(".".join(left[n][0]) for n in circle))
-        raise UnorderedError(f"the order in which {names} took each other's names is not told")
-    return absent
+    to_free_name = [n for n in circle if not exists(renames[n][1])]
+    if len(to_free_name) != 1:
+        names = ", ".join(sorted(".".join(renames[n][0]) for n in circle))
+        raise UnorderedError(f"the order in which {names} took each other's names does not follow from the statements")
+    return to_free_name[0]

@@ -1,7 +1,7 @@
-"""The statements of a feed, one after the other: what each does to which tables, and the tables after it.
+"""Apply the statements of a feed in the order in which they took effect, and return what each did to which tables.
 
-Which tables names mean, whether IF [NOT] EXISTS did anything, and in which order renames of one moment happened, is sent by
-what statements before and rows have shown of the tables.
+Earlier statements and rows show which tables the names of a statement mean, what IF [NOT] EXISTS left undone, and in which
+order RENAMEs of one position took effect.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,8 +20,8 @@ from cdc_assets.ddl.actions import (
     Statement,
 )
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.ddl.renames import Rename, UnorderedError, in_order
-from cdc_assets.ddl.resolve import KnownTables, Name, UnresolvedNameError, mentioned, resolve
+from cdc_assets.ddl.renames import Rename, UnorderedError, order_renames
+from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, find_mentioned_tables, resolve
 from cdc_assets.ddl.shapes import TableSchema, apply_statement
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
 from cdc_assets.mysql_types.types import INTEGERS, parsed
@@ -29,12 +29,12 @@ from cdc_assets.mysql_types.types import INTEGERS, parsed
 
 @dataclass(frozen=True)
 class TableRows:
-    """What rows show of a table.
+    """What the row events of a table show.
 
     Attributes:
-        first: the lowest commit_ts of one.
-        columns: of the first of them, in lower case -> its MySQL type as the message has it; None: it has none.
-        key: the columns of the first one's key.
+        first: the lowest commit_ts of a row event.
+        columns: the columns of that event, in lower case, with the MySQL type that its message states; None: no type.
+        key: the key columns of that event.
     """
 
     first: int
@@ -42,38 +42,38 @@ class TableRows:
     key: frozenset[str] = frozenset()
 
 
-def in_effect_order(statements: Iterable[Mapping[str, Any]], *, exact: bool) -> list[dict[str, Any]]:
-    """Return statements in the order in which they took effect, with the `position` at which each did.
+def order_by_effect(statements: Iterable[Mapping[str, Any]], *, exact: bool) -> list[dict[str, Any]]:
+    """Return statements in the order in which they took effect, each with the `position` at which it did.
 
-    A clock may go back: within a partition only offsets tell the order, so that a statement takes effect no earlier than the
-    one before it. Between partitions the place in the binlog tells it, where there is one.
+    Source clocks go back, so within a partition only offsets give the order: a statement takes effect no earlier than the
+    one before it. Between partitions the binlog position gives the order, where messages have it.
 
     Args:
-        statements: with commit_ts, topic, partition, offset and source (`file`, `position`; None: not sent).
-        exact: whether the commit_ts is the source's own order: then it tells all.
+        statements: with commit_ts, topic, partition, offset and source (`file`, `position`; None: no binlog position).
+        exact: whether the commit_ts gives the source's order of all statements.
     """
-    placed = sorted(statements, key=lambda s: (s["topic"], s["partition"], s["offset"]))
+    by_offset = sorted(statements, key=lambda s: (s["topic"], s["partition"], s["offset"]))
     latest: dict[tuple[str, int], tuple[int, str, int]] = {}
-    found = []
-    for s in placed:
+    placed = []
+    for s in by_offset:
         source = s.get("source") or {}
         place = s["commit_ts"], source.get("file") or "", source.get("position") or 0
         if not exact:
             partition = s["topic"], s["partition"]
             place = latest[partition] = max(place, latest.get(partition, place))
-        found.append((place, {**s, "position": place[0]}))
-    found.sort(key=lambda each: (each[0], each[1]["topic"], each[1]["partition"], each[1]["offset"]))
-    return [s for _, s in found]
+        placed.append((place, {**s, "position": place[0]}))
+    placed.sort(key=lambda each: (each[0], each[1]["topic"], each[1]["partition"], each[1]["offset"]))
+    return [s for _, s in placed]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one statement.
+    """What one statement did.
 
     Attributes:
-        statement: what it does, on the tables that it means; None: it is not understood.
-        affected: the tables that it changes, or may change.
-        shapes: of these those that are known after it.
+        statement: its schema actions on resolved tables; None: it is not understood, or is ignored.
+        affected: the tables that it changes or may change.
+        shapes: the schemas after it of those affected tables whose schema is known.
         error: why it is not understood, or what contradicts it.
     """
 
@@ -85,15 +85,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SentStatement:
-    """A statement as it is to be read.
+    """A statement, and what its message states.
 
     Attributes:
-        position: at which it takes effect.
-        database: that its message tells.
-        table: that its message names.
-        text: what it is taken for; None: it is ignored.
-        original: its own text, where it is taken for another.
-        carried: the tables that its message carries, given those after the statement.
+        position: the position at which it takes effect.
+        database: the database that its message states.
+        table: the table that its message names.
+        text: the SQL to apply, which a person's decision may have replaced; None: the statement is ignored.
+        original: the SQL that the message has, if a person decided about the statement.
+        read_stated: returns the schemas that the message states after the statement; its argument is the schemas that follow
+            from the statement.
     """
 
     position: int
@@ -101,48 +102,58 @@ class SentStatement:
     table: str | None
     text: str | None
     original: str | None = None
-    carried: Callable[[Mapping[Name, TableSchema]], Mapping[Name, TableSchema]] = lambda _: {}
+    read_stated: Callable[[Mapping[Name, TableSchema]], Mapping[Name, TableSchema]] = lambda _: {}
 
 
 class SourceTables:
-    """The tables of a feed as its statements are applied to them, in order.
+    """The tables of a feed while its statements are applied in order.
 
     Attributes:
-        schemas: the columns and keys of those whose CREATE TABLE was seen, or that a message has carried.
-        asks_rows: whether rows would have sent which table a statement means, or what it did.
+        schemas: the schemas of the tables whose CREATE TABLE came, or that a message stated.
+        asks_rows: whether row events would have shown which table a statement means, or what it did.
     """
 
     def __init__(self, rows: Mapping[Name, TableRows], *, ignores_case: bool) -> None:
         self.schemas: dict[Name, TableSchema] = {}
         self.asks_rows = False
         self._rows = rows
-        self._unmet = sorted(rows, key=lambda name: rows[name].first, reverse=True)
-        self._known = KnownTables(rows=rows, ignores_case=ignores_case)
+        # Tables whose first row event is not reached yet, the next one last.
+        self._later_rows = sorted(rows, key=lambda name: rows[name].first, reverse=True)
+        self._names = TableNames(with_rows=rows, ignores_case=ignores_case)
 
     def apply(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
-        """Apply a statement; `following`: those after it, in order."""
-        while self._unmet and self._rows[self._unmet[-1]].first < sent.position:
-            self._known.add(self._unmet.pop())
-        outcome = self._applied(sent, following)
+        """Apply a statement and return what it did.
+
+        Args:
+            sent: the statement.
+            following: the statements after it, in order.
+        """
+        while self._later_rows and self._rows[self._later_rows[-1]].first < sent.position:
+            self._names.add(self._later_rows.pop())
+        outcome = self._apply_text(sent, following)
         before = {name: self.schemas.get(name) for name in outcome.affected}
-        carried = sent.carried(self.schemas) if sent.text is not None else {}
-        for name, schema in carried.items():
+        stated = sent.read_stated(self.schemas) if sent.text is not None else {}
+        for name, schema in stated.items():
             self.schemas[name] = schema
-            self._known.add(name)
+            self._names.add(name)
         error = outcome.error
-        if carried:
-            # Where the message says what came of it, it does not matter that the statement cannot be read.
-            differences = [_difference(before.get(name), schema) for name, schema in carried.items()]
+        if stated:
+            # The message states the result, so a statement that cannot be read is no error.
+            differences = [_describe_difference(before.get(name), schema) for name, schema in stated.items()]
             error = "; ".join(filter(None, differences)) if outcome.statement else None
-        affected = dict.fromkeys([*outcome.affected, *carried, *self._named_otherwise(sent)])
+        affected = dict.fromkeys([*outcome.affected, *stated, *self._find_tables_of_original(sent)])
         shapes = {name: self.schemas[name] for name in affected if name in self.schemas}
         return Outcome(outcome.statement, tuple(affected), shapes, error or None)
 
-    def renamed_in_order(self, group: Sequence[SentStatement], *, exact: bool) -> list[SentStatement]:
-        """Return statements of one position, those that rename one table each in the order in which they happened.
+    def order_group(self, group: Sequence[SentStatement], *, exact: bool) -> list[SentStatement]:
+        """Return statements of one position with the RENAMEs of one table each in the order in which they took effect.
+
+        Args:
+            group: the statements, in the order of their messages.
+            exact: whether statements of one position are parts of one statement.
 
         Raises:
-            UnorderedError: that order is not sent.
+            UnorderedError: the order of the RENAMEs does not follow from their names.
         """
         renames: dict[int, Rename] = {}
         for n, sent in enumerate(group):
@@ -151,123 +162,127 @@ class SourceTables:
                 renames[n] = statement.names[0], statement.new_names[0]
         if len(renames) < 2:
             return list(group)
+        order = order_renames(list(renames.values()), self._names.existing.__contains__, from_one_statement=exact)
         places = list(renames)
-        order = in_order(list(renames.values()), self._known.present.__contains__, together=exact)
         moved = dict(zip(places, (group[places[n]] for n in order), strict=True))
         return [moved.get(n, sent) for n, sent in enumerate(group)]
 
-    def unordered(self, sent: SentStatement, error: str) -> Outcome:
-        """Return the outcome of a statement whose place in the order is not known."""
-        affected = self._maybe(sent)
+    def reject(self, sent: SentStatement, error: str) -> Outcome:
+        """Return the outcome of a statement that is not applied because of `error`."""
+        affected = self._find_possible_tables(sent)
         return Outcome(None, affected, {n: self.schemas[n] for n in affected if n in self.schemas}, error)
 
-    def _applied(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
+    def _apply_text(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
+        """Apply the text of a statement, and return what it did without the schemas after it."""
         if sent.text is None:
             return Outcome(None, (), {})
         try:
-            statement = self._happened(self._read(sent.text, sent.database), following)
+            statement = self._drop_undone_parts(self._read(sent.text, sent.database), following)
         except (SqlSyntaxError, UnresolvedNameError) as error:
-            return Outcome(None, self._maybe(sent), {}, f"{error}, in: {sent.text}")
+            return Outcome(None, self._find_possible_tables(sent), {}, f"{error}, in: {sent.text}")
         effect = apply_statement(self.schemas, statement)
         if effect.error is not None:
             return Outcome(None, effect.affected, {}, f"{effect.error}, in: {sent.text}")
-        self._go_on(statement, dict(effect.tables))
+        self._update_names(statement)
+        self.schemas = dict(effect.tables)
         return Outcome(statement, effect.affected, {})
 
     def _read(self, text: str, database: str) -> Statement:
-        statement = resolve(read_statement(text), database, self._known)
-        named = [*statement.names, *([statement.like] if statement.like else [])]
+        """Read a statement, and resolve its names."""
+        statement = resolve(read_statement(text), database, self._names)
+        tables = [*statement.names, *([statement.like] if statement.like else [])]
         if statement.kind != "create_table" or statement.tolerant:
-            self.asks_rows |= any(name not in self.schemas for name in named)
+            self.asks_rows |= any(name not in self.schemas for name in tables)
         return statement
 
     def _read_rename(self, sent: SentStatement) -> Statement | None:
         """Read a statement that renames one table; None for all others."""
         try:
-            statement = resolve(read_statement(sent.text or ""), sent.database, self._known)
+            statement = resolve(read_statement(sent.text or ""), sent.database, self._names)
         except (SqlSyntaxError, UnresolvedNameError):
             return None
         return statement if statement.kind == "rename_table" and len(statement.new_names) == 1 else None
 
-    def _maybe(self, sent: SentStatement) -> tuple[Name, ...]:
-        """The tables that a statement may change that is not understood."""
+    def _find_possible_tables(self, sent: SentStatement) -> tuple[Name, ...]:
+        """Return the tables that a statement may change that is not understood."""
         self.asks_rows = True
         texts = filter(None, (sent.text, sent.original))
-        found = {name for text in texts for name in mentioned(text, sent.database, self._all())}
+        all_names = self._names.all_names()
+        possible = {name for text in texts for name in find_mentioned_tables(text, sent.database, all_names)}
         if sent.table:
-            own = sent.database, sent.table
-            found.add(self._known.alike(own) or own)
-        return tuple(sorted(found))
+            stated_name = sent.database, sent.table
+            possible.add(self._names.find(stated_name) or stated_name)
+        return tuple(sorted(possible))
 
-    def _all(self) -> set[Name]:
-        return {*self._known.present, *self._known.rows}
-
-    def _named_otherwise(self, sent: SentStatement) -> tuple[Name, ...]:
-        """The tables of a statement that is taken for another, or ignored."""
+    def _find_tables_of_original(self, sent: SentStatement) -> tuple[Name, ...]:
+        """Return the tables that a statement changed at the source which a person has replaced or ignored."""
         if sent.original is None:
             return ()
         try:
-            statement = resolve(read_statement(sent.original), sent.database, self._known)
+            statement = resolve(read_statement(sent.original), sent.database, self._names)
         except (SqlSyntaxError, UnresolvedNameError):
-            return self._maybe(sent)
+            return self._find_possible_tables(sent)
         if statement.kind == "drop_database":
-            return tuple(name for name in self._all() if name[0] == statement.database)
+            return tuple(name for name in self._names.all_names() if name[0] == statement.database)
         return statement.names + statement.new_names
 
-    def _go_on(self, statement: Statement, schemas: dict[Name, TableSchema]) -> None:
-        """Take the tables after a statement."""
+    def _update_names(self, statement: Statement) -> None:
+        """Note which tables exist after a statement."""
         if statement.kind == "drop_database":
-            for name in [n for n in self._known.present if n[0] == statement.database]:
-                self._known.remove(name)
+            for name in [n for n in self._names.existing if n[0] == statement.database]:
+                self._names.remove(name)
         for name, actions in statement.changes:
             if statement.kind == "drop_table":
-                self._known.remove(name)
+                self._names.remove(name)
             elif statement.kind in ("create_table", "recover_table"):
-                self._known.add(name)
+                self._names.add(name)
             for action in actions:
                 if isinstance(action, RenameTable):
-                    self._known.remove(name)
-                    self._known.add(action.new_name)
-        self.schemas = schemas
+                    self._names.remove(name)
+                    self._names.add(action.new_name)
 
-    def _happened(self, statement: Statement, following: Iterable[SentStatement]) -> Statement:
-        """Return the statement without what IF [NOT] EXISTS has left undone."""
+    def _drop_undone_parts(self, statement: Statement, following: Iterable[SentStatement]) -> Statement:
+        """Return the statement without the parts that IF [NOT] EXISTS left undone."""
         if statement.kind == "create_table":
-            if not statement.tolerant or statement.replaces:
-                return statement
-            name = statement.names[0]
-            came = self._rows.get(name)
-            there = name in self.schemas or name in self._known.present
-            if there or (came is not None and self._contradicts(statement, came, following)):
-                self._known.add(name)
-                # Listed without an action: the statement is about the table, and leaves it as it is.
-                return Statement("other", ((name, ()),))
-            return statement if came is None else replace(statement, tolerant=False)
+            return self._check_creation(statement, following)
         if statement.kind == "rename_table" and statement.tolerant:
-            there_now = [each for each in statement.changes if each[0] in self._known.present]
-            return replace(statement, changes=tuple(there_now))
+            renamed = [each for each in statement.changes if each[0] in self._names.existing]
+            return replace(statement, changes=tuple(renamed))
         changes = tuple(
-            (name, _effective(self.schemas[name], actions) if name in self.schemas else actions)
+            (name, _select_effective(self.schemas[name], actions) if name in self.schemas else actions)
             for name, actions in statement.changes
         )
         return replace(statement, changes=changes)
 
-    def _contradicts(self, statement: Statement, came: TableRows, following: Iterable[SentStatement]) -> bool:
-        """Whether the first row of a table shows that CREATE TABLE IF NOT EXISTS has not made it."""
+    def _check_creation(self, statement: Statement, following: Iterable[SentStatement]) -> Statement:
+        """Return a CREATE TABLE as it took effect: one with IF NOT EXISTS may have changed nothing."""
+        if not statement.tolerant or statement.replaces:
+            return statement
+        name = statement.names[0]
+        rows = self._rows.get(name)
+        existed = name in self.schemas or name in self._names.existing
+        if existed or (rows is not None and self._contradicts(statement, rows, following)):
+            self._names.add(name)
+            # The table without an action: the statement concerns the table, and does not change it.
+            return Statement("other", ((name, ()),))
+        return statement if rows is None else replace(statement, tolerant=False)
+
+    def _contradicts(self, statement: Statement, rows: TableRows, following: Iterable[SentStatement]) -> bool:
+        """Return whether the first row event of a table shows that CREATE TABLE IF NOT EXISTS did not create it."""
         ((name, _),) = statement.changes
         for each in following:
-            if each.position > came.first:
+            if each.position > rows.first:
                 break
             if name[1].lower() in (each.text or "").lower():
-                return False  # which has changed the table before the row
-        made = apply_statement({k: v for k, v in self.schemas.items() if k == statement.like}, statement)
-        table = made.tables.get(name)
-        if table is None or not came.columns:
+                return False  # This statement may have changed the table before the row event.
+        created = apply_statement({k: v for k, v in self.schemas.items() if k == statement.like}, statement)
+        table = created.tables.get(name)
+        if table is None or not rows.columns:
             return False
-        stated = {c.name.lower(): c.type for c in table.columns if not c.virtual}
-        if stated.keys() != came.columns.keys() or (came.key and came.key != {c.lower() for c in table.key_columns}):
+        types = {c.name.lower(): c.type for c in table.columns if not c.virtual}
+        if types.keys() != rows.columns.keys() or (rows.key and rows.key != {c.lower() for c in table.key_columns}):
             return True
-        return any(_is_other_type(stated[column], wire) for column, wire in came.columns.items())
+        return any(_is_other_type(types[column], wire_type) for column, wire_type in rows.columns.items())
 
 
 def replay(
@@ -277,67 +292,74 @@ def replay(
 
     Args:
         statements: by position.
-        rows: what is known of tables by their rows.
-        exact: whether statements of one position are parts of one.
-        ignores_case: whether the server takes names of tables in any case.
+        rows: what the row events of tables show.
+        exact: whether statements of one position are parts of one statement.
+        ignores_case: whether the server ignores the letter case of table names.
 
     Returns:
-        The place of each in `statements`, with what came of it, in that order; and whether more rows might tell more.
+        The outcomes in that order, each with the index of its statement; and whether more row events might show more.
     """
     tables = SourceTables(rows, ignores_case=ignores_case)
     places = {id(sent): n for n, sent in enumerate(statements)}
-    found: list[tuple[int, Outcome]] = []
+    outcomes: list[tuple[int, Outcome]] = []
     for _, each in groupby(statements, key=lambda sent: sent.position):
         group = list(each)
-        begin = len(found)
+        group_start = len(outcomes)
         try:
-            group = tables.renamed_in_order(group, exact=exact) if len(group) > 1 else group
+            group = tables.order_group(group, exact=exact) if len(group) > 1 else group
         except UnorderedError as error:
-            found += [(places[id(sent)], tables.unordered(sent, str(error))) for sent in group]
+            outcomes += [(places[id(sent)], tables.reject(sent, str(error))) for sent in group]
             continue
         for n, sent in enumerate(group):
-            following = chain(group[n + 1 :], islice(statements, begin + len(group), None))
-            found.append((places[id(sent)], tables.apply(sent, following)))
-    return found, tables.asks_rows
+            following = chain(group[n + 1 :], islice(statements, group_start + len(group), None))
+            outcomes.append((places[id(sent)], tables.apply(sent, following)))
+    return outcomes, tables.asks_rows
 
 
-def _effective(table: TableSchema, actions: Sequence[Action]) -> tuple[Action, ...]:
-    """Return the actions without those that IF [NOT] EXISTS has left undone, as the table's schema tells.
+def _select_effective(table: TableSchema, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Return the actions without those that IF [NOT] EXISTS left undone, because of the schema that the table had.
 
     Raises:
-        SqlSyntaxError: the statement itself drops what it adds IF NOT EXISTS.
+        SqlSyntaxError: the statement drops a column and adds it IF NOT EXISTS.
     """
     columns = {c.name.lower() for c in table.columns}
     dropped = {a.name.lower() for a in actions if isinstance(a, DropColumn)}
-    both = [a.column.name for a in actions if isinstance(a, AddColumn) and a.only_if_missing]
-    if again := [name for name in both if name.lower() in dropped]:
-        raise SqlSyntaxError(f"whether {again[0]} is added IF NOT EXISTS is not known, as it is dropped, too")
-    done: list[Action] = []
+    added = [a.column.name for a in actions if isinstance(a, AddColumn) and a.only_if_missing]
+    if both := [name for name in added if name.lower() in dropped]:
+        raise SqlSyntaxError(
+            f"the statement drops column {both[0]} and adds it IF NOT EXISTS: it is not known whether it exists afterwards"
+        )
+    effective: list[Action] = []
     for action in actions:
         match action:
             case AddColumn(column, only_if_missing=True):
-                done += [replace(action, only_if_missing=False)] if column.name.lower() not in columns else []
+                effective += [replace(action, only_if_missing=False)] if column.name.lower() not in columns else []
             case ModifyColumn(name, if_exists=True) | RenameColumn(name, if_exists=True) | DropColumn(name, True):
-                done += [replace(action, if_exists=False)] if name.lower() in columns else []
+                effective += [replace(action, if_exists=False)] if name.lower() in columns else []
             case AddKey(only_if_missing=True):
-                done += [] if _has_key(table, action) else [replace(action, only_if_missing=False)]
+                effective += [] if _has_key(table, action) else [replace(action, only_if_missing=False)]
             case _:
-                done.append(action)
-    return tuple(done)
+                effective.append(action)
+    return tuple(effective)
 
 
 def _has_key(table: TableSchema, key: AddKey) -> bool:
+    """Return whether a table has a primary key, or another key of this name."""
     if key.kind == "primary":
         return bool(table.primary_key)
     return key.name.lower() in {name.lower() for name in (*table.unique_names, *table.index_names)}
 
 
-def _difference(stated: TableSchema | None, carried: TableSchema) -> str | None:
-    """Return what a table is by its statement and by its message, where the two differ; None where they agree."""
-    if stated is None:
+def _describe_difference(applied: TableSchema | None, stated: TableSchema) -> str | None:
+    """Describe how the schema that a message states differs from the one that follows from the statement.
+
+    Returns:
+        A sentence; None if the schemas have the same columns, or the statement's is not known.
+    """
+    if applied is None:
         return None
-    by_statement = {c.name.lower(): c.type for c in stated.columns}
-    by_message = {c.name.lower(): c.type for c in carried.columns}
+    by_statement = {c.name.lower(): c.type for c in applied.columns}
+    by_message = {c.name.lower(): c.type for c in stated.columns}
     other = [c for c in by_message if c in by_statement and _is_other_type(by_statement[c], by_message[c])]
     if by_statement.keys() == by_message.keys() and not other:
         return None
@@ -346,24 +368,24 @@ def _difference(stated: TableSchema | None, carried: TableSchema) -> str | None:
         for types, elsewhere in ((by_statement, by_message), (by_message, by_statement))
     )
     return (
-        f"{stated.database}.{stated.table}: by the statement it has {left or 'no other column'}, "
+        f"{applied.database}.{applied.table}: by the statement it has {left or 'no other column'}, "
         f"by its message {right or 'no other column'}"
     )
 
 
 def _is_other_type(one: str, other: str | None) -> bool:
-    """Whether two types are different for sure, whatever parameters they leave out."""
+    """Return whether two types differ, whatever lengths and attributes they leave out."""
     first, second = parsed(one), parsed(other)
     if first is None or second is None:
         return False
-    if _KIND.get(first.base, first.base) != _KIND.get(second.base, second.base):
+    if _INTERCHANGEABLE.get(first.base, first.base) != _INTERCHANGEABLE.get(second.base, second.base):
         return True
-    # TiCDC leaves `unsigned` of other numbers out.
+    # For other numbers TiCDC leaves `unsigned` out.
     return first.base in INTEGERS and first.unsigned != second.unsigned
 
 
-# A server makes one of the other as the length, or the character set, asks for it.
-_KIND = {
+# Types that a server may replace by each other, because of their length or character set: all of one value here.
+_INTERCHANGEABLE = {
     "double": "float",
     **dict.fromkeys(("char", "varchar", "binary", "varbinary", "json"), "text"),
     **{f"{size}{kind}": "text" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")},

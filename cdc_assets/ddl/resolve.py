@@ -1,9 +1,9 @@
-"""Which tables the names in a statement mean.
+"""Find the tables that the names in a statement mean.
 
-A name means the table that rows and earlier statements know: exactly, else by letter case if only one matches, else as it is
-written. The database that a message tells is the session's, of names without one, unless it is that of the name that the
-message is about: Canal and Debezium tell the database of a RENAME's first new name, and where Canal cannot read a statement,
-none.
+A name means the table of exactly this name, if rows or earlier statements have shown one; else the only one whose name
+differs in letter case; else the name as written. A name without a database is in the session's database. The message states
+that database, with two exceptions: for a RENAME, Canal and Debezium state the database of the first new name, and Canal
+states none for a statement that it cannot read.
 """
 
 from collections.abc import Iterable
@@ -12,207 +12,231 @@ from dataclasses import replace
 from cdc_assets.ddl.actions import Action, RenameTable, Statement, TableName
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenKind, tokenize
 
-Name = tuple[str, str]
-_NAME = (TokenKind.WORD, TokenKind.QUOTED)
+Name = tuple[str, str]  # database and table
+_NAME_KINDS = (TokenKind.WORD, TokenKind.QUOTED)
 
 
 class UnresolvedNameError(Exception):
-    """A name may mean one of several tables, or none."""
+    """A name may mean several tables."""
 
 
-class KnownTables:
-    """The tables that a name may mean as statements are read one after the other.
+class TableNames:
+    """The names that a statement may mean, while statements are read one after the other.
 
     Attributes:
-        present: those that statements have left, and those of which rows came before.
-        rows: those of which any rows came.
-        ignores_case: whether the server takes names in any case: a statement before has named a table in another case than
-            its rows do.
+        existing: tables that exist before the next statement, as earlier statements and earlier rows show.
+        with_rows: tables of which any rows came, earlier or later.
+        ignores_case: whether the server ignores the letter case of names. An earlier statement that named a table in another
+            case than its rows shows that it does.
     """
 
-    def __init__(self, present: Iterable[Name] = (), rows: Iterable[Name] = (), *, ignores_case: bool = False) -> None:
-        self.present: set[Name] = set()
-        self.rows = frozenset(rows)
+    def __init__(
+        self, existing: Iterable[Name] = (), with_rows: Iterable[Name] = (), *, ignores_case: bool = False
+    ) -> None:
+        self.existing: set[Name] = set()
+        self.with_rows = frozenset(with_rows)
         self.ignores_case = ignores_case
-        self._alike: dict[Name, set[Name]] = {}
-        self._by_table: dict[str, set[Name]] = {}
-        self._rows_are_lower = bool(self.rows) and all(name == _folded(name) for name in self.rows)
-        for name in self.rows:
-            self._list(name)
-        for name in present:
+        self._by_lower_name: dict[Name, set[Name]] = {}
+        self._by_lower_table: dict[str, set[Name]] = {}
+        self._has_only_lower_rows = bool(self.with_rows) and all(name == _lower(name) for name in self.with_rows)
+        for name in self.with_rows:
+            self._index(name)
+        for name in existing:
             self.add(name)
 
     def add(self, name: Name) -> None:
-        """A table comes to be."""
-        self.present.add(name)
-        self._list(name)
+        """Note that a table exists from now on."""
+        self.existing.add(name)
+        self._index(name)
 
-    def _list(self, name: Name) -> None:
-        self._alike.setdefault(_folded(name), set()).add(name)
-        self._by_table.setdefault(name[1].lower(), set()).add(name)
+    def _index(self, name: Name) -> None:
+        """Make a name findable in any letter case."""
+        self._by_lower_name.setdefault(_lower(name), set()).add(name)
+        self._by_lower_table.setdefault(name[1].lower(), set()).add(name)
 
     def remove(self, name: Name) -> None:
-        """A table is gone."""
-        self.present.discard(name)
-        if name not in self.rows:
-            self._alike.get(_folded(name), set()).discard(name)
-            self._by_table.get(name[1].lower(), set()).discard(name)
+        """Note that a table no longer exists. Its name stays findable if rows have it."""
+        self.existing.discard(name)
+        if name not in self.with_rows:
+            self._by_lower_name.get(_lower(name), set()).discard(name)
+            self._by_lower_table.get(name[1].lower(), set()).discard(name)
 
     @property
-    def keeps_lower_case(self) -> bool:
-        """Whether the server, as far as it can be told, keeps all names in lower case."""
-        return self.ignores_case and self._rows_are_lower
+    def are_lower_case(self) -> bool:
+        """Whether the server keeps all names in lower case, as far as rows show."""
+        return self.ignores_case and self._has_only_lower_rows
 
-    def alike(self, name: Name) -> Name | None:
-        """The table that a name means; None: no table, or several."""
-        if name in self.present or name in self.rows:
+    def find(self, name: Name) -> Name | None:
+        """Return the table that a name means; None: no table, or one of several."""
+        if name in self.existing or name in self.with_rows:
             return name
-        found = self._alike.get(_folded(name), set())
-        return next(iter(found)) if len(found) == 1 else None
+        matches = self._by_lower_name.get(_lower(name), set())
+        return next(iter(matches)) if len(matches) == 1 else None
 
-    def databases(self, table: str) -> set[str]:
-        """The databases that have a table of that name, in any case."""
-        return {database for database, _ in self._by_table.get(table.lower(), ())}
+    def find_databases(self, table: str) -> set[str]:
+        """Return the databases that have a table of this name in any letter case."""
+        return {database for database, _ in self._by_lower_table.get(table.lower(), ())}
+
+    def all_names(self) -> set[Name]:
+        """Return the names of existing tables and of tables with rows."""
+        return {*self.existing, *self.with_rows}
 
 
-def _folded(name: Name) -> Name:
+def _lower(name: Name) -> Name:
+    """Return a name in lower case."""
     return name[0].lower(), name[1].lower()
 
 
-def resolve(statement: Statement, database: str, known: KnownTables) -> Statement:
-    """Return the statement with the names of the tables that it means.
+def resolve(statement: Statement, database: str, names: TableNames) -> Statement:
+    """Return a statement with each name replaced by the name of the table that it means.
 
     Args:
         statement: as it was read.
-        database: that its message tells; empty: none.
-        known: what is known of tables; `ignores_case` is noted there.
+        database: the database that its message states; empty: none.
+        names: the names that the statement may mean. Its `ignores_case` is set if the statement shows it.
 
     Raises:
         UnresolvedNameError: a name may mean several tables.
     """
-    session = _session(statement, database, known)
+    session = _find_session_database(statement, database, names)
 
-    def completed(name: TableName) -> TableName:
+    def qualified(name: TableName) -> TableName:
         return name if name.database else TableName(session, name.table)
 
-    like = None if statement.like is None else _existing(completed(statement.like), known, tolerant=False)
+    like = None if statement.like is None else _find_existing(qualified(statement.like), names, tolerant=False)
     if statement.kind == "create_table":
         ((name, actions),) = statement.changes
-        return replace(statement, changes=((_created(completed(name), known, statement), actions),), like=like)
+        created = _find_created(qualified(name), names, statement)
+        return replace(statement, changes=((created, actions),), like=like)
     if statement.kind == "drop_database" and statement.database is not None:
-        return replace(statement, database=_database(statement.database, known))
-    meant: dict[TableName, TableName] = {}
-    given: dict[TableName, TableName] = {}  # names that the statement itself has given
+        return replace(statement, database=_find_database(statement.database, names))
+    resolved: dict[TableName, TableName] = {}
+    new_names: dict[TableName, TableName] = {}  # by lower case: names that an earlier RENAME of the statement has given
 
-    def named(name: TableName) -> TableName:
-        whole = completed(name)
-        folded = TableName(*_folded(whole))
-        if folded in given:
-            return given[folded]
-        if whole not in meant:
-            meant[whole] = _existing(whole, known, tolerant=statement.tolerant)
-        return meant[whole]
+    def table_of(name: TableName) -> TableName:
+        full_name = qualified(name)
+        lower_name = TableName(*_lower(full_name))
+        if lower_name in new_names:
+            return new_names[lower_name]
+        if full_name not in resolved:
+            resolved[full_name] = _find_existing(full_name, names, tolerant=statement.tolerant)
+        return resolved[full_name]
 
     changes: list[tuple[TableName, tuple[Action, ...]]] = []
     for name, actions in statement.changes:
-        mine = named(name)
-        done: list[Action] = []
+        table = table_of(name)
+        resolved_actions: list[Action] = []
         for action in actions:
             if isinstance(action, RenameTable):
-                new = _new(completed(action.new_name), known)
-                given[TableName(*_folded(new))] = new
-                done.append(RenameTable(new))
+                new_name = _choose_new_name(qualified(action.new_name), names)
+                new_names[TableName(*_lower(new_name))] = new_name
+                resolved_actions.append(RenameTable(new_name))
             else:
-                done.append(action)
-        changes.append((mine, tuple(done)))
+                resolved_actions.append(action)
+        changes.append((table, tuple(resolved_actions)))
     return replace(statement, changes=tuple(changes))
 
 
-def _existing(name: TableName, known: KnownTables, *, tolerant: bool) -> TableName:
-    """The table that a statement names, which is there unless it says IF EXISTS."""
-    found = known.alike(name)
-    if found is None or found == name:
+def _find_existing(name: TableName, names: TableNames, *, tolerant: bool) -> TableName:
+    """Return the table that a statement changes. It exists, unless the statement is `tolerant` (IF EXISTS).
+
+    Raises:
+        UnresolvedNameError: IF EXISTS names a table in another letter case than its own.
+    """
+    match = names.find(name)
+    if match is None or match == name:
         return name
-    if tolerant and not known.ignores_case:
+    if tolerant and not names.ignores_case:
         raise UnresolvedNameError(
-            f"IF EXISTS names {'.'.join(name)}, and {'.'.join(found)} is there: whether the server takes them for one table "
-            "is not known"
+            f"IF EXISTS names {'.'.join(name)}, and the table is {'.'.join(match)}: "
+            "it is not known whether the server ignores letter case"
         )
-    known.ignores_case = True
-    return TableName(*found)
+    names.ignores_case = True
+    return TableName(*match)
 
 
-def _created(name: TableName, known: KnownTables, statement: Statement) -> TableName:
-    """The table that CREATE TABLE makes. A table of a name alike that is there already is another one, if it runs at all."""
-    found = known.alike(name)
-    if found is None:
-        return _new(name, known)
-    if found == name or (found in known.present and not (statement.tolerant or statement.replaces)):
+def _find_created(name: TableName, names: TableNames, statement: Statement) -> TableName:
+    """Return the name of the table that CREATE TABLE makes.
+
+    The server has executed the statement, so an existing table whose name differs in letter case alone is another table,
+    unless the statement has IF NOT EXISTS or OR REPLACE.
+    """
+    match = names.find(name)
+    if match is None:
+        return _choose_new_name(name, names)
+    if match == name or (match in names.existing and not (statement.tolerant or statement.replaces)):
         return name
-    known.ignores_case = True
-    return TableName(*found)
+    names.ignores_case = True
+    return TableName(*match)
 
 
-def _new(name: TableName, known: KnownTables) -> TableName:
-    """A name that a table gets: as its rows have it. A server that ignores case may keep names in lower case alone."""
-    found = known.alike(name)
-    if found is not None and (found not in known.present or found == name):
-        return TableName(*found)
-    lower = TableName(*_folded(name))
-    return lower if known.keeps_lower_case else name
+def _choose_new_name(name: TableName, names: TableNames) -> TableName:
+    """Return the name that a table gets, in the letter case of its rows. Some servers keep all names in lower case."""
+    match = names.find(name)
+    if match is not None and (match not in names.existing or match == name):
+        return TableName(*match)
+    return TableName(*_lower(name)) if names.are_lower_case else name
 
 
-def _database(name: str, known: KnownTables) -> str:
-    databases = {database for database, _ in {*known.present, *known.rows}}
-    found = [each for each in databases if each.lower() == name.lower()]
-    return found[0] if name not in databases and len(found) == 1 else name
+def _find_database(name: str, names: TableNames) -> str:
+    """Return the database that DROP DATABASE names: exactly, else the only one that differs in letter case."""
+    databases = {database for database, _ in names.all_names()}
+    matches = [each for each in databases if each.lower() == name.lower()]
+    return matches[0] if name not in databases and len(matches) == 1 else name
 
 
-def _session(statement: Statement, database: str, known: KnownTables) -> str:
-    """The database of names without one."""
-    about = (statement.new_names or statement.names)[:1]
-    if database and about and about[0].database.lower() != database.lower():
+def _find_session_database(statement: Statement, database: str, names: TableNames) -> str:
+    """Return the database of the names in a statement that have none.
+
+    Raises:
+        UnresolvedNameError: the message does not state it, and several databases have tables of these names.
+    """
+    first_name = (statement.new_names or statement.names)[:1]
+    if database and first_name and first_name[0].database.lower() != database.lower():
         return database
-    needed = {name.table for name in statement.names if not name.database}
-    needed |= {statement.like.table} if statement.like is not None and not statement.like.database else set()
-    if not needed:
+    tables = {name.table for name in statement.names if not name.database}
+    tables |= {statement.like.table} if statement.like is not None and not statement.like.database else set()
+    if not tables:
         return database
-    have = [known.databases(table) for table in sorted(needed)]
-    possible = set.intersection(*have)
-    if len(possible) == 1:
-        return possible.pop()
-    if not any(have):
+    databases = [names.find_databases(table) for table in sorted(tables)]
+    common_databases = set.intersection(*databases)
+    if len(common_databases) == 1:
+        return common_databases.pop()
+    if not any(databases):
         return database
-    several = ", ".join(sorted(set.union(*have)))
+    candidates = ", ".join(sorted(set.union(*databases)))
     raise UnresolvedNameError(
-        f"the database of {', '.join(sorted(needed))} is not told: the message names "
-        f"{database or 'none'}, and tables of these names are in {several}"
+        f"the database of {', '.join(sorted(tables))} is not certain: the message states "
+        f"{database or 'no database'}, and tables of these names are in {candidates}"
     )
 
 
-def mentioned(text: str, database: str, known: Iterable[Name]) -> set[Name]:
-    """Return the tables among `known` whose names stand in a statement that cannot be read, in any letter case.
+def find_mentioned_tables(text: str, database: str, names: Iterable[Name]) -> set[Name]:
+    """Return the tables whose names stand, in any letter case, in a statement that cannot be read.
 
     Args:
         text: the statement.
-        database: of names without one; empty: any.
-        known: tables.
+        database: the database of names without one; empty: any.
+        names: the tables to look for.
     """
     try:
         tokens = tokenize(text)
     except SqlSyntaxError:
         return set()
-    alike: dict[Name, list[Name]] = {}
-    of_name: dict[str, list[Name]] = {}
-    for name in known:
-        alike.setdefault(_folded(name), []).append(name)
-        of_name.setdefault(name[1].lower(), []).append(name)
-    found: set[Name] = set()
+    by_lower_name: dict[Name, list[Name]] = {}
+    by_lower_table: dict[str, list[Name]] = {}
+    for name in names:
+        by_lower_name.setdefault(_lower(name), []).append(name)
+        by_lower_table.setdefault(name[1].lower(), []).append(name)
+    mentioned: set[Name] = set()
     for n, token in enumerate(tokens):
-        if token.kind in _NAME:
-            qualified = n >= 2 and tokens[n - 1].text == "." and tokens[n - 2].kind in _NAME
-            own = tokens[n - 2].text if qualified else database
-            found.update(
-                alike.get((own.lower(), token.text.lower()), ()) if own else of_name.get(token.text.lower(), ())
+        if token.kind in _NAME_KINDS:
+            is_qualified = n >= 2 and tokens[n - 1].text == "." and tokens[n - 2].kind in _NAME_KINDS
+            table_database = tokens[n - 2].text if is_qualified else database
+            table = token.text.lower()
+            mentioned.update(
+                by_lower_name.get((table_database.lower(), table), ())
+                if table_database
+                else by_lower_table.get(table, ())
             )
-    return found
+    return mentioned

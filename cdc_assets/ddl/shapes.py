@@ -1,4 +1,4 @@
-"""The tables after a DDL statement: their columns and keys."""
+"""Apply DDL statements to table schemas: the columns and keys of tables."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,23 +23,23 @@ from cdc_assets.ddl.actions import (
     TableName,
 )
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.ddl.resolve import KnownTables, UnresolvedNameError, resolve
+from cdc_assets.ddl.resolve import TableNames, UnresolvedNameError, resolve
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
 from cdc_assets.mysql_types.types import parsed
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What is known of a table.
+    """The columns and keys of a table.
 
     Attributes:
         database: its database.
         table: its name.
         columns: in the table's order.
-        primary_key: in the key's order; empty when there is none.
-        unique_keys: each in its own order, in the order of their creation.
-        unique_names: their names, parallel to `unique_keys`.
-        index_names: names of all other indexes.
+        primary_key: its columns in the key's order; empty: the table has no primary key.
+        unique_keys: the columns of each unique key in the key's order; the keys in the order of their creation.
+        unique_names: the names of the unique keys, parallel to `unique_keys`.
+        index_names: the names of all other indexes.
     """
 
     database: str
@@ -61,14 +61,14 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class DdlEffect:
-    """What a DDL statement does to the tables.
+    """What a DDL statement does to table schemas.
 
     Attributes:
         kind: the statement's kind.
-        affected: the tables it changes; for a rename the old and the new name; for DROP DATABASE those known in it.
-        tables: all tables known after it.
-        statement: what it does, on the tables that it means; None: it is not understood.
-        error: why the statement could not be read or applied; the tables are unchanged then.
+        affected: the tables that it changes: for a RENAME the old and the new name, for DROP DATABASE its known tables.
+        tables: the schemas of all known tables after it.
+        statement: its schema actions on resolved tables; None: it is not understood.
+        error: why it could not be read or applied. The tables are unchanged then.
     """
 
     kind: DdlKind
@@ -79,18 +79,18 @@ class DdlEffect:
 
 
 def apply_ddl(tables: Mapping[tuple[str, str], TableSchema], text: str, database: str) -> DdlEffect:
-    """Read a DDL statement, and apply it to the tables known.
+    """Read a DDL statement, and apply it to the known tables.
 
     Args:
-        tables: by database and table name.
-        text: its SQL.
-        database: of names without one.
+        tables: their schemas, by database and table name.
+        text: the SQL of the statement.
+        database: the database of names without one.
 
     Returns:
         The effect. SQL that cannot be read gives an effect with an `error`; nothing is raised.
     """
     try:
-        statement = resolve(read_statement(text), database, KnownTables(tables.keys(), ignores_case=True))
+        statement = resolve(read_statement(text), database, TableNames(tables.keys(), ignores_case=True))
     except (SqlSyntaxError, UnresolvedNameError) as error:
         return DdlEffect("other", (), tables, error=f"{error}, in: {text}")
     effect = apply_statement(tables, statement)
@@ -98,14 +98,14 @@ def apply_ddl(tables: Mapping[tuple[str, str], TableSchema], text: str, database
 
 
 def apply_statement(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> DdlEffect:
-    """Apply a statement whose names are resolved to the tables known.
+    """Apply a statement whose names are resolved to the known tables.
 
-    A change of a table that is not known is reported, and changes nothing in `tables`.
+    A table that is not among `tables` is among the `affected` of the effect, and not among its `tables`.
     """
     affected = tuple(dict.fromkeys((*statement.names, *statement.new_names)))
     effect = DdlEffect(statement.kind, affected, tables, statement)
     try:
-        after = _CHANGES.get(statement.kind, _unchanged)(tables, statement)
+        after = _CHANGES.get(statement.kind, _keep_tables)(tables, statement)
     except _NotApplicable as error:
         return replace(effect, statement=None, error=str(error))
     if statement.kind == "drop_database":
@@ -114,17 +114,19 @@ def apply_statement(tables: Mapping[tuple[str, str], TableSchema], statement: St
 
 
 class _NotApplicable(Exception):  # noqa: N818 -- becomes DdlEffect.error
-    """The statement does not fit what is known of the table."""
+    """The statement does not fit the schema of the table."""
 
 
 _Tables = dict[tuple[str, str], TableSchema]
 
 
-def _unchanged(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:  # noqa: ARG001
+def _keep_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:  # noqa: ARG001
+    """Return the tables after a statement that changes no schema."""
     return dict(tables)
 
 
 def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    """Return the tables after CREATE TABLE."""
     ((name, actions),) = statement.changes
     after = dict(tables)
     if statement.tolerant and not statement.replaces and name in after:
@@ -133,29 +135,31 @@ def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Stat
     if statement.like is not None:
         pattern = after.get(statement.like)
         if pattern is None:
-            raise _NotApplicable(f"{'.'.join(statement.like)} is not known")
+            raise _NotApplicable(f"the columns of {'.'.join(statement.like)}, which LIKE names, are not known")
         table = replace(pattern, database=name.database, table=name.table)
-    after[name] = _changed(table, actions)
+    after[name] = _apply_actions(table, actions)
     return after
 
 
 def _alter_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """ALTER TABLE, RENAME TABLE, CREATE INDEX and DROP INDEX; renames happen one after the other."""
+    """Return the tables after ALTER TABLE, RENAME TABLE, CREATE INDEX or DROP INDEX. Renames take effect in order."""
     after = dict(tables)
     for name, actions in statement.changes:
         table = after.pop(name, None)
         if table is not None:
-            table = _changed(table, actions)
+            table = _apply_actions(table, actions)
             after[TableName(table.database, table.table)] = table
     return after
 
 
 def _drop_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    """Return the tables after DROP TABLE."""
     dropped = {name for name, _ in statement.changes}
     return {name: table for name, table in tables.items() if name not in dropped}
 
 
 def _drop_database(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    """Return the tables after DROP DATABASE."""
     return {name: table for name, table in tables.items() if name[0] != statement.database}
 
 
@@ -172,8 +176,9 @@ _CHANGES: Mapping[DdlKind, Callable[[Mapping[tuple[str, str], TableSchema], Stat
 )
 
 
-def _changed(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
-    table, actions = _set_free(table, actions)
+def _apply_actions(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
+    """Return the schema of a table after the actions of one statement. Columns of its primary key become NOT NULL."""
+    table, actions = _free_old_names(table, actions)
     for action in actions:
         table = _APPLIERS[type(action)](table, action)
     required = {name.lower() for name in table.primary_key}
@@ -186,26 +191,35 @@ def _changed(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
     )
 
 
-def _set_free(table: TableSchema, actions: tuple[Action, ...]) -> tuple[TableSchema, tuple[Action, ...]]:
-    """Columns that a statement renames, under names that no other has meanwhile: they may swap theirs."""
-    freed: list[Action] = []
+def _free_old_names(table: TableSchema, actions: tuple[Action, ...]) -> tuple[TableSchema, tuple[Action, ...]]:
+    """Give columns that a statement renames temporary names, because columns may swap their names in one statement.
+
+    Returns:
+        The table with the temporary names, and the actions on these names.
+    """
+    changed_actions: list[Action] = []
     for number, action in enumerate(actions):
         if isinstance(action, RenameColumn | ModifyColumn):
             new = action.new_name if isinstance(action, RenameColumn) else action.column.name
             if new.lower() != action.old_name.lower() and _place(table, action.old_name) is not None:
                 table = _rename_column(table, RenameColumn(action.old_name, f"\0{number}"))
-                freed.append(replace(action, old_name=f"\0{number}"))
+                changed_actions.append(replace(action, old_name=f"\0{number}"))
                 continue
-        freed.append(action)
-    return table, tuple(freed)
+        changed_actions.append(action)
+    return table, tuple(changed_actions)
 
 
 def _place(table: TableSchema, name: str) -> int | None:
-    """Where a column stands; MySQL compares column names without regard to case."""
+    """Return the index of a column; None: the table has no such column. MySQL ignores the letter case of column names."""
     return next((at for at, column in enumerate(table.columns) if column.name.lower() == name.lower()), None)
 
 
 def _required_place(table: TableSchema, name: str) -> int:
+    """Return the index of a column.
+
+    Raises:
+        _NotApplicable: the table has no such column.
+    """
     at = _place(table, name)
     if at is None:
         raise _NotApplicable(f"{table.database}.{table.table} has no column {name}")
@@ -213,7 +227,7 @@ def _required_place(table: TableSchema, name: str) -> int:
 
 
 def _put(table: TableSchema, column: Column, position: str | None, at: int) -> TableSchema:
-    """Put a column into its place: before the first, after another, or (None) to index `at`."""
+    """Return the table with a column more: first (`position` is empty), after column `position`, or (None) at index `at`."""
     columns = list(table.columns)
     if position == "":
         at = 0
@@ -224,60 +238,61 @@ def _put(table: TableSchema, column: Column, position: str | None, at: int) -> T
 
 
 def _add_column(table: TableSchema, action: AddColumn) -> TableSchema:
+    """Return the table after ADD COLUMN."""
     at = _place(table, action.column.name)
     if at is None:
         return _put(table, action.column, action.position, len(table.columns))
     if action.only_if_missing:
         return table
-    # The same statement again (a restarted changefeed repeats DDL): the same result.
+    # A restarted changefeed sends a DDL statement again: the result must be the same.
     return replace(table, columns=(*table.columns[:at], action.column, *table.columns[at + 1 :]))
 
 
 def _modify_column(table: TableSchema, action: ModifyColumn) -> TableSchema:
+    """Return the table after MODIFY or CHANGE."""
     if action.if_exists and _place(table, action.old_name) is None:
         return table
     at = _required_place(table, action.old_name)
-    # MODIFY names the column in any case, and does not rename it; CHANGE does.
-    same = action.old_name == action.column.name
-    column = replace(action.column, name=table.columns[at].name) if same else action.column
-    table = _with_names(table, table.columns[at].name, column.name)
+    # MODIFY may name the column in another letter case, and does not rename it; CHANGE does.
+    keeps_name = action.old_name == action.column.name
+    column = replace(action.column, name=table.columns[at].name) if keeps_name else action.column
+    table = _rename_in_keys(table, table.columns[at].name, column.name)
     without = replace(table, columns=(*table.columns[:at], *table.columns[at + 1 :]))
     return _put(without, column, action.position, at)
 
 
 def _drop_column(table: TableSchema, action: DropColumn) -> TableSchema:
+    """Return the table after DROP COLUMN. Keys lose the column, and a unique key without columns is dropped."""
     at = _place(table, action.name)
     if at is None:
         return table
-    gone = table.columns[at].name
+    dropped = table.columns[at].name
     keys = [
-        (tuple(name for name in key if name != gone), key_name)
+        (tuple(name for name in key if name != dropped), key_name)
         for key, key_name in zip(table.unique_keys, _unique_names(table), strict=True)
     ]
     kept = [(key, key_name) for key, key_name in keys if key]
     return replace(
         table,
         columns=(*table.columns[:at], *table.columns[at + 1 :]),
-        primary_key=tuple(name for name in table.primary_key if name != gone),
+        primary_key=tuple(name for name in table.primary_key if name != dropped),
         unique_keys=tuple(key for key, _ in kept),
         unique_names=tuple(key_name for _, key_name in kept),
     )
 
 
 def _rename_column(table: TableSchema, action: RenameColumn) -> TableSchema:
+    """Return the table after RENAME COLUMN."""
     if action.if_exists and _place(table, action.old_name) is None:
         return table
     old = table.columns[_required_place(table, action.old_name)].name
-    table = _with_names(table, old, action.new_name)
-    columns = (
-        replace(column, name=action.new_name) if column.name == old else column  # one of them
-        for column in table.columns
-    )
+    table = _rename_in_keys(table, old, action.new_name)
+    columns = (replace(column, name=action.new_name) if column.name == old else column for column in table.columns)
     return replace(table, columns=tuple(columns))
 
 
-def _with_names(table: TableSchema, old: str, new: str) -> TableSchema:
-    """The table whose keys call the column by its new name."""
+def _rename_in_keys(table: TableSchema, old: str, new: str) -> TableSchema:
+    """Return the table with a column's new name in its keys."""
 
     def renamed(key: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(new if name == old else name for name in key)
@@ -288,67 +303,74 @@ def _with_names(table: TableSchema, old: str, new: str) -> TableSchema:
 
 
 def _set_default(table: TableSchema, action: SetDefault) -> TableSchema:
+    """Return the table after ALTER COLUMN ... SET DEFAULT or DROP DEFAULT."""
     at = _required_place(table, action.name)
-    column = action.default.given_to(table.columns[at], parsed(table.columns[at].type))
+    column = action.default.apply_to(table.columns[at], parsed(table.columns[at].type))
     return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1 :]))
 
 
 def _add_key(table: TableSchema, action: AddKey) -> TableSchema:
+    """Return the table with a key more."""
     columns = tuple(_column_name(table, name) for name in action.columns)
     if action.kind == "primary":
         if action.only_if_missing and table.primary_key:
             return table
         return replace(table, primary_key=columns)
-    taken = {name.lower() for name in (*_unique_names(table), *table.index_names)}
-    if action.name.lower() in taken:
-        return table  # the same statement again
-    name = action.name or _free_name(columns, taken)
+    used_names = {name.lower() for name in (*_unique_names(table), *table.index_names)}
+    if action.name.lower() in used_names:
+        return table  # A restarted changefeed sends a DDL statement again.
+    name = action.name or _choose_key_name(columns, used_names)
     if action.kind == "index" or not columns:
         return replace(table, index_names=(*table.index_names, name))
     return replace(table, unique_keys=(*table.unique_keys, columns), unique_names=(*_unique_names(table), name))
 
 
 def _column_name(table: TableSchema, name: str) -> str:
-    """The column's name as the table has it; a name that it has not stays (a CREATE TABLE may name keys first)."""
+    """Return a column's name in the letter case of the table, which may define the column after the key."""
     at = _place(table, name)
     return name if at is None else table.columns[at].name
 
 
-def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
-    """The name that MySQL gives a key without one: its first column, then with _2, _3, ..."""
+def _choose_key_name(columns: tuple[str, ...], used_names: set[str]) -> str:
+    """Return the name that MySQL gives a key without one: that of its first column, with _2, _3, ... if it is used."""
     first = columns[0] if columns else "functional_index"
-    if first.lower() not in taken and first.lower() != "primary":
+    if first.lower() not in used_names and first.lower() != "primary":
         return first
     number = 2
-    while f"{first}_{number}".lower() in taken:
+    while f"{first}_{number}".lower() in used_names:
         number += 1
     return f"{first}_{number}"
 
 
 def _unique_names(table: TableSchema) -> tuple[str, ...]:
-    """The names of the unique keys; a schema that came from elsewhere may lack them."""
+    """Return the names of the unique keys, those that a message left out as MySQL chooses them."""
     names = list(table.unique_names)
     for key in table.unique_keys[len(names) :]:
-        names.append(_free_name(key, {name.lower() for name in (*names, *table.index_names)}))
+        names.append(_choose_key_name(key, {name.lower() for name in (*names, *table.index_names)}))
     return tuple(names)
 
 
 def _drop_key(table: TableSchema, action: DropKey) -> TableSchema:
-    gone = action.name.lower()
-    if gone == "primary":
+    """Return the table after DROP PRIMARY KEY, DROP INDEX or DROP CONSTRAINT."""
+    dropped = action.name.lower()
+    if dropped == "primary":
         return replace(table, primary_key=())
     kept = [
-        (key, name) for key, name in zip(table.unique_keys, _unique_names(table), strict=True) if name.lower() != gone
+        (key, name)
+        for key, name in zip(table.unique_keys, _unique_names(table), strict=True)
+        if name.lower() != dropped
     ]
     return replace(
         table,
         unique_keys=tuple(key for key, _ in kept),
         unique_names=tuple(name for _, name in kept),
-        index_names=tuple(name for name in table.index_names if name.lower() != gone),
+        index_names=tuple(name for name in table.index_names if name.lower() != dropped),
     )
 
 
 def _rename_key(table: TableSchema, action: RenameKey) -> TableSchema:
+    """Return the table after RENAME INDEX."""
+
     def renamed(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(action.new_name if name.lower() == action.old_name.lower() else name for name in names)
 
@@ -356,10 +378,11 @@ def _rename_key(table: TableSchema, action: RenameKey) -> TableSchema:
 
 
 def _rename_table(table: TableSchema, action: RenameTable) -> TableSchema:
+    """Return the table after RENAME."""
     return replace(table, database=action.new_name.database, table=action.new_name.table)
 
 
-# One function per kind of action, each for its own kind only; the key of the table is what makes the pair fit.
+# The function of each kind of action. A function takes only its own kind, which mypy cannot see: hence `Any`.
 _APPLIERS: Mapping[type[Action], Callable[[TableSchema, Any], TableSchema]] = MappingProxyType(
     {
         AddColumn: _add_column,

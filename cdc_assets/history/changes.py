@@ -35,7 +35,7 @@ def are_ordered_by_clock(lake: Lakehouse, session: SparkSession, work: Work, rep
 
     Where one is, a version that spans the statement's position need not have been open then.
     """
-    if not work.evolution.placed:
+    if not work.evolution.has_binlog_places:
         return True  # the clock tells what comes after a statement
     later = (F.col("era") > replacement.coming) & (F.col("commit_ts") < replacement.commit_ts)
     return _of_all_parts(lake, session, work).where(later).isEmpty()

@@ -1,26 +1,25 @@
-"""From where on a history is complete: what was there before its first change is known, or was nothing."""
+"""The position from which on a history is complete: from there on it has every row that the source had."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from cdc_assets.history.evolution import Arrive, Step
+from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Step
 from cdc_assets.history.work import Work
+from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.tso import time_text
 
 NEVER = -1
-# After these the source's table is empty.
-_EMPTYING = ("create_table", "drop_table", "drop_database", "truncate_table")
 _REMEDY = "Begin the table with a dump: initial_load in the feeds file."
 
 
 @dataclass(frozen=True)
 class Complete:
-    """From where on a history has every row that the source had, for people.
+    """The position from which on a history has every row that the source had, for people.
 
     Attributes:
-        position: the commit_ts from which on it has; `NEVER`: nothing tells.
-        met: how many rows were met first by an UPDATE or a DELETE since.
+        position: the commit_ts of that position; `NEVER` if no position is proven.
+        met: how many rows came first with an UPDATE or a DELETE since.
         reason: both in words, and what to do.
     """
 
@@ -29,33 +28,39 @@ class Complete:
     reason: str
 
     @property
-    def holds(self) -> bool:
-        """Whether there is such a position, and nothing that came since speaks against it."""
+    def is_complete(self) -> bool:
+        """Whether a position is proven, and no later row contradicts it."""
         return self.position != NEVER and not self.met
 
 
-def complete(position: int, met: int) -> Complete:
-    """What the two say that a history's cursor has."""
+def describe_completeness(position: int, met: int) -> Complete:
+    """Return the two facts of a history's cursor with a text about them.
+
+    Args:
+        position: `HistoryCursor.complete`.
+        met: `HistoryCursor.met`.
+    """
     late = f"{met} rows were met first by an UPDATE or a DELETE"
     if position == NEVER:
-        said = (
-            "No load, end of a connector's snapshot, CREATE TABLE or TRUNCATE tells from where on the history is complete; "
-            f"{late}. Rows that have not"
+        reason = (
+            "No load, end of a connector's snapshot, CREATE TABLE or TRUNCATE proves from where on the history is complete; "
+            f"{late}. Rows that have not been touched since the feed began are missing. {_REMEDY}"
         )
-        return Complete(position, met, f"{said} been touched since the feed began are missing. {_REMEDY}")
-    said = f"The history is complete from {position} ({time_text(position)}) on"
-    return Complete(position, met, f"{said}, but {late} since: others may be missing. {_REMEDY}" if met else f"{said}.")
+        return Complete(position, met, reason)
+    proven = f"The history is complete from {position} ({time_text(position)}) on"
+    reason = f"{proven}, but {late} since: others may be missing. {_REMEDY}" if met else f"{proven}."
+    return Complete(position, met, reason)
 
 
-def complete_from(lake: Lakehouse, database: str, table: str) -> Complete:
-    """From where on a history table is complete, as far as it is applied."""
-    cursor = lake.history(database, table).cursor()
-    return complete(NEVER, 0) if cursor is None else complete(cursor.complete, cursor.met)
+def read_completeness(lake: Lakehouse, database: str, table: str) -> Complete:
+    """Return from which position on a history table is complete, as far as it is applied."""
+    cursor = lake.history(database, table).cursor() or HistoryCursor(sequence=0)
+    return describe_completeness(cursor.complete, cursor.met)
 
 
 @dataclass(frozen=True)
-class Completeness:
-    """What a part of a run knows before it looks at its rows.
+class CompletenessTracker:
+    """Computes how a part of a run changes the position from which on the history is complete.
 
     Attributes:
         lake: the feed's tables.
@@ -67,47 +72,49 @@ class Completeness:
 
     @cached_property
     def since(self) -> int:
-        """The commit_ts from which on the history is complete, after the part; `NEVER`: nothing tells."""
-        work, known = self.work, self.work.cursor.complete
-        lost = any(self._loses(step) for step in work.steps)
-        # A load after a statement that has left the history wrong is where it is right again.
-        if known != NEVER and not work.cursor.met and not (work.anew and work.cursor.reload) and not lost:
-            return known
-        told, lost_at = list[int](), NEVER
+        """The commit_ts from which on the history is complete after the part; `NEVER` if no position is proven."""
+        work, before = self.work, self.work.cursor.complete
+        loses = any(self._brings_unknown_rows(step) for step in work.steps)
+        # A reload proves a new position only if a statement before it has left wrong rows in the history.
+        is_repaired = bool(work.anew and work.cursor.reload)
+        if before != NEVER and not work.cursor.met and not is_repaired and not loses:
+            return before
+        proven, lost_at = list[int](), NEVER
         for step in work.evolution.steps[: work.eras[1]]:
-            if self._loses(step):
-                told, lost_at = [], step.spot.commit_ts
-            elif self._tells(step):
-                told.append(step.spot.commit_ts)
-        known = NEVER if lost else known
+            if self._brings_unknown_rows(step):
+                proven, lost_at = [], step.spot.commit_ts
+            elif self._proves_completeness(step):
+                proven.append(step.spot.commit_ts)
+        before = NEVER if loses else before
         loads = [*work.dumps, *(s.until for s in work.snapshots), *([] if work.loaded is None else [work.loaded])]
-        if known == NEVER:  # else they may be sent again
+        if before == NEVER:  # otherwise these snapshots may be repeated messages
             loads += work.read
-        told += [at for at in loads if at > lost_at]
-        # Rows that were met too late were there at the first of them; at the last they may have gone.
-        return (max if known != NEVER else min)(told, default=known)
+        proven += [at for at in loads if at > lost_at]
+        # A row that was met too late existed at the first of these positions, and may have been deleted by the last one.
+        return (max if before != NEVER else min)(proven, default=before)
 
-    def _tells(self, step: Step) -> bool:
-        arrivals = [op for op in step.ops if isinstance(op, Arrive)]
-        return bool(arrivals) or step.ddl.kind in _EMPTYING
+    def _proves_completeness(self, step: Step) -> bool:
+        """Return whether all rows of the table are known at the statement."""
+        return step.ddl.kind in EMPTYING_KINDS or any(isinstance(op, Arrive) for op in step.ops)
 
-    def _loses(self, step: Step) -> bool:
-        """Whether rows come in, with a statement, of which not all are known."""
-        return any(isinstance(op, Arrive) and not self._are_known(op, step) for op in step.ops)
+    def _brings_unknown_rows(self, step: Step) -> bool:
+        """Return whether the statement brings rows into the table of which not all are known."""
+        return any(isinstance(op, Arrive) and not self._has_all_rows(op, step) for op in step.ops)
 
-    def _are_known(self, arrive: Arrive, step: Step) -> bool:
-        if not arrive.is_taken or arrive.is_known:
+    def _has_all_rows(self, arrive: Arrive, step: Step) -> bool:
+        """Return whether the history of the origin has all rows that move with the statement."""
+        if not arrive.is_taken or arrive.is_complete:
             return arrive.is_taken
         origin = self.lake.history(*arrive.origin).cursor()
         return origin is not None and NEVER != origin.complete <= step.spot.commit_ts
 
-    def after(self, met: int) -> tuple[int, int]:
-        """From where on the history is complete, and how many rows were met first by an UPDATE or a DELETE since.
+    def advance(self, met: int) -> tuple[int, int]:
+        """Return `HistoryCursor.complete` and `HistoryCursor.met` after the part.
 
         Args:
-            met: how many of the part's rows.
+            met: how many of the part's rows came first with an UPDATE or a DELETE.
         """
         cursor, since = self.work.cursor, self.since
         before = cursor.met if since == cursor.complete else 0
-        # What is applied anew is met once more.
+        # A replay meets the same rows once more.
         return since, met + before if self.work.replay is None else max(met, before)

@@ -1,11 +1,11 @@
-"""Rows that contradict a DDL statement before them: two statements of one fact, where messages carry no table schema.
+"""Rows that contradict a DDL statement before them, in protocols whose messages carry no table schema.
 
-A row after DROP COLUMN that has the column, one after ADD COLUMN that lacks it, one whose message names another type of a
-column than the statement. Such rows are applied as they were sent, and reported.
+Examples: a row after DROP COLUMN still has the column; a row after ADD COLUMN lacks the column; a row's message names
+another type than the statement. Such rows are applied as they were sent, and a check reports them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import reduce
 from operator import and_
@@ -24,12 +24,12 @@ from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
 from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.messages import field_names
 
-# Some of these types are written for others: MariaDB's JSON is LONGTEXT, TEXT in the character set `binary` is BLOB.
+# Servers replace some of these types by others: MariaDB's JSON is LONGTEXT; TEXT in the character set `binary` is BLOB.
 _CHARACTERS = frozenset({Family.TEXT, Family.BINARY, Family.JSON})
 
 
 class Mismatch(StrEnum):
-    """What contradicts a statement, in words: what rows do."""
+    """How rows contradict a statement, in words."""
 
     HAVE = "rows have the column"
     LACK = "rows lack the column"
@@ -38,15 +38,15 @@ class Mismatch(StrEnum):
 
 @dataclass(frozen=True)
 class StatedColumn:
-    """What a statement says of a column, for rows up to the next statement that changes it.
+    """What a statement says about a column; it holds for rows up to the next statement that changes the column.
 
     Attributes:
-        name: the column's, in lower case.
+        name: the column's name, in lower case.
         ddl: the statement.
-        column: the column after it; None: the table does not have it any more.
-        before: the type that the column had before; None: none is known.
-        others: the columns that the table had before; None: the column is not added, or they are not known.
-        until: the next statement; None: there is none.
+        column: the column after the statement; None if the table no longer has the column.
+        before: the column's type before the statement; None if it is not known.
+        others: the columns of the table before the statement added this one; None if it adds none, or they are not known.
+        until: the next statement that changes the column; None if there is none.
     """
 
     name: str
@@ -59,13 +59,13 @@ class StatedColumn:
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Rows of some layouts contradict a statement, if there are any after it.
+    """Rows of some column layouts, which contradict a statement if any of these rows came after the statement.
 
     Attributes:
-        kind: how.
-        stated: the statement about the column.
-        wire_type: the type that the rows' messages name; None: they have no such column.
-        layout_ids: their layouts.
+        kind: how the rows contradict the statement.
+        stated: what the statement says about the column.
+        wire_type: the column's type by the rows' messages; None if they lack the column.
+        layout_ids: the rows' layouts.
     """
 
     kind: Mismatch
@@ -79,143 +79,152 @@ class Contradiction:
     """Rows that contradict a statement before them.
 
     Attributes:
-        column: that both are about.
-        commit_ts: of the statement.
-        statement: its SQL.
-        stated: what the statement says of the column.
-        found: what the rows say of it.
-        rows: how many rows of the run.
-        topic: of the first of them.
-        partition: of that row's record.
-        offset: of that row's record.
-        row_commit_ts: of that row.
+        column: the column that the contradiction is about.
+        commit_ts: commit_ts of the statement.
+        statement: the SQL of the statement.
+        stated: what the statement says about the column.
+        observed: what the rows say about the column.
+        rows: how many rows of the run contradict the statement.
+        topic: topic of the first of these rows.
+        partition: partition of that row's record.
+        offset: offset of that row's record.
+        row_commit_ts: commit_ts of that row.
     """
 
     column: str
     commit_ts: int
     statement: str
     stated: str
-    found: str
+    observed: str
     rows: int
     topic: str
     partition: int
     offset: int
     row_commit_ts: int
 
+    def violation(self) -> dict[str, Any]:
+        """Return the row that the check `ddl_applied` shows; its metadata calls `observed` by the name `found`."""
+        return {"found" if name == "observed" else name: value for name, value in asdict(self).items()}
 
-# --- what statements say
+
+# --- What statements say about columns.
 
 
-def stated_columns(name: Name, statements: Iterable[Ddl]) -> list[StatedColumn]:
-    """Return what the statements of a table, in order, say of its columns, as far as it is certain."""
-    now: dict[str, StatedColumn] = {}
+def collect_stated_columns(name: Name, statements: Iterable[Ddl]) -> list[StatedColumn]:
+    """Return what the statements of a table, in order, say about its columns, as far as it is certain."""
+    current: dict[str, StatedColumn] = {}
     shape: Mapping[str, Column] | None = None
-    found: list[StatedColumn] = []
+    ended: list[StatedColumn] = []
 
     def end(names: Iterable[str], ddl: Ddl) -> None:
-        found.extend(replace(now.pop(each), until=ddl) for each in list(names) if each in now)
+        ended.extend(replace(current.pop(each), until=ddl) for each in list(names) if each in current)
 
     for ddl in statements:
-        told = ddl.shapes.get(name)
-        after = None if told is None else {c.name.lower(): c for c in told}
-        if _begins_anew(name, ddl):
-            end(list(now), ddl)
-            shape, said = None, [StatedColumn(each, ddl, column) for each, column in (after or {}).items()]
+        columns = ddl.shapes.get(name)
+        after = None if columns is None else {c.name.lower(): c for c in columns}
+        if _replaces_all_columns(name, ddl):
+            end(list(current), ddl)
+            shape, stated = None, [StatedColumn(each, ddl, column) for each, column in (after or {}).items()]
         elif after is not None and shape is not None:
-            said = list(_differences(ddl, shape, after))
+            stated = list(_compare_shapes(ddl, shape, after))
         else:
-            said = list(_of_actions(name, ddl, now))
-        end([each.name for each in said], ddl)
-        now |= {each.name: each for each in said}
+            stated = list(_read_actions(name, ddl, current))
+        end([each.name for each in stated], ddl)
+        current |= {each.name: each for each in stated}
         shape = shape if after is None else after
-    return [*found, *now.values()]
+    return [*ended, *current.values()]
 
 
-def _begins_anew(name: Name, ddl: Ddl) -> bool:
-    """Whether nothing that was said of the table before a statement holds after it."""
+def _replaces_all_columns(name: Name, ddl: Ddl) -> bool:
+    """Return whether nothing that earlier statements say about the table's columns holds after the statement."""
     renamed = name in ddl.moved or name in ddl.moved.values()
     return renamed or ddl.database == name[0] or ddl.kind in (None, "create_table", "drop_table", "recover_table")
 
 
-def _differences(ddl: Ddl, before: Mapping[str, Column], after: Mapping[str, Column]) -> Iterator[StatedColumn]:
+def _compare_shapes(ddl: Ddl, before: Mapping[str, Column], after: Mapping[str, Column]) -> Iterator[StatedColumn]:
+    """Yield the columns that a statement drops, adds or changes, by the table's columns before and after it."""
     for name in before.keys() - after.keys():
         yield StatedColumn(name, ddl, None)
     for name, column in after.items():
         if name not in before:
-            yield StatedColumn(name, ddl, column, others=_sent(before))
+            yield StatedColumn(name, ddl, column, others=_sent_columns(before))
         elif column.type != before[name].type:
             yield StatedColumn(name, ddl, column, before=parsed(before[name].type))
 
 
-def _sent(shape: Mapping[str, Column]) -> frozenset[str]:
-    """The columns of which every source sends values."""
+def _sent_columns(shape: Mapping[str, Column]) -> frozenset[str]:
+    """Return the columns that messages of every source have: not every source sends generated columns."""
     return frozenset(name for name, column in shape.items() if not column.generated)
 
 
-def _of_actions(name: Name, ddl: Ddl, now: Mapping[str, StatedColumn]) -> Iterator[StatedColumn]:
-    """Of a table whose shape is not known: what certainly happens to columns that the statement names."""
-    for action in (a for of, actions in ddl.changes if of == name for a in actions):
+def _read_actions(name: Name, ddl: Ddl, current: Mapping[str, StatedColumn]) -> Iterator[StatedColumn]:
+    """Yield what a statement certainly does to the columns that it names, for a table whose columns are not known."""
+    for action in (a for table, actions in ddl.changes if table == name for a in actions):
         match action:
             case AddColumn(column, only_if_missing=False):
                 yield StatedColumn(column.name.lower(), ddl, column)
             case DropColumn(dropped, if_exists=False) | RenameColumn(dropped, if_exists=False):
                 yield StatedColumn(dropped.lower(), ddl, None)
             case ModifyColumn(old_name, column, if_exists=False) if old_name.lower() == column.name.lower():
-                known = now.get(old_name.lower())
-                before = parsed(known.column.type) if known and known.column else None
+                earlier = current.get(old_name.lower())
+                before = parsed(earlier.column.type) if earlier and earlier.column else None
                 yield StatedColumn(old_name.lower(), ddl, column, before=before)
 
 
-# --- what layouts say
+# --- Which column layouts may contradict a statement.
 
 
-def suspicions(
+def find_suspicions(
     layouts: Mapping[int, tuple[Sequence[WireColumn], int]],
     stated: Iterable[StatedColumn],
     overridden: Callable[[str], bool],
 ) -> list[Suspicion]:
-    """Return what rows of these layouts may contradict.
+    """Return the statements that rows of these layouts may contradict.
 
     Args:
-        layouts: of messages: layout_id -> its columns, and the highest commit_ts of a row.
-        stated: `stated_columns`.
-        overridden: whether the feeds file gives the type of a column.
+        layouts: layout_id -> the columns of the layout, and the highest commit_ts of its rows.
+        stated: `collect_stated_columns`.
+        overridden: returns whether the feeds file gives the type of a column.
     """
-    found: dict[tuple[Mismatch, str, str, str | None], Suspicion] = {}
+    by_contradiction: dict[tuple[Mismatch, str, str, str | None], Suspicion] = {}
     for each in stated:
         for layout_id, (columns, last) in layouts.items():
             if last <= each.ddl.spot.commit_ts:
                 continue
             wire = {c.name.lower(): c for c in columns}
-            kind = _contradiction(each, wire, overridden)
+            kind = _find_mismatch(each, wire, overridden)
             if kind is not None:
-                said = None if kind is Mismatch.LACK else str(wire[each.name].wire_type)
-                key = kind, each.name, each.ddl.id, said
-                known = found.get(key, Suspicion(kind, each, said, ()))
-                found[key] = replace(known, layout_ids=(*known.layout_ids, layout_id))
-    return list(found.values())
+                wire_type = None if kind is Mismatch.LACK else str(wire[each.name].wire_type)
+                key = kind, each.name, each.ddl.id, wire_type
+                suspicion = by_contradiction.get(key, Suspicion(kind, each, wire_type, ()))
+                by_contradiction[key] = replace(suspicion, layout_ids=(*suspicion.layout_ids, layout_id))
+    return list(by_contradiction.values())
 
 
-def _contradiction(
+def _find_mismatch(
     stated: StatedColumn, wire: Mapping[str, WireColumn], overridden: Callable[[str], bool]
 ) -> Mismatch | None:
+    """Return how rows with the columns `wire` contradict a statement that came before them; None if they do not."""
     sent, column = wire.get(stated.name), stated.column
     if column is None:
         return None if sent is None else Mismatch.HAVE
     if sent is None:
-        # Rows that lack other columns, too, are filtered, and so may the new one be; where the other columns are not known,
-        # that cannot be told. Not every source sends generated columns.
-        filtered = stated.others is None or not stated.others <= wire.keys()
-        return None if filtered or column.generated else Mismatch.LACK
+        # Rows that lack older columns, too, come through a column filter, which may also leave out the new column. Where
+        # the older columns are not known, such a filter cannot be excluded. Not every source sends generated columns.
+        may_be_filtered = stated.others is None or not stated.others <= wire.keys()
+        return None if may_be_filtered or column.generated else Mismatch.LACK
     if overridden(sent.name) or fits(parsed(str(sent.wire_type)), parsed(column.type), stated.before):
         return None
     return Mismatch.TYPE
 
 
 def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType | None = None) -> bool:
-    """Return whether a type that messages name, parameters or not, may stand for a declared type.
+    """Return whether a type that messages name, with or without parameters, may stand for a declared type.
 
-    `before`: the type that the column had before the statement that declares it; messages that name that one are older.
+    Args:
+        wire: the type by the messages; None: unknown.
+        declared: the type by the statement; None: unknown.
+        before: the column's type before the statement: a message that names this type comes from before the statement.
     """
     if wire is None or declared is None:
         return True
@@ -228,31 +237,34 @@ def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType |
     return {TYPES[wire.base].family, TYPES[declared.base].family} <= _CHARACTERS
 
 
-# --- which rows do
+# --- Which rows do contradict a statement.
 
 
-def contradictions(changes: DataFrame, suspected: Sequence[Suspicion], *, exact: bool) -> list[Contradiction]:
-    """Return which suspicions rows confirm. A query; only where there are suspicions.
+def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, exact: bool) -> list[Contradiction]:
+    """Return the suspicions that rows confirm. Runs a query, so call it only with suspicions.
 
     Args:
         changes: rows of released_changes.
-        suspected: `suspicions`.
-        exact: whether commit_ts orders rows and statements. Else only a row counts that comes after the statement in its
-            partition and by the clock: one that waited, or is a repeat, may be older.
+        suspicions: `find_suspicions`.
+        exact: whether commit_ts orders rows and statements. If not, count only rows that come after the statement both in
+            its partition and by the clock: other rows may have been delayed or repeated, and so be older.
     """
-    place = F.struct("commit_ts", "topic", "partition", "offset")
+    position = F.struct("commit_ts", "topic", "partition", "offset")
     names = F.transform(field_names(F.col("after")), F.lower)
     rows = changes.where(F.col("op") != str(Op.DELETE)).withColumn("names", names)
-    wanted = [_confirms(each, exact=exact) for each in suspected]
-    counts = [F.count_if(each).alias(f"n{n}") for n, each in enumerate(wanted)]
-    firsts = [F.min(F.when(each, place)).alias(f"p{n}") for n, each in enumerate(wanted)]
-    found = rows.agg(*counts, *firsts).collect()[0]
+    conditions = [_confirms(each, exact=exact) for each in suspicions]
+    counts = [F.count_if(each).alias(f"n{n}") for n, each in enumerate(conditions)]
+    firsts = [F.min(F.when(each, position)).alias(f"p{n}") for n, each in enumerate(conditions)]
+    result = rows.agg(*counts, *firsts).collect()[0]
     return [
-        _reported(each, found[f"n{n}"], found[f"p{n}"].asDict()) for n, each in enumerate(suspected) if found[f"n{n}"]
+        _make_contradiction(each, result[f"n{n}"], result[f"p{n}"].asDict())
+        for n, each in enumerate(suspicions)
+        if result[f"n{n}"]
     ]
 
 
 def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
+    """Return whether a row confirms a suspicion. BOOLEAN, never NULL."""
     stated = suspicion.stated
     has = F.array_contains("names", stated.name)
     conditions = [
@@ -268,34 +280,34 @@ def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
 def _is_after(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") > spot.commit_ts
-    return _in_partition(spot) & (F.col("offset") > spot.offset) & (_time() > spot.commit_ts)
+    return _in_partition(spot) & (F.col("offset") > spot.offset) & (_own_time() > spot.commit_ts)
 
 
 def _is_before(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") <= spot.commit_ts
-    return (~_in_partition(spot) | (F.col("offset") < spot.offset)) & (_time() < spot.commit_ts)
+    return (~_in_partition(spot) | (F.col("offset") < spot.offset)) & (_own_time() < spot.commit_ts)
 
 
 def _in_partition(spot: Spot) -> Expression:
     return (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
 
 
-def _time() -> Expression:
-    """The change's own time: its position may be that of a change before it."""
+def _own_time() -> Expression:
+    """Return the change's own time: its commit_ts may be that of an earlier change with a later clock. BIGINT."""
     return F.coalesce("event_ts", "commit_ts")
 
 
-def _reported(suspicion: Suspicion, rows: int, first: Mapping[str, Any]) -> Contradiction:
+def _make_contradiction(suspicion: Suspicion, rows: int, first: Mapping[str, Any]) -> Contradiction:
     column, stated = suspicion.stated.column, suspicion.stated
-    said = "the table has no such column" if column is None else f"the column is {column.type}"
-    found = "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
+    statement_says = "the table has no such column" if column is None else f"the column is {column.type}"
+    rows_say = "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
     return Contradiction(
         stated.name if column is None else column.name,
         stated.ddl.spot.commit_ts,
         stated.ddl.text,
-        said,
-        found,
+        statement_says,
+        rows_say,
         rows,
         first["topic"],
         first["partition"],

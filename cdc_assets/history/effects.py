@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType
 
 from cdc_assets.expressions import compute_once
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, Op
+from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, StepOp
 from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending, Replacement
 from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.table import Staged
@@ -122,7 +122,7 @@ def _left_null(work: Work, staged: Staged, ts: int, origin: str, made: str) -> i
     return int(pc.sum(pc.and_(open_then, lost)).as_py() or 0)
 
 
-def _not_known(op: Op, time_zone: str) -> str | None:
+def _not_known(op: StepOp, time_zone: str) -> str | None:
     if isinstance(op, Fill) and op.text is None:
         return f"{op.slot.column} is NULL in rows of before: only the source knows what they got"
     if isinstance(op, Convert):
@@ -133,7 +133,7 @@ def _not_known(op: Op, time_zone: str) -> str | None:
 
 
 def _changed(
-    op: Op,
+    op: StepOp,
     now: dict[str, Column],
     columns: dict[str, SourceColumn],
     time_zone: str,

@@ -1,4 +1,4 @@
-"""What each row of a table is read by: its message's own layout, and the shape that the table had then."""
+"""How each row of a table is decoded: by its message's column layout, and by the types that statements declared then."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from cdc_assets.protocols.loaded import columns_in
 
 
 @dataclass(frozen=True)
-class TableShape:
-    """The types of a table's columns, by name in lower case, from a place on, and the statement that made it so.
+class DeclaredTypes:
+    """The types that a table's columns have from a position on.
 
     Attributes:
-        order: position and number of the statement, as `Spot.order`.
-        types: column -> type.
-        id: of the statement; None: a message has told the shape.
+        order: position and number of the statement that declared the types, as `Spot.order`.
+        types: column, in lower case -> declared type.
+        id: the id of that statement; None if a message stated the table's schema.
     """
 
     order: tuple[int, int]
@@ -29,32 +29,40 @@ class TableShape:
 
     @property
     def since(self) -> int:
-        """The commit_ts from which on it counts."""
+        """The commit_ts from which on the types hold."""
         return self.order[0]
 
 
-def shapes_of(known: Iterable[Mapping[str, Any]]) -> list[TableShape]:
-    """The shapes that statements gave to a table, in order; `known`: its rows of table_schemas."""
-    found = [
-        TableShape(
+def list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[DeclaredTypes]:
+    """Return the types that a table's columns had one after the other; `schema_rows`: its rows of table_schemas."""
+    declared = [
+        DeclaredTypes(
             (r["commit_ts"], -1) if r["sequence"] is None else (r["position"], r["sequence"]),
             {c["name"].lower(): c["type"] for c in r["columns"]},
             statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]) if r["ddl_statement"] else None,
         )
-        for r in known
+        for r in schema_rows
         if r["columns"] is not None
     ]
-    return sorted(found, key=lambda shape: shape.order)
+    return sorted(declared, key=lambda each: each.order)
 
 
-def layouts_of(
+def plan_layouts(
     feed: Feed,
     rows: Sequence[Mapping[str, Any]],
-    shapes: list[TableShape],
+    declared: list[DeclaredTypes],
     evolution: Evolution,
-    among: tuple[int, int] | None,
+    eras: tuple[int, int] | None,
 ) -> list[Layout]:
-    """What each row of a table is read by: its message's own layout, and the shape that the table had then."""
+    """Return the layouts that a table's rows may have, the newest last.
+
+    Args:
+        feed: the feed.
+        rows: the table's rows of released_changes of kind layout.
+        declared: `list_declared_types`.
+        evolution: the table's.
+        eras: the first and the last era that rows may be of; None: it follows from the commit_ts of the rows.
+    """
     protocol, texts = protocol_of(feed), {r["layout_id"]: r["layout"] for r in rows}
     spans: dict[int, tuple[int, int]] = {}
     for r in rows:
@@ -63,35 +71,35 @@ def layouts_of(
     layouts = []
     for layout_id, (first, last) in sorted(spans.items(), key=lambda span: span[1][1]):
         columns = tuple(columns_in(protocol, texts[layout_id]))
-        low, high = among or evolution.between(first, last)
+        low, high = eras or evolution.eras_between(first, last)
         layouts += [
-            Layout(layout_id, since, columns, types, era, _slots(evolution, era, columns))
+            Layout(layout_id, since, columns, types, era, _find_slots(evolution, era, columns))
             for era in range(low, high + 1)
-            for since, types in _of_era(shapes, evolution, era, first)
+            for since, types in _types_in_era(declared, evolution, era, first)
         ]
     return layouts
 
 
-def _of_era(
-    shapes: Sequence[TableShape], evolution: Evolution, era: int, first: int
+def _types_in_era(
+    declared: Sequence[DeclaredTypes], evolution: Evolution, era: int, first: int
 ) -> list[tuple[int, dict[str, str]]]:
-    """The types of an era's rows, in order, each from a commit_ts on."""
-    steps = {step.ddl.id for step in evolution.steps}
-    begin, end = evolution.span(era)
-    mine = [s for s in shapes if s.id not in steps and begin < s.order < end]
-    # One that leaves the table as it is may be told without its shape.
-    made = [s.types for step in evolution.steps[:era] for s in shapes if s.id == step.ddl.id]
-    # Statements may be stamped a little later than the rows before which they ran: the first shape known counts.
-    known = [s.types for s in shapes if s.since < first] or [s.types for s in shapes[:1]] or [{}]
-    before = [*made[-1:], *(s.types for s in mine if s.since < first)] or known
-    within = [(s.since, s.types) for s in mine if s.since >= first]
-    told: list[tuple[int, dict[str, str]]] = []
-    for since, types in [(0, before[-1]), *within]:
-        if not told or told[-1][1] != types:  # a connector describes a table again and again
-            told.append((since, types))
-    return told
+    """Return the types of an era's rows in order, each with the commit_ts from which on they hold."""
+    step_ids = {step.ddl.id for step in evolution.steps}
+    begin, end = evolution.bounds(era)
+    in_era = [d for d in declared if d.id not in step_ids and begin < d.order < end]
+    # A statement that does not change the table may come without the table's schema.
+    by_steps = [d.types for step in evolution.steps[:era] for d in declared if d.id == step.ddl.id]
+    # A statement's commit_ts may be slightly above that of rows that came after it: then use the first known types.
+    earlier = [d.types for d in declared if d.since < first] or [d.types for d in declared[:1]] or [{}]
+    before_rows = [*by_steps[-1:], *(d.types for d in in_era if d.since < first)] or earlier
+    types_since: list[tuple[int, dict[str, str]]] = []
+    for since, types in [(0, before_rows[-1]), *((d.since, d.types) for d in in_era if d.since >= first)]:
+        if not types_since or types_since[-1][1] != types:  # a connector repeats a table's schema
+            types_since.append((since, types))
+    return types_since
 
 
-def _slots(evolution: Evolution, era: int, columns: Sequence[WireColumn]) -> dict[str, Slot]:
-    found = {c.name.lower(): evolution.slot(era, c.name) for c in columns}
-    return {lower: slot for lower, slot in found.items() if slot is not None}
+def _find_slots(evolution: Evolution, era: int, columns: Sequence[WireColumn]) -> dict[str, Slot]:
+    """Return the columns, in lower case -> their slots, without the columns that the table never had."""
+    slots = {c.name.lower(): evolution.find_slot(era, c.name) for c in columns}
+    return {lower: slot for lower, slot in slots.items() if slot is not None}

@@ -1,6 +1,7 @@
-"""The key of a row in a table that has lost its own: the whole row, as the history has it.
+"""The keys of rows in a table that has lost its primary key: the whole row, as the history has it, is the key.
 
-Rows of before have no message that could tell the key, so it is made of typed values, of theirs as of those that come.
+Open versions have no message from which a key could be read. So the key is made of typed values, both for open versions
+and for changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,42 +19,42 @@ from cdc_assets.lakehouse.change_events import Op
 
 
 def row_key(row: Column, live: Mapping[str, Slot], columns: Sequence[SourceColumn]) -> Column:
-    """The row without its NULLs, the text of a JSON object in the order of the columns' names. STRING.
+    """Return the key of a row: a JSON object of its values without NULLs, in the order of the columns' names. STRING.
 
     Args:
-        row: STRUCT, of the history's columns.
+        row: STRUCT of the history's columns.
         live: the source's columns -> their slots.
-        columns: the history's.
+        columns: the history's columns.
     """
-    named = {slot.id: slot.name for slot in live.values()}
+    names = {slot.id: slot.name for slot in live.values()}
 
-    def text(column: SourceColumn) -> Column:
+    def to_text(column: SourceColumn) -> Column:
         value = row.getField(column.column)
         return F.base64(value) if column.target == BinaryType() else value.cast("string")
 
-    texts = [text(c).alias(named[c.id]) for c in sorted(columns, key=lambda c: named.get(c.id, "")) if c.id in named]
+    texts = [to_text(c).alias(names[c.id]) for c in sorted(columns, key=lambda c: names.get(c.id, "")) if c.id in names]
     return F.to_json(F.struct(*texts))
 
 
 def eras_without_key(work: Work) -> list[int]:
-    """The eras of the changes in which the table has lost its key."""
+    """Return the eras of the part's changes in which the table has lost its key."""
     first, last = work.among
     return [era for era in range(first, last + 1) if work.evolution.by_row(era)]
 
 
-def shown(changes: DataFrame) -> DataFrame:
-    """Where the whole row is the key, also a deletion shows the row."""
+def fill_deleted_rows(changes: DataFrame) -> DataFrame:
+    """Set `after` of deletions to the deleted row where the whole row is the key, so that typing decodes it."""
     return changes.withColumn(
         "after", F.when(is_row(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
     )
 
 
-def keyed_by_row(work: Work, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
-    """The changes with the key that they have where the table has lost its own: that of its rows of before, too.
+def key_by_row(work: Work, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
+    """Replace the keys of changes in eras without a key by keys that open versions have, too.
 
-    In: `Typing.typed`, of `shown`; deletions show no row again.
+    In: `Typing.type_rows` of `fill_deleted_rows`. Out: the same, with `row` NULL for deletions again.
     """
-    told = [(F.col("era") == era, row_key(F.col("row"), work.evolution.live(era), columns)) for era in eras]
-    key = F.coalesce(F.when(is_row(F.col("key")), first_true(*told)), F.col("key"))
-    there = F.col("op") != str(Op.DELETE)
-    return typed.withColumns({"key": key, "row": F.when(there, F.col("row")), "lost": F.col("lost") & there})
+    keys = [(F.col("era") == era, row_key(F.col("row"), work.evolution.live(era), columns)) for era in eras]
+    key = F.coalesce(F.when(is_row(F.col("key")), first_true(*keys)), F.col("key"))
+    has_row = F.col("op") != str(Op.DELETE)
+    return typed.withColumns({"key": key, "row": F.when(has_row, F.col("row")), "lost": F.col("lost") & has_row})

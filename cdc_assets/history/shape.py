@@ -1,6 +1,6 @@
-"""What a history table's columns become in a run, and the statements that bring it there."""
+"""The schema of a history table after a part of a run, and the ALTER TABLE statements that change the table to it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
@@ -10,7 +10,7 @@ from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.history import CDC_COLUMNS, COPY
 from cdc_assets.lakehouse.schema import literal, quoted, set_properties
 
-# What Delta takes in a column's name only when its columns are mapped.
+# Delta takes these characters in a column's name only where column mapping is on.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 
 
@@ -20,7 +20,7 @@ class Alteration:
 
     Attributes:
         naming: ids of columns -> their names after the statement.
-        statement: the SQL text.
+        statement: the SQL.
     """
 
     naming: Mapping[str, str]
@@ -29,144 +29,174 @@ class Alteration:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a history table becomes.
+    """The schema of a history table after a part.
 
     Attributes:
-        columns: all of its columns, ours first.
-        properties: of Delta's, that it needs beyond those of every history table.
-        alterations: what brings a table that is there to that, in order.
-        naming: ids of columns -> their names then.
-        told: for the log, why the table is no longer plain.
+        columns: all columns of the table, the pipeline's own ones first.
+        properties: Delta properties that a new table needs beside those of every history table.
+        alterations: the statements that change an existing table to this schema, in order.
+        naming: ids of columns -> their names after the part.
+        messages: for the log, why the table is no longer plain.
     """
 
     columns: StructType
     properties: dict[str, str]
     alterations: list[Alteration]
     naming: Mapping[str, str]
-    told: list[str]
+    messages: list[str]
 
 
-def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
-    """The table's shape after this part: columns are added, widened and renamed, and none goes."""
+def plan_shape(work: Work, columns: list[SourceColumn]) -> Shape:
+    """Return the table's schema after a part: columns are added, widened and renamed, and none is removed."""
     own = own_fields(columns)
-    naming = _final(work) | {c.id: c.column for c in columns}
+    naming = _final_names(work) | {c.id: c.column for c in columns}
+    ours = [COPY] if work.keyless else []
     if work.present is None:
-        copy = [COPY] if work.keyless else []
-        properties, told = _properties(work, own, [], renamed=False)
-        return Shape(StructType([*CDC_COLUMNS, *copy, *own]), properties, [], naming, told)
-    renames = _renames(work)
-    present = {_through(renames, f.name).lower(): f for f in work.present}
-    copy = [COPY] if work.keyless else []
-    added = [f for f in [*copy, *own] if f.name.lower() not in present]
-    changed = [f for f in own if f.name.lower() in present]
-    widened = [f for f in changed if present[f.name.lower()].dataType != f.dataType]
-    table = f"delta.{quoted(work.table.path)}"
-    properties, told = _properties(work, added, widened, renamed=bool(renames))
+        properties, messages = _needed_properties(work, own, [], has_renames=False)
+        return Shape(StructType([*CDC_COLUMNS, *ours, *own]), properties, [], naming, messages)
+    renames = _plan_renames(work)
+    present = {_name_after(renames, f.name).lower(): f for f in work.present}
+    added = [f for f in [*ours, *own] if f.name.lower() not in present]
+    existing = [f for f in own if f.name.lower() in present]
+    widened = [f for f in existing if present[f.name.lower()].dataType != f.dataType]
+    properties, messages = _needed_properties(work, added, widened, has_renames=bool(renames))
     if not work.takes_all and work.properties.get("delta.enableDeletionVectors") != "true":
-        # Else Delta writes a file anew for each row that goes from it.
+        # Without deletion vectors Delta writes a file again for each row that is deleted from it.
         properties["delta.enableDeletionVectors"] = "true"
-        told.append("rows are marked as deleted in their files from now on (deletion vectors), as the table is large")
-    # A run that stopped while it created the table by Spark has not stated the source.
+        messages.append("Delta's deletion vectors are on from now on, because the table is large")
+    # A run that was killed after Spark created the table has not yet set the properties that name the source.
     properties |= {k: v for k, v in work.table.definition.properties.items() if work.properties.get(k) != v}
-    done = []
+    alterations = _plan_alterations(work, naming, properties, renames, added, widened)
+    if work.evolves:
+        alterations += _plan_comments(work, naming, existing, present)
+    widened_types = {f.name.lower(): f.dataType for f in widened}
+    kept = [
+        StructField(name, widened_types.get(name.lower(), f.dataType), metadata=f.metadata)
+        for f in work.present
+        for name in (_name_after(renames, f.name),)
+    ]
+    return Shape(StructType([*kept, *added]), {}, alterations, naming, messages)
+
+
+def _plan_alterations(
+    work: Work,
+    naming: Mapping[str, str],
+    properties: Mapping[str, str],
+    renames: Sequence[tuple[str, str, dict[str, str]]],
+    added: Sequence[StructField],
+    widened: Sequence[StructField],
+) -> list[Alteration]:
+    """Return the statements that set properties, rename, add and widen columns, in this order."""
+    table = _sql_name(work)
+    alterations = []
     if properties:
-        done.append(Alteration(work.naming, set_properties(work.table.path, properties)))
-    done += [
-        Alteration(so_far, f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}")
-        for before, after, so_far in renames
+        alterations.append(Alteration(work.naming, set_properties(work.table.path, properties)))
+    alterations += [
+        Alteration(names, f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}")
+        for before, after, names in renames
     ]
     if added:
-        listed = ", ".join(
+        definitions = ", ".join(
             f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {literal(f.metadata['comment'])}" for f in added
         )
-        done.append(Alteration(naming, f"ALTER TABLE {table} ADD COLUMNS ({listed})"))
-    done += [
+        alterations.append(Alteration(naming, f"ALTER TABLE {table} ADD COLUMNS ({definitions})"))
+    alterations += [
         Alteration(naming, f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} TYPE {f.dataType.simpleString()}")
         for f in widened
     ]
-    if work.evolves:
-        done += [
-            Alteration(
-                naming, f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}"
-            )
-            for f in changed
-            if present[f.name.lower()].metadata.get("comment") != f.metadata["comment"]
-        ]
-    wider = {f.name.lower(): f.dataType for f in widened}
-    kept = [
-        StructField(name, wider.get(name.lower(), f.dataType), metadata=f.metadata)
-        for f in work.present
-        for name in (_through(renames, f.name),)
+    return alterations
+
+
+def _plan_comments(
+    work: Work, naming: Mapping[str, str], existing: Sequence[StructField], present: Mapping[str, StructField]
+) -> list[Alteration]:
+    """Return the statements that set changed comments, which state the columns' types in the source."""
+    return [
+        Alteration(
+            naming,
+            f"ALTER TABLE {_sql_name(work)} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}",
+        )
+        for f in existing
+        if present[f.name.lower()].metadata.get("comment") != f.metadata["comment"]
     ]
-    return Shape(StructType([*kept, *added]), {}, done, naming, told)
+
+
+def _sql_name(work: Work) -> str:
+    return f"delta.{quoted(work.table.path)}"
 
 
 def own_fields(columns: Iterable[SourceColumn]) -> list[StructField]:
-    """The source's columns as columns of a history table."""
-    return [StructField(c.column, c.target, metadata={"comment": _meaning(c)}) for c in columns]
+    """Return the source's columns as columns of a history table."""
+    return [StructField(c.column, c.target, metadata={"comment": _source_type(c)}) for c in columns]
 
 
 def unusual_names(fields: Iterable[StructField]) -> list[str]:
-    """The names that Delta takes only where columns are mapped."""
+    """Return the names that Delta takes only where column mapping is on."""
     return [f.name for f in fields if _NEEDS_MAPPING.intersection(f.name)]
 
 
-def _final(work: Work) -> dict[str, str]:
-    """How columns are called in the end; letter case alone is not worth a rename."""
-    now = work.naming
+def _final_names(work: Work) -> dict[str, str]:
+    """Return ids of columns -> their names after the part. A change of letter case alone renames no column."""
     columns = {s.id: s.column for s in work.evolution.slots}
     return {
-        each: columns[each] if each in columns and columns[each].lower() != own.lower() else own
-        for each, own in now.items()
+        key: columns[key] if key in columns and columns[key].lower() != name.lower() else name
+        for key, name in work.naming.items()
     }
 
 
-def _renames(work: Work) -> list[tuple[str, str, dict[str, str]]]:
-    """One column's name before and after, and how all are called then: one by one, by way of a free name in a circle."""
-    now, final = dict(work.naming), _final(work)
-    done = []
+def _plan_renames(work: Work) -> list[tuple[str, str, dict[str, str]]]:
+    """Return the renames in order: a column's name before and after, and the names of all columns after that rename.
 
-    def rename(each: str, name: str) -> None:
-        before, now[each] = now[each], name
-        done.append((before, name, dict(now)))
+    Where columns swap their names, one of them first gets a temporary name.
+    """
+    names, final = dict(work.naming), _final_names(work)
+    renames: list[tuple[str, str, dict[str, str]]] = []
 
-    while waiting := [each for each in now if now[each] != final[each]]:
-        taken = {name.lower() for name in now.values()}
-        free = [each for each in waiting if final[each].lower() not in taken]
+    def rename(key: str, name: str) -> None:
+        before, names[key] = names[key], name
+        renames.append((before, name, dict(names)))
+
+    while waiting := [key for key in names if names[key] != final[key]]:
+        taken = {name.lower() for name in names.values()}
+        free = [key for key in waiting if final[key].lower() not in taken]
         if free:
             rename(free[0], final[free[0]])
         else:
-            rename(waiting[0], f"{now[waiting[0]]}__renaming")
-    return done
+            rename(waiting[0], f"{names[waiting[0]]}__renaming")
+    return renames
 
 
-def _through(renames: Iterable[tuple[str, str, object]], name: str) -> str:
-    """What a column is called after all of them."""
+def _name_after(renames: Iterable[tuple[str, str, object]], name: str) -> str:
+    """Return the name of a column after all renames."""
     for before, after, _ in renames:
         if name == before:
             name = after
     return name
 
 
-def _properties(
-    work: Work, added: list[StructField], widened: list[StructField], *, renamed: bool
+def _needed_properties(
+    work: Work, added: list[StructField], widened: list[StructField], *, has_renames: bool
 ) -> tuple[dict[str, str], list[str]]:
-    """Delta's properties that the table needs and does not have, and for the log why it is no longer plain."""
-    needed, told = {}, []
+    """Return the Delta properties that the table needs and lacks, and for the log why it is no longer plain."""
+    needed, messages = {}, []
     unusual = unusual_names(added)
-    if (unusual or renamed) and work.properties.get("delta.columnMapping.mode", "none") == "none":
+    if (unusual or has_renames) and work.properties.get("delta.columnMapping.mode", "none") == "none":
         needed["delta.columnMapping.mode"] = "name"
-        why = f"none can be called {', '.join(unusual)}" if unusual else "none can be renamed"
-        told.append(f"columns are mapped from now on, as otherwise {why}")
+        why = f"no column can be called {', '.join(unusual)}" if unusual else "no column can be renamed"
+        messages.append(f"Delta's column mapping is on from now on, because without it {why}")
     if widened and work.properties.get("delta.enableTypeWidening") != "true":
         needed["delta.enableTypeWidening"] = "true"
-        told.append(f"types are widened in place from now on, beginning with {', '.join(f.name for f in widened)}")
-    local = [f for f in added if f.dataType == TimestampNTZType()]
-    first = work.present is not None and local and not any(f.dataType == TimestampNTZType() for f in work.present)
-    if first:
+        messages.append(f"Delta's type widening is on from now on, first for {', '.join(f.name for f in widened)}")
+    if work.present is not None and _has_local_times(added) and not _has_local_times(work.present):
         needed["delta.feature.timestampNtz"] = "supported"
-    return needed, told
+    return needed, messages
 
 
-def _meaning(column: SourceColumn) -> str:
+def _has_local_times(fields: Iterable[StructField]) -> bool:
+    """Return whether a column is a TIMESTAMP_NTZ, which Delta takes only in tables with a feature of that name."""
+    return any(f.dataType == TimestampNTZType() for f in fields)
+
+
+def _source_type(column: SourceColumn) -> str:
+    """Return the column's type in the source, for the comment of the history's column."""
     return str(column.type) if column.type else "of a type that MySQL does not have"

@@ -1,25 +1,25 @@
-"""The DDL statements that have been released, and what each does to the tables of a feed."""
+"""The DDL statements that have been released, and what each of them does to the tables of a feed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, statement_of
+from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, decode_statement
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.decisions import Decision, statement_id
 
 
 @dataclass(frozen=True)
 class Spot:
-    """Where in the stream a statement stands.
+    """The position of a statement in the stream.
 
     Attributes:
-        commit_ts: the position at which it takes effect.
-        topic: of its record.
-        partition: of its record.
-        offset: of its record.
-        place: file and position in the binlog, where the source tells them.
-        sequence: its number in the order in which the feed's statements take effect.
+        commit_ts: the position at which the statement takes effect.
+        topic: topic of its record.
+        partition: partition of its record.
+        offset: offset of its record.
+        place: binlog file and position of the statement; None where the source does not state them.
+        sequence: the statement's number in the order in which the feed's statements take effect.
     """
 
     commit_ts: int
@@ -31,26 +31,26 @@ class Spot:
 
     @property
     def order(self) -> tuple[int, int]:
-        """What statements are ordered by."""
+        """The sort key of statements."""
         return self.commit_ts, self.sequence
 
 
 @dataclass(frozen=True)
 class Ddl:
-    """One statement.
+    """One DDL statement.
 
     Attributes:
-        id: the same however often the statement comes.
-        spot: where it stands, by its first record.
-        text: its SQL.
-        kind: what it is; None: it could not be read.
-        replaces: whether it drops a table first that is there already.
-        changes: the tables it names, each with what happens to it.
-        moved: of tables that it renames: the new name -> the name before the statement.
-        database: that it drops.
-        shapes: the columns of tables after it, where they are known.
-        keys: the columns that tell the rows of these tables apart; none: the table has no key.
-        maybe: the tables that a statement which cannot be read may change.
+        id: identifies the statement, however often it is sent.
+        spot: the position of the statement's first record.
+        text: the SQL.
+        kind: the kind of statement; None if it could not be read.
+        replaces: whether the statement first drops an existing table of that name (CREATE OR REPLACE).
+        changes: the tables that the statement names, each with its schema actions.
+        moved: for the tables that the statement renames: the new name -> the name before the statement.
+        database: the database that the statement drops.
+        shapes: the columns of tables after the statement, where they are known.
+        keys: the key columns of these tables; no columns if the table has no key.
+        possible_tables: the tables that a statement which could not be read may change.
     """
 
     id: str
@@ -63,49 +63,51 @@ class Ddl:
     database: str | None = None
     shapes: Mapping[Name, tuple[Column, ...]] = field(default_factory=dict)
     keys: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)
-    maybe: frozenset[Name] = frozenset()
+    possible_tables: frozenset[Name] = frozenset()
 
     @property
     def tables(self) -> set[Name]:
-        """The tables that it names, before and after it."""
+        """The tables that the statement names, by their names before and after it."""
         return {
             *(name for name, _ in self.changes),
             *self.moved,
             *self.moved.values(),
             *self.shapes,
-            *self.maybe,
+            *self.possible_tables,
         }
 
-    def touches(self, name: Name) -> bool:
-        """Whether it may change that table."""
+    def may_change(self, name: Name) -> bool:
+        """Return whether the statement may change a table."""
         return name in self.tables or (self.database is not None and name[0] == self.database)
 
 
-def ddls(
-    rows: Iterable[Mapping[str, Any]], known: Sequence[Mapping[str, Any]], decided: Mapping[str, Decision]
+def read_statements(
+    rows: Iterable[Mapping[str, Any]], schema_rows: Sequence[Mapping[str, Any]], decided: Mapping[str, Decision]
 ) -> list[Ddl]:
-    """Statements in the order in which they took effect, each once; none that are ignored.
+    """Return the statements of `rows`, each once, in the order in which they took effect, without the ignored ones.
 
     Args:
-        rows: of released_changes of kind ddl, or of table_schemas.
-        known: rows of table_schemas: what each statement does, and what the tables are after it.
-        decided: what people have decided about statements, by id.
+        rows: rows of released_changes of kind ddl, or rows of table_schemas.
+        schema_rows: rows of table_schemas: what each statement does, and the tables' schemas after it.
+        decided: people's decisions about statements, by statement id.
     """
-    learnt: dict[str, list[Mapping[str, Any]]] = {}
-    for r in known:
+    rows_of_statement: dict[str, list[Mapping[str, Any]]] = {}
+    for r in schema_rows:
         if r["ddl_statement"] is not None:
-            learnt.setdefault(statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]), []).append(r)
-    wanted = {
+            key = statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"])
+            rows_of_statement.setdefault(key, []).append(r)
+    sent_texts = {
         statement_id(r["commit_ts"], r.get("default_database", r["database"]), r["ddl_statement"]): r["ddl_statement"]
         for r in rows
     }
-    texts = {key: decided[key].text(text) if key in decided else text for key, text in wanted.items()}
-    found = [_ddl(key, text, learnt[key]) for key, text in texts.items() if text is not None]
-    return sorted(found, key=lambda d: d.spot.order)
+    texts = {key: decided[key].text(text) if key in decided else text for key, text in sent_texts.items()}
+    statements = [_make_ddl(key, text, rows_of_statement[key]) for key, text in texts.items() if text is not None]
+    return sorted(statements, key=lambda d: d.spot.order)
 
 
-def _ddl(key: str, text: str, known: Sequence[Mapping[str, Any]]) -> Ddl:
-    first = known[0]
+def _make_ddl(key: str, text: str, schema_rows: Sequence[Mapping[str, Any]]) -> Ddl:
+    """Return a statement from its rows of table_schemas."""
+    first = schema_rows[0]
     place = first["source"]
     spot = Spot(
         first["position"],
@@ -115,25 +117,30 @@ def _ddl(key: str, text: str, known: Sequence[Mapping[str, Any]]) -> Ddl:
         (place["file"], place["position"]) if place else None,
         first["sequence"],
     )
+    with_columns = [r for r in schema_rows if r["columns"] is not None]
     shapes: dict[Name, tuple[Column, ...]] = {
         (r["database"], r["table"]): tuple(
             Column(c["name"], c["type"], c["nullable"], c["default"], c["generated"]) for c in r["columns"]
         )
-        for r in known
-        if r["columns"] is not None
+        for r in with_columns
     }
-    keys = {(r["database"], r["table"]): tuple(r["key_columns"] or ()) for r in known if r["columns"] is not None}
+    keys = {(r["database"], r["table"]): tuple(r["key_columns"] or ()) for r in with_columns}
     if first["actions"] is None:
-        maybe = frozenset((r["database"], r["table"]) for r in known if r["table"] is not None)
-        return Ddl(key, spot, text, None, shapes=shapes, keys=keys, maybe=maybe)
-    does = statement_of(first["actions"])
-    changes = tuple(((name.database, name.table), actions) for name, actions in does.changes)
-    dropped = does.database if does.kind == "drop_database" else None
-    return Ddl(key, spot, text, does.kind, does.replaces, changes, _moved(changes), dropped, shapes, keys)
+        possible = frozenset((r["database"], r["table"]) for r in schema_rows if r["table"] is not None)
+        return Ddl(key, spot, text, None, shapes=shapes, keys=keys, possible_tables=possible)
+    statement = decode_statement(first["actions"])
+    changes = tuple(((name.database, name.table), actions) for name, actions in statement.changes)
+    dropped = statement.database if statement.kind == "drop_database" else None
+    return Ddl(
+        key, spot, text, statement.kind, statement.replaces, changes, _find_moved(changes), dropped, shapes, keys
+    )
 
 
-def _moved(changes: Sequence[tuple[Name, tuple[Action, ...]]]) -> dict[Name, Name]:
-    """Where each table that the statement renames was before it: names may pass from one to the other within it."""
+def _find_moved(changes: Sequence[tuple[Name, tuple[Action, ...]]]) -> dict[Name, Name]:
+    """Return the new names of renamed tables -> their names before the statement.
+
+    One statement may pass a name from one table to another, so follow each table through all of its actions.
+    """
     origins: dict[Name, Name] = {}
     for name, actions in changes:
         for action in actions:

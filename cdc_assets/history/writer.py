@@ -17,15 +17,14 @@ from cdc_assets.history import days
 from cdc_assets.history.arrivals import arrivals_of, gone_since, rows_that_arrive
 from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks, value_changes
 from cdc_assets.history.changes import are_ordered_by_clock, as_sent, changes_of, with_copy_numbers
-from cdc_assets.history.columns import SourceColumn, Typing, parse_images, scales_seen
-from cdc_assets.history.completeness import NEVER, Completeness
-from cdc_assets.history.contradictions import Contradiction, contradictions
+from cdc_assets.history.columns import SourceColumn, Typing, measure_scales, parse_images
+from cdc_assets.history.completeness import NEVER, CompletenessTracker
+from cdc_assets.history.contradictions import Contradiction, find_contradictions
+from cdc_assets.history.ddl_report import merge_reports, report_statements
 from cdc_assets.history.effects import Unapplied, effects_of, unapplied
-from cdc_assets.history.outcomes import outcomes
-from cdc_assets.history.outcomes import together as statements_together
-from cdc_assets.history.reading import columns_of, readable
-from cdc_assets.history.row_keys import eras_without_key, keyed_by_row, shown
-from cdc_assets.history.shape import Shape, shape_of
+from cdc_assets.history.planned_columns import plan_columns, resolve_columns
+from cdc_assets.history.row_keys import eras_without_key, fill_deleted_rows, key_by_row
+from cdc_assets.history.shape import Shape, plan_shape
 from cdc_assets.history.standing import open_versions, unmade
 from cdc_assets.history.versions import boundaries, continue_versions, timeline, versions
 from cdc_assets.history.work import Work
@@ -60,7 +59,7 @@ class TableReport:
     files: list[DataFile] = field(default_factory=list)  # that it wrote
     columns: StructType = field(default_factory=StructType)
     told: list[str] = field(default_factory=list)  # for the log
-    statements: list[dict[str, Any]] = field(default_factory=list)  # of DDL that were applied, as `outcomes` has them
+    statements: list[dict[str, Any]] = field(default_factory=list)  # as `report_statements`
     unapplied: list[Unapplied] = field(default_factory=list)  # of these those of which not everything could be done
     reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
     complete: int = NEVER  # as `HistoryCursor.complete`
@@ -86,7 +85,7 @@ def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
         quarantined=max(part.quarantined for part in parts),
         files=[f for f in lake.history(last.database, last.table).files() if f.path in written],
         told=[line for part in parts for line in part.told],
-        statements=statements_together(each for part in parts for each in part.statements),
+        statements=merge_reports(each for part in parts for each in part.statements),
         unapplied=[each for part in parts for each in part.unapplied],
         loaded=max(part.loaded for part in parts),
         breaks=ChainBreaks(
@@ -114,15 +113,15 @@ def apply(
     """
     changes = changes_of(lake, session, work)
     if lost_key := eras_without_key(work):
-        changes = shown(changes)
+        changes = fill_deleted_rows(changes)
     work = as_sent(work, changes)
-    read = readable(feed, work)
+    planned = plan_columns(feed, work)
     scales = {}
-    if read.unknown_scale:
-        names = {slot.id: read.names[slot] for slot in read.unknown_scale}
-        scales = scales_seen(parse_images(changes, {n: n for n in names.values()}), names)
-    columns = columns_of(work, read, scales)
-    shape = shape_of(work, columns)
+    if planned.unknown_scale:
+        names = {slot.id: planned.names[slot] for slot in planned.unknown_scale}
+        scales = measure_scales(parse_images(changes, {n: n for n in names.values()}), names)
+    columns = resolve_columns(work, planned, scales)
+    shape = plan_shape(work, columns)
     for each in shape.alterations:
         now = replace(work.cursor, naming=dict(each.naming))
         work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
@@ -132,9 +131,9 @@ def apply(
         effects = replace(effects, replacement=None)
 
     # A plan that went on from expressions for every column would take seconds to make.
-    typed, watch = checkpointed(typing.typed(changes), eager=False), Observation()
+    typed, watch = checkpointed(typing.type_rows(changes), eager=False), Observation()
     if lost_key:
-        typed = keyed_by_row(work, columns, lost_key, typed)
+        typed = key_by_row(work, columns, lost_key, typed)
     # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
     watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
     standing = open_versions(session, work, shape, typing.schema, typed, unmade(work, columns))
@@ -145,26 +144,26 @@ def apply(
         gone = gone_since(work, typed, standing, arrived, typing.schema)
         numbered = numbered.unionByName(gone, allowMissingColumns=True)
     line = timeline(numbered, standing, arrived)
-    completeness, first = Completeness(lake, work), Observation()
+    completeness, first = CompletenessTracker(lake, work), Observation()
     bounds = boundaries(line, effects, first, completeness.since)
     chained = versions(continue_versions(bounds, effects), effects)
     table = work.table.with_schema(shape.columns, shape.properties)
     rows = version_rows(chained, shape.columns, columns, all_open=work.takes_all)
     staged = table.stage(rows, by=_PART)
-    lost = quarantine(typing.problems(typed)) if watch.get["lost"] else 0
+    lost = quarantine(typing.find_problems(typed)) if watch.get["lost"] else 0
     report = _counted(session, work, staged, lost)
     open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
-    complete, met = completeness.after(first.get["met"])
+    complete, met = completeness.advance(first.get["met"])
     exact = protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
     breaks = NO_BREAKS
     if first.get.get("unlike"):
         breaks = chain_breaks(line, columns, effects, value_changes(work), exact=exact)
-    contradicting = contradictions(changes, work.suspicions, exact=exact) if work.suspicions else []
+    contradicting = find_contradictions(changes, work.suspicions, exact=exact) if work.suspicions else []
     report = replace(
         report,
         columns=shape.columns,
-        told=shape.told,
-        statements=outcomes(work, staged),
+        told=shape.messages,
+        statements=report_statements(work, staged),
         unapplied=open_ones,
         reload=_reload(work, open_ones),
         complete=complete,

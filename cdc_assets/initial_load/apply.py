@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets.config import Feed
-from cdc_assets.history.columns import SourceColumn, Typing, needs_scale, readings_of, target_type
-from cdc_assets.history.evolution import Evolution, Seen, evolve
-from cdc_assets.history.layouts import layouts_of
+from cdc_assets.history.columns import SourceColumn, Typing, collect_readings, needs_scale, target_type
+from cdc_assets.history.evolution import Evolution, SeenColumns
+from cdc_assets.history.layouts import plan_layouts
+from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name, Progress
-from cdc_assets.history.reading import overrides
+from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.shape import own_fields, unusual_names
 from cdc_assets.history.writer import TableReport, version_rows
 from cdc_assets.lakehouse.change_events import Op
@@ -58,7 +59,7 @@ class HistoryStart:
         """Return loaded rows as open versions, in the columns of the history's files.
 
         Args:
-            typed: the columns of `Typing.typed`.
+            typed: the columns of `Typing.type_rows`.
             key: of a row.
             offset: of a row; unique in the load.
             more: columns of `typed` to keep beside the history's.
@@ -92,10 +93,10 @@ def plan_history_start(feed: Feed, name: Name, position: int, layout_id: int, la
         layout: the text of that layout.
     """
     declared = [(c.name, LOADED_ROWS.resolve(c, None, None)) for c in columns_in(LOADED_ROWS, layout)]
-    evolution = evolve([], {name: [Seen(None, declared)]}).get(name, Evolution(name))
+    evolution = evolve_tables([], {name: [SeenColumns(None, declared)]}).get(name, Evolution(name))
     row = {"layout_id": layout_id, "layout": layout, "commit_ts": position, "last_ts": position}
-    layouts = layouts_of(feed, [row], [], evolution, None)
-    readings = readings_of(protocol_of(feed), layouts, overrides(feed, name))
+    layouts = plan_layouts(feed, [row], [], evolution, None)
+    readings = collect_readings(protocol_of(feed), layouts, type_overrides(feed, name))
     columns = [
         SourceColumn(s.id, each[-1].column.name, s.column, each, target_type(each, None, None), each[-1].type)
         for s, each in readings.items()

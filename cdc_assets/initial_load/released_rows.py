@@ -132,8 +132,8 @@ class TableDump:
         return self._spark, self.lake.store, self.row["format"], self.files, self.columns, self.row["time_zone"]
 
     def _type_rows(self, start: HistoryStart, rows: DataFrame) -> DataFrame:
-        """Add the columns of `Typing.typed` to rows with `values`."""
-        return start.typing.typed_texts(rows.withColumn("wire", F.col("values")))
+        """Add the columns of `Typing.type_rows` to rows with `values`."""
+        return start.typing.type_texts(rows.withColumn("wire", F.col("values")))
 
     def _stage_typed(self, start: HistoryStart) -> TypedDumpRows:
         """Write the typed rows; none if a key comes twice, as rows of one key have to be compared."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.history.progress import holds_of, read_progress
+from cdc_assets.history.progress import list_holds, read_progress
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import engine_for
@@ -35,20 +35,21 @@ def find_final_position(lake: Lakehouse, database: str, table: str) -> FinalPosi
     released, history = lake.released_changes.cursor(), lake.history(database, table).cursor()
     if released is None or history is None:
         return FinalPosition(-1, "the table has no released change in its history yet")
-    if has_shown_watermark(released):
-        bounds = [_bound_by_watermark(lake, released, database, table)]
-    else:
-        bounds = [FinalPosition(history.newest, "newest commit_ts of the table, as the feed has no watermarks")]
-    bounds += [
+    # Of equal positions the first explains most: a hold needs a person.
+    bounds = [
         FinalPosition(hold.since - 1, f"the table is blocked from commit_ts {hold.since} on, reason {hold.reason}")
-        for hold in holds_of(lake)
+        for hold in list_holds(lake)
         if (hold.database, hold.table) == (database, table)
     ]
+    if has_shown_watermark(released):
+        bounds.append(_bound_by_watermark(lake, released, database, table))
+    else:
+        bounds.append(FinalPosition(history.newest, "newest commit_ts of the table, as the feed has no watermarks"))
     unapplied = _find_lowest_unapplied(lake, released, database, table)
     if unapplied is not None:
         reason = f"the next run applies the table's released changes from commit_ts {unapplied} on"
         bounds.append(FinalPosition(unapplied - 1, reason))
-    return min(bounds, key=lambda bound: (bound.position, bound.reason))
+    return min(bounds, key=lambda bound: bound.position)
 
 
 def describe_position_not_final(position: int, final: FinalPosition) -> list[str]:

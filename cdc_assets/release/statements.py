@@ -15,7 +15,7 @@ from cdc_assets.ddl.actions import (
     RenameKey,
     RenameTable,
     Statement,
-    statement_of,
+    decode_statement,
 )
 from cdc_assets.lakehouse.decisions import Decision, statement_id
 from cdc_assets.lakehouse.released_changes import ReleasedKind
@@ -50,7 +50,7 @@ class DdlEvent:
     @cached_property
     def statement(self) -> Statement | None:
         """The statement's schema actions; None if it is not understood or ignored."""
-        return next((statement_of(r["actions"]) for r in self.schema_rows if r["actions"] is not None), None)
+        return next((decode_statement(r["actions"]) for r in self.schema_rows if r["actions"] is not None), None)
 
     @property
     def tables(self) -> set[QualifiedName]:

@@ -107,12 +107,7 @@ def plan_read(
         DataLossError: records were lost before they were read, and the feed does not accept losses.
     """
     topics = broker.snapshot()
-    missing = [topic for topic in kafka.topics or () if topic not in topics and topic not in ingested.topic_ids]
-    if missing:
-        raise BrokerError(
-            f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(missing)} (source.kafka.topics in the feeds file): "
-            "create it, or correct the name; a topic_pattern takes in topics as they appear"
-        )
+    _check_topics_exist(kafka, topics, ingested)
     reappeared = {topic for topic in topics if ingested.topic_ids.get(topic) == DELETED_TOPIC}
     next_offsets = {
         partition: offset
@@ -131,14 +126,31 @@ def plan_read(
         if (start := starts[partition]) is not None
     }
     limited = share_limit(ranges, kafka.max_records_per_run, turn)
-    deleted = {loss.partition.topic for loss in losses if loss.partition.topic not in topics}
-    ids = dict(ingested.topic_ids) | {name: topic.id for name, topic in topics.items()}
-    ids |= dict.fromkeys(deleted, DELETED_TOPIC)
     recreated = {loss.partition.topic for loss in losses if loss.is_recreated}
     plan = ReadPlan(
-        limited, ids, frozenset(reappeared | recreated), fixed_at=datetime.now(UTC).isoformat(timespec="seconds")
+        limited,
+        _topic_ids(ingested, topics, losses),
+        frozenset(reappeared | recreated),
+        fixed_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return replace(plan, left=sum(end - start for start, end in ranges.values()) - plan.size), losses
+
+
+def _check_topics_exist(kafka: Kafka, topics: TopicSnapshot, ingested: IngestedOffsets) -> None:
+    """Raise a BrokerError for topics that the feed names and that never existed."""
+    missing = [topic for topic in kafka.topics or () if topic not in topics and topic not in ingested.topic_ids]
+    if missing:
+        raise BrokerError(
+            f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(missing)} (source.kafka.topics in the feeds file): "
+            "create it, or correct the name; a topic_pattern takes in topics as they appear"
+        )
+
+
+def _topic_ids(ingested: IngestedOffsets, topics: TopicSnapshot, losses: Iterable[Loss]) -> dict[str, str | None]:
+    """Return topic -> its id, for every topic that was ever read; `DELETED_TOPIC` for a topic that was lost."""
+    deleted = {loss.partition.topic for loss in losses if loss.partition.topic not in topics}
+    present = {name: topic.id for name, topic in topics.items()}
+    return {**ingested.topic_ids, **present, **dict.fromkeys(deleted, DELETED_TOPIC)}
 
 
 def _first_offsets(

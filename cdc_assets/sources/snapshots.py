@@ -106,20 +106,34 @@ def replay_snapshot(
         return {}
     target = kafka.model_copy(update={"topics": tuple(needed), "topic_pattern": None})
     with Broker(target) as broker:
-        existing = {name: len(topic.partitions) for name, topic in broker.snapshot().items()}
-        too_small = [
-            f"{name} ({existing[name]} of {n} partitions)" for name, n in needed.items() if existing.get(name, n) < n
-        ]
-        missing = {name: n for name, n in needed.items() if name not in existing}
-        if too_small or (missing and not create):
-            names = ", ".join([*too_small, *([] if create else missing)])
-            raise SnapshotError(f"topics that do not exist, or have too few partitions: {names}; create them first")
-        broker.create_topics(missing)
+        _provide_topics(broker, needed, create=create)
     by_partition = records.where(F.col("topic").isNotNull()).repartition(len(needed), "topic", "partition")
     ordered = by_partition.sortWithinPartitions("topic", "partition", "offset")
     columns = ["topic", "partition", "key", "value", "headers"]
     ordered.select(*columns).write.format("kafka").options(**spark_options(target)).save()
     return {r["topic"]: r["records"] for r in sorted(counts, key=lambda r: str(r["topic"]))}
+
+
+def _provide_topics(broker: Broker, needed: Mapping[str, int], *, create: bool) -> None:
+    """Create missing topics if `create` is set.
+
+    Args:
+        broker: the connection.
+        needed: topic -> the number of partitions that it must have at least.
+        create: whether to create missing topics.
+
+    Raises:
+        SnapshotError: a topic is missing, or has too few partitions.
+    """
+    existing = {name: len(topic.partitions) for name, topic in broker.snapshot().items()}
+    too_small = [
+        f"{name} ({existing[name]} of {n} partitions)" for name, n in needed.items() if existing.get(name, n) < n
+    ]
+    missing = {name: n for name, n in needed.items() if name not in existing}
+    if too_small or (missing and not create):
+        names = ", ".join([*too_small, *([] if create else missing)])
+        raise SnapshotError(f"topics that do not exist, or have too few partitions: {names}; create them first")
+    broker.create_topics(missing)
 
 
 def parse_range(text: str) -> tuple[TopicPartition, OffsetRange]:

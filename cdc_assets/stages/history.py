@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.history.news import lacking
-from cdc_assets.history.plan import LinkedTableError, works
+from cdc_assets.history.new_releases import measure_lags
+from cdc_assets.history.plan import LinkedTableError, plan_tables
 from cdc_assets.history.progress import (
     FailedTable,
     Name,
     Progress,
+    hash_settings,
     now_text,
     read_progress,
-    settings_of,
     write_progress,
 )
 from cdc_assets.history.standing import rows_of
@@ -119,7 +119,7 @@ class History:
         errors: dict[Name, Exception] = {}
         adopted = adopt_loaded_rows(lake, feed, due, before, errors.__setitem__)
         before = before or Progress()
-        todo = works(
+        todo = plan_tables(
             lake, feed, due, released.sequence, errors.__setitem__, {each.name for each in before.failed}, dict(errors)
         )
         working = {part.name for unit in todo for part in unit}
@@ -191,8 +191,8 @@ def _progress_after(
     kept = [known[name] for name in errors.keys() - counted.keys() if name in known]
     if not counted:
         return Progress(release, behind, tuple(sorted([*waiting, *kept])))
-    lacks = lacking(lake, {name: _applied(lake, name) for name in counted})
-    settings, version, now = settings_of(feed), code_version(), now_text()
+    lags = measure_lags(lake, {name: _applied(lake, name) for name in counted})
+    settings, version, now = hash_settings(feed), code_version(), now_text()
     failed = []
     for name, error in counted.items():
         last = known.get(name)
@@ -200,8 +200,8 @@ def _progress_after(
             FailedTable(
                 *name,
                 release=release,
-                since=lacks[name].since,
-                events=lacks[name].events,
+                since=lags[name].since,
+                events=lags[name].events,
                 error=first_line(error),
                 settings=settings,
                 version=version,

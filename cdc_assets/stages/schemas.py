@@ -1,8 +1,8 @@
-"""The stage table_schemas: what is known of each source table, from DDL statements and from schemas that messages carry.
+"""The stage table_schemas: the schema of each source table, from DDL statements and from schemas that messages carry.
 
-A DDL statement is read here, once, into actions on tables; release and history use the actions. The table is small, and a
-pure function of the set of statements and schemas, and of the tables that rows show: whenever a new one arrives, all
-statements are applied again in order, so that it does not matter in which order or how often they came.
+The stage reads each DDL statement once, into schema actions that release and history use. The table is small, and a pure
+function of three sets: the statements, the schemas in messages, and what row events show of tables. When a new element
+arrives, the stage applies all statements again in order, so it does not matter in which order or how often they arrived.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cdc_assets.config import Feed
-from cdc_assets.ddl.actions import text_of
-from cdc_assets.ddl.replay import SentStatement, TableRows, in_effect_order, replay
+from cdc_assets.ddl.actions import encode_statement
+from cdc_assets.ddl.replay import SentStatement, TableRows, order_by_effect, replay
 from cdc_assets.ddl.resolve import Name
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.lakehouse.change_events import Kind
@@ -23,326 +23,287 @@ from cdc_assets.lakehouse.decisions import Decision, statement_id
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol, Watermarks
-from cdc_assets.protocols.loaded import columns_in
+from cdc_assets.stages.table_rows import read_table_rows, rows_may_show_more
 
-_STATEMENT = [
+_STATEMENT_COLUMNS = [
     "commit_ts", "topic", "partition", "offset", "ddl_type", "ddl_statement", "default_database", "table_schemas",
     "message_table", "source",
 ]  # fmt: skip
-# Names in change_events, where they are others.
-_IN_EVENTS = {"default_database": "database", "message_table": "table"}
-_PLACE = ["topic", "partition", "offset"]
-_NUMBERED = ["database", "table", "table_id", "schema_version"]
+# Columns that change_events names otherwise.
+_NAMES_IN_EVENTS = {"default_database": "database", "message_table": "table"}
+_RECORD_COLUMNS = ["topic", "partition", "offset"]
+_SCHEMA_ID_COLUMNS = ["database", "table", "table_id", "schema_version"]
 
-Numbered = tuple[str, str, int, int]  # the values of `_NUMBERED`
+SchemaId = tuple[str, str, int, int]  # the values of `_SCHEMA_ID_COLUMNS`
 
 
 @dataclass(frozen=True)
 class SchemasReport:
-    """What one run of the stage did."""
+    """What one run of the stage did.
 
-    statements: int = 0  # DDL statements new in this run
-    tables: int = 0  # tables whose shape is known now
-    errors: list[dict[str, Any]] = field(default_factory=list)  # statements that could not be read
-    schemas: int = 0  # numbered schemas new in this run
+    Attributes:
+        statements: the number of DDL statements that this run read first.
+        tables: the number of tables whose schema is known now.
+        errors: the rows of statements that this run read first and could not apply, or that something contradicts.
+        schemas: the number of numbered schemas that this run read first.
+    """
+
+    statements: int = 0
+    tables: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    schemas: int = 0
 
 
 class Schemas:
-    """Learns from the DDL and bootstrap events that are not learnt yet."""
+    """Reads new DDL statements and new schemas in messages."""
 
     name = "table_schemas"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are such events, tables of dumps, decisions about statements that are learnt already, or rows.
+        """Return whether there are new DDL or bootstrap events, dumped tables or decisions, or row events that show more.
 
-        Rows count that tell which table a statement means, or what IF NOT EXISTS did.
+        Row events may show which table a statement means, or whether IF NOT EXISTS created one.
         """
-        cursor = _cursor(lake)
-        new = bool(_new_events(lake, feed, cursor.batch)) or _decisions(lake) > cursor.decisions
-        return new or _loads(lake) > cursor.loads or _rows_tell_more(lake)
+        cursor = _read_cursor(lake)
+        if _list_new_files(lake, feed, cursor.batch) or _count_decisions(lake) > cursor.decisions:
+            return True
+        return _count_loads(lake) > cursor.loads or rows_may_show_more(lake)
 
     def run(self, lake: Lakehouse, feed: Feed) -> SchemasReport:
-        """Learn from them: one commit.
+        """Read what is new, and apply all statements again, with one commit.
 
         Raises:
-            ConcurrentRunError: another run learnt them meanwhile.
+            ConcurrentRunError: another run read it meanwhile.
         """
-        cursor, decisions = _cursor(lake), _decisions(lake)
-        files = _new_events(lake, feed, cursor.batch)
-        loads = _loads(lake)
-        by_statements = bool(files) or decisions > cursor.decisions or loads > cursor.loads
-        by_rows = not by_statements and _rows_tell_more(lake)
-        if not by_statements and not by_rows:
-            return SchemasReport(tables=_known(lake.schema_rows()))
-        new, bootstraps = _statements(lake, files, cursor.batch), _bootstraps(lake, files, cursor.batch)
-        present = lake.schema_rows()
-        known = [{c: r[c] for c in _STATEMENT} for r in present if r["ddl_statement"] is not None]
+        cursor, decisions = _read_cursor(lake), _count_decisions(lake)
+        files = _list_new_files(lake, feed, cursor.batch)
+        loads = _count_loads(lake)
+        has_statements = bool(files) or decisions > cursor.decisions or loads > cursor.loads
+        has_rows = not has_statements and rows_may_show_more(lake)
+        if not has_statements and not has_rows:
+            return SchemasReport(tables=_count_tables(lake.schema_rows()))
+        new = _read_statements(lake, files, cursor.batch)
+        bootstraps = _read_bootstraps(lake, files, cursor.batch)
+        present_rows = lake.schema_rows()
+        earlier = [{c: r[c] for c in _STATEMENT_COLUMNS} for r in present_rows if r["ddl_statement"] is not None]
         if loads > cursor.loads:
-            # All of them: what was found and not loaded may have been found anew.
-            known = [s for s in known if s["topic"] != LOAD_TOPIC]
-            new += [_created(row) for row in lake.load_rows()]
-        numbered = {_number(r): r for r in present if r["schema_version"] is not None}
+            # A dumped table that is not loaded yet may come from another dump now, so read all of them again.
+            earlier = [s for s in earlier if s["topic"] != LOAD_TOPIC]
+            new += [_make_create_statement(row) for row in lake.load_rows()]
+        numbered = {_schema_id(r): r for r in present_rows if r["schema_version"] is not None}
         protocol = protocol_of(feed)
-        arrived = {_number(r): r for message in [*bootstraps, *new] for r in _numbered(protocol, message)}
-        added = {number: row for number, row in arrived.items() if number not in numbered}
+        arrived = {_schema_id(r): r for message in [*bootstraps, *new] for r in _numbered_schemas(protocol, message)}
+        added = {schema_id: row for schema_id, row in arrived.items() if schema_id not in numbered}
         rows: list[dict[str, Any]] = []
-        if new or added or decisions > cursor.decisions or by_rows:
-            rows = [*numbered.values(), *added.values(), *_outcome(lake, feed, [*known, *new])]
+        if new or added or decisions > cursor.decisions or has_rows:
+            rows = [*numbered.values(), *added.values(), *_apply_to_feed(lake, feed, [*earlier, *new])]
         batch = max([cursor.batch, *(f.high["batch"] for f in files)])
         advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=batch, decisions=decisions, loads=loads)
-        # Bootstraps that tell nothing new come again and again: read them once.
+        # Sources repeat their bootstraps. One without a new schema advances the cursor alone, so it is read once.
         lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, replaces=bool(rows))
-        known_statements = {_identity(s) for s in known}
+        earlier_identities = {_identity(s) for s in earlier}
         return SchemasReport(
-            statements=len({_identity(s) for s in new} - known_statements),
-            tables=_known(rows or present),
-            errors=[r for r in rows if r["error"] and _identity(r) not in known_statements],
+            statements=len({_identity(s) for s in new} - earlier_identities),
+            tables=_count_tables(rows or present_rows),
+            errors=[r for r in rows if r["error"] and _identity(r) not in earlier_identities],
             schemas=len(added),
         )
 
 
-def _cursor(lake: Lakehouse) -> SchemasCursor:
+def _read_cursor(lake: Lakehouse) -> SchemasCursor:
+    """Return the cursor of table_schemas; the first one if there is no table yet."""
     return lake.table_schemas.cursor() or SchemasCursor(sequence=0)
 
 
-def _decisions(lake: Lakehouse) -> int:
+def _count_decisions(lake: Lakehouse) -> int:
+    """Return the number of decisions about statements."""
     cursor = lake.decisions.cursor()
     return cursor.sequence if cursor else 0
 
 
-def _loads(lake: Lakehouse) -> int:
+def _count_loads(lake: Lakehouse) -> int:
+    """Return the number of commits of initial_load."""
     cursor = lake.loads.cursor()
     return cursor.sequence if cursor else 0
 
 
-def _created(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The CREATE TABLE of a dump, as a statement at the dump's position; `row`: of initial_load. Out: `_STATEMENT`."""
-    place = {"topic": LOAD_TOPIC, "partition": 0, "offset": row["number"], "table_schemas": None}
-    told = {"ddl_type": "CREATE", "ddl_statement": row["statement"], "default_database": row["database"]}
-    return place | told | {"commit_ts": row["position"], "message_table": row["table"], "source": None}
+def _make_create_statement(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the CREATE TABLE of a dump as a statement (`_STATEMENT_COLUMNS`) at the dump's position.
+
+    Args:
+        row: a row of initial_load.
+    """
+    record = {"topic": LOAD_TOPIC, "partition": 0, "offset": row["number"], "table_schemas": None}
+    text = {"ddl_type": "CREATE", "ddl_statement": row["statement"], "default_database": row["database"]}
+    return record | text | {"commit_ts": row["position"], "message_table": row["table"], "source": None}
 
 
-def _new_events(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:
-    """The files with DDL and bootstrap events of later batches."""
+def _list_new_files(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:
+    """Return the files of change_events with DDL and bootstrap events of batches after batch `after`."""
     kinds = [Kind.DDL, Kind.BOOTSTRAP] if protocol_of(feed).numbers_schemas else [Kind.DDL]
     log = lake.change_events.log()
     files = [f for kind in kinds for f in log.files(kind=str(kind))] if log else []
     return [f for f in files if f.high["batch"] > after]
 
 
-def _statements(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
-    """The new statements. Out: `_STATEMENT`."""
+def _read_statements(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
+    """Return the statements (`_STATEMENT_COLUMNS`) in these files of batches after batch `after`."""
     files = [f for f in files if f.partition["kind"] == Kind.DDL]
-    columns = {c: _IN_EVENTS.get(c, c) for c in _STATEMENT}
-    found = lake.change_events.fetch(files, *columns.values(), "batch").to_pylist()
-    rows = [{c: r[of] for c, of in columns.items()} for r in found if r["batch"] > after]
-    return [r | {"source": _place(r["source"])} for r in rows]
+    columns = {c: _NAMES_IN_EVENTS.get(c, c) for c in _STATEMENT_COLUMNS}
+    events = lake.change_events.fetch(files, *columns.values(), "batch").to_pylist()
+    rows = [{c: r[of] for c, of in columns.items()} for r in events if r["batch"] > after]
+    return [r | {"source": _binlog_position(r["source"])} for r in rows]
 
 
-def _place(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The place in the binlog out of an event's `source`."""
+def _binlog_position(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the binlog position in an event's `source`; None: it has none."""
     if not source or not source["file"] or not source["position"]:
         return None
     return {"file": source["file"], "position": source["position"]}
 
 
-def _bootstraps(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
-    """The different schemas among new bootstrap events, each under its first record."""
+def _read_bootstraps(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
+    """Return the first record of each schema in bootstrap events of batches after batch `after`.
+
+    Returns:
+        Messages with the columns topic, partition, offset and table_schemas, and a ddl_type that is None.
+    """
     files = [f for f in files if f.partition["kind"] == Kind.BOOTSTRAP]
-    rows = lake.change_events.fetch(files, *_PLACE, *_NUMBERED, "table_schemas", "batch")
+    rows = lake.change_events.fetch(files, *_RECORD_COLUMNS, *_SCHEMA_ID_COLUMNS, "table_schemas", "batch")
     if not rows.num_rows:
         return []
-    rows = rows.filter(pc.greater(rows["batch"], after)).sort_by([(c, "ascending") for c in _PLACE])
-    kept = [*_PLACE, "table_schemas"]
-    first = rows.group_by(_NUMBERED, use_threads=False).aggregate([(c, "first") for c in kept])
-    return [{c: r[f"{c}_first"] for c in kept} | {"ddl_type": None} for r in first.to_pylist()]
+    rows = rows.filter(pc.greater(rows["batch"], after)).sort_by([(c, "ascending") for c in _RECORD_COLUMNS])
+    columns = [*_RECORD_COLUMNS, "table_schemas"]
+    first = rows.group_by(_SCHEMA_ID_COLUMNS, use_threads=False).aggregate([(c, "first") for c in columns])
+    return [{c: r[f"{c}_first"] for c in columns} | {"ddl_type": None} for r in first.to_pylist()]
 
 
-def _numbered(protocol: Protocol, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of table_schemas: the numbered schemas that a message carries."""
+def _numbered_schemas(protocol: Protocol, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the numbered schemas that a message carries as rows of table_schemas."""
     empty = dict.fromkeys(TABLE_SCHEMAS.columns.names)
-    place = {c: message[c] for c in ("topic", "partition", "offset")}
+    record = {c: message[c] for c in _RECORD_COLUMNS}
     return [
         empty
-        | place
+        | record
         | {"commit_ts": version, "database": schema.database, "table": schema.table}
         | {"table_id": table_id, "schema_version": version}
-        | _shape(schema)
+        | _schema_columns(schema)
         for table_id, version, schema in protocol.numbered_schemas(message["table_schemas"] or "[]")
     ]
 
 
-def _number(row: Mapping[str, Any]) -> Numbered:
+def _schema_id(row: Mapping[str, Any]) -> SchemaId:
+    """Return what identifies a numbered schema."""
     return row["database"], row["table"], row["table_id"], row["schema_version"]
 
 
-def _outcome(lake: Lakehouse, feed: Feed, statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`outcome` of all statements of a feed; what rows show is looked up only where it may tell something."""
-    protocol, decided = protocol_of(feed), lake.read_decisions()
-    exact = protocol.watermarks(feed) is Watermarks.ALWAYS
-    of_feed = partial(
-        outcome, protocol, statements, decided, exact=exact, ignores_case=protocol.source_kind(feed) == "tidb"
+def _apply_to_feed(lake: Lakehouse, feed: Feed, statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of table_schemas of all statements (`_STATEMENT_COLUMNS`) of a feed.
+
+    Row events are read only if they may show which table a statement means, or what it did.
+    """
+    protocol, decisions = protocol_of(feed), lake.read_decisions()
+    apply = partial(
+        apply_statements,
+        protocol,
+        statements,
+        decisions,
+        exact=protocol.watermarks(feed) is Watermarks.ALWAYS,
+        ignores_case=protocol.source_kind(feed) == "tidb",
     )
-    rows, asks_rows = of_feed()
-    if asks_rows or _rows_tell_more(lake, rows):
-        rows, _ = of_feed(rows=_shown_by_rows(lake, protocol))
-    return rows
+    schema_rows, asks_rows = apply()
+    if asks_rows or rows_may_show_more(lake, schema_rows):
+        schema_rows, _ = apply(rows=read_table_rows(lake, protocol))
+    return schema_rows
 
 
-def outcome(
+def apply_statements(
     protocol: Protocol,
     statements: Iterable[Mapping[str, Any]],
-    decided: Mapping[str, Decision],
+    decisions: Mapping[str, Decision],
     *,
     rows: Mapping[Name, TableRows] = MappingProxyType({}),
     exact: bool = False,
     ignores_case: bool = False,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Apply statements (`_STATEMENT`) in the order in which they took effect.
+    """Apply statements in the order in which they took effect.
 
-    A statement that came more than once counts once, under its first record.
+    A statement that arrived more than once is applied once, under its first record.
 
     Args:
-        protocol: of the feed.
-        statements: in any order.
-        decided: what people have decided about statements, by id.
-        rows: what rows show of tables.
-        exact: whether the commit_ts is the source's own order.
-        ignores_case: whether the server takes names of tables in any case.
+        protocol: the protocol of the feed.
+        statements: with `_STATEMENT_COLUMNS`, in any order.
+        decisions: people's decisions about statements, by statement id.
+        rows: what the row events of tables show.
+        exact: whether the commit_ts gives the source's order of all statements.
+        ignores_case: whether the server ignores the letter case of table names.
 
     Returns:
-        Rows of table_schemas, and whether more rows might tell more. One of an ignored statement has no actions.
+        Rows of table_schemas, those of ignored statements without actions; and whether more row events might show more.
     """
-    ordered, seen = list[dict[str, Any]](), set[tuple[Any, ...]]()
-    for statement in in_effect_order(statements, exact=exact):
-        if _identity(statement) not in seen:
-            seen.add(_identity(statement))
+    ordered, identities = list[dict[str, Any]](), set[tuple[Any, ...]]()
+    for statement in order_by_effect(statements, exact=exact):
+        if _identity(statement) not in identities:
+            identities.add(_identity(statement))
             ordered.append(statement)
-    sent = [_sent_statement(protocol, statement, decided) for statement in ordered]
-    found, asks_rows = replay(sent, rows, exact=exact, ignores_case=ignores_case)
-    made = []
-    for sequence, (place, result) in enumerate(found):
+    sent = [_make_sent_statement(protocol, statement, decisions) for statement in ordered]
+    outcomes, asks_rows = replay(sent, rows, exact=exact, ignores_case=ignores_case)
+    schema_rows = []
+    for sequence, (place, outcome) in enumerate(outcomes):
         statement = ordered[place]
-        learnt = {
+        effect = {
             "sequence": sequence,
             "position": statement["position"],
-            "error": result.error,
-            "actions": None if result.statement is None else text_of(result.statement),
+            "error": outcome.error,
+            "actions": None if outcome.statement is None else encode_statement(outcome.statement),
         }
-        affected: Iterable[tuple[str | None, str | None]] = result.affected or [(None, None)]
-        made += [
+        affected: Iterable[tuple[str | None, str | None]] = outcome.affected or [(None, None)]
+        schema_rows += [
             dict.fromkeys(TABLE_SCHEMAS.columns.names)
-            | {c: statement.get(c) for c in _STATEMENT}
-            | learnt
+            | {c: statement.get(c) for c in _STATEMENT_COLUMNS}
+            | effect
             | {"database": database, "table": name}
-            | _shape(result.shapes.get((database or "", name or "")))
+            | _schema_columns(outcome.shapes.get((database or "", name or "")))
             for database, name in affected
         ]
-    return made, asks_rows
+    return schema_rows, asks_rows
 
 
-def _sent_statement(protocol: Protocol, statement: Mapping[str, Any], decided: Mapping[str, Decision]) -> SentStatement:
-    """A statement as it is to be read."""
+def _make_sent_statement(
+    protocol: Protocol, statement: Mapping[str, Any], decisions: Mapping[str, Decision]
+) -> SentStatement:
+    """Return a statement with what its message states, and with the text that a decision gives it."""
     database, text = statement["default_database"] or "", statement["ddl_statement"]
-    decision = decided.get(statement_id(statement["commit_ts"], statement["default_database"], text))
+    decision = decisions.get(statement_id(statement["commit_ts"], statement["default_database"], text))
     return SentStatement(
-        statement["position"],
-        database,
-        statement.get("message_table"),
-        text if decision is None else decision.text(text),
-        None if decision is None else text,
-        partial(protocol.schemas_after, statement),
+        position=statement["position"],
+        database=database,
+        table=statement.get("message_table"),
+        text=text if decision is None else decision.text(text),
+        original=None if decision is None else text,
+        read_stated=partial(protocol.schemas_after, statement),
     )
 
 
-def _rows_tell_more(lake: Lakehouse, rows: Iterable[Mapping[str, Any]] | None = None) -> bool:
-    """Whether new rows are of a table that statements name in another case, or have made IF NOT EXISTS, as far as is known.
-
-    `rows`: of table_schemas; None: as it is.
-    """
-    files = _row_files(lake)
-    if not files:
-        return False
-    named = {
-        (r["database"], r["table"]): '"tolerant":true' in (r["actions"] or "") and "create_table" in r["actions"]
-        for r in (lake.schema_rows() if rows is None else rows)
-        if r["ddl_statement"] is not None and r["table"] is not None
-    }
-    if not named:
-        return False
-    alike = {(database.lower(), table.lower()) for database, table in named}
-    came = {(r["database"], r["table"]) for r in _distinct(lake, files, "database", "table")}
-    return any(named.get(name, (name[0].lower(), name[1].lower()) in alike) for name in came)
-
-
-def _shown_by_rows(lake: Lakehouse, protocol: Protocol) -> dict[Name, TableRows]:
-    """What the rows that have come show of each table: those that were released, and those that are new."""
-    layouts = lake.released_changes.fetch(
-        lake.released_changes.files(kind=str(ReleasedKind.LAYOUT)),
-        "database", "table", "layout", "key_columns", "commit_ts",
-    ).to_pylist()  # fmt: skip
-    for r in _distinct(lake, _row_files(lake), "database", "table", "layout", "key_columns"):
-        text = r["layout"] and protocol.layout_of({"layout": r["layout"], "jdbc_types": None})
-        layouts.append({**r, "layout": text, "key_columns": r["key_columns"].split("\0") if r["key_columns"] else []})
-    first: dict[Name, dict[str, Any]] = {}
-    for r in layouts:
-        name = r["database"], r["table"]
-        if name not in first or r["commit_ts"] < first[name]["commit_ts"]:
-            first[name] = r
-    return {
-        name: TableRows(
-            r["commit_ts"],
-            {
-                c.name.lower(): c.wire_type if isinstance(c.wire_type, str) else None
-                for c in columns_in(protocol, r["layout"])
-            }
-            if r["layout"]
-            else {},
-            frozenset(column.lower() for column in r["key_columns"] or ()),
-        )
-        for name, r in first.items()
-    }
-
-
-def _row_files(lake: Lakehouse) -> list[DataFile]:
-    """The files of change_events with rows that no release has looked at, or that wait."""
-    released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
-    oldest = released.oldest_pending if released.pending and released.oldest_pending else released.batch + 1
-    return [f for f in lake.change_events.files(kind=str(Kind.ROW)) if f.high["batch"] >= oldest]
-
-
-def _distinct(lake: Lakehouse, files: Iterable[DataFile], *columns: str) -> list[dict[str, Any]]:
-    """The distinct values of columns in row events, with the lowest commit_ts of each; `key_columns` as one text."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for part in lake.change_events.fetch_parts(files, *columns, "commit_ts"):
-        if "key_columns" in columns:
-            at = part.column_names.index("key_columns")
-            part = part.set_column(at, "key_columns", pc.binary_join(part["key_columns"], "\0"))  # noqa: PLW2901
-        for r in part.group_by(list(columns), use_threads=False).aggregate([("commit_ts", "min")]).to_pylist():
-            key = tuple(r[c] for c in columns)
-            if key not in found or r["commit_ts_min"] < found[key]["commit_ts"]:
-                found[key] = {**{c: r[c] for c in columns}, "commit_ts": r["commit_ts_min"]}
-    return list(found.values())
-
-
-def _known(rows: Iterable[Mapping[str, Any]]) -> int:
-    """How many tables there are, by the last row of each."""
-    last = sorted(
+def _count_tables(rows: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of tables whose last row of table_schemas has columns."""
+    ordered = sorted(
         (r for r in rows if r["table"] is not None), key=lambda r: -1 if r["sequence"] is None else r["sequence"]
     )
-    current = {(r["database"], r["table"]): r for r in last}
-    return sum(r["columns"] is not None for r in current.values())
+    last = {(r["database"], r["table"]): r for r in ordered}
+    return sum(r["columns"] is not None for r in last.values())
 
 
 def _identity(statement: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what is the same in every record of a statement."""
     return statement["commit_ts"], statement["default_database"], statement["ddl_statement"]
 
 
-def _shape(schema: TableSchema | None) -> dict[str, Any]:
+def _schema_columns(schema: TableSchema | None) -> dict[str, Any]:
+    """Return the columns of table_schemas that state a table's schema; None: its schema is not known."""
     if schema is None:
         return {"columns": None, "character_sets": None, "primary_key": None, "key_columns": None}
     columns = [

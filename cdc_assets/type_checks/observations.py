@@ -24,7 +24,7 @@ from cdc_assets.type_checks.occurrences import (
     occurrence_aggregates,
     read_occurrences,
 )
-from cdc_assets.type_checks.row_images import Earlier, Image, Observation, Sending, Stretch, missing_columns
+from cdc_assets.type_checks.row_images import Earlier, Image, Observation, Sending, Stretch, find_missing_columns
 from cdc_assets.type_checks.validation import FAILING_VALUE, pa
 from cdc_assets.type_checks.values import (
     ABSENT,
@@ -237,7 +237,7 @@ def observe_missing_columns(
 ) -> list[Observation]:
     """Return an observation for each column that rows of these layouts lack and their table has.
 
-    `row_images.missing_columns` finds these columns.
+    `row_images.find_missing_columns` finds these columns.
     """
     images = [
         Image(
@@ -250,7 +250,7 @@ def observe_missing_columns(
         for layout in layouts
     ]
     observations = []
-    for missing in missing_columns(images, schemas, sending, earlier):
+    for missing in find_missing_columns(images, schemas, sending, earlier):
         (database, table), stretch = missing.name, missing.stretch
         column = {"database": database, "table": table, "column": missing.column, "mysql_type": missing.mysql_type}
         place = {"commit_ts": missing.since, "topic": stretch.topic, "partition": stretch.partition}

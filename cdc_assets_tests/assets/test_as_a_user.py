@@ -200,7 +200,7 @@ class serve:  # noqa: N801 -- a context manager
             stderr=self.log,
             start_new_session=True,
         )
-        for _ in range(600):
+        for _ in range(2400):
             try:
                 urllib.request.urlopen(f"{self.told.server}/server_info", timeout=5).close()
             except OSError:

@@ -135,7 +135,7 @@ def test_a_verdict_is_found_behind_many_runs_that_ended_before_it(job: Job) -> N
     check = AssetCheckKey(AssetKey(["shop", "raw_records"]), "conservation")
     last = find_last_evaluation(job.instance, check)
     assert last
-    assert last.description == "2 read: 2 records taken in, 0 held before, 0 quarantined."
+    assert last.description == "2 read: 2 records ingested, 0 ingested before, 0 quarantined."
 
 
 def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_without_news(job: Job) -> None:
@@ -157,7 +157,7 @@ def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_witho
         (failed,) = failures(done).items()
         assert failed[0] == "shop__raw_to_history"
         assert "shop is strict: shop/type_observations: jdbc_type_mapping: " in failed[1]
-        assert "shop/history/shop/orders: type_mapping: The table waits" in failed[1]
+        assert "shop/history/shop/orders: type_mapping: Blocked: column " in failed[1]
         assert bool(materialised(done)) == news
     assert rows_in(job.lake("shop").history("shop", "orders"), job.spark)
 

@@ -71,7 +71,7 @@ def test_each_asset_says_how_far_it_is_and_what_to_do() -> None:
     assert told["next_step"].startswith("shop.orders: the table is blocked from commit_ts")
     told = history.describe_status(table, "f", None)
     assert (told["state"], told["next_step"]) == ("3 rows are open, of 9 versions", "none, as long as no check fails")
-    told = type_observations.describe_status(TypesReport(after=1, through=2, called="code", distinct=4))
+    told = type_observations.describe_status(TypesReport(after=1, through=2, codes_called="code", distinct=4))
     first, *_, last = told
     assert (first, last) == ("state", "next_step")
     assert told["state"] == ("types checked up to raw batch 2; observations that break a mapping: 0; blocked tables: 0")

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.ddl.defaults import default_text, read_literal
+from cdc_assets.ddl.defaults import convert_default
+from cdc_assets.ddl.literals import read_literal
 from cdc_assets.mysql_types.casting import decode, spark_type
 from cdc_assets.mysql_types.tokens import TokenCursor, TokenKind, tokenize
 from cdc_assets.mysql_types.types import declared, parse_type
@@ -232,7 +233,7 @@ def value_of(mysql_type: str, literal: str) -> str | None:
     found = read_literal(cursor)
     assert found is not None
     assert cursor.peek().kind is TokenKind.END
-    return default_text(found, declared(parse_type(mysql_type.removesuffix(" null"))))
+    return convert_default(found, declared(parse_type(mysql_type.removesuffix(" null"))))
 
 
 @pytest.mark.fast

@@ -12,8 +12,8 @@ from cdc_assets.ddl.actions import (
     RenameTable,
     Statement,
     TableName,
-    statement_of,
-    text_of,
+    decode_statement,
+    encode_statement,
 )
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -57,7 +57,7 @@ def altered(*actions: object) -> Statement:
 )  # fmt: skip
 def test_what_a_statement_does(text: str, statement: Statement) -> None:
     assert read_statement(text) == statement
-    assert statement_of(text_of(statement)) == statement
+    assert decode_statement(encode_statement(statement)) == statement
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.history.columns import Layout, readings_of
+from cdc_assets.history.columns import Layout, collect_readings
 from cdc_assets.history.evolution import Slot
 from cdc_assets.lakehouse.history import history_name
 from cdc_assets.mysql_types.types import parse_type
@@ -132,7 +132,7 @@ def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
     )
     slots = {name: Slot(name, name, None) for name in ("a", "b", "c", "gone")}
     layouts = [Layout(n, 0, tuple(canal.columns(text)), {}, slots=slots) for n, text in enumerate((older, newer))]
-    found = {slot.name: each for slot, each in readings_of(canal, layouts, {}).items()}
+    found = {slot.name: each for slot, each in collect_readings(canal, layouts, {}).items()}
     newest = {name: str(each[-1].type) for name, each in found.items()}
     assert newest == {"a": "int", "gone": "int", "b": "bigint", "c": "date"}
     assert list(newest) == ["a", "b", "c", "gone"]

@@ -3,7 +3,7 @@
 import pytest
 
 from cdc_assets.ddl.actions import AddColumn, Column, DropColumn
-from cdc_assets.history.contradictions import Mismatch, fits, stated_columns, suspicions
+from cdc_assets.history.contradictions import Mismatch, collect_stated_columns, find_suspicions, fits
 from cdc_assets.history.statements import Ddl, Spot
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.protocols.base import WireColumn
@@ -26,7 +26,7 @@ def altered(at: int, *columns: Column) -> Ddl:
 def suspected(statements: list[Ddl], last: int, **types: str) -> set[tuple[Mismatch, str, int]]:
     """What rows up to `last` with these columns may contradict: how, the column, and the statement's commit_ts."""
     layout = [WireColumn(name, said) for name, said in types.items()], last
-    found = suspicions({1: layout}, stated_columns(T, statements), lambda _: False)
+    found = find_suspicions({1: layout}, collect_stated_columns(T, statements), lambda _: False)
     return {(each.kind, each.stated.name, each.stated.ddl.spot.commit_ts) for each in found}
 
 
@@ -61,7 +61,9 @@ def test_a_generated_column_need_not_come() -> None:
 
 
 def test_a_statement_counts_until_the_next_about_the_column() -> None:
-    stated = stated_columns(T, [created(1, ID, V, N), altered(2, ID, V), altered(3, ID, V, Column("n", "date"))])
+    stated = collect_stated_columns(
+        T, [created(1, ID, V, N), altered(2, ID, V), altered(3, ID, V, Column("n", "date"))]
+    )
     spans = {(s.name, s.ddl.spot.commit_ts, s.until.spot.commit_ts if s.until else None) for s in stated}
     assert spans == {("id", 1, None), ("v", 1, None), ("n", 1, 2), ("n", 2, 3), ("n", 3, None)}
 
@@ -70,7 +72,7 @@ def test_a_table_that_is_created_anew_forgets_what_was_said() -> None:
     statements = [created(1, ID, V, N), altered(2, ID, V), created(3, ID, V, N)]
     spans = {
         (s.name, s.ddl.spot.commit_ts, s.until.spot.commit_ts if s.until else None)
-        for s in stated_columns(T, statements)
+        for s in collect_stated_columns(T, statements)
     }
     assert ("n", 2, 3) in spans
     assert {name for name, since, until in spans if (since, until) == (3, None)} == {"id", "v", "n"}

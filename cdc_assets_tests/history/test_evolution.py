@@ -2,10 +2,11 @@
 
 import pytest
 
-from cdc_assets.history.evolution import Arrive, evolve
-from cdc_assets.history.statements import ddls
+from cdc_assets.history.evolution import Arrive
+from cdc_assets.history.schema_evolution import evolve_tables
+from cdc_assets.history.statements import read_statements
 from cdc_assets.protocols.canal_json import CanalJson
-from cdc_assets.stages.schemas import outcome
+from cdc_assets.stages.schemas import apply_statements
 
 pytestmark = pytest.mark.fast
 
@@ -32,8 +33,8 @@ def arrivals(statements: list[tuple[int, str]], *, taken: bool = True) -> dict[s
         }
         for offset, (at, text) in enumerate(statements)
     ]
-    known, _ = outcome(CanalJson(), sent, {})
-    tables = evolve(ddls(known, known, {}), {}, taken=lambda name: taken or name[1] == "t")
+    known, _ = apply_statements(CanalJson(), sent, {})
+    tables = evolve_tables(read_statements(known, known, {}), {}, taken=lambda name: taken or name[1] == "t")
     return {
         name: op
         for (_, name), table in tables.items()

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets import cli
 from cdc_assets.history import progress as progress_file
-from cdc_assets.history.progress import Progress, holds_of, read_progress, retry, write_progress
+from cdc_assets.history.progress import Progress, list_holds, read_progress, retry_tables, write_progress
 from cdc_assets.history.writer import apply as write
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import HoldReason
@@ -79,7 +79,7 @@ def outcome(report: HistoryReport) -> tuple[list[str], list[str], list[str]]:
 
 
 def blocked(lake: Lakehouse) -> list[str]:
-    return [hold.table for hold in holds_of(lake) if hold.reason == HoldReason.WRITE]
+    return [hold.table for hold in list_holds(lake) if hold.reason == HoldReason.WRITE]
 
 
 def refuse() -> SparkSession:
@@ -117,7 +117,7 @@ def held(chain: Callable[..., Chain], broken: Broken) -> tuple[Chain, Stream]:
     broken.errors["items"] = TOO_LONG
     send(it, stream, ORDERS.update(tso(11), 1, "b", "a"), ITEMS.update(tso(12), 1, "y", "x"), until=tso(15))
     assert outcome(run(it)) == (["orders"], ["items"], [])
-    assert holds_of(it.lake) == []
+    assert list_holds(it.lake) == []
     assert HISTORY.due(it.lake, it.feed)
     assert outcome(run(it)) == ([], [], ["items"])
     assert_idle(it)
@@ -140,8 +140,8 @@ def another_version(_: Chain, __: Stream, patch: pytest.MonkeyPatch, number: int
 
 
 def somebody_asks(it: Chain, _: Stream, __: pytest.MonkeyPatch, ___: int) -> None:
-    assert retry(it.lake, [("shop", "orders")]) == []
-    assert retry(it.lake, [("shop", "items")]) == [("shop", "items")]
+    assert retry_tables(it.lake, [("shop", "orders")]) == []
+    assert retry_tables(it.lake, [("shop", "items")]) == [("shop", "items")]
 
 
 def an_hour(it: Chain, _: Stream, __: pytest.MonkeyPatch, ___: int) -> None:
@@ -186,7 +186,7 @@ def test_a_blocked_table_is_tried_again_for_a_reason(
         reason(it, stream, monkeypatch, 12)
     assert outcome(HISTORY.run(it.lake, it.feed)) == (["items"], [], [])
     assert read_progress(it.lake) == Progress(RELEASES[reason], frozenset(), ())
-    assert holds_of(it.lake) == []
+    assert list_holds(it.lake) == []
     undisturbed = chain()
     undisturbed.add(stream.records)
     undisturbed.run()
@@ -199,7 +199,7 @@ RELEASES = {changes_of_it: 5, other_settings: 3, another_version: 3, somebody_as
 
 def test_everything_that_shows_holds_shows_a_blocked_table(held: tuple[Chain, Stream]) -> None:
     it, _ = held
-    (hold,) = holds_of(it.lake)
+    (hold,) = list_holds(it.lake)
     assert (hold.database, hold.table, hold.since, hold.reason, hold.events) == (
         "shop", "items", tso(12), HoldReason.WRITE, 1,
     )  # fmt: skip
@@ -228,7 +228,7 @@ def test_a_busy_table_fails_no_run_for_good(chain: Callable[..., Chain], broken:
         send(it, stream, ITEMS.insert(tso(10 * n), n, "x"), until=tso(10 * n + 1))
         found.append(outcome(run(it)))
     assert found == [([], ["items"], []), ([], [], ["items"]), ([], [], ["items"])]
-    (hold,) = holds_of(it.lake)
+    (hold,) = list_holds(it.lake)
     assert (hold.since, hold.events) == (tso(10), 3)
 
 
@@ -262,7 +262,7 @@ def test_after_an_outage_all_tables_go_on_by_themselves(chain: Callable[..., Cha
     assert_idle(it)
     let_time_pass(it.lake, timedelta(hours=1))
     assert outcome(run(it)) == (["items", "orders"], [], [])
-    assert holds_of(it.lake) == []
+    assert list_holds(it.lake) == []
 
 
 def test_the_longer_a_table_fails_the_rarer_it_is_tried_but_once_a_day(held: tuple[Chain, Stream]) -> None:
@@ -309,7 +309,7 @@ def test_a_run_that_is_killed_before_it_keeps_the_failure_has_not_been(
     assert outcome(run(it)) == ([], [], ["items"])
     broken.errors.clear()
     # Written, and killed before that is kept: it is seen to have all.
-    retry(it.lake, [("shop", "items")])
+    retry_tables(it.lake, [("shop", "items")])
     run_and_be_killed(it)
     assert blocked(it.lake) == ["items"]
     done = run(it)

@@ -24,8 +24,8 @@ from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.assets.checks.conservation import events_placed
 from cdc_assets.assets.checks.history import history_complete, history_complete_of_refused, reload_required
 from cdc_assets.ddl.shapes import apply_ddl
-from cdc_assets.history.evolution import evolve
-from cdc_assets.history.statements import ddls
+from cdc_assets.history.schema_evolution import evolve_tables
+from cdc_assets.history.statements import read_statements
 from cdc_assets.history.verify import broken_by_table
 from cdc_assets.initial_load.dumps import DumpError, read_dump_position
 from cdc_assets.initial_load.release import check_key, check_position
@@ -42,7 +42,7 @@ from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, STAGES
-from cdc_assets.stages.schemas import outcome
+from cdc_assets.stages.schemas import apply_statements
 from cdc_assets.stores.storage import LOCAL
 from cdc_assets.tso import time_of
 from cdc_assets_tests.jobs import FEEDS, Job, evaluations
@@ -640,7 +640,8 @@ def test_maintenance_keeps_changes_until_they_are_applied_again_after_a_load(
     other.lake.released_changes.commit(other.lake.released_changes.stage_rows([]), trimmed)
     (failure,) = HISTORY.run(other.lake, other.feed).failures
     assert str(failure.error) == (
-        f"shop.orders was loaded anew at {at}, and maintenance has deleted changes up to {P + 3 * MS}: rebuild."
+        f"shop.orders was reloaded at {at}, but maintenance has deleted changes up to {P + 3 * MS}, which the history needs "
+        "again: run the job rebuild."
     )
 
 
@@ -879,11 +880,11 @@ def test_rows_that_a_rename_brought_before_the_dump_are_not_brought_again() -> N
         "offset": 0,
     }
     sent |= {"ddl_statement": "RENAME TABLE a TO b", "ddl_type": None, "table_schemas": None}
-    known, _ = outcome(CanalJson(), [sent], {})
-    renamed = ddls(known, known, {})
+    known, _ = apply_statements(CanalJson(), [sent], {})
+    renamed = read_statements(known, known, {})
 
     def actions(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:
-        tables = evolve(renamed, {}, loaded=loaded)
+        tables = evolve_tables(renamed, {}, loaded=loaded)
         return {name: [type(op).__name__ for step in t.steps for op in step.ops] for (_, name), t in tables.items()}
 
     assert actions({}) == {"a": ["Close"], "b": ["Arrive"]}

@@ -15,7 +15,7 @@ from dagster import AssetCheckEvaluation, AssetCheckSeverity, ExecuteInProcessRe
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets import cli
-from cdc_assets.history.progress import retry
+from cdc_assets.history.progress import retry_tables
 from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.operations.acknowledge import list_held_statements
 from cdc_assets.stages import HISTORY, STAGES
@@ -128,7 +128,7 @@ def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
         # That was the second time, and so it is not tried again without a reason.
         assert written(run(feed)) == ([], [])
 
-    assert retry(feed.lake, [("shop", "items")]) == [("shop", "items")]
+    assert retry_tables(feed.lake, [("shop", "items")]) == [("shop", "items")]
     assert written(run(feed)) == (["items"], [])
     before = [(1, "x", tso(2), None), (2, "stays", tso(3), None)] if there else []
     assert versions(feed, "items") == [*before, (3, "y", tso(12), tso(22)), (3, "z", tso(22), None)]

@@ -425,7 +425,8 @@ def test_a_store_that_replaces_what_is_there_is_refused(
     chain = Chain(spark, tmp_path, root=root, store=Store(server.settings, (root,)))
     chain.add(records()[0])
     with pytest.raises(
-        LocationError, match=r"this store replaces a file .* Two runs at once would overwrite each other"
+        LocationError,
+        match=r"this store replaces an existing file.* Two runs at the same time would overwrite each other",
     ):
         chain.run()
     assert not chain.lake.raw_records.exists()

@@ -203,7 +203,7 @@ TOLD = {
     "other_key": ("all rows end (ddl); rows go on under the key a", 4),
     "truncate": ("all rows end (truncate)", 2),
     "drop_table": ("all rows end (drop)", 2),
-    "drop_partition": ("DROP PARTITION: rows come and go, and no row event tells of them", 0),
+    "drop_partition": ("DROP PARTITION: it adds or removes rows, and no row event says so", 0),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
-from cdc_assets.history.plan import LoadTooOldError
+from cdc_assets.history.table_planner import LoadTooOldError
 from cdc_assets.history.verify import broken_by_table
 from cdc_assets.lakehouse.released_changes import SourceSnapshot
 from cdc_assets.operations.maintenance.retention import trim_changes

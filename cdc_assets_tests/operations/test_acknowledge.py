@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.ddl.actions import Statement, text_of
+from cdc_assets.ddl.actions import Statement, encode_statement
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast
 
 TEXT = "TRUNCATE TABLE orders"
 ID = statement_id(7, "shop", TEXT)
-ACTIONS = text_of(Statement("truncate_table"))
+ACTIONS = encode_statement(Statement("truncate_table"))
 
 
 def never() -> SparkSession:

@@ -177,7 +177,7 @@ def test_both_engines_read_the_same(lived: Lived, spark: SparkSession) -> None:
 
 def test_a_widened_table_needs_spark(lived: Lived, spark: SparkSession) -> None:
     with pytest.raises(
-        WidenedError, match="history/shop/shop/wide: types of its columns were widened, and so only Spark"
+        WidenedError, match="history/shop/shop/wide: column types were widened, so only Spark reads this table"
     ):
         table(lived, "wide").current()
     wide = read.table(FEED, "shop.wide", root=lived.it.lake.root, spark=spark)

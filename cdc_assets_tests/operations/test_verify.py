@@ -257,7 +257,7 @@ def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
 
 def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which only Spark reads: in several parts."""
-    monkeypatch.setattr(query, "_COLLECTED", 1)
+    monkeypatch.setattr(query, "_ROWS_A_BATCH", 1)
     source.run("UPDATE totals SET n = n + 1 WHERE id > 0", "INSERT INTO totals VALUES (9, NULL)")
     names, at = ("shop", "totals"), tso(RELEASED) - 1
     told = verify_history(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
@@ -298,7 +298,7 @@ def test_columns_of_one_side_and_without_a_common_text(feed: Chain, source: Mari
     [
         ("json", pa.string(), "each server and protocol writes JSON in its own way"),
         ("point", pa.binary(), "servers give coordinates in the order of their reference system"),
-        ("inet6", pa.string(), "inet6 is no MySQL type that is known"),
+        ("inet6", pa.string(), "inet6 is not a MySQL type"),
     ],
 )
 def test_types_without_a_common_text(kind: str, history: pa.DataType, why: str) -> None:

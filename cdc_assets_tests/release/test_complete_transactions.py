@@ -157,7 +157,7 @@ def test_a_transaction_waits_for_events_that_may_come(spark: SparkSession, tmp_p
     assert {s.reason for s in explanation.steps[:2]} == {
         f"It waits for the rest of a transaction that begins at {sent[3]['topic']} partition 0 offset 3."
     }
-    assert explanation.verdict.endswith("; not in it yet: 2 pending")
+    assert explanation.verdict.endswith(" 2 events are pending.")
     chain.add([row("u", 2, "a", "b", 40, "T4", 1) | {"partition": 1, "offset": 99}])
     assert chain.run().release.pending == 1, "T4 has no END"
     assert state(chain) == {"customers": {1: "c", 2: "a"}}

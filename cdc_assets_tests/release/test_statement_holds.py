@@ -8,7 +8,7 @@ from cdc_assets.config import Feed, FeedsFile
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold
-from cdc_assets.stages.schemas import outcome
+from cdc_assets.stages.schemas import apply_statements
 
 pytestmark = pytest.mark.fast
 
@@ -34,7 +34,7 @@ def read_statement(text: str, decision: Decision | None = None) -> tuple[DdlEven
     statements = [schema_input(n, each) for n, each in enumerate((*CREATED, text))]
     commit_ts = statements[-1]["commit_ts"]
     decided = {statement_id(commit_ts, "shop", text): decision} if decision else {}
-    shapes, _ = outcome(protocol_of(feed()), statements, decided)
+    shapes, _ = apply_statements(protocol_of(feed()), statements, decided)
     row = {"commit_ts": commit_ts, "database": "shop", "table": "orders", "ddl_statement": text}
     (event,) = build_ddl_events([row], shapes, decided)
     return event, shapes

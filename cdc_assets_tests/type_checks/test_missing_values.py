@@ -17,11 +17,11 @@ from cdc_assets.type_checks.values import ValueClass
 pytestmark = pytest.mark.fast
 
 RULES: dict[str, Rules] = {
-    "canal-json": canal_json.rules(frozenset({"spec"})),
-    "open-protocol": open_protocol.rules(),
-    "simple": simple.rules(),
-    "debezium": debezium.rules(),
-    "debezium, a schema change": debezium.rules(),
+    "canal-json": canal_json.make_rules(frozenset({"spec"})),
+    "open-protocol": open_protocol.make_rules(),
+    "simple": simple.make_rules(),
+    "debezium": debezium.make_rules(),
+    "debezium, a schema change": debezium.make_rules(),
 }
 PLACE: dict[str, Any] = {"database": "d", "table": "t", "column": "c"}
 # An observation of each protocol that breaks no rule.

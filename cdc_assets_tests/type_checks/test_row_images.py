@@ -6,16 +6,8 @@ from typing import Any
 import pytest
 
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
-from cdc_assets.type_checks.row_images import (
-    Image,
-    Name,
-    Sending,
-    Stretch,
-    columns_in_rows,
-    incomplete,
-    missing_columns,
-    nothing_earlier,
-)
+from cdc_assets.type_checks.incomplete_rows import columns_in_rows, refuse_incomplete_columns
+from cdc_assets.type_checks.row_images import Image, Name, Sending, Stretch, find_missing_columns, nothing_earlier
 from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, ValueClass
 
 pytestmark = pytest.mark.fast
@@ -52,7 +44,7 @@ def lacking(images: list[Image], known: list[dict[str, Any]], sending: Sending =
     def earlier(names: Collection[Name]) -> dict[Name, dict[str, int]]:
         return {name: dict.fromkeys(before, 1) for name in names}
 
-    return [(m.column, m.since) for m in missing_columns(images, known, sending, earlier)]
+    return [(m.column, m.since) for m in find_missing_columns(images, known, sending, earlier)]
 
 
 CREATED = statement(1, "id title body", 1)
@@ -106,7 +98,9 @@ def test_rows_that_come_again_are_those_of_before_the_statement() -> None:
 
 def incomplete_later(column: str, first: int) -> list[Any]:
     """Return what rows at commit_ts 20 to 40 lack of the columns of earlier runs: this one, first seen there."""
-    found = missing_columns([rows(*WHOLE, at=(20, 40))], [], CANAL, lambda names: {n: {column: first} for n in names})
+    found = find_missing_columns(
+        [rows(*WHOLE, at=(20, 40))], [], CANAL, lambda names: {n: {column: first} for n in names}
+    )
     return [(m.column, m.since) for m in found]
 
 
@@ -146,7 +140,7 @@ def test_a_delete_needs_its_key_alone_or_the_whole_row_without_one() -> None:
 
 def test_a_row_that_cannot_be_placed_is_refused_whatever_others_have() -> None:
     def needed(image: Image, sending: Sending = CANAL) -> list[tuple[str, bool]]:
-        return [(m.column, m.needed) for m in missing_columns([image], [CREATED], sending, nothing_earlier)]
+        return [(m.column, m.needed) for m in find_missing_columns([image], [CREATED], sending, nothing_earlier)]
 
     assert needed(rows("title", "body", at=(2, 3), keyed=False)) == [("id", True)]
     assert needed(rows("title", "body", at=(2, 3), key=["id"])) == [("id", True), ("id", False)]
@@ -172,7 +166,7 @@ def observation(column: str, value_class: str = "any", at: int = 5, **others: An
 
 def refused(found: list[Any], before: list[Any], known: list[Any] | None = None) -> list[tuple[str, int]]:
     """Return the columns that are refused, each with its events."""
-    judged = incomplete(found, known or [], lambda _: before)
+    judged = refuse_incomplete_columns(found, known or [], lambda _: before)
     return [(o["column"], o["events"]) for o in judged if o["code_verdict"] != "ok"]
 
 
@@ -195,5 +189,5 @@ def test_a_column_that_other_rows_have_is_refused_in_whichever_run_they_come() -
 def test_as_many_layouts_as_messages_cost_no_more_than_the_messages() -> None:
     images = [rows("id", f"c{n}", at=(n, n)) for n in range(5000)]
     for sending in ALL:
-        found = missing_columns(images, [], sending, nothing_earlier)
+        found = find_missing_columns(images, [], sending, nothing_earlier)
         assert len(found) == (4999 if sending.statements else 0)

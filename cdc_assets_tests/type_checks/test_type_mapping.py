@@ -444,17 +444,17 @@ def test_excluded_tables_are_not_looked_at(chain: Callable[..., Chain]) -> None:
 
 
 def test_the_report_holds_every_run(chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_of_types, "_FILES", 3)
+    monkeypatch.setattr(stage_of_types, "_COMPACTION_FILES", 3)
     made, sent = chain(), Stream()
     for n in range(6):  # more files than the table keeps
         made.add([sent.send(Rows().insert(tso(n), n, "a") | RIGHT_CODES)])
         for stage in (INGEST, DECODE, TYPES):
             report = stage.run(made.lake, made.feed)
         assert len(report.new) == (2 if n == 0 else 0)
-        assert list(report.here.values()) == [1, 1]
+        assert list(report.events_by_identity.values()) == [1, 1]
         assert report.distinct == 2
     report = TYPES.run(made.lake, made.feed)  # without new events
-    assert (report.new, report.here) == ([], {})
+    assert (report.new, report.events_by_identity) == ([], {})
     seen = {o["column"]: (o["events"], o["first"]["offset"], o["last"]["commit_ts"]) for o in report.observations}
     assert seen == {"id": (6, 0, tso(5)), "v": (6, 0, tso(5))}
     assert len(made.lake.type_observations.files()) <= 3

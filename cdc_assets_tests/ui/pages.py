@@ -79,7 +79,7 @@ def test_an_asset_after_a_run_without_news_shows_the_newest_news(story: Story, p
 
 def test_the_gate_says_first_what_is_held_up_and_why(story: Story, page: Page) -> None:
     open_asset(page, story, "released_changes", "overview")
-    expect(page.get_by_text("tables that are held: 1").first).to_be_visible()
+    expect(page.get_by_text("held tables: 1").first).to_be_visible()
     expect(page.get_by_text("breaks the type mapping").first).to_be_visible()
     expect(page.get_by_text("give its type under columns: in the feeds file").first).to_be_visible()
     page.get_by_text("[Show Markdown]").first.click()

@@ -22,7 +22,8 @@ from cdc_assets.release.pending import is_pending
 from cdc_assets.release.tables import taken_tables
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages import decode
-from cdc_assets.stages.types import judged, report_of
+from cdc_assets.stages.type_verdicts import check_event_types
+from cdc_assets.stages.types import make_audit_report
 
 
 def each_record_once(lake: Lakehouse) -> Verdict:
@@ -70,7 +71,8 @@ def all_records_decoded(lake: Lakehouse) -> Verdict:
 def all_types_mapped(lake: Lakehouse, feed: Feed) -> tuple[Verdict, Verdict]:
     """Return the verdicts of mysql_type_mapping and jdbc_type_mapping over all events, from one pass over them."""
     events = _read_all(lake, lake.change_events).where(taken_tables(feed))
-    report = report_of(judged(events, lake.schema_rows(), feed), protocol_of(feed).codes_called)
+    observations = check_event_types(events, lake.schema_rows(), feed)
+    report = make_audit_report(observations, protocol_of(feed).codes_called)
     return types.mysql_type_mapping(report), types.jdbc_type_mapping(report)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.errors import first_line
-from cdc_assets.history.completeness import NEVER, complete
+from cdc_assets.history.completeness import NEVER, describe_completeness
 from cdc_assets.history.writer import TableReport
 from cdc_assets.lakehouse.initial_load import RefusedLoad
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
@@ -89,7 +89,7 @@ def ddl_applied(report: TableReport) -> Verdict:
         )
     if report.contradictions:
         description += f" {_describe_contradictions(report)}"
-    failures = [*unapplied, *(asdict(each) for each in report.contradictions)]
+    failures = [*unapplied, *(each.violation() for each in report.contradictions)]
     return Verdict(not failures, description, failures, {"statements": report.statements} if count else {})
 
 
@@ -100,7 +100,7 @@ def _describe_contradictions(report: TableReport) -> str:
     return (
         f"Rows of `{report.database}`.`{report.table}` contradict a statement before them, about the column "
         f"`{first.column}`: after `{first.statement}` at commit_ts {first.commit_ts} ({time_text(first.commit_ts)}) "
-        f"{first.stated}, but in {first.rows} rows after it {first.found}; the first of them is at topic {first.topic}, "
+        f"{first.stated}, but in {first.rows} rows after it {first.observed}; the first of them is at topic {first.topic}, "
         f"partition {first.partition}, offset {first.offset}{more}. The rows are applied as they were sent. Compare with "
         "SHOW CREATE TABLE at the source. If the statement did not happen there as it stands, set schema_changes: stop for "
         "the table, run the job rebuild, and decide about the statement (`cdc-assets acknowledge`, --ignore or --as). If it "
@@ -172,11 +172,11 @@ def changes_continue(report: TableReport) -> Verdict:
 
 def history_complete(report: TableReport) -> Verdict:
     """Return whether a position is known from which on the history has every row that the source had."""
-    completeness = complete(report.complete, report.met)
+    completeness = describe_completeness(report.complete, report.met)
     position = completeness.position
     since = "never" if position == NEVER else f"{position} ({time_text(position)})"
     metadata = {"complete_from": since, "met_first_by_update_or_delete": completeness.met}
-    return Verdict(completeness.holds, completeness.reason, metadata=metadata)
+    return Verdict(completeness.is_complete, completeness.reason, metadata=metadata)
 
 
 def history_complete_of_refused(refused: RefusedLoad) -> Verdict:

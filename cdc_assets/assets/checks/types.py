@@ -3,8 +3,10 @@
 from typing import Any
 
 from cdc_assets.assets.checks.verdict import SHOWN, Verdict
+from cdc_assets.stages.type_verdicts import breaks_mapping, describe_observation, identity_of
 from cdc_assets.stages.types import SHOWN as SHOWN_OBSERVATIONS
-from cdc_assets.stages.types import Observation, TypesReport, breaks, identity, shown
+from cdc_assets.stages.types import TypesReport
+from cdc_assets.type_checks.row_images import Observation
 
 _DEFAULT_ADVICE = "Give the columns' types under columns: in the feeds file, or set type_mapping: warn"
 
@@ -16,7 +18,7 @@ def mysql_type_mapping(report: TypesReport) -> Verdict:
 
 def jdbc_type_mapping(report: TypesReport) -> Verdict:
     """Return whether every column's code is the one that its MySQL type and value prescribe."""
-    return _check_mapping(report, report.called, "code_verdict")
+    return _check_mapping(report, report.codes_called, "code_verdict")
 
 
 def blocks_tables(verdict: Verdict) -> bool:
@@ -32,7 +34,7 @@ def _check_mapping(report: TypesReport, mapping: str, verdict_column: str) -> Ve
         mapping: its name for people.
         verdict_column: the column of the observations that has the mapping's verdict.
     """
-    wrong = [o for o in report.wrong if breaks(o, verdict_column)]
+    wrong = [o for o in report.wrong if breaks_mapping(o, verdict_column)]
     tables = {(o["database"], o["table"]) for o in wrong}
     refused = [r for r in report.refused if (r.database, r.table) in tables]
     events = sum(o["events"] for o in wrong)
@@ -54,8 +56,11 @@ def _check_mapping(report: TypesReport, mapping: str, verdict_column: str) -> Ve
 
     def rows(observations: list[Observation], most: int) -> list[dict[str, Any]]:
         # Violations come first, because the list is cut.
-        ordered = sorted(observations, key=lambda o: not breaks(o, verdict_column))
-        return [shown(o, verdict_column, report.here.get(identity(o), 0)) for o in ordered[:most]]
+        ordered = sorted(observations, key=lambda o: not breaks_mapping(o, verdict_column))
+        return [
+            describe_observation(o, verdict_column, report.events_by_identity.get(identity_of(o), 0))
+            for o in ordered[:most]
+        ]
 
     metadata = {
         "refused": blocked,

@@ -1,1 +1,1 @@
-"""`cdc-assets inspect` and `init`: what topics hold, told from a sample of their records, and the files to begin with."""
+"""`cdc-assets inspect` and `init`: what topics hold, by a sample of their records, and the files of a new project."""

@@ -21,8 +21,8 @@ class TableFacts:
     Attributes:
         database: its database.
         table: its name.
-        key: the columns of its key; None where the message does not tell.
-        columns: name -> type, as the message has it; "" where it states none.
+        key: the columns of its key; None if the message does not state it.
+        columns: name -> type, as the message has it; "" if it states none.
         has_complete_row: whether `columns` are those of an after image, or of a schema.
     """
 

@@ -41,7 +41,7 @@ def write_project(folder: Path, reports: Sequence[TopicReport], source: Inspecte
     """Write `feeds.yaml`, `workspace.yaml` and `dagster.yaml` into `folder`, and return them.
 
     Raises:
-        ProjectError: one of the files is there already, or no feed can be made of the topics. Then nothing is written.
+        ProjectError: one of the files exists, or no feed can be made of the topics. Then nothing is written.
     """
     text = feeds_file(reports, source)
     existing_files = [name for name in ("feeds.yaml", *_FILES) if (folder / name).exists()]
@@ -68,7 +68,7 @@ def feeds_file(reports: Sequence[TopicReport], source: InspectedSource) -> str:
             groups.setdefault((each.protocol, str(sorted(each.settings.items())), each.source), []).append(each)
     groups = _joined(groups)
     if not groups:
-        raise ProjectError("No topic has a known protocol: `cdc-assets inspect` tells why.")
+        raise ProjectError("No topic has a known protocol: `cdc-assets inspect` says why.")
     if source.recorded is not None and (len(groups) > 1 or any(each.protocol is None for each in reports)):
         raise ProjectError(
             f"{source.recorded}: holds topics of several protocols or settings, and a feed reads the whole folder: put the "
@@ -84,7 +84,7 @@ def feeds_file(reports: Sequence[TopicReport], source: InspectedSource) -> str:
 
 
 def _joined(groups: dict[tuple[str, ...], list[TopicReport]]) -> dict[tuple[str, ...], list[TopicReport]]:
-    """Put Debezium's topics without a connector's name (heartbeats, transactions) to the one connector that there is."""
+    """Add Debezium's topics without a connector's name (heartbeats, transactions) to the one connector that fits."""
     nameless = [key for key in groups if key[0] == "debezium" and not key[2]]
     named = [key for key in groups if key[0] == "debezium" and key[2]]
     for key in nameless:
@@ -129,7 +129,7 @@ def _feed(topics: Sequence[TopicReport], source: InspectedSource) -> dict[str, A
 
 def _indented(feed: dict[str, Any]) -> Iterable[str]:
     for line in yaml.safe_dump(feed, sort_keys=False, allow_unicode=True).splitlines():
-        note = "  # the zone in which the source prints TIMESTAMP values: records do not tell it" * (
+        note = "  # the zone in which the source prints TIMESTAMP values: records do not state it" * (
             line.startswith("time_zone")
         )
         yield f"    {line}{note}"

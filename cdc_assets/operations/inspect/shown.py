@@ -58,4 +58,4 @@ def _facts(each: TopicReport) -> Iterator[tuple[str, str]]:
     if len(each.tables) > _TABLES:
         yield "further tables", str(len(each.tables) - _TABLES)
     if each.cannot_tell:
-        yield "cannot be told", "; ".join(each.cannot_tell)
+        yield "not in the messages", "; ".join(each.cannot_tell)

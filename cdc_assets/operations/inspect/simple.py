@@ -26,7 +26,7 @@ def facts_of_avro(value: bytes) -> MessageFacts:
     try:
         message: Any = fastavro.schemaless_reader(source, _avro_schema())
     except (EOFError, IndexError, ValueError, UnicodeDecodeError, KeyError, StopIteration, OverflowError):
-        return unknown("the first byte is that of the Simple Protocol's Avro; but the value is no whole message")
+        return unknown("the first byte is that of the Simple Protocol's Avro; but the value is not a complete message")
     if source.read(1):
         return unknown("the first byte is that of the Simple Protocol's Avro; but bytes follow the message")
     payload = message["payload"]

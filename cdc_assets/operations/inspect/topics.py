@@ -1,4 +1,4 @@
-"""What a sample of a topic's records shows: its protocol and settings, its tables, and what to mind."""
+"""What a sample of a topic's records shows: its protocol and settings, its tables, and problems."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +18,7 @@ from cdc_assets.operations.inspect.facts import (
 from cdc_assets.operations.inspect.messages import facts_of
 from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample
 
-# What a protocol's messages cannot tell, as docs/protocols.md has it.
+# What a protocol's messages do not state; docs/protocols.md explains it.
 _ZONE = "the zone in which the source prints TIMESTAMP values (`time_zone`)"
 _CANNOT_TELL = {
     CANAL_JSON: (_ZONE, "parameters of types that `mysqlType` lacks: they come from the CREATE TABLE or `columns:`"),
@@ -29,13 +29,13 @@ _CANNOT_TELL = {
     SIMPLE: (_ZONE, "how often BOOTSTRAP messages come (`bootstrap_interval`)"),
     DEBEZIUM: (
         "rows that ON DELETE CASCADE deletes: they are not in the binlog",
-        "NULL in a column with a DEFAULT, where the converter puts the default there",
+        "NULL in a column with a DEFAULT, if the converter writes the default in its place",
         "zero and invalid dates of DATE and DATETIME columns",
     ),
 }
 _NO_WATERMARKS = (
     "Messages state neither a commit_ts nor watermarks: each run releases what it read, and a replay of a table without a "
-    "key cannot be told from new rows. Set enable-tidb-extension=true in the changefeed's sink URI."
+    "key looks like new rows. Set enable-tidb-extension=true in the changefeed's sink URI."
 )
 _REGISTRY_ADVICE = (
     "If a Debezium connector writes this topic in Avro, set `protocol: debezium`, `encoding: avro` and `schema_registry` "
@@ -47,7 +47,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that stands in the way, or that needs a decision.
+    """Something that prevents a feed, or that needs a decision.
 
     Attributes:
         problem: what it is, with coordinates where one record shows it.
@@ -65,8 +65,8 @@ class TopicReport:
     Attributes:
         topic: its name.
         protocol: as in the feeds file; None where the records are of no protocol, or of several.
-        dialect: who writes such messages, for people.
-        evidence: what in the records shows it.
+        dialect: the program that writes such messages, for people.
+        evidence: what in the records shows the protocol.
         settings: further settings of the feeds file that the records show.
         switches: settings of the sender that the records show.
         partitions: how many the topic has.
@@ -75,8 +75,8 @@ class TopicReport:
         watermarks: partition -> newest watermark, a commit_ts.
         source: name of Debezium's connector; "" where there is none.
         tables: tables by name, with key and columns, as dictionaries of plain values.
-        cannot_tell: what this dialect cannot tell.
-        problems: what to mind.
+        cannot_tell: what messages of this protocol do not state.
+        problems: what prevents a feed on the topic, or needs a decision.
     """
 
     topic: str
@@ -96,13 +96,31 @@ class TopicReport:
 
 
 def inspect_topics(samples: Iterable[TopicSample]) -> list[TopicReport]:
-    """Return a report of each topic; what only several topics together show (Debezium's) is added to each."""
+    """Return a report of each topic, with the problems that only several topics together show (Debezium's)."""
     stated = [(sample, [(record, facts_of(record)) for record in sample.records]) for sample in samples]
     altered = {each.protocol for _, facts in stated for _, each in facts if each.kind == "ddl"}
-    return _with_connectors([_report(sample, facts, altered) for sample, facts in stated])
+    return _with_connectors([_make_report(sample, facts, altered) for sample, facts in stated])
 
 
-def _report(
+@dataclass(frozen=True)
+class _FactsByProtocol:
+    """The messages of a topic's records, by whether a protocol is recognised.
+
+    Attributes:
+        recognised: the records with a protocol, each with its facts.
+        unrecognised: the records without one; tombstones, which every protocol may have, are left out.
+    """
+
+    recognised: list[tuple[SampledRecord, MessageFacts]]
+    unrecognised: list[tuple[SampledRecord, MessageFacts]]
+
+    @property
+    def formats(self) -> Counter[tuple[str | None, str]]:
+        """(protocol, encoding) -> the number of records."""
+        return Counter((each.protocol, each.encoding) for _, each in self.recognised)
+
+
+def _make_report(
     sample: TopicSample, facts: Sequence[tuple[SampledRecord, MessageFacts]], altered: Collection[str | None]
 ) -> TopicReport:
     """Return the report of one topic.
@@ -110,86 +128,119 @@ def _report(
     Args:
         sample: its records.
         facts: these records, with what each states.
-        altered: protocols of which a message of any topic changes a table: columns come and go there.
+        altered: protocols that have, in any topic, a message that changes a table; rows may then have other columns.
     """
-    decoded = [(record, each) for record, each in facts if each.protocol is not None]
-    wires = Counter((each.protocol, each.encoding) for _, each in decoded)
-    strangers = [(record, each) for record, each in facts if each.protocol is None and each.kind != "tombstone"]
-    problems = []
-    if sample.unreadable:
-        problems.append(
-            Problem(
-                f"{len(sample.unreadable)} lines of the folder hold no record, the first {sample.unreadable[0]}.",
-                "Mend or remove these lines: the pipeline puts each of them into quarantine.",
-            )
-        )
-    if len(wires) > 1 or (wires and strangers):
-        parts = [f"{count} of {protocol} ({encoding})" for (protocol, encoding), count in wires.most_common()]
-        parts += [f"{len(strangers)} of no known protocol"] if strangers else []
-        examples = ", ".join(f"partition {r.partition} offset {r.offset}: {e.evidence}" for r, e in strangers[:_SHOWN])
-        problems.append(
-            Problem(
-                f"The records are of several kinds: {'; '.join(parts)}.{' ' + examples + '.' if examples else ''}",
-                "Give each changefeed or connector topics of its own; the feeds file has one protocol a feed.",
-            )
-        )
-    elif strangers:
-        reasons = Counter(each.evidence for _, each in strangers)
-        record, first = strangers[0]
-        is_registry = "schema registry" in first.evidence
-        problems.append(
-            Problem(
-                f"No known protocol: {reasons.most_common(1)[0][0]} (partition {record.partition} offset {record.offset}).",
-                _REGISTRY_ADVICE
-                if is_registry
-                else "Leave this topic out of `topics`, or see docs/protocols.md for what is read.",
-            )
-        )
-    elif not decoded:
-        problems.append(
-            Problem(
-                "No record tells the protocol: the topic is empty, or has tombstones only.",
-                "Inspect it when it has records.",
-            )
-        )
-    protocol, encoding = next(iter(wires)) if len(wires) == 1 and not strangers else (None, "")
-    mine = [each for _, each in decoded] if protocol else []
-    claims = sorted({each.claim.rpartition("/")[0] for each in mine if each.claim})
-    tables = _tables(mine)
-    problems += _problems(protocol, mine, tables, claims)
-    if protocol in {CANAL_JSON, DEBEZIUM} and protocol not in altered:
-        problems += _row_images(mine)
-    dialects = Counter(each.dialect for each in mine)
-    watermarks: dict[int, int] = {}
-    for record, each in decoded if protocol else ():
-        if each.watermark:
-            watermarks[record.partition] = max(each.watermark, watermarks.get(record.partition, 0))
-    switches = {switch for each in mine for switch in each.switches}
-    if any(each.kind == "tombstone" for _, each in facts) and protocol:
-        switches.add("tombstones")
-    if _has_key_only_deletes(mine, tables):
-        switches.add("delete-only-output-handle-key-columns")
+    by_protocol = _FactsByProtocol(
+        [(record, each) for record, each in facts if each.protocol is not None],
+        [(record, each) for record, each in facts if each.protocol is None and each.kind != "tombstone"],
+    )
+    formats = by_protocol.formats
+    is_uniform = len(formats) == 1 and not by_protocol.unrecognised
+    protocol, encoding = next(iter(formats)) if is_uniform else (None, "")
+    recognised = by_protocol.recognised if protocol else []
+    messages = [each for _, each in recognised]
+    claims = sorted({each.claim.rpartition("/")[0] for each in messages if each.claim})
+    tables = _tables(messages)
+    problems = [
+        *_unreadable_lines(sample),
+        *_unclear_protocol(by_protocol),
+        *_problems(protocol, messages, tables, claims),
+        *(_row_images(messages) if protocol in {CANAL_JSON, DEBEZIUM} and protocol not in altered else ()),
+    ]
+    dialects = Counter(each.dialect for each in messages)
     return TopicReport(
         topic=sample.topic,
         protocol=protocol,
         dialect=", ".join(name for name, _ in dialects.most_common()),
-        evidence=", ".join(dict.fromkeys(each.evidence for each in mine)),
-        settings=_settings(protocol, encoding, mine, claims),
-        switches=sorted(switches),
+        evidence=", ".join(dict.fromkeys(each.evidence for each in messages)),
+        settings=_settings(protocol, encoding, messages, claims),
+        switches=_switches(protocol, facts, messages, tables),
         partitions=sample.partitions,
         records=len(sample.records),
         kinds=dict(Counter(each.kind for _, each in facts).most_common()),
-        watermarks=dict(sorted(watermarks.items())),
-        source=next((each.source for each in mine if each.source), ""),
+        watermarks=_newest_watermarks(recognised),
+        source=next((each.source for each in messages if each.source), ""),
         tables=[_as_row(table) for table in tables],
         cannot_tell=list(_CANNOT_TELL.get(protocol or "", ())),
         problems=problems,
     )
 
 
+def _unreadable_lines(sample: TopicSample) -> list[Problem]:
+    """Return the problem of lines that hold no record, if there are any."""
+    if not sample.unreadable:
+        return []
+    return [
+        Problem(
+            f"{len(sample.unreadable)} lines of the folder hold no record, the first {sample.unreadable[0]}.",
+            "Mend or remove these lines: the pipeline puts each of them into quarantine.",
+        )
+    ]
+
+
+def _unclear_protocol(facts: _FactsByProtocol) -> list[Problem]:
+    """Return why the records show no protocol, or several; no problem if all records have one protocol."""
+    formats, unrecognised = facts.formats, facts.unrecognised
+    if len(formats) > 1 or (formats and unrecognised):
+        parts = [f"{count} of {protocol} ({encoding})" for (protocol, encoding), count in formats.most_common()]
+        parts += [f"{len(unrecognised)} of no known protocol"] if unrecognised else []
+        examples = ", ".join(
+            f"partition {r.partition} offset {r.offset}: {e.evidence}" for r, e in unrecognised[:_SHOWN]
+        )
+        return [
+            Problem(
+                f"The records are of several kinds: {'; '.join(parts)}.{' ' + examples + '.' if examples else ''}",
+                "Give each changefeed or connector topics of its own; the feeds file has one protocol a feed.",
+            )
+        ]
+    if unrecognised:
+        reasons = Counter(each.evidence for _, each in unrecognised)
+        record, first = unrecognised[0]
+        other_advice = "Leave this topic out of `topics`, or see docs/protocols.md for what is read."
+        return [
+            Problem(
+                f"No known protocol: {reasons.most_common(1)[0][0]} (partition {record.partition} offset {record.offset}).",
+                _REGISTRY_ADVICE if "schema registry" in first.evidence else other_advice,
+            )
+        ]
+    if not facts.recognised:
+        return [
+            Problem(
+                "No record shows the protocol: the topic is empty, or has tombstones only.",
+                "Inspect it when it has records.",
+            )
+        ]
+    return []
+
+
+def _newest_watermarks(recognised: Iterable[tuple[SampledRecord, MessageFacts]]) -> dict[int, int]:
+    """Return partition -> its newest watermark, a commit_ts, ordered by partition."""
+    watermarks: dict[int, int] = {}
+    for record, each in recognised:
+        if each.watermark:
+            watermarks[record.partition] = max(each.watermark, watermarks.get(record.partition, 0))
+    return dict(sorted(watermarks.items()))
+
+
+def _switches(
+    protocol: str | None,
+    facts: Iterable[tuple[SampledRecord, MessageFacts]],
+    messages: Sequence[MessageFacts],
+    tables: Sequence[TableFacts],
+) -> list[str]:
+    """Return the settings of the sender that the records show."""
+    switches = {switch for each in messages for switch in each.switches}
+    if any(each.kind == "tombstone" for _, each in facts) and protocol:
+        switches.add("tombstones")
+    if _has_key_only_deletes(messages, tables):
+        switches.add("delete-only-output-handle-key-columns")
+    return sorted(switches)
+
+
 def _settings(
     protocol: str | None, encoding: str, facts: Sequence[MessageFacts], claims: Sequence[str]
 ) -> dict[str, Any]:
+    """Return further settings of the feeds file that the records show; `claims`: folders of claim-check files."""
     settings: dict[str, Any] = {}
     if protocol == CANAL_JSON:
         settings["tidb_extension"] = any("enable-tidb-extension" in each.switches for each in facts)
@@ -201,7 +252,7 @@ def _settings(
 
 
 def _tables(facts: Sequence[MessageFacts]) -> list[TableFacts]:
-    """Return each table once: with the columns of all its whole rows, the newest type of each, and its key."""
+    """Return each table once: with the columns of all its complete rows, the newest type of each, and its key."""
     tables: dict[tuple[str, str], TableFacts] = {}
     for each in (table for one in facts for table in one.tables):
         name = each.database, each.table
@@ -229,6 +280,7 @@ def _has_key_only_deletes(facts: Iterable[MessageFacts], tables: Iterable[TableF
 def _problems(
     protocol: str | None, facts: Sequence[MessageFacts], tables: Sequence[TableFacts], claims: Sequence[str]
 ) -> list[Problem]:
+    """Return the problems of a topic whose records have one protocol; `claims`: folders of claim-check files."""
     problems = []
     switches = {switch for each in facts for switch in each.switches}
     ticdc = [each for each in facts if each.dialect.startswith("TiCDC")]
@@ -253,21 +305,21 @@ def _problems(
         problems.append(
             Problem(
                 f"No key is stated for {', '.join(keyless[:_SHOWN])}{' and others' if len(keyless) > _SHOWN else ''}.",
-                "Give these tables a primary key if you can: equal rows without a key are counted, not told apart.",
+                "Give these tables a primary key if you can: equal rows without a key are only counted.",
             )
         )
     return problems
 
 
 def _row_images(facts: Iterable[MessageFacts]) -> list[Problem]:
-    """Tell of tables whose rows come with several sets of columns, where no statement changes a table."""
+    """Return the tables whose rows come with several sets of columns, in topics without schema changes."""
     sets: dict[str, set[frozenset[str]]] = {}
     for table in (table for one in facts if one.kind == "row" for table in one.tables if table.has_complete_row):
         sets.setdefault(f"{table.database}.{table.table}", set()).add(frozenset(table.columns))
     return [
         Problem(
             f"Rows of {name} come with {len(seen)} sets of columns: row images are not complete.",
-            "Set binlog_row_image=FULL at the source, then load the table anew.",
+            "Set binlog_row_image=FULL at the source, then load the table again.",
         )
         for name, seen in sets.items()
         if len(seen) > 1
@@ -280,7 +332,7 @@ def _as_row(table: TableFacts) -> dict[str, Any]:
 
 
 def _with_connectors(reports: list[TopicReport]) -> list[TopicReport]:
-    """Tell where a Debezium connector's topic of schema changes is not among the topics."""
+    """Add a problem to the topics of a Debezium connector whose schema-change topic is not among the topics."""
     with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
     completed = []
     for each in reports:
@@ -288,8 +340,8 @@ def _with_connectors(reports: list[TopicReport]) -> list[TopicReport]:
         if is_lacking and not each.dialect.startswith("TiCDC"):
             problem = Problem(
                 f"The schema-change topic of the connector {each.source} is not among the topics.",
-                f"Take the topic {each.source} into the feed: it alone tells which integers are unsigned, which texts hold "
-                "bytes, and all types where schemas.enable=false.",
+                f"Take the topic {each.source} into the feed: it alone states which integers are unsigned, which texts hold "
+                "bytes, and all types if schemas.enable=false.",
             )
             each = replace(each, problems=[*each.problems, problem])  # noqa: PLW2901
         completed.append(each)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.history.progress import holds_of
+from cdc_assets.history.progress import list_holds
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.lakehouse.raw_records import cursor_to_continue
@@ -122,7 +122,7 @@ def _list_partitions(lake: Lakehouse, released: ReleaseCursor) -> list[Partition
 def _list_tables(lake: Lakehouse) -> list[TableState]:
     """Return the state of every table that has a history or is blocked."""
     holds: dict[tuple[str, str], list[str]] = {}
-    for hold in holds_of(lake):
+    for hold in list_holds(lake):
         holds.setdefault((hold.database, hold.table), []).append(describe_hold(hold, lake.feed))
     return [_read_table(lake, name, holds.get(name, [])) for name in sorted({*lake.histories(), *holds})]
 

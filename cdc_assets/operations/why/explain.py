@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cdc_assets.config import Feed
-from cdc_assets.history.completeness import complete_from
+from cdc_assets.history.completeness import read_completeness
 from cdc_assets.lakehouse.change_events import Kind, Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Arrow
@@ -70,7 +70,7 @@ def explain_row(
         at=at,
         verdict=_judge_row(steps, at),
         final=find_final_position(lake, database, table),
-        complete=complete_from(lake, database, table),
+        complete=read_completeness(lake, database, table),
         first_seen_by=_explain_first_sight(evidence, fates),
         steps=steps,
         undecoded=evidence.read_undecoded_records(),
@@ -115,7 +115,7 @@ def _judge_row(steps: Sequence[LifeStep], at: int | None) -> str:
 
 def _explain_first_sight(evidence: Evidence, fates: EventFates) -> str | None:
     """Return how the history first saw a row that the source had before, in a sentence; None: it saw the row begin."""
-    since = complete_from(evidence.lake, evidence.database, evidence.table).position
+    since = read_completeness(evidence.lake, evidence.database, evidence.table).position
     applied = (c for c in evidence.changes if c["commit_ts"] > since and c["release"] <= fates.applied_release)
     first = next(applied, None)
     if first is None or first["op"] not in {Op.UPDATE, Op.DELETE}:

@@ -90,6 +90,6 @@ class CanalJson(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":
         """Return the rules for types and JDBC codes: TiCDC's, and without the extension Canal's too."""
-        from cdc_assets.protocols.canal_json.type_rules import rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.canal_json.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
 
-        return rules(frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"}))
+        return make_rules(frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"}))

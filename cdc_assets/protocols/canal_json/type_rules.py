@@ -1,6 +1,6 @@
-"""What Canal-JSON messages say of each column's type, held against the reference table.
+"""The type rules of Canal-JSON: what its messages state of columns' types, compared with the reference table.
 
-The reference is `ticdc-canal-json`, sections "MySQL Type", "SQL Type" and "integer types", as `mysql_types.reference` has
+The reference is `ticdc-canal-json`, sections "MySQL Type", "SQL Type" and "integer types"; `mysql_types.reference` holds
 it.
 """
 
@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows, jdbc_text
 from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
-from cdc_assets.type_checks.declared_types import SchemaRows, complete_decimal, make_schema_lookup
+from cdc_assets.type_checks.declared_types import SchemaLookup, SchemaRows, complete_decimal, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
     NO_SUCH_TYPE,
+    LayoutGroup,
     MessageColumn,
     RowLayout,
     Rules,
@@ -33,123 +34,157 @@ from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, not
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import Limits, TextForm, ValueClass, limits_of
 
-_WHAT = (*COLUMN_FIELDS, "mysql_type", "jdbc_code", "value_class")
-# Types that Canal, which prints them as they were declared, never has without parameters: only TiCDC has.
+_FIELDS = (*COLUMN_FIELDS, "mysql_type", "jdbc_code", "value_class")
+# Types that only TiCDC prints without parameters: Canal prints types as they were declared, and these need parameters.
 _NEVER_BARE = frozenset({"varchar", "varbinary", "enum", "set"})
 
 
-def rules(sources: frozenset[Source]) -> Rules:
-    """What holds for the messages of these sources."""
+def make_rules(sources: frozenset[Source]) -> Rules:
+    """Return the type rules for messages that these sources may have written."""
     return Rules(
-        observe=lambda events, known, columns, earlier: observe(events, sources, known, columns, earlier),
+        observe=lambda events, schemas, columns, earlier: observe_types(events, sources, schemas, columns, earlier),
         model=JdbcCodes,
-        fields=_WHAT,
+        fields=_FIELDS,
         expected=_expected,
     )
 
 
-def observe(
+def observe_types(
     events: DataFrame,
     sources: frozenset[Source],
-    known: SchemaRows = (),
+    schemas: SchemaRows = (),
     columns: Mapping[str, str] | None = None,
     earlier: Earlier = nothing_earlier,
 ) -> list[Observation]:
-    """Boil row events down to their observations: one a (table, column, type, code, class of value).
+    """Return the observations of row events, one for each table, column, type, code and class of value.
 
-    In: rows of change_events, and of table_schemas, the types that the feeds file gives, and the columns that rows of
-    earlier runs have had. Out: `_WHAT` and `OCCURRENCE_FIELDS`. In an UPDATE the code, and what else is looked at, goes by
-    the new value.
+    Of an UPDATE the new values are observed; the code is that of the new value.
+
+    Args:
+        events: rows of change_events.
+        sources: the programs that may have written the messages.
+        schemas: rows of table_schemas.
+        columns: `database.table.column` -> the type that the feeds file gives.
+        earlier: the columns that rows of earlier runs had.
+
+    Returns:
+        Observations with the fields `_FIELDS` and `OCCURRENCE_FIELDS`.
     """
     rows = with_layout_hash(select_row_events(events), layout=F.col("layout"), codes=F.col("jdbc_types"))
-    stated = make_schema_lookup(known)
-    layouts = []
-    for group in group_by_layout(rows, "layout", "codes"):
-        # A type may be missing, or null: that is judged, so it must not become a text.
-        stated_types = _object(_object(group.stated["layout"]).get("types"))
-        types = {name: None if text is None else str(text) for name, text in stated_types.items()}
-        codes = {name: _code(code) for name, code in _object(group.stated["codes"]).items()}
-        sender = _sender(types.values(), sources)
-        shapes = stated(group.database, group.table, group.span)
-        # In the order of the codes, which is the rows'.
-        told = [
-            _told(
-                name,
-                types.get(name),
-                codes.get(name),
-                sender,
-                given=(columns or {}).get(f"{group.database}.{group.table}.{name}"),
-                stated=[shape[name] for shape in shapes if name in shape],
-            )
-            for name in [*codes, *(n for n in types if n not in codes)]
-        ]
-        layouts.append(RowLayout(group, told))
-    # The TiDB extension has true positions; Canal's own messages have clocks.
+    find_schemas = make_schema_lookup(schemas)
+    layouts = [
+        _make_layout(group, find_schemas, sources, columns or {}) for group in group_by_layout(rows, "layout", "codes")
+    ]
+    # With the TiDB extension commit_ts is a position; in Canal's own messages it is a clock.
     sending = Sending(by_commit_ts="canal" not in sources, statements=True)
     return [
         *observe_values(rows, layouts, has_wire_types=False),
-        *observe_missing_columns(layouts, known, sending, earlier),
+        *observe_missing_columns(layouts, schemas, sending, earlier),
     ]
 
 
+def _make_layout(
+    group: LayoutGroup, find_schemas: SchemaLookup, sources: frozenset[Source], given_types: Mapping[str, str]
+) -> RowLayout:
+    """Return the columns of a group of row events.
+
+    Args:
+        group: the events.
+        find_schemas: the declared columns of a table during a span of commit_ts.
+        sources: the programs that may have written the messages.
+        given_types: `database.table.column` -> the type that the feeds file gives.
+    """
+    # A missing or null type stays None, because the rules judge it.
+    stated_types = _object(_object(group.stated["layout"]).get("types"))
+    types = {name: None if text is None else str(text) for name, text in stated_types.items()}
+    codes = {name: _code(code) for name, code in _object(group.stated["codes"]).items()}
+    sender = _sender(types.values(), sources)
+    declared = find_schemas(group.database, group.table, group.span)
+    # The codes have the order of the row's columns.
+    names = [*codes, *(name for name in types if name not in codes)]
+    columns = [
+        _make_column(
+            name,
+            types.get(name),
+            codes.get(name),
+            sender,
+            given=given_types.get(f"{group.database}.{group.table}.{name}"),
+            declared=[schema[name] for schema in declared if name in schema],
+        )
+        for name in names
+    ]
+    return RowLayout(group, columns)
+
+
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
-    """An object, or the text of one; empty where it is none: decoding lets nothing else pass."""
+    """Return a JSON object, given as such or as text; empty if the value is none, which decoding quarantines."""
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        parsed_value = json.loads(value) if isinstance(value, str) else value
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
+        parsed_value = None
+    return parsed_value if isinstance(parsed_value, dict) else {}
 
 
 def _code(value: Any) -> int | None:  # noqa: ANN401
+    """Return a JDBC code; None if the value is no 32-bit integer."""
     return value if type(value) is int and abs(value) < 1 << 31 else None
 
 
 def _sender(types: Any, sources: frozenset[Source]) -> Source:  # noqa: ANN401
-    """Whose table holds for messages with these types."""
+    """Return the program whose table of codes applies to messages with these types: TiCDC (`spec`) or Canal."""
     if "canal" not in sources:
         return "spec"
-    known = [parsed(t) for t in types if t is not None]
-    bare = [t for t in known if t and t.base in _NEVER_BARE and t.length is None and t.labels is None]
+    mysql_types = [parsed(text) for text in types if text is not None]
+    bare = [t for t in mysql_types if t and t.base in _NEVER_BARE and t.length is None and t.labels is None]
     return "spec" if bare else "canal"
 
 
-def _told(
+def _make_column(
     name: str,
     text: str | None,
     code: int | None,
     sender: Source,
     given: str | None,
-    stated: Sequence[Mapping[str, Any]],
+    declared: Sequence[Mapping[str, Any]],
 ) -> MessageColumn:
-    mysql_type = (
-        parsed(given) if given else complete_decimal(parsed(text), [t for s in stated if (t := parsed(s["type"]))])
-    )
+    """Return a column with what its values may be.
+
+    Args:
+        name: the column's name.
+        text: its type in the message.
+        code: its JDBC code.
+        sender: the program whose table of codes applies.
+        given: its type in the feeds file.
+        declared: the column in each of the table's schemas at that time.
+    """
+    wire_type = parsed(text)
+    declared_types = [t for column in declared if (t := parsed(column["type"]))]
+    mysql_type = parsed(given) if given else complete_decimal(wire_type, declared_types)
     limits = limits_of(mysql_type, binary=TextForm.LATIN1)
-    kind = _kind(named) if (named := parsed(text)) else None
+    kind = _kind(wire_type) if wire_type else None
     if kind and not given:
-        limits = _beside(limits, kind, code, sender)
-    # That a column may be NULL is ruled out where all statements of that time do.
-    if stated and all(s["nullable"] is False for s in stated):
+        limits = _limit_by_code(limits, kind, code, sender)
+    # NULL is wrong only if all schemas of that time exclude it.
+    if declared and all(column["nullable"] is False for column in declared):
         limits = limits._replace(null=ValueClass.NOT_NULL)
     return MessageColumn(name, text, {"jdbc_code": code, "sender": sender, "kind": kind}, limits)
 
 
-def _beside(limits: Limits, kind: str, code: int | None, sender: Source) -> Limits:
-    """The limits of a type where its code stands for some of its values only."""
-    mine = [row for row in _ROWS[sender, kind] if row.code == code]
-    if not mine:
+def _limit_by_code(limits: Limits, kind: str, code: int | None, sender: Source) -> Limits:
+    """Return the limits of a type, narrowed if its code stands for only some of the type's values."""
+    rows = [row for row in _ROWS[sender, kind] if row.code == code]
+    if not rows:
         return limits
-    if not any(row.null for row in mine):
+    if not any(row.null for row in rows):
         limits = limits._replace(null=ValueClass.ELSEWHERE)
-    some = [row.values for row in mine if row.values is not None]
-    if len(some) < len(mine) or limits.ranges is None:
+    ranges = [row.values for row in rows if row.values is not None]
+    if len(ranges) < len(rows) or limits.ranges is None:
         return limits
-    return limits._replace(ranges=(*some[0], *limits.ranges[2:]))
+    return limits._replace(ranges=(*ranges[0], *limits.ranges[2:]))
 
 
 def _kind(mysql_type: MySQLType) -> str:
-    """A type as the table of codes tells types apart."""
+    """Return the name that a type has in the table of codes."""
     return f"{mysql_type.base} unsigned" if mysql_type.unsigned else mysql_type.base
 
 
@@ -163,39 +198,40 @@ _PAIRS = make_rule_table({(sender, kind, row.code) for (sender, kind), rows_of i
 
 
 class JdbcCodes(ValuesFit):
-    """Every column has a code that is known, and that the reference has for the column's type."""
+    """The rule that every column has a code of the reference, and one that belongs to the column's type."""
 
     jdbc_code: pd.Int64Dtype = pa.Field(coerce=True)
     kind: object = pa.Field(nullable=True)
     sender: object = pa.Field(nullable=True)
 
-    @pa.check("jdbc_code", name="known_jdbc_code", error=f"not one of the codes {', '.join(map(jdbc_text, _CODES))}")
-    def known_jdbc_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
-        """Check the code of a column of any type; that there is none breaks the column's own rule, not to be null."""
+    @pa.check("jdbc_code", name="is_jdbc_code", error=f"not one of the codes {', '.join(map(jdbc_text, _CODES))}")
+    def is_jdbc_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Check that the reference has the code; a missing code breaks the rule that `jdbc_code` is not null."""
         return codes.isin(_CODES)
 
     @pa.dataframe_check(name="type_has_codes", error=NO_SUCH_TYPE)
     def type_has_codes(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check that there is a type that the table of codes has."""
+        """Check that the table of codes has the column's type."""
         return frame["kind"].notna()
 
     @pa.dataframe_check(name="code_fits_type", error="not a code of this type")
     def code_fits_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check a code beside its type; a missing code and a missing type break rules of their own."""
+        """Check that the code belongs to the type; a missing code and a missing type break other rules."""
         judged_elsewhere = frame["kind"].isna() | frame["jdbc_code"].isna()
         return is_in_table(frame, ["sender", "kind", "jdbc_code"], _PAIRS) | judged_elsewhere
 
 
 def _expected(row: Mapping[str, Any]) -> str:
+    """Return the codes of an observation's type with the values that they stand for, for people."""
     if not row.get("kind"):
         return "no such type"
-    told: dict[int, list[str]] = {}
+    values_by_code: dict[int, list[str]] = {}
     for each in _ROWS[row["sender"], row["kind"]]:
         values = each.values
-        told.setdefault(each.code, []).append(
+        values_by_code.setdefault(each.code, []).append(
             "" if values is None else format_range(*values) if values.low <= values.high else "NULL"
         )
     return ", ".join(
         jdbc_text(code) if "" in values else f"{jdbc_text(code)} for {' or '.join(values)}"
-        for code, values in sorted(told.items())
+        for code, values in sorted(values_by_code.items())
     )

@@ -139,9 +139,9 @@ class Debezium(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for the semantic types of columns."""
-        from cdc_assets.protocols.debezium.type_rules import rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.debezium.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
 
-        return rules()
+        return make_rules()
 
 
 def _described_table(

@@ -1,8 +1,8 @@
-"""What Debezium's messages say of each column's type, held against the reference tables.
+"""The type rules of Debezium: what its messages state of columns' types, compared with the reference tables.
 
-The references are in `mysql_types.debezium`: which MySQL types a semantic type may stand for, and which JDBC code
-schema-change records (`tableChanges`) have beside a type's name. A row's MySQL type is known where such a record, or a DDL
-statement, of this run or of an earlier one tells it.
+`mysql_types.debezium` holds these tables: the MySQL types that a semantic type may stand for, and the JDBC codes that
+schema-change records (`tableChanges`) have beside a type's name. A row's declared types come from such records and from DDL
+statements, of this run and of earlier runs.
 """
 
 import json
@@ -29,7 +29,7 @@ from cdc_assets.mysql_types.debezium import (
 )
 from cdc_assets.mysql_types.reference import value_range
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
-from cdc_assets.type_checks.declared_types import SchemaRows, make_schema_lookup
+from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
     LayoutGroup,
@@ -55,67 +55,87 @@ from cdc_assets.type_checks.values import (
     limits_of,
 )
 
-_EVER = (1 << 63) - 1
+_LAST_COMMIT_TS = (1 << 63) - 1
 
-_WHAT = (*COLUMN_FIELDS, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
-
-
-def rules() -> Rules:
-    """What holds for the messages of a feed."""
-    return Rules(observe=observe, model=ConnectTypes, fields=_WHAT, expected=_expected)
+_FIELDS = (*COLUMN_FIELDS, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
 
 
-def observe(
-    events: DataFrame, known: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
+def make_rules() -> Rules:
+    """Return the type rules of Debezium."""
+    return Rules(observe=observe_types, model=ConnectTypes, fields=_FIELDS, expected=_expected)
+
+
+def observe_types(
+    events: DataFrame, schemas: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
 ) -> list[Observation]:
-    """Boil events down to their observations.
+    """Return the observations of row events and of schema-change records.
 
-    In: rows of change_events, and of table_schemas, and the types that the feeds file gives. Out: `_WHAT` and
-    `OCCURRENCE_FIELDS`: one a (table, column, MySQL type, semantic type, JSON type, class of value) of rows; and one a
-    (table, column, MySQL type, JDBC code) of schema-change records.
+    Of row events there is one observation for each table, column, MySQL type, semantic type, JSON type and class of value;
+    of schema-change records one for each table, column, MySQL type and JDBC code.
+
+    Args:
+        events: rows of change_events.
+        schemas: rows of table_schemas.
+        columns: `database.table.column` -> the type that the feeds file gives.
+        earlier: the columns that rows of earlier runs had.
+
+    Returns:
+        Observations with the fields `_FIELDS` and `OCCURRENCE_FIELDS`.
     """
-    told = F.coalesce("layout", "table_schemas")
+    stated = F.coalesce("layout", "table_schemas")
     kinds = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
-    # TiCDC tells no place in a binlog; and its rows have no virtual generated columns, as its schemas do.
-    every = with_layout_hash(events.where(kinds & told.isNotNull()), told=told, of_ticdc=F.col("source").isNull())
-    found = group_by_layout(every, "told", "of_ticdc")
-    described = [_described(g) for g in found if g.kind == Kind.DDL]
-    stated = make_schema_lookup([*known, *(row for rows, _ in described for row in rows)])
-    # The messages of schema changes come in a topic of their own, which a feed need not read.
+    # Only TiCDC's messages state no place in a binlog.
+    with_types = with_layout_hash(
+        events.where(kinds & stated.isNotNull()), told=stated, of_ticdc=F.col("source").isNull()
+    )
+    groups = group_by_layout(with_types, "told", "of_ticdc")
+    described = [_read_schema_change(group) for group in groups if group.kind == Kind.DDL]
+    find_schemas = make_schema_lookup([*schemas, *(row for rows, _ in described for row in rows)])
+    # Schema changes come in a topic of their own, which a feed need not read.
     sending = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
-    layouts = []
-    for group in (g for g in found if g.kind == Kind.ROW):
-        shapes = stated(group.database, group.table, group.span)
-        later = stated(group.database, group.table, (group.span[1] + 1, _EVER))
-        optional = _optional(group.stated["told"])
-        each = [
-            _told(
-                field,
-                _types(field, shapes),
-                _types(field, later),
-                columns.get(f"{group.database}.{group.table}.{field.name}"),
-                nullable=optional.get(field.name) is not False,
-            )
-            for field in layout(group.stated["told"])
-        ]
-        may_lack = (c.name for c in each if group.stated["of_ticdc"] and c.limits.null is None)
-        layouts.append(RowLayout(group, each, frozenset(may_lack)))
+    layouts = [_make_layout(group, find_schemas, columns) for group in groups if group.kind == Kind.ROW]
     of_statements = [o for _, observations in described for o in observations]
     of_rows = [
-        *observe_values(select_row_events(every), layouts, has_wire_types=True),
-        *observe_missing_columns(layouts, known, sending, earlier),
+        *observe_values(select_row_events(with_types), layouts, has_wire_types=True),
+        *observe_missing_columns(layouts, schemas, sending, earlier),
     ]
     return of_statements + of_rows
 
 
-def _described(group: LayoutGroup) -> tuple[list[dict[str, Any]], list[Observation]]:
-    """The tables that a schema-change record describes: as rows of table_schemas, and what it says of their columns."""
-    rows, found = [], []
+def _make_layout(group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
+    """Return the columns of a group of row events.
+
+    Args:
+        group: the events.
+        find_schemas: the declared columns of a table during a span of commit_ts.
+        given_types: `database.table.column` -> the type that the feeds file gives.
+    """
+    declared = find_schemas(group.database, group.table, group.span)
+    later = find_schemas(group.database, group.table, (group.span[1] + 1, _LAST_COMMIT_TS))
+    optional = _read_optional(group.stated["told"])
+    columns = [
+        _make_column(
+            field,
+            _declared_types(field, declared),
+            _declared_types(field, later),
+            given_types.get(f"{group.database}.{group.table}.{field.name}"),
+            nullable=optional.get(field.name) is not False,
+        )
+        for field in layout(group.stated["told"])
+    ]
+    # TiCDC's rows lack virtual generated columns, which its schemas have.
+    may_lack = (column.name for column in columns if group.stated["of_ticdc"] and column.limits.null is None)
+    return RowLayout(group, columns, frozenset(may_lack))
+
+
+def _read_schema_change(group: LayoutGroup) -> tuple[list[dict[str, Any]], list[Observation]]:
+    """Return the tables of schema-change records as rows of table_schemas, and the observations of their columns."""
+    rows, observations = [], []
     for (database, table_name), (columns, _) in described_tables(group.stated["told"]).items():
         place = {"database": database, "table": table_name}
-        shape = [{"name": c.name, "type": str(c.type or c.type_name)} for c in columns]
-        rows.append(place | {"commit_ts": group.span[0], "columns": shape})
-        found += [
+        declared = [{"name": c.name, "type": str(c.type or c.type_name)} for c in columns]
+        rows.append(place | {"commit_ts": group.span[0], "columns": declared})
+        observations += [
             place
             | {
                 "column": c.name,
@@ -127,98 +147,113 @@ def _described(group: LayoutGroup) -> tuple[list[dict[str, Any]], list[Observati
             | group.occurrences
             for c in columns
         ]
-    return rows, found
+    return rows, observations
 
 
-def _optional(text: str) -> dict[str, Any]:
-    """Whether a field may be null, by its name, as far as the message's schema says it."""
+def _read_optional(text: str) -> dict[str, Any]:
+    """Return field -> whether it may be null, by the schema of a message; None if the schema does not state it."""
     fields = (e for e in json.loads(text) if isinstance(e, dict) and isinstance(e.get("field"), str))
     return {e["field"]: e.get("optional") for e in fields}
 
 
-def _types(field: Field, shapes: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[MySQLType]:
-    return [t for shape in shapes if field.name in shape and (t := parsed(shape[field.name]["type"]))]
+def _declared_types(field: Field, schemas: Iterable[SchemaColumns]) -> list[MySQLType]:
+    """Return the types that schemas declare for the column of a field."""
+    return [t for schema in schemas if field.name in schema and (t := parsed(schema[field.name]["type"]))]
 
 
-def _told(
-    field: Field, types: list[MySQLType], later: list[MySQLType], given: str | None, *, nullable: bool
+def _make_column(
+    field: Field, declared: list[MySQLType], later: list[MySQLType], given: str | None, *, nullable: bool
 ) -> MessageColumn:
-    mysql_type = parsed(given) if given else _type_of(field, types, later)
+    """Return a column with what its values may be.
+
+    Args:
+        field: the column's field in the message's schema.
+        declared: the types that the table's schemas at that time declare.
+        later: the types that later schemas declare.
+        given: the type in the feeds file.
+        nullable: whether the message's schema permits NULL.
+    """
+    mysql_type = parsed(given) if given else _choose_type(field, declared, later)
     limits = _limits(field, _with_labels(mysql_type, later))._replace(null=None if nullable else ValueClass.NOT_NULL)
     own = {
         "semantic_type": field.semantic,
         "connect_type": field.connect,
         "stands_for": stands_for(mysql_type) if mysql_type else None,
     }
-    # Without a schema a message names no types: what a statement says of the column is all that is known.
-    untold = field.semantic == UNSTATED
-    return MessageColumn(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=untold)
+    # A message without a schema states no types; only schema changes declare the column's type then.
+    is_unstated = field.semantic == UNSTATED
+    return MessageColumn(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=is_unstated)
 
 
-def _type_of(field: Field, known: list[MySQLType], later: list[MySQLType]) -> MySQLType | None:
-    """The newest type of the column that the field may stand for; else the newest; else what the field itself tells.
+def _choose_type(field: Field, declared: list[MySQLType], later: list[MySQLType]) -> MySQLType | None:
+    """Return the newest declared type that the field may stand for, else the newest, else the type by the field alone.
 
-    Debezium 1.9 stamps statements with its own clock, and so later than the rows after them: where no type of before fits,
-    the next that does counts.
+    Debezium 1.9 stamps statements with its own clock, and so later than the rows after them. If no type declared until then
+    fits, the first later type that fits counts.
     """
-    fitting = [t for t in known if _fits(field.semantic, t)] or [t for t in later if _fits(field.semantic, t)][:1]
-    return [field.alone, *known, *fitting][-1]
+    fitting = [t for t in declared if _fits(field.semantic, t)] or [t for t in later if _fits(field.semantic, t)][:1]
+    return [field.alone, *declared, *fitting][-1]
 
 
 def _with_labels(mysql_type: MySQLType | None, later: list[MySQLType]) -> MySQLType | None:
-    """The type with the labels, too, that a statement gives it which is stamped later than the rows after it."""
+    """Return a type with the labels that later schemas add, because `later` may apply to the rows (see `_choose_type`)."""
     if mysql_type is None or not mysql_type.labels:
         return mysql_type
     more = [label for t in later if t.base == mysql_type.base for label in t.labels or ()]
     return replace(mysql_type, labels=tuple(dict.fromkeys([*mysql_type.labels, *more])))
 
 
-def _fits(semantic: str, known: MySQLType) -> bool:
+def _fits(semantic: str, mysql_type: MySQLType) -> bool:
+    """Return whether a semantic type may stand for a MySQL type; a semantic type that is not Debezium's excludes none."""
     row = SEMANTICS.get(semantic)
-    return row is None or stands_for(known) in row.types
+    return row is None or stands_for(mysql_type) in row.types
 
 
 _WIRES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     dict.fromkeys(["int8", "int16", "int32", "int64"], ("number",))
-    # What is no number in JSON, such as infinity, the converter writes as text.
+    # JSON has no number for infinity, so the converter writes it as text.
     | dict.fromkeys(["float", "double"], ("number", "string"))
     | {"string": ("string",), "boolean": ("boolean",), "bytes": ("string",), "struct": ("object",)}
 )
 _OF_LABELS = frozenset({"io.debezium.data.Enum", "io.debezium.data.EnumSet"})
-_BITS_OF = MappingProxyType({"int8": 8, "int16": 16, "int32": 32, "int64": 64})
-_DAY_FIRST, _DAY_LAST = -719_528, 2_932_896  # of the years 0 to 9999; of YEAR 1900 stands for 0
-_SECONDS, _TIME = 86_400, 3_020_399  # 838:59:59
-_SECOND_IN = MappingProxyType({"": 10**3, "Micro": 10**6, "Nano": 10**9})
+_BITS_BY_INTEGER = MappingProxyType({"int8": 8, "int16": 16, "int32": 32, "int64": 64})
+_FIRST_DAY, _LAST_DAY = -719_528, 2_932_896  # days since 1970 of the years 0 to 9999
+_SECONDS_A_DAY, _LONGEST_TIME = 86_400, 3_020_399  # seconds; 838:59:59
+_UNITS_A_SECOND = MappingProxyType({"": 10**3, "Micro": 10**6, "Nano": 10**9})
 
 
 def _limits(field: Field, mysql_type: MySQLType | None) -> Limits:
-    """What the values of a field may be, as Connect's JSON converter writes them."""
+    """Return what the values of a field may be, as Connect's JSON converter writes them."""
     wires = _WIRES.get(field.connect)
     if field.semantic == DECIMAL:
         wires = ("string", "number")  # decimal.format=NUMERIC
-    return _form(field, mysql_type)._replace(wires=wires)
+    return _limits_of_values(field, mysql_type)._replace(wires=wires)
 
 
-def _form(field: Field, mysql_type: MySQLType | None) -> Limits:
+def _limits_of_values(field: Field, mysql_type: MySQLType | None) -> Limits:
+    """Return what the values of a field may be, on whatever JSON type."""
     semantic = field.semantic
     if semantic == "io.debezium.data.Json" or (mysql_type and mysql_type.base == "json"):
         return Limits(TextForm.JSON)
-    if semantic in _BITS_OF:
-        return _integer(_BITS_OF[semantic], mysql_type)
+    if semantic in _BITS_BY_INTEGER:
+        return _integer_limits(_BITS_BY_INTEGER[semantic], mysql_type)
     if semantic in {"float", "double"}:
         return Limits(TextForm.ANY if mysql_type and mysql_type.base == "decimal" else TextForm.DOUBLE)
     if semantic in {BITS, DECIMAL, "bytes"}:
         form = TextForm.UNSCALED if semantic == DECIMAL else TextForm.BASE64
-        return Limits(form, length=_bytes(semantic, mysql_type))
+        return Limits(form, length=_largest_size(semantic, mysql_type))
     labels = mysql_type.labels if mysql_type and semantic in _OF_LABELS else None
-    # Of labels with commas the message does not tell whether one is part of a label.
+    # A message separates labels by commas, so labels that contain a comma are ambiguous.
     if labels and not any("," in label for label in labels):
         return Limits(TextForm.LABELS, labels=labels)
-    return limits_of(mysql_type) if semantic == "string" else _instant(semantic.rpartition(".")[2])
+    return limits_of(mysql_type) if semantic == "string" else _limits_of_time(semantic.rpartition(".")[2])
 
 
-def _integer(bits: int, mysql_type: MySQLType | None) -> Limits:
-    """What an integer of so many bits may be, of a column that may have fewer; what is above an int64 has wrapped."""
+def _integer_limits(bits: int, mysql_type: MySQLType | None) -> Limits:
+    """Return what an integer of this many bits may be, within the range of its MySQL type.
+
+    The type's range does not count if it exceeds the integer's: Debezium writes BIGINT UNSIGNED above an int64 as negative.
+    """
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     limits = value_range(mysql_type) if mysql_type and mysql_type.base in INTEGERS else None
     return (
@@ -228,22 +263,26 @@ def _integer(bits: int, mysql_type: MySQLType | None) -> Limits:
     )
 
 
-def _instant(name: str) -> Limits:
-    """The limits of a semantic type of days, times and years by its name; of others none."""
-    seconds = (_DAY_FIRST * _SECONDS, (_DAY_LAST + 1) * _SECONDS)
+def _limits_of_time(name: str) -> Limits:
+    """Return the limits of a semantic type of days, times or years; other types have none.
+
+    Args:
+        name: the last part of the semantic type's name.
+    """
+    seconds = (_FIRST_DAY * _SECONDS_A_DAY, (_LAST_DAY + 1) * _SECONDS_A_DAY)
     of_names = {
-        "Date": integer_limits(_DAY_FIRST, _DAY_LAST),
-        "Year": integer_limits(1900, 2155),
+        "Date": integer_limits(_FIRST_DAY, _LAST_DAY),
+        "Year": integer_limits(1900, 2155),  # Debezium writes the YEAR 0 as 1900
         "ZonedTimestamp": Limits(TextForm.ZONED),
     }
-    for size, unit in _SECOND_IN.items():
+    for size, unit in _UNITS_A_SECOND.items():
         of_names[f"{size}Timestamp"] = integer_limits(seconds[0] * unit, seconds[1] * unit - 1)
-        of_names[f"{size}Time"] = integer_limits(-_TIME * unit, _TIME * unit)
+        of_names[f"{size}Time"] = integer_limits(-_LONGEST_TIME * unit, _LONGEST_TIME * unit)
     return of_names.get(name, ANYTHING)
 
 
-def _bytes(semantic: str, mysql_type: MySQLType | None) -> int | None:
-    """How many bytes a value may have."""
+def _largest_size(semantic: str, mysql_type: MySQLType | None) -> int | None:
+    """Return the largest number of bytes of a value; None if it is unknown."""
     if mysql_type is None:
         return None
     if semantic == BITS:
@@ -254,7 +293,7 @@ def _bytes(semantic: str, mysql_type: MySQLType | None) -> int | None:
     return limits_of(mysql_type).length
 
 
-_KNOWN = sorted([*SEMANTICS, UNSTATED])
+_SEMANTIC_TYPES = sorted([*SEMANTICS, UNSTATED])
 _CONNECT = make_rule_table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
 _STANDS_FOR = make_rule_table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
 _JDBC = make_rule_table({(base, code) for base, codes in JDBC_TYPES.items() for code in codes})
@@ -264,10 +303,7 @@ _JSON = make_rule_table(
 
 
 class ConnectTypes(ValuesFit):
-    """Every semantic type is known, stands on its Connect type and for the column's MySQL type; values are of its JSON type.
-
-    And every JDBC code is one that the connector gives to the MySQL type.
-    """
+    """The rules of a field's semantic type, Connect type, MySQL type and JSON type, and of a column's JDBC code."""
 
     semantic_type: object = pa.Field(nullable=True)
     connect_type: object = pa.Field(nullable=True)
@@ -277,52 +313,55 @@ class ConnectTypes(ValuesFit):
     jdbc_type: pd.Int64Dtype = pa.Field(coerce=True, nullable=True)
     described: object = pa.Field(coerce=True, nullable=True)
 
-    @pa.dataframe_check(name="known_semantic_type", error="not a type of Debezium's for MySQL")
-    def known_semantic_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
-        """Check every field of a row; what schema-change records describe has no semantic type."""
-        return frame["semantic_type"].isin(_KNOWN) | _described_by_statement(frame)
+    @pa.dataframe_check(name="is_semantic_type", error="not a type of Debezium's for MySQL")
+    def is_semantic_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Check that Debezium has the semantic type of a row's field; columns of schema-change records have none."""
+        return frame["semantic_type"].isin(_SEMANTIC_TYPES) | _described_by_statement(frame)
 
     @pa.dataframe_check(name="connect_type_of_semantic_type", error="not the Connect type of this semantic type")
     def connect_type_of_semantic_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check the Connect type beside a semantic type that is known."""
-        return is_in_table(frame, ["semantic_type", "connect_type"], _CONNECT) | ~_semantic(frame)
+        """Check that the Connect type belongs to the semantic type; other semantic types break another rule."""
+        return is_in_table(frame, ["semantic_type", "connect_type"], _CONNECT) | ~_has_semantic_type(frame)
 
     @pa.dataframe_check(name="semantic_type_fits_mysql_type", error="not a semantic type of this MySQL type")
     def semantic_type_fits_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check the MySQL type beside a semantic type that is known, and so tells one."""
-        return is_in_table(frame, ["semantic_type", "stands_for"], _STANDS_FOR) | ~_semantic(frame)
+        """Check that the semantic type may stand for the MySQL type; other semantic types break another rule."""
+        return is_in_table(frame, ["semantic_type", "stands_for"], _STANDS_FOR) | ~_has_semantic_type(frame)
 
     @pa.dataframe_check(name="json_type_of_connect_type", error="not the JSON type of this Connect type")
     def json_type_of_connect_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check the JSON type beside a Connect type that is known; a number where bytes are to be is a decimal's only.
+        """Check that the JSON type belongs to the Connect type; of `bytes` only decimals may be numbers.
 
-        An observation of NULLs has the usual JSON type; a Connect type that is not known breaks another rule.
+        An observation of NULLs has the usual JSON type. A Connect type that is not the reference's breaks another rule.
         """
-        number = (frame["wire_type"] == "number") & (frame["connect_type"] == "bytes")
+        is_number = (frame["wire_type"] == "number") & (frame["connect_type"] == "bytes")
         fits = is_in_table(frame, ["connect_type", "wire_type"], _JSON) & (
-            ~number | (frame["semantic_type"] == DECIMAL)
+            ~is_number | (frame["semantic_type"] == DECIMAL)
         )
         return fits | ~frame["connect_type"].isin(sorted(_WIRES))
 
     @pa.dataframe_check(name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type")
     def jdbc_type_of_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check every column that a schema-change record describes; the fields of rows have no JDBC code."""
+        """Check that the JDBC code of a schema-change record belongs to the MySQL type; fields of rows have no code."""
         return is_in_table(frame, ["base", "jdbc_type"], _JDBC) | ~_described_by_statement(frame)
 
 
 def _described_by_statement(frame: pd.DataFrame) -> pd.Series:
+    """Return BOOLEAN for each observation: whether it is of a schema-change record."""
     return frame["described"].isin([True])
 
 
-def _semantic(frame: pd.DataFrame) -> pd.Series:
+def _has_semantic_type(frame: pd.DataFrame) -> pd.Series:
+    """Return BOOLEAN for each observation: whether its semantic type is one of Debezium's."""
     return frame["semantic_type"].isin(list(SEMANTICS))
 
 
 def _expected(row: Mapping[str, Any]) -> str:
+    """Return what the references prescribe for an observation, for people."""
     if row.get("described"):
-        known = parsed(row["mysql_type"])
-        codes: Iterable[int] = sorted(JDBC_TYPES[known.base]) if known else ()
-        return f"JDBC code {', '.join(map(str, codes))}" if known else "no such type"
+        mysql_type = parsed(row["mysql_type"])
+        codes: Iterable[int] = sorted(JDBC_TYPES[mysql_type.base]) if mysql_type else ()
+        return f"JDBC code {', '.join(map(str, codes))}" if mysql_type else "no such type"
     if row.get("semantic_type") == UNSTATED:
         return "any: the message has no schema"
     semantic = SEMANTICS.get(row.get("semantic_type") or "")

@@ -87,6 +87,6 @@ class OpenProtocol(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for type codes, flags and values."""
-        from cdc_assets.protocols.open_protocol.type_rules import rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.open_protocol.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
 
-        return rules()
+        return make_rules()

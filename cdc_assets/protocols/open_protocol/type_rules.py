@@ -1,10 +1,10 @@
-"""What Open Protocol messages say of each column's type, held against the reference table.
+"""The type rules of Open Protocol: what its messages state of columns' types, compared with the reference table.
 
-The reference is `ticdc-open-protocol`, sections on type codes and column flags, as `mysql_types.open_protocol` has it.
+The reference is `ticdc-open-protocol`, sections on type codes and column flags; `mysql_types.open_protocol` holds it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.open_protocol import CODES, ColumnFlag, JsonType, type_text, wrong_flags
-from cdc_assets.mysql_types.types import parsed
+from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.type_checks.declared_types import SchemaRows, complete_decimal, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
@@ -31,45 +31,64 @@ from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, not
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import TextForm, ValueClass, limits_of
 
-_WHAT = (*COLUMN_FIELDS, "mysql_type", "type_code", "flags", "wire_type", "value_class")
+_FIELDS = (*COLUMN_FIELDS, "mysql_type", "type_code", "flags", "wire_type", "value_class")
 _ALL_FLAGS = sum(ColumnFlag)
 
 
-def rules() -> Rules:
-    """What holds for the messages of a feed."""
-    return Rules(observe=observe, model=TypeCodes, fields=_WHAT, expected=_expected)
+def make_rules() -> Rules:
+    """Return the type rules of Open Protocol."""
+    return Rules(observe=observe_types, model=TypeCodes, fields=_FIELDS, expected=_expected)
 
 
-def observe(
-    events: DataFrame, known: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
+def observe_types(
+    events: DataFrame, schemas: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
 ) -> list[Observation]:
-    """Boil row events down to their observations: one a (table, column, code, flags, JSON type, class of value).
+    """Return the observations of row events, one for each table, column, code, flags, JSON type and class of value.
 
-    In: rows of change_events, and of table_schemas, the types that the feeds file gives, and the columns that rows of
-    earlier runs have had. Out: `_WHAT` and `OCCURRENCE_FIELDS`. In an UPDATE the types and values are those of the new row.
+    Of an UPDATE the types and values of the new row are observed.
+
+    Args:
+        events: rows of change_events.
+        schemas: rows of table_schemas.
+        columns: `database.table.column` -> the type that the feeds file gives.
+        earlier: the columns that rows of earlier runs had.
+
+    Returns:
+        Observations with the fields `_FIELDS` and `OCCURRENCE_FIELDS`.
     """
     rows = with_layout_hash(select_row_events(events), layout=F.col("layout"))
-    stated = make_schema_lookup(known)
+    find_schemas = make_schema_lookup(schemas)
     layouts = []
     for group in group_by_layout(rows, "layout"):
-        shapes = stated(group.database, group.table, group.span)
-        told = []
+        declared = find_schemas(group.database, group.table, group.span)
+        message_columns = []
         for name, each in json.loads(group.stated["layout"]).items():
             given = columns.get(f"{group.database}.{group.table}.{name}")
-            others = [t for shape in shapes if name in shape and (t := parsed(shape[name]["type"]))]
-            told.append(_told(name, each["t"], each["f"], given, others))
-        layouts.append(RowLayout(group, told))
+            declared_types = [t for schema in declared if name in schema and (t := parsed(schema[name]["type"]))]
+            message_columns.append(_make_column(name, each["t"], each["f"], given, declared_types))
+        layouts.append(RowLayout(group, message_columns))
     sending = Sending(by_commit_ts=True, statements=True)
     return [
         *observe_values(rows, layouts, has_wire_types=True),
-        *observe_missing_columns(layouts, known, sending, earlier),
+        *observe_missing_columns(layouts, schemas, sending, earlier),
     ]
 
 
-def _told(name: str, code: int, flags: int, given: str | None, others: list[Any]) -> MessageColumn:
+def _make_column(
+    name: str, code: int, flags: int, given: str | None, declared_types: Sequence[MySQLType]
+) -> MessageColumn:
+    """Return a column with what its values may be.
+
+    Args:
+        name: the column's name.
+        code: its type code.
+        flags: its flags.
+        given: its type in the feeds file.
+        declared_types: its types in the table's schemas at that time.
+    """
     text = type_text(code, flags)
-    mysql_type = parsed(given) if given else complete_decimal(parsed(text), others)
-    # Texts of blobs are in base64, and so are TEXTs; of the others those that are bytes have Go's escapes.
+    mysql_type = parsed(given) if given else complete_decimal(parsed(text), declared_types)
+    # BLOB and TEXT share these codes, and their values come in base64; other bytes come with Go's escapes.
     encoded = code in {249, 250, 251, 252}
     limits = limits_of(mysql_type, binary=TextForm.BASE64 if encoded else TextForm.ANY)
     if encoded:
@@ -77,10 +96,10 @@ def _told(name: str, code: int, flags: int, given: str | None, others: list[Any]
     row = CODES.get(code)
     if row is not None:
         limits = limits._replace(wires=(str(row.json),))
-        # Without any flag nothing is said of the column, as in the document's examples.
+        # The document's examples have columns without any flag: then the flags do not exclude NULL.
         if flags and not flags & ColumnFlag.NULLABLE and row.json is not JsonType.NONE:
             limits = limits._replace(null=ValueClass.NOT_NULL)
-    # A column of type NULL is always NULL, says the document: it has no other type.
+    # By the document the value of a column of type NULL is always NULL, so messages state no MySQL type for it.
     always_null = row is not None and row.json is JsonType.NONE
     return MessageColumn(name, text, {"type_code": code, "flags": flags}, limits, type_optional=always_null)
 
@@ -92,33 +111,35 @@ _WIRES = make_rule_table({(code, str(row.json)) for code, row in CODES.items()})
 
 
 class TypeCodes(ValuesFit):
-    """Every code is known, with flags that may stand beside it, and a value of the JSON type that it prescribes."""
+    """The rule that the reference has every code, permits its flags, and prescribes the JSON type of its values."""
 
     type_code: pd.Int64Dtype = pa.Field(coerce=True)
     flags: pd.Int64Dtype = pa.Field(coerce=True)
     wire_type: object = pa.Field(nullable=True)
 
-    @pa.check("type_code", name="known_type_code", error=f"not one of the codes {sorted(CODES)}")
-    def known_type_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
-        """Check the code of any column; that there is none breaks the column's own rule, not to be null."""
+    @pa.check("type_code", name="is_type_code", error=f"not one of the codes {sorted(CODES)}")
+    def is_type_code(cls, codes: pd.Series) -> pd.Series:  # noqa: N805 -- pandera's form
+        """Check that the reference has the code; a missing code breaks the rule that `type_code` is not null."""
         return codes.isin(sorted(CODES))
 
     @pa.dataframe_check(name="flags_fit_type", error="flags that the type cannot have")
     def flags_fit_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check flags beside a code that is known; a code that is not, and missing flags, break rules of their own."""
+        """Check the flags of the reference's codes; other codes, and missing flags, break other rules."""
         judged_elsewhere = ~frame["type_code"].isin(sorted(CODES)) | frame["flags"].isna()
         return is_in_table(frame, ["type_code", "flags"], _FLAGS) | judged_elsewhere
 
     @pa.dataframe_check(name="json_type_fits_code", error="not the JSON type that the code prescribes")
     def json_type_fits_code(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
-        """Check the JSON type beside a code that is known; an observation of NULLs has the usual JSON type."""
+        """Check the JSON type of the reference's codes; an observation of NULLs has the usual JSON type."""
         return is_in_table(frame, ["type_code", "wire_type"], _WIRES) | ~frame["type_code"].isin(sorted(CODES))
 
 
 def _expected(row: Mapping[str, Any]) -> str:
+    """Return the JSON type and the range of an observation's code, and what is wrong with its flags, for people."""
     code, flags = row.get("type_code"), row.get("flags")
     if code is None or flags is None:
         return "no such column"
-    known, limits = CODES.get(code), limits_of(parsed(type_text(code, flags))).ranges
-    told = [f"JSON {known.json}" if known else "no such code", format_range(*limits[2:]) if limits else None]
-    return ", ".join(t for t in (*told, wrong_flags(code, flags)) if t)
+    reference_row, limits = CODES.get(code), limits_of(parsed(type_text(code, flags))).ranges
+    json_type = f"JSON {reference_row.json}" if reference_row else "no such code"
+    parts = [json_type, format_range(*limits[2:]) if limits else None, wrong_flags(code, flags)]
+    return ", ".join(part for part in parts if part)

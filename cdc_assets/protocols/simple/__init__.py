@@ -105,9 +105,9 @@ class Simple(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for values, by the schema that the row names."""
-        from cdc_assets.protocols.simple.type_rules import rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.simple.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
 
-        return rules()
+        return make_rules()
 
 
 def _table_schema(message_schema: Mapping[str, Any]) -> TableSchema:

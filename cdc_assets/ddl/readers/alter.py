@@ -1,0 +1,267 @@
+"""Read ALTER TABLE. The function of an alteration takes the tokens after its first word."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from cdc_assets.ddl.actions import (
+    Action,
+    AddColumn,
+    DdlKind,
+    Default,
+    DropColumn,
+    DropKey,
+    ModifyColumn,
+    MoveRows,
+    RenameColumn,
+    RenameKey,
+    RenameTable,
+    SetDefault,
+    Statement,
+)
+from cdc_assets.ddl.readers.columns import PARTITION_WORDS, read_column, read_columns_and_keys, read_default
+from cdc_assets.ddl.readers.keys import read_key
+from cdc_assets.ddl.readers.options import skip_charset, skip_option
+from cdc_assets.ddl.readers.other import read_other_object, skip_other
+from cdc_assets.ddl.readers.partitions import (
+    read_discard_tablespace,
+    read_exchange_partition,
+    read_first_partition,
+    read_import_tablespace,
+    read_partition,
+    read_partition_maintenance,
+    read_truncate_partition,
+    skip_partition_clause,
+)
+from cdc_assets.ddl.readers.tokens import expect_any_word, expect_kind, expect_word, read_table_name, skip_lock_wait
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
+
+
+def read_alter(cursor: TokenCursor) -> Statement:
+    """Read a statement from after ALTER. It is of kind `rename_table` if it only renames the table.
+
+    Raises:
+        SqlSyntaxError: a part of it is not understood.
+    """
+    cursor.take_any("ONLINE", "OFFLINE")
+    cursor.take("IGNORE")
+    if not cursor.take("TABLE"):
+        if cursor.word() in {"DATABASE", "SCHEMA"}:
+            skip_other(cursor)
+            return Statement("other")
+        return read_other_object(cursor)
+    tolerant = cursor.take("IF", "EXISTS")
+    table = read_table_name(cursor)
+    skip_lock_wait(cursor)
+    actions: list[Action] = []
+    after_comma = True
+    while not cursor.done:
+        if word := cursor.take_any(*_ALTERATIONS):
+            if not after_comma and word not in PARTITION_WORDS:
+                raise SqlSyntaxError(f"{word!r} is not expected here")
+            actions += _ALTERATIONS[word](cursor)
+        elif not skip_option(cursor):
+            raise SqlSyntaxError(f"ALTER TABLE ... {cursor.peek().text} is not known")
+        # MySQL accepts options one after the other without a comma.
+        after_comma = cursor.symbol(",")
+        if after_comma and cursor.done:
+            raise SqlSyntaxError("an alteration is missing after the last comma")
+    only_renames = bool(actions) and all(isinstance(action, RenameTable) for action in actions)
+    kind: DdlKind = "rename_table" if only_renames else "alter_table"
+    return Statement(kind, ((table, tuple(actions)),), tolerant=tolerant)
+
+
+def _read_add(cursor: TokenCursor) -> list[Action]:
+    """Read ADD of columns, keys, partitions; or of what changes neither columns nor keys, which gives no action."""
+    if cursor.take("PARTITION"):
+        skip_partition_clause(cursor)
+        return []
+    if cursor.take("SYSTEM", "VERSIONING"):
+        return []
+    if cursor.take("STATS_EXTENDED"):
+        cursor.take("IF", "NOT", "EXISTS")
+        skip_partition_clause(cursor)
+        return []
+    if not cursor.take("COLUMN"):
+        key = read_key(cursor)
+        if key is not None:
+            return [key] if key.columns else []
+    tolerant = cursor.take("IF", "NOT", "EXISTS")
+    if cursor.symbol("("):
+        return read_columns_and_keys(cursor, only_if_missing=tolerant)
+    return read_column(cursor, only_if_missing=tolerant)
+
+
+def _read_drop(cursor: TokenCursor) -> list[Action]:
+    """Read DROP of a column, a key, partitions; or of what changes neither columns nor keys, which gives no action."""
+    if cursor.take("PRIMARY", "KEY"):
+        return [DropKey("PRIMARY")]
+    if cursor.take("PARTITION"):
+        skip_partition_clause(cursor)
+        return [MoveRows("DROP PARTITION")]
+    if cursor.take("SYSTEM", "VERSIONING"):
+        return []
+    if cursor.take("PERIOD", "FOR"):
+        cursor.name()
+        return []
+    object_kind = cursor.take_any("INDEX", "KEY", "CONSTRAINT", "FOREIGN", "CHECK", "COLUMN", "STATS_EXTENDED")
+    if object_kind == "FOREIGN":
+        expect_word(cursor, "KEY")
+    tolerant = cursor.take("IF", "EXISTS")
+    name = cursor.name()
+    cursor.take_any("RESTRICT", "CASCADE")
+    if object_kind in {"INDEX", "KEY", "CONSTRAINT"}:
+        return [DropKey(name, tolerant)]
+    return [DropColumn(name, tolerant)] if object_kind in {"COLUMN", ""} else []
+
+
+def _read_modify(cursor: TokenCursor) -> list[Action]:
+    """Read MODIFY, which keeps the column's name."""
+    cursor.take("COLUMN")
+    tolerant = cursor.take("IF", "EXISTS")
+    return _as_modifications(cursor.peek().text, read_column(cursor), if_exists=tolerant)
+
+
+def _read_change(cursor: TokenCursor) -> list[Action]:
+    """Read CHANGE, which has the column's old name and its new definition."""
+    cursor.take("COLUMN")
+    tolerant = cursor.take("IF", "EXISTS")
+    old_name = cursor.name()
+    return _as_modifications(old_name, read_column(cursor), if_exists=tolerant)
+
+
+def _as_modifications(old_name: str, definition: list[Action], *, if_exists: bool) -> list[Action]:
+    """Return a column's definition with its `AddColumn` replaced by a `ModifyColumn` of the column `old_name`."""
+    return [
+        ModifyColumn(old_name, action.column, action.position, if_exists) if isinstance(action, AddColumn) else action
+        for action in definition
+    ]
+
+
+def _read_rename(cursor: TokenCursor) -> list[Action]:
+    """Read RENAME of a column, a key or the table."""
+    object_kind = cursor.take_any("COLUMN", "INDEX", "KEY")
+    if not object_kind:
+        if not cursor.take_any("TO", "AS"):
+            cursor.symbol("=")
+        return [RenameTable(read_table_name(cursor))]
+    tolerant = cursor.take("IF", "EXISTS")
+    old_name = cursor.name()
+    expect_word(cursor, "TO")
+    new_name = cursor.name()
+    if object_kind == "COLUMN":
+        return [RenameColumn(old_name, new_name, tolerant)]
+    return [RenameKey(old_name, new_name)]
+
+
+def _read_alter(cursor: TokenCursor) -> list[Action]:
+    """Read ALTER of a column, of which only the default gives an action; or of a key or a check, which gives none."""
+    if cursor.take_any("INDEX", "KEY"):
+        cursor.take("IF", "EXISTS")
+        cursor.name()
+        cursor.take("NOT")
+        expect_any_word(cursor, "VISIBLE", "INVISIBLE", "IGNORED")
+        return []
+    if cursor.take_any("CHECK", "CONSTRAINT"):
+        cursor.name()
+        cursor.take("NOT")
+        expect_word(cursor, "ENFORCED")
+        return []
+    cursor.take("COLUMN")
+    cursor.take("IF", "EXISTS")
+    name = cursor.name()
+    if cursor.take("SET", "DEFAULT"):
+        return [SetDefault(name, read_default(cursor))]
+    if cursor.take("DROP", "DEFAULT"):
+        return [SetDefault(name, Default())]
+    expect_word(cursor, "SET")
+    expect_any_word(cursor, "VISIBLE", "INVISIBLE")
+    return []
+
+
+def _read_convert(cursor: TokenCursor) -> list[Action]:
+    """Read CONVERT TO CHARACTER SET, which gives no action; or MariaDB's CONVERT PARTITION or CONVERT TABLE."""
+    if cursor.take_any("PARTITION", "TABLE"):
+        skip_partition_clause(cursor)
+        return [MoveRows("CONVERT PARTITION")]
+    expect_word(cursor, "TO")
+    if not skip_charset(cursor):
+        raise SqlSyntaxError(f"CONVERT TO {cursor.peek().text} is not known")
+    if cursor.take("COLLATE"):
+        cursor.symbol("=")
+        cursor.name()
+    return []
+
+
+def _read_order_by(cursor: TokenCursor) -> list[Action]:
+    """Skip ORDER BY, the order in which the server rewrites the rows; no action."""
+    expect_word(cursor, "BY")
+    while True:
+        read_table_name(cursor)  # A column's name, which may have its table's before it.
+        cursor.take_any("ASC", "DESC")
+        if cursor.peek() != (TokenKind.OTHER, ",") or cursor.word(1) in _ALTERATIONS:
+            return []
+        cursor.next()
+
+
+def _skip_keys(cursor: TokenCursor) -> list[Action]:
+    """Skip ENABLE KEYS or DISABLE KEYS; no action."""
+    expect_word(cursor, "KEYS")
+    return []
+
+
+def _skip_validation(cursor: TokenCursor) -> list[Action]:
+    """Skip WITHOUT VALIDATION; no action."""
+    expect_word(cursor, "VALIDATION")
+    return []
+
+
+def _skip_nothing(cursor: TokenCursor) -> list[Action]:  # noqa: ARG001 -- every alteration has the same signature
+    """Return no action for an alteration of one word."""
+    return []
+
+
+def _skip_replica(cursor: TokenCursor) -> list[Action]:
+    """Skip TiDB's SET TIFLASH REPLICA n LOCATION LABELS 'a', 'b', or COMPACT TIFLASH REPLICA; no action."""
+    cursor.take("HYPO")
+    expect_word(cursor, "TIFLASH")
+    expect_word(cursor, "REPLICA")
+    if cursor.peek().kind is TokenKind.NUMBER:
+        cursor.next()
+    if cursor.take("LOCATION", "LABELS"):
+        expect_kind(cursor, TokenKind.STRING)
+        while cursor.peek() == (TokenKind.OTHER, ",") and cursor.peek(1).kind is TokenKind.STRING:
+            cursor.at += 2
+    return []
+
+
+_ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = MappingProxyType(
+    {
+        "ADD": _read_add,
+        "DROP": _read_drop,
+        "MODIFY": _read_modify,
+        "CHANGE": _read_change,
+        "RENAME": _read_rename,
+        "ALTER": _read_alter,
+        "TRUNCATE": read_truncate_partition,
+        "EXCHANGE": read_exchange_partition,
+        "FIRST": read_first_partition,
+        "DISCARD": read_discard_tablespace,
+        "IMPORT": read_import_tablespace,
+        "CONVERT": _read_convert,
+        "ORDER": _read_order_by,
+        "PARTITION": read_partition,
+        **dict.fromkeys(
+            (
+                "REORGANIZE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR", "REMOVE", "UPGRADE", "COALESCE", "SPLIT",
+                "MERGE", "LAST",
+            ),
+            read_partition_maintenance,
+        ),
+        "ENABLE": _skip_keys,
+        "DISABLE": _skip_keys,
+        "WITHOUT": _skip_validation,
+        "SET": _skip_replica,
+        "COMPACT": _skip_replica,
+        **dict.fromkeys(("FORCE", "CACHE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _skip_nothing),
+    }
+)  # fmt: skip

@@ -1,0 +1,220 @@
+"""Read the definition of a column: its type, attributes, default and position, and the keys that it declares."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from cdc_assets.ddl.actions import Action, AddColumn, AddKey, Column, Default
+from cdc_assets.ddl.literals import read_literal
+from cdc_assets.ddl.readers.keys import read_key, skip_check, skip_index_options, skip_reference
+from cdc_assets.ddl.readers.options import skip_charset, skip_named_option
+from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
+from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
+
+# Words of alterations that may follow the last of the others without a comma.
+PARTITION_WORDS = ("PARTITION", "REMOVE")
+
+
+def read_columns_and_keys(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[Action]:
+    """Read the columns and keys of a table, from after the opening parenthesis to the closing one."""
+    actions: list[Action] = []
+    while True:
+        key = read_key(cursor)
+        if key is None:
+            actions += read_column(cursor, only_if_missing=only_if_missing)
+        elif key.columns:
+            actions.append(key)
+        if not cursor.symbol(","):
+            break
+    cursor.expect_symbol(")")
+    return actions
+
+
+def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[Action]:
+    """Read the definition of a column from its name on.
+
+    Returns:
+        An `AddColumn`, then an `AddKey` for each key that the definition declares.
+
+    Raises:
+        SqlSyntaxError: an attribute is not understood.
+    """
+    name = cursor.name()
+    is_serial = cursor.sees("SERIAL")
+    text = _read_type(cursor)
+    mysql_type = parsed(text)
+    column = Column(name, text)
+    keys: list[Action] = []
+    if is_serial:  # MySQL's short form of BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE.
+        column = replace(column, nullable=False, computed_default=True)
+        keys.append(AddKey("unique", (name,), only_if_missing=only_if_missing))
+    position: str | None = None
+    while not _is_at_end_of_definition(cursor):
+        if cursor.take("FIRST"):
+            position = ""
+        elif cursor.take("AFTER"):
+            position = cursor.name()
+        elif cursor.take("UNIQUE"):
+            cursor.take("KEY")
+            skip_index_options(cursor)
+            keys.append(AddKey("unique", (name,), only_if_missing=only_if_missing))
+        elif cursor.take("PRIMARY", "KEY") or cursor.take("KEY"):
+            skip_index_options(cursor)
+            keys.append(AddKey("primary", (name,), "PRIMARY", only_if_missing=only_if_missing))
+            column = replace(column, nullable=False)
+        else:
+            column = _read_attribute(cursor, column, mysql_type)
+    return [AddColumn(column, position, only_if_missing), *keys]
+
+
+def _is_at_end_of_definition(cursor: TokenCursor) -> bool:
+    """Return whether no attribute of the column comes next."""
+    is_at_separator = cursor.done or cursor.peek() in {(TokenKind.OTHER, ","), (TokenKind.OTHER, ")")}
+    return is_at_separator or cursor.word() in PARTITION_WORDS
+
+
+def _read_type(cursor: TokenCursor) -> str:
+    """Read a type, and return its canonical text.
+
+    A type that MySQL does not have (UUID, INET6) is returned as written, because the feed's `columns:` may name another type
+    for the column.
+
+    Raises:
+        SqlSyntaxError: no type comes next.
+    """
+    start = cursor.at
+    if cursor.word() in {"MARIADB_SCHEMA", "ORACLE_SCHEMA"} and cursor.peek(1) == (TokenKind.OTHER, "."):
+        cursor.at += 2
+    try:
+        return str(declared(read_type(cursor)))
+    except NoSuchTypeError:
+        cursor.at = start
+    name = cursor.next()
+    if name.kind is not TokenKind.WORD:
+        raise SqlSyntaxError(f"expected a type, found {name.text!r}")
+    group_start = cursor.at
+    cursor.skip_group()
+    return name.text.lower() + "".join(token.text for token in cursor.tokens[group_start : cursor.at])
+
+
+# Attributes without a value, and what they change in the column. A generated column is virtual unless STORED follows.
+_ATTRIBUTE_CHANGES: Mapping[tuple[str, ...], Callable[[Column], Column]] = MappingProxyType(
+    {
+        ("NOT", "NULL"): lambda column: replace(column, nullable=False),
+        ("NULL",): lambda column: replace(column, nullable=True),
+        ("SERIAL", "DEFAULT", "VALUE"): lambda column: replace(column, nullable=False, computed_default=True),
+        ("AUTO_INCREMENT",): lambda column: replace(column, computed_default=True),
+        ("STORED",): lambda column: replace(column, virtual=False),
+        ("PERSISTENT",): lambda column: replace(column, virtual=False),
+        ("VIRTUAL",): lambda column: column,
+        ("VISIBLE",): lambda column: column,
+        ("INVISIBLE",): lambda column: column,
+        ("NOT", "SECONDARY"): lambda column: column,
+        ("WITH", "SYSTEM", "VERSIONING"): lambda column: column,
+        ("WITHOUT", "SYSTEM", "VERSIONING"): lambda column: column,
+    }
+)
+
+
+def _read_attribute(cursor: TokenCursor, column: Column, mysql_type: MySQLType | None) -> Column:
+    """Read one attribute, and return the column with it.
+
+    Args:
+        cursor: at the attribute.
+        column: as read so far.
+        mysql_type: the column's type, which the default's value depends on; None: MySQL has no such type.
+
+    Raises:
+        SqlSyntaxError: the attribute is not understood.
+    """
+    for words, change in _ATTRIBUTE_CHANGES.items():
+        if cursor.take(*words):
+            return change(column)
+    if cursor.take("DEFAULT"):
+        return read_default(cursor).apply_to(column, mysql_type)
+    if cursor.take("GENERATED"):
+        if not cursor.take("BY", "DEFAULT"):
+            expect_word(cursor, "ALWAYS")
+        if not cursor.sees("AS"):
+            raise SqlSyntaxError(f"expected AS, found {cursor.peek().text!r}")
+    if cursor.take("AS"):
+        return _read_generated(cursor, column)
+    _skip_attribute(cursor)
+    return column
+
+
+def _read_generated(cursor: TokenCursor, column: Column) -> Column:
+    """Read how the server computes a column, from after AS, and return the column with it."""
+    if cursor.take("ROW"):  # MariaDB's columns of a system-versioned table.
+        expect_any_word(cursor, "START", "END")
+        return replace(column, computed_default=True)
+    if cursor.take("IDENTITY"):
+        return replace(column, nullable=False, computed_default=True)
+    if cursor.peek() != (TokenKind.OTHER, "("):
+        raise SqlSyntaxError(f"expected an expression, found {cursor.peek().text!r}")
+    cursor.skip_group()
+    return replace(column, generated=True, virtual=True)
+
+
+def _skip_attribute(cursor: TokenCursor) -> None:
+    """Skip an attribute that changes neither the column nor a key.
+
+    Raises:
+        SqlSyntaxError: the attribute is not known.
+    """
+    if cursor.take("ON", "UPDATE"):
+        expect_any_word(cursor, "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
+        cursor.skip_group()
+    elif cursor.take("REFERENCES"):
+        skip_reference(cursor)
+    elif cursor.take("CONSTRAINT"):
+        if not cursor.sees("CHECK"):
+            cursor.name()
+    elif cursor.take("CHECK"):
+        skip_check(cursor)
+    elif cursor.take("AUTO_RANDOM"):
+        cursor.skip_group()
+    elif cursor.sees("COMPRESSED") and cursor.peek(1) != (TokenKind.OTHER, "="):
+        cursor.next()
+    elif not skip_charset(cursor) and not skip_named_option(cursor, _COLUMN_OPTIONS):
+        raise SqlSyntaxError(f"{cursor.peek().text!r} is not known as an attribute of a column")
+
+
+_COLUMN_OPTIONS = frozenset(
+    {"COMMENT", "COLUMN_FORMAT", "STORAGE", "SRID", "COLLATE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"}
+)
+
+
+def read_default(cursor: TokenCursor) -> Default:
+    """Read a default, from after DEFAULT.
+
+    Raises:
+        SqlSyntaxError: no default comes next.
+    """
+    if cursor.peek() == (TokenKind.OTHER, "("):
+        return _read_default_expression(cursor)
+    literal = read_literal(cursor)
+    if literal is not None:
+        return Default(literal)
+    token = cursor.next()
+    if token.kind is not TokenKind.WORD:
+        raise SqlSyntaxError(f"{token.text!r} is not a default")
+    if token.text.upper() == "NULL":
+        return Default()
+    if token.text.upper() in {"NEXT", "PREVIOUS"} and cursor.take("VALUE", "FOR"):  # A value of a MariaDB sequence.
+        read_table_name(cursor)
+    cursor.skip_group()
+    return Default(computed=True)
+
+
+def _read_default_expression(cursor: TokenCursor) -> Default:
+    """Read a default in parentheses: a literal, or an expression that only the server computes."""
+    start = cursor.at
+    cursor.expect_symbol("(")
+    literal = read_literal(cursor)
+    if literal is not None and cursor.symbol(")"):
+        return Default(literal)
+    cursor.at = start
+    cursor.skip_group()
+    return Default(computed=True)

@@ -1,0 +1,46 @@
+"""What a column's new type in the source means for its column in the history table and for the values there."""
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import BinaryType, StringType
+
+from cdc_assets.mysql_types.casting import spark_type, widen
+from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.types import INTEGERS, MySQLType
+
+# Types whose values in the history have the text that a message's key has.
+KEY_TYPES = INTEGERS | {"char", "varchar"}
+_LABELS = {Family.ENUM, Family.SET}
+# MySQL rounds values when a column of these types gets fewer digits after the point.
+_FRACTIONS = {Family.DATETIME, Family.TIMESTAMP, Family.TIME}
+
+
+def fits_history_column(old: MySQLType | None, new: MySQLType | None) -> bool:
+    """Return whether the history column of the old type, widened if necessary, can hold values of the new type."""
+    if old is None or new is None:
+        return True
+    if "decimal" in (old.base, new.base) and (old.base, old.length and 1) != (new.base, new.length and 1):
+        return old.base == new.base  # only the values show the scale of a decimal without parameters
+    before, after = spark_type(old), spark_type(new)
+    return before == after or widen(before, after) == after
+
+
+def keeps_values(old: MySQLType, new: MySQLType) -> bool:
+    """Return whether a change of a column's type leaves its values in the history as they are.
+
+    Only for types for which `fits_history_column` is true.
+    """
+    before, after = TYPES[old.base].family, TYPES[new.base].family
+    if before is after is Family.SET:
+        return _keeps_order(old.labels or (), new.labels or ())
+    if before in _LABELS or after in _LABELS:
+        return after is Family.TEXT or before is after is Family.ENUM
+    if before in _FRACTIONS:
+        return before is after and (new.length or 0) >= (old.length or 0)
+    return before is after or spark_type(old) != spark_type(new) or spark_type(new) not in (StringType(), BinaryType())
+
+
+def _keeps_order(old: Sequence[str], new: Sequence[str]) -> bool:
+    """Return whether the members of a SET that stay are in the same order as before."""
+    places = [new.index(label) for label in old if label in new]
+    return places == sorted(places)

@@ -79,8 +79,8 @@ from cdc_assets.assets.verdicts import last_evaluation
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
 from cdc_assets.history.progress import blocked_tables
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.history.verify import UNREFLECTED
-from cdc_assets.history.writer import TableReport
 from cdc_assets.lakehouse.history import source_columns, source_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
@@ -191,7 +191,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
     name, watch = lake.feed, Stopwatch()
 
     def told(report: TableReport, number: int, of: int) -> None:
-        lines = [*(f"applied {s['statement']}" for s in report.statements), *report.told]
+        lines = [*(f"applied {s['statement']}" for s in report.statements), *report.log_lines]
         for line in lines:
             context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
         context.log.info(
@@ -199,7 +199,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Told:
             f"{report.opened} versions opened, {report.closed} closed, {report.current} rows current, {watch.seconds} s"
         )
 
-    done = HISTORY.run(lake, feed, told=told)
+    done = HISTORY.run(lake, feed, on_report=told)
     known = refresh(
         context, lake
     )  # before it is told of the tables: which asset is theirs depends on how many there are

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cdc_assets.history.evolution import Arrive, Step
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.tso import time_text
 
@@ -63,7 +63,7 @@ class Completeness:
     """
 
     lake: Lakehouse
-    work: Work
+    work: TablePlan
 
     @cached_property
     def since(self) -> int:
@@ -71,7 +71,7 @@ class Completeness:
         work, known = self.work, self.work.cursor.complete
         lost = any(self._loses(step) for step in work.steps)
         # A load after a statement that has left the history wrong is where it is right again.
-        if known != NEVER and not work.cursor.met and not (work.anew and work.cursor.reload) and not lost:
+        if known != NEVER and not work.cursor.met and not (work.reload_positions and work.cursor.reload) and not lost:
             return known
         told, lost_at = list[int](), NEVER
         for step in work.evolution.steps[: work.eras[1]]:

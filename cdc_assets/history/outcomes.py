@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.history.evolution import Arrive, Close, Convert, Fill, Flag, Forget, Op, Recover, Rekey, Step
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.table import Staged
 
 _BY_DDL = ("truncate", "drop", "rename", "ddl")  # in _cdc_closed_by
 
 
-def outcomes(work: Work, staged: Staged) -> list[dict[str, Any]]:
+def outcomes(work: TablePlan, staged: Staged) -> list[dict[str, Any]]:
     """One entry a statement of the part: commit_ts, statement, done, versions.
 
     Args:

@@ -17,7 +17,7 @@ from cdc_assets.history.layouts import layouts_of, shapes_of
 from cdc_assets.history.news import LAYOUT, News, all_of, news_of
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
-from cdc_assets.history.work import TypedRows, Work
+from cdc_assets.history.table_plan import LoadToApply, TablePlan
 from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, ReleasedKind
@@ -53,7 +53,7 @@ def works(
     failed: Callable[[Name, Exception], None],
     waiting: AbstractSet[Name] = frozenset(),
     out: Mapping[Name, Exception] = MappingProxyType({}),
-) -> list[list[Work]]:
+) -> list[list[TablePlan]]:
     """What is to be done for the tables `due`, by name, up to a release; nothing for those without changes.
 
     Each list is in order: a table whose rows go to another comes before that one.
@@ -110,7 +110,7 @@ def _units(cursors: Mapping[Name, HistoryCursor], news: News) -> list[set[Name]]
 
 def _unit(
     lake: Lakehouse, feed: Feed, names: set[Name], cursors: Mapping[Name, HistoryCursor], news: News, through: int
-) -> list[Work]:
+) -> list[TablePlan]:
     taken = sorted(name for name in names if feed.takes(*name))
     tables = [_Table(lake, feed, name, cursors.get(name), news, through) for name in taken]
     applied = {d.id: d for t in tables for d in t.applied}
@@ -153,7 +153,7 @@ def _replay(tables: list["_Table"], evolutions: Mapping[Name, Evolution]) -> boo
     return bool(late)
 
 
-def _turn(part: Work) -> tuple[Any, ...]:
+def _turn(part: TablePlan) -> tuple[Any, ...]:
     """Rows come in from a table whose part with their end has begun before."""
     return part.steps[0].spot.order if part.arrivals else ()
 
@@ -319,7 +319,7 @@ class _Table:
         released = self.lake.released_changes.cursor()
         return released.trimmed.highest if released else -1
 
-    def parts(self, evolution: Evolution, ordered: Sequence[Ddl]) -> list[Work]:
+    def parts(self, evolution: Evolution, ordered: Sequence[Ddl]) -> list[TablePlan]:
         """What is to be done, a commit each; `ordered`: the statements of the evolution."""
         mine, steps = self.layouts, evolution.steps
         base = self._base(evolution)
@@ -363,7 +363,7 @@ class _Table:
         first: bool,
         whole: bool,
         every: list[Ddl],
-    ) -> Work:
+    ) -> TablePlan:
         cursor, counts = self.cursor, self.news.counts.get(self.name, Counter())
         begins = any(self._comes(op) for op in evolution.steps[start].ops) if start < end else False
         keyless = self._keyless(rows, evolution)
@@ -377,7 +377,7 @@ class _Table:
             ]
         typed = self._typed(rows)
         changes = sum(n for release, n in counts.items() if release > cursor.release)
-        return Work(
+        return TablePlan(
             name=self.name,
             table=self.table,
             after=cursor.release,
@@ -398,7 +398,7 @@ class _Table:
             base=start,
             among=self._among(evolution, rows),
             eras=(0 if first and not (begins or cursor.partly) else start + 1, end),
-            whole=whole,
+            is_last_part=whole,
             replay=self.replay,
             statements=[d.id for d in every]
             if whole
@@ -413,13 +413,13 @@ class _Table:
             suspicions=self._suspicions(rows, every),
         )
 
-    def _typed(self, rows: list[dict[str, Any]]) -> TypedRows | None:
+    def _typed(self, rows: list[dict[str, Any]]) -> LoadToApply | None:
         """The typed rows of a load that is among what is to be applied, unless the table has begun with them."""
         load = self.news.typed.get(self.name)
         if load is None or self.cursor.adopted == load.position:
             return None
         mine = [r for r in rows if r["commit_ts"] == load.position and is_loaded_layout(r["layout"])]
-        return TypedRows(load, mine[0]["release"], mine[0]["layout_id"]) if mine else None
+        return LoadToApply(load, mine[0]["release"], mine[0]["layout_id"]) if mine else None
 
     def _among(self, evolution: Evolution, rows: list[dict[str, Any]]) -> tuple[int, int]:
         """The eras that rows may be of. Where statements tell their place, those that are applied came before them."""

@@ -9,7 +9,7 @@ from cdc_assets.config import Feed
 from cdc_assets.history.columns import Reading, SourceColumn, needs_scale, readings_of, target_type, wire_names
 from cdc_assets.history.evolution import Convert, Fill, Slot
 from cdc_assets.history.progress import Name
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.protocols import protocol_of
 
@@ -23,7 +23,7 @@ class Readable:
     unknown_scale: list[Slot]  # decimals of which only the values tell the digits
 
 
-def readable(feed: Feed, work: Work) -> Readable:
+def readable(feed: Feed, work: TablePlan) -> Readable:
     """The source's columns in this part, in the table's order."""
     readings = readings_of(protocol_of(feed), work.layouts, overrides(feed, work.name))
     spelled = wire_names(readings.values())
@@ -42,7 +42,7 @@ def overrides(feed: Feed, name: Name) -> dict[str, str]:
     return {path.removeprefix(place): told for path, told in feed.columns.items() if path.startswith(place)}
 
 
-def _columns_without_rows(work: Work) -> list[Slot]:
+def _columns_without_rows(work: TablePlan) -> list[Slot]:
     """The columns that rows of before have, or get by a statement; and those that an ALTER TABLE adds."""
     eras = range(work.base, work.eras[1] + 1)
     live = [slot for era in eras for slot in work.evolution.live(era).values()]
@@ -53,7 +53,7 @@ def _columns_without_rows(work: Work) -> list[Slot]:
     return [s for s in dict.fromkeys([*live, *come]) if s in wanted and not s.virtual]
 
 
-def columns_of(work: Work, read: Readable, scales: Mapping[str, int]) -> list[SourceColumn]:
+def columns_of(work: TablePlan, read: Readable, scales: Mapping[str, int]) -> list[SourceColumn]:
     """The source's columns, each with the type that its history column is to have."""
     present = {f.name: f.dataType for f in work.present or ()}
     columns = []

@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType
 from cdc_assets.expressions import first_true
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Slot
-from cdc_assets.history.versions import is_row
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.history.versions import is_row_key
 from cdc_assets.lakehouse.change_events import Op
 
 
@@ -35,7 +35,7 @@ def row_key(row: Column, live: Mapping[str, Slot], columns: Sequence[SourceColum
     return F.to_json(F.struct(*texts))
 
 
-def eras_without_key(work: Work) -> list[int]:
+def eras_without_key(work: TablePlan) -> list[int]:
     """The eras of the changes in which the table has lost its key."""
     first, last = work.among
     return [era for era in range(first, last + 1) if work.evolution.by_row(era)]
@@ -44,16 +44,16 @@ def eras_without_key(work: Work) -> list[int]:
 def shown(changes: DataFrame) -> DataFrame:
     """Where the whole row is the key, also a deletion shows the row."""
     return changes.withColumn(
-        "after", F.when(is_row(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
+        "after", F.when(is_row_key(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
     )
 
 
-def keyed_by_row(work: Work, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
+def keyed_by_row(work: TablePlan, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
     """The changes with the key that they have where the table has lost its own: that of its rows of before, too.
 
     In: `Typing.typed`, of `shown`; deletions show no row again.
     """
     told = [(F.col("era") == era, row_key(F.col("row"), work.evolution.live(era), columns)) for era in eras]
-    key = F.coalesce(F.when(is_row(F.col("key")), first_true(*told)), F.col("key"))
+    key = F.coalesce(F.when(is_row_key(F.col("key")), first_true(*told)), F.col("key"))
     there = F.col("op") != str(Op.DELETE)
     return typed.withColumns({"key": key, "row": F.when(there, F.col("row")), "lost": F.col("lost") & there})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.history import CDC_COLUMNS, COPY
 from cdc_assets.lakehouse.schema import literal, quoted, set_properties
 
@@ -46,7 +46,7 @@ class Shape:
     told: list[str]
 
 
-def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
+def shape_of(work: TablePlan, columns: list[SourceColumn]) -> Shape:
     """The table's shape after this part: columns are added, widened and renamed, and none goes."""
     own = own_fields(columns)
     naming = _final(work) | {c.id: c.column for c in columns}
@@ -62,7 +62,7 @@ def shape_of(work: Work, columns: list[SourceColumn]) -> Shape:
     widened = [f for f in changed if present[f.name.lower()].dataType != f.dataType]
     table = f"delta.{quoted(work.table.path)}"
     properties, told = _properties(work, added, widened, renamed=bool(renames))
-    if not work.takes_all and work.properties.get("delta.enableDeletionVectors") != "true":
+    if not work.rewrites_all_open and work.properties.get("delta.enableDeletionVectors") != "true":
         # Else Delta writes a file anew for each row that goes from it.
         properties["delta.enableDeletionVectors"] = "true"
         told.append("rows are marked as deleted in their files from now on (deletion vectors), as the table is large")
@@ -111,7 +111,7 @@ def unusual_names(fields: Iterable[StructField]) -> list[str]:
     return [f.name for f in fields if _NEEDS_MAPPING.intersection(f.name)]
 
 
-def _final(work: Work) -> dict[str, str]:
+def _final(work: TablePlan) -> dict[str, str]:
     """How columns are called in the end; letter case alone is not worth a rename."""
     now = work.naming
     columns = {s.id: s.column for s in work.evolution.slots}
@@ -121,7 +121,7 @@ def _final(work: Work) -> dict[str, str]:
     }
 
 
-def _renames(work: Work) -> list[tuple[str, str, dict[str, str]]]:
+def _renames(work: TablePlan) -> list[tuple[str, str, dict[str, str]]]:
     """One column's name before and after, and how all are called then: one by one, by way of a free name in a circle."""
     now, final = dict(work.naming), _final(work)
     done = []
@@ -149,7 +149,7 @@ def _through(renames: Iterable[tuple[str, str, object]], name: str) -> str:
 
 
 def _properties(
-    work: Work, added: list[StructField], widened: list[StructField], *, renamed: bool
+    work: TablePlan, added: list[StructField], widened: list[StructField], *, renamed: bool
 ) -> tuple[dict[str, str], list[str]]:
     """Delta's properties that the table needs and does not have, and for the log why it is no longer plain."""
     needed, told = {}, []

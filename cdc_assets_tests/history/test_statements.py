@@ -228,7 +228,7 @@ def test_histories_stay_plain_as_long_as_they_can(chain: Callable[..., Chain]) -
     rows = [insert(5, 3, table, **types.get(table, {})) for table in PLAIN]
     reports = run(it, stream, *(alter(4, table, sql) for table, (sql, _) in PLAIN.items()), *rows, upto=6)
     for table, (_, said) in PLAIN.items():
-        assert [line.startswith(said) for line in reports[table].told if said] == [True] * bool(said), table
+        assert [line.startswith(said) for line in reports[table].log_lines if said] == [True] * bool(said), table
         log = it.lake.history("shop", table).log()
         assert log is not None
         assert log.has_plain_files == (said is None), table

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructType, TimestampNTZType, TimestampType
 
 from cdc_assets.config import Feed, FeedsFile
-from cdc_assets.history.writer import TableReport
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.maintenance.files import list_tables

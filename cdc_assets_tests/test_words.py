@@ -33,8 +33,6 @@ RIDDLES = frozenset(
         "few",
     ]
 )
-# Folders whose names are still to be mended. A folder that is mended leaves the list and does not come back.
-NOT_YET = frozenset[str]()
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
 MOST_TERMS = 30
 
@@ -49,11 +47,6 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def folder_of(module: Path) -> str:
-    """Return the folder of `cdc_assets` that a module is in."""
-    return module.relative_to(PROJECT / "cdc_assets").parts[0]
-
-
 def test_the_glossary_is_short() -> None:
     rows = re.findall(r"^\| (?!Term|---)", (PROJECT / "docs/glossary.md").read_text(), re.MULTILINE)
     assert 0 < len(rows) <= MOST_TERMS
@@ -62,9 +55,7 @@ def test_the_glossary_is_short() -> None:
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_names_say_what_they_hold(module: Path) -> None:
     names = set(defined_names(ast.parse(module.read_text())))
-    riddles = {name for name in names if RIDDLES & set(name.lower().split("_"))}
-    if folder_of(module) not in NOT_YET:
-        assert not riddles
+    assert {name for name in names if RIDDLES & set(name.lower().split("_"))} == set()
 
 
 def test_class_names_are_unique() -> None:

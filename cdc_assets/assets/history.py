@@ -77,8 +77,8 @@ from cdc_assets.assets.verdicts import find_last_evaluation
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
 from cdc_assets.history.progress import blocked_tables
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.history.verify import UNREFLECTED
-from cdc_assets.history.writer import TableReport
 from cdc_assets.lakehouse.history import source_columns, source_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
@@ -131,7 +131,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
     name, watch = lake.feed, Stopwatch()
 
     def log_table(report: TableReport, number: int, total: int) -> None:
-        lines = [*(f"applied {s['statement']}" for s in report.statements), *report.told]
+        lines = [*(f"applied {s['statement']}" for s in report.statements), *report.log_lines]
         for line in lines:
             context.log.info(f"history/{name} {report.database}.{report.table}: {line}")
         context.log.info(
@@ -139,7 +139,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
             f"{report.opened} versions opened, {report.closed} closed, {report.current} rows current, {watch.seconds} s"
         )
 
-    done = HISTORY.run(lake, feed, told=log_table)
+    done = HISTORY.run(lake, feed, on_report=log_table)
     # List the tables before logging them, because their number decides which asset each of them has.
     listed = refresh_table_list(context, lake)
     asset_of = partial(build_table_asset, name, per_table=has_asset_per_table(feed, listed))

@@ -1,4 +1,4 @@
-"""Changes that found another row than the history has: an event before them is lost, or was dropped wrongly."""
+"""Changes whose row before is not the row in the history: an event before them was lost, or was dropped wrongly."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,16 +11,16 @@ from pyspark.sql import functions as F
 
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Convert, Fill, Forget
-from cdc_assets.history.versions import DDL, Effects, found_another_row, with_previous
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.history.versions import DDL, Effects, add_previous, differs_from_chain
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.protocols.messages import field_names
 
 SHOWN = 50
-# A connector's snapshot and a dump may print these in another form than the binlog.
-_PRINTED_OTHERWISE = frozenset({"json", "float", "double"})
+# The text of these types in a dump or a connector's snapshot may differ from their text in the binlog.
+_TYPES_WITH_OTHER_TEXTS = frozenset({"json", "float", "double"})
 
-# Ids of columns -> the statements that change their values in rows of before: the era that each ends, and its commit_ts.
+# Ids of columns -> the statements that change their values in existing rows: the era that each ends, and its commit_ts.
 ValueChanges = Mapping[str, Sequence[tuple[int, int]]]
 
 
@@ -29,8 +29,8 @@ class ChainBreaks:
     """Updates and deletes whose message has another row before the change than the history.
 
     Attributes:
-        count: how many.
-        sample: of some the coordinates, the key, and the columns that differ.
+        count: how many there are.
+        sample: some of them: the coordinates, the key, and the columns that differ.
     """
 
     count: int = 0
@@ -40,61 +40,68 @@ class ChainBreaks:
 NO_BREAKS = ChainBreaks()
 
 
-def value_changes(work: Work) -> ValueChanges:
+def list_value_changes(plan: TablePlan) -> ValueChanges:
     """Return the statements of a table that change values in its open rows."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for era, step in enumerate(work.evolution.steps):
+    by_column: dict[str, list[tuple[int, int]]] = {}
+    for era, step in enumerate(plan.evolution.steps):
         for op in step.ops:
             if isinstance(op, Fill | Convert | Forget):
-                found.setdefault(op.slot.id, []).append((era, step.spot.commit_ts))
-    return found
+                by_column.setdefault(op.slot.id, []).append((era, step.spot.commit_ts))
+    return by_column
 
 
-def chain_breaks(
-    line: DataFrame, columns: Sequence[SourceColumn], effects: Effects, changed: ValueChanges, *, exact: bool
+def find_chain_breaks(
+    line: DataFrame,
+    columns: Sequence[SourceColumn],
+    effects: Effects,
+    value_changes: ValueChanges,
+    *,
+    has_exact_order: bool,
 ) -> ChainBreaks:
-    """Return the breaks in the chains of changes. Only asked for when there seem to be some.
+    """Return the changes whose row before is not the row in the chain.
 
-    Compared are the columns that both rows have: a message may leave out columns of the row before a change, and a DELETE
-    all but the key. Where a clock tells which of a row and a statement came first, rows are not compared across one.
+    Only columns that both rows have are compared: a message may leave out columns of the row before, and a DELETE all
+    columns but the key. Without an exact order, rows before and after a statement are not compared with each other.
 
     Args:
-        line: `versions.timeline`.
-        columns: of the history.
+        line: the frame of `versions.build_timeline`.
+        columns: the columns of the history.
         effects: what statements do to rows.
-        changed: `value_changes`.
-        exact: whether commit_ts orders rows and statements; else it is a clock.
+        value_changes: the result of `list_value_changes`.
+        has_exact_order: whether commit_ts orders rows and statements; otherwise commit_ts is a clock.
     """
     differing = F.array_compact(
-        F.array(*[_differs(each, changed.get(each.id, ())) for each in columns if each.readings])
+        F.array(*[_name_if_different(each, value_changes.get(each.id, ())) for each in columns if each.readings])
     )
     names = F.transform(field_names(F.col("image")), F.lower)
-    found = (
-        with_previous(line, effects)
-        .where(found_another_row() & (F.lit(exact) | (F.col("before")["era"] == F.col("era"))))
+    breaks = (
+        add_previous(line, effects)
+        .where(differs_from_chain() & (F.lit(has_exact_order) | (F.col("before")["era"] == F.col("era"))))
         .withColumn("names", names)
         .select("topic", "partition", "offset", "op", "commit_ts", "key", differing.alias("columns"))
         .where(F.size("columns") > 0)
     )
-    count = found.count()
-    rows = found.orderBy("topic", "partition", "offset").limit(SHOWN).collect() if count else []
+    count = breaks.count()
+    rows = breaks.orderBy("topic", "partition", "offset").limit(SHOWN).collect() if count else []
     return ChainBreaks(count, [r.asDict() for r in rows])
 
 
-def _differs(column: SourceColumn, changed: Sequence[tuple[int, int]]) -> Column:
-    """The column's name where it has another value before the change than in the chain, else NULL."""
+def _name_if_different(column: SourceColumn, value_changes: Sequence[tuple[int, int]]) -> Column:
+    """Return the column's name if its value before the change is not its value in the chain, else NULL. STRING."""
     value, other = (F.col(row).getField(column.column) for row in ("before_row", "previous"))
     before = F.col("before")
     sent = F.arrays_overlap("names", F.array(*[F.lit(n) for n in {r.column.name.lower() for r in column.readings}]))
-    # An image of a DELETE may have NULL in place of all that is no key.
-    stated = (F.col("op") != str(Op.DELETE)) | value.isNotNull()
-    # A dump has no generated columns, and only the source may know what a statement made of the rows that it found.
-    read = before["op"].isin(str(Op.SNAPSHOT), DDL)
-    older = (
+    # The image of a DELETE may have NULL in all columns outside of the key.
+    is_stated = (F.col("op") != str(Op.DELETE)) | value.isNotNull()
+    # NULL in the chain may mean an unknown value: a dump lacks generated columns, and some values that statements give to
+    # existing rows are known to the source only.
+    is_loaded = before["op"].isin(str(Op.SNAPSHOT), DDL)
+    is_older = (
         (F.col("era") > era) & ((before["era"] <= era) | (before["commit_ts"] <= commit_ts))
-        for era, commit_ts in changed
+        for era, commit_ts in value_changes
     )
-    known = other.isNotNull() | ~reduce(or_, older, read)
-    printed = column.type is not None and column.type.base in _PRINTED_OTHERWISE
-    alike = ~read if printed else F.lit(True)
-    return F.when(~value.eqNullSafe(other) & sent & stated & known & alike, F.lit(column.column))
+    has_value = other.isNotNull() | ~reduce(or_, is_older, is_loaded)
+    may_have_other_text = column.type is not None and column.type.base in _TYPES_WITH_OTHER_TEXTS
+    is_comparable = ~is_loaded if may_have_other_text else F.lit(True)
+    differs = ~value.eqNullSafe(other) & sent & is_stated & has_value & is_comparable
+    return F.when(differs, F.lit(column.column))

@@ -1,4 +1,4 @@
-"""The changes that a part of a run applies to its table, each with the statements that came before it."""
+"""The changes that a commit applies to a history table, each with its era: the number of statements before it."""
 
 from dataclasses import replace
 from functools import reduce
@@ -9,8 +9,8 @@ from pyspark.sql.types import BinaryType, StructField
 
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
+from cdc_assets.history.table_plan import LoadToApply, TablePlan
 from cdc_assets.history.versions import Effects, Replacement, number_copies
-from cdc_assets.history.work import TypedRows, Work
 from cdc_assets.lakehouse.files import read_file_schema
 from cdc_assets.lakehouse.history import source_columns, source_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -18,50 +18,50 @@ from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleasedKind
 from cdc_assets.lakehouse.schema import conform, quoted
 
 
-def changes_of(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
-    """The changes that the part applies."""
-    found, column = _of_all_parts(lake, session, work), F.col
-    first, last = work.eras
-    if first or last < len(work.evolution.steps):
-        of_part = column("era").between(first, last)
-        if work.cursor.partly is not None and work.cursor.partly[0] < work.through:
-            of_part |= (column("release") > work.cursor.partly[0]) & (column("era") <= last)
-        found = found.where(of_part)
-    return found
+def read_changes(lake: Lakehouse, session: SparkSession, plan: TablePlan) -> DataFrame:
+    """Return the changes that the commit applies: the columns of released_changes, and `era` INT."""
+    changes, column = _read_changes_of_run(lake, session, plan), F.col
+    first, last = plan.eras
+    if first or last < len(plan.evolution.steps):
+        is_applied = column("era").between(first, last)
+        if plan.cursor.partly is not None and plan.cursor.partly[0] < plan.through:
+            is_applied |= (column("release") > plan.cursor.partly[0]) & (column("era") <= last)
+        changes = changes.where(is_applied)
+    return changes
 
 
-def are_ordered_by_clock(lake: Lakehouse, session: SparkSession, work: Work, replacement: Replacement) -> bool:
-    """Return whether no change that comes after the replacement, by its place in the binlog, is stamped before it.
+def is_ordered_by_clock(lake: Lakehouse, session: SparkSession, plan: TablePlan, replacement: Replacement) -> bool:
+    """Return whether all changes after the replacement, by their place in the binlog, have a commit_ts at or above its own.
 
-    Where one is, a version that spans the statement's position need not have been open then.
+    If one does not, a version that spans the statement's position need not have been open at the statement.
     """
-    if not work.evolution.has_binlog_places:
-        return True  # the clock tells what comes after a statement
-    later = (F.col("era") > replacement.coming) & (F.col("commit_ts") < replacement.commit_ts)
-    return _of_all_parts(lake, session, work).where(later).isEmpty()
+    if not plan.evolution.has_binlog_places:
+        return True  # only commit_ts orders changes and statements
+    is_stamped_before = (F.col("era") > replacement.new_era) & (F.col("commit_ts") < replacement.commit_ts)
+    return _read_changes_of_run(lake, session, plan).where(is_stamped_before).isEmpty()
 
 
-def _of_all_parts(lake: Lakehouse, session: SparkSession, work: Work) -> DataFrame:
-    """The table's changes in the releases to apply."""
-    column, (database, table) = F.col, work.name
-    within = (column("database") == database) & (column("table") == table) & (column("release") <= work.through)
-    within &= (column("release") > work.after) if work.replay is None else (column("commit_ts") >= work.replay)
-    found = lake.released_changes.read_files(session, work.files).where(within)
-    if work.typed is not None:
-        found = found.unionByName(_of_typed_rows(lake, session, work.name, work.typed))
-    return found.withColumn("era", era_of(work))
+def _read_changes_of_run(lake: Lakehouse, session: SparkSession, plan: TablePlan) -> DataFrame:
+    """Return the table's changes in all releases that the run applies, and `era` INT."""
+    column, (database, table) = F.col, plan.name
+    within = (column("database") == database) & (column("table") == table) & (column("release") <= plan.through)
+    within &= (column("release") > plan.after) if plan.replay is None else (column("commit_ts") >= plan.replay)
+    changes = lake.released_changes.read_files(session, plan.files).where(within)
+    if plan.typed is not None:
+        changes = changes.unionByName(_read_typed_rows(lake, session, plan.name, plan.typed))
+    return changes.withColumn("era", era_column(plan))
 
 
-def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: TypedRows) -> DataFrame:
-    """The typed rows of a load as changes, with the texts that `protocols.loaded` would have of their values."""
+def _read_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: LoadToApply) -> DataFrame:
+    """Return the typed rows of a load as changes, with the texts that `protocols.loaded` would write for their values."""
     table = lake.loaded_rows(*name)
     staged = table.list_staged(typed.load.folder)
     columns = read_file_schema(staged.files[0].path, lake.store)
 
     def text(field: StructField) -> Column:
         value = F.col(quoted(field.name))
-        told = F.hex(value) if isinstance(field.dataType, BinaryType) else value.cast("string")
-        return told.alias(source_name(field.name))
+        as_text = F.hex(value) if isinstance(field.dataType, BinaryType) else value.cast("string")
+        return as_text.alias(source_name(field.name))
 
     own = set(source_columns(columns.names))
     rows = table.read_staged(session, staged, columns).select(
@@ -83,17 +83,17 @@ def _of_typed_rows(lake: Lakehouse, session: SparkSession, name: Name, typed: Ty
     return conform(rows, RELEASED_CHANGES.columns)
 
 
-def era_of(work: Work) -> Column:
-    """How many statements have come before a change. INT."""
-    low, high = work.among
-    spots = [step.spot for step in work.evolution.steps[low:high]]
-    return reduce(lambda era, spot: era + F.when(_after(spot), 1).otherwise(0), spots, F.lit(low))
+def era_column(plan: TablePlan) -> Column:
+    """Return the era of a change: how many statements came before it. INT."""
+    low, high = plan.among
+    spots = [step.spot for step in plan.evolution.steps[low:high]]
+    return reduce(lambda era, spot: era + F.when(_is_after(spot), 1).otherwise(0), spots, F.lit(low))
 
 
-def _after(spot: Spot) -> Column:
-    """Whether a change came after a statement: by the binlog, else by the clock, and by Kafka within one partition.
+def _is_after(spot: Spot) -> Column:
+    """Return whether a change came after a statement: by the binlog, else by commit_ts, then by offset in one partition.
 
-    Debezium 1.9 stamps statements with its own clock.
+    The binlog comes first because Debezium 1.9 gives statements the time of its own clock.
     """
     same = F.col("commit_ts") == spot.commit_ts
     in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
@@ -106,20 +106,23 @@ def _after(spot: Spot) -> Column:
     return F.coalesce((F.col("source.file") > file) | in_file, later)
 
 
-def as_sent(work: Work, changes: DataFrame) -> Work:
-    """The work with those layouts alone that its rows have: one that comes back after a statement has had none between."""
-    if len({layout.era for layout in work.layouts}) <= 1:
-        return work
-    sent = changes.select("layout_id", "era").distinct().toArrow()
-    found = {(r["layout_id"], r["era"]) for r in sent.to_pylist()}
-    return replace(work, layouts=[each for each in work.layouts if (each.layout_id, each.era) in found])
+def drop_unused_layouts(plan: TablePlan, changes: DataFrame) -> TablePlan:
+    """Return the plan with only those layouts that its changes have.
+
+    A layout that the source uses again after a statement is planned for every era between its uses.
+    """
+    if len({layout.era for layout in plan.layouts}) <= 1:
+        return plan
+    rows = changes.select("layout_id", "era").distinct().toArrow()
+    used = {(r["layout_id"], r["era"]) for r in rows.to_pylist()}
+    return replace(plan, layouts=[each for each in plan.layouts if (each.layout_id, each.era) in used])
 
 
-def with_copy_numbers(
-    work: Work, changes: DataFrame, standing: DataFrame, arrived: DataFrame | None, effects: Effects
+def add_copy_numbers(
+    plan: TablePlan, changes: DataFrame, open_versions: DataFrame, moved_rows: DataFrame | None, effects: Effects
 ) -> DataFrame:
-    """The changes with the `copy` of the row that each is about."""
-    if not work.keyless:
+    """Add to each change the copy number of the row that it is about: `copy` INT, 0 for rows with a key."""
+    if not plan.keyless:
         return changes.withColumn("copy", F.lit(0))
-    there = standing if arrived is None else standing.unionByName(arrived, allowMissingColumns=True)
-    return number_copies(changes, there, effects)
+    rows = open_versions if moved_rows is None else open_versions.unionByName(moved_rows, allowMissingColumns=True)
+    return number_copies(changes, rows, effects)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Step
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.tso import time_text
@@ -68,7 +68,7 @@ class CompletenessTracker:
     """
 
     lake: Lakehouse
-    work: Work
+    work: TablePlan
 
     @cached_property
     def since(self) -> int:
@@ -76,7 +76,7 @@ class CompletenessTracker:
         work, before = self.work, self.work.cursor.complete
         loses = any(self._brings_unknown_rows(step) for step in work.steps)
         # A reload proves a new position only if a statement before it has left wrong rows in the history.
-        is_repaired = bool(work.anew and work.cursor.reload)
+        is_repaired = bool(work.reload_positions and work.cursor.reload)
         if before != NEVER and not work.cursor.met and not is_repaired and not loses:
             return before
         proven, lost_at = list[int](), NEVER

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.history.evolution import Arrive, Close, Convert, Fill, Flag, Forget, Recover, Rekey, Step, StepOp
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.table import Staged
 
 # The values of _cdc_closed_by that say that a DDL statement closed the version.
 _CLOSED_BY_DDL = ("truncate", "drop", "rename", "ddl")
 
 
-def report_statements(work: Work, staged: Staged) -> list[dict[str, Any]]:
+def report_statements(work: TablePlan, staged: Staged) -> list[dict[str, Any]]:
     """Return one entry for each statement of the part: commit_ts, statement, done (in words), versions (a count).
 
     Args:
@@ -36,7 +36,7 @@ def report_statements(work: Work, staged: Staged) -> list[dict[str, Any]]:
     return [entry | {"done": entry["done"] or "no row is touched"} for entry in entries.values()]
 
 
-def merge_reports(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_statement_reports(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one entry for each statement, from the entries of several parts of one run.
 
     A part may close the rows of a table with a statement, and the next part open the rows that come with that statement.

@@ -1,4 +1,4 @@
-"""What the statements of a part do to rows, as expressions over a row of the history."""
+"""What the DDL statements of a commit do to rows, as expressions over a row of the history."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,70 +13,76 @@ from pyspark.sql.types import DataType
 from cdc_assets.expressions import compute_once
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, StepOp
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending, Replacement
-from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.mysql_types.casting import decode, spark_type
 from cdc_assets.mysql_types.conversion import converted
 
-_DEFAULTS = "ddl"  # the dialect of a default's text
+_DEFAULTS = "ddl"  # the dialect of the text of a default
 
 
-def effects_of(work: Work, columns: Sequence[SourceColumn], time_zone: str) -> Effects:
-    """What statements do to the rows of a part."""
-    if not work.evolves:
+def build_effects(plan: TablePlan, columns: Sequence[SourceColumn], time_zone: str) -> Effects:
+    """Return what the statements of the commit, and those before them, do to rows.
+
+    Args:
+        plan: the commit.
+        columns: the columns of the history.
+        time_zone: of the feed.
+    """
+    if not plan.evolves:
         return NO_EFFECTS
-    steps = list(enumerate(work.evolution.steps))[: work.eras[1]]
+    steps = list(enumerate(plan.evolution.steps))[: plan.eras[1]]
     ops = [(era, op) for era, step in steps for op in step.ops]
     endings = tuple(
-        Ending(era, op.reason, work.evolution.steps[era].spot.commit_ts) for era, op in ops if isinstance(op, Close)
+        Ending(era, op.reason, plan.evolution.steps[era].spot.commit_ts) for era, op in ops if isinstance(op, Close)
     )
-    values = {c.id: c for c in columns}
+    columns_by_id = {c.id: c for c in columns}
 
-    def carried(row: Column, since: Column, until: Column, *, forget: bool) -> Column:
-        now = {c.id: row.getField(c.column) for c in columns}
+    def evolve(row: Column, since: Column, until: Column, *, forget: bool) -> Column:
+        values = {c.id: row.getField(c.column) for c in columns}
         for era, op in ops:
             within = (since <= era) & (until > era)
-            now |= _changed(op, now, values, time_zone, within, forget=forget)
-        return F.when(row.isNotNull(), F.struct(*[now[c.id].alias(c.column) for c in columns]))
+            values |= _apply_operation(op, values, columns_by_id, time_zone, within, forget=forget)
+        return F.when(row.isNotNull(), F.struct(*[values[c.id].alias(c.column) for c in columns]))
 
     return Effects(
-        last=work.eras[1],
+        last_era=plan.eras[1],
         endings=endings,
-        compared=lambda row, since, until: carried(row, since, until, forget=True),
-        kept=lambda row, since, until: carried(row, since, until, forget=False),
-        replacement=_replacement(work, columns),
+        evolve_to_compare=lambda row, since, until: evolve(row, since, until, forget=True),
+        evolve=lambda row, since, until: evolve(row, since, until, forget=False),
+        replacement=_build_replacement(plan, columns),
     )
 
 
-def _replacement(work: Work, columns: Sequence[SourceColumn]) -> Replacement | None:
-    """What is equal, and what is put together, where another table takes the name of this one."""
-    if work.replacement is None:
+def _build_replacement(plan: TablePlan, columns: Sequence[SourceColumn]) -> Replacement | None:
+    """Return how rows of this table and of the one that takes its name are compared and merged; None if none takes it."""
+    if plan.replacement is None:
         return None
-    era, arrive, replaced = work.replacement
-    of_both = {slot.id for slot in replaced.columns}
-    only_new = {slot.id for slot in arrive.columns} - of_both
+    era, arrive, replaced = plan.replacement
+    in_both = {slot.id for slot in replaced.columns}
+    only_in_new = {slot.id for slot in arrive.columns} - in_both
 
     def is_same(old: Column, new: Column) -> Column:
-        compared = [old.getField(c.column).eqNullSafe(new.getField(c.column)) for c in columns if c.id in of_both]
-        # Of a table whose columns are not known, nothing says that its rows are equal.
+        compared = [old.getField(c.column).eqNullSafe(new.getField(c.column)) for c in columns if c.id in in_both]
+        # Without known columns in both tables, nothing proves that rows are equal.
         return reduce(and_, compared) if compared else F.lit(False)
 
-    def merged(old: Column, new: Column) -> Column:
-        return F.struct(*[(new if c.id in only_new else old).getField(c.column).alias(c.column) for c in columns])
+    def merge(old: Column, new: Column) -> Column:
+        return F.struct(*[(new if c.id in only_in_new else old).getField(c.column).alias(c.column) for c in columns])
 
-    return Replacement(replaced.commit_ts, replaced.era, era, is_same, merged)
+    return Replacement(replaced.commit_ts, replaced.era, era, is_same, merge)
 
 
 @dataclass(frozen=True)
-class Unapplied:
-    """A statement of which not everything could be done.
+class UnappliedStatement:
+    """A statement that could not be applied in full.
 
     Attributes:
-        commit_ts: where it stands.
-        statement: its SQL.
-        why: what could not be done.
-        reload: whether rows are wrong until the table is loaded anew; else only the columns named are NULL.
+        commit_ts: position of the statement.
+        statement: the SQL of the statement.
+        why: what could not be applied.
+        reload: whether rows are wrong until the table is reloaded; otherwise only the column that `why` names is NULL.
     """
 
     commit_ts: int
@@ -85,79 +91,94 @@ class Unapplied:
     reload: bool
 
 
-def unapplied(work: Work, columns: Sequence[SourceColumn], staged: Staged, time_zone: str) -> list[Unapplied]:
-    """The statements of a part of which not everything can be done.
+def list_unapplied(
+    plan: TablePlan, columns: Sequence[SourceColumn], staged: Staged, time_zone: str
+) -> list[UnappliedStatement]:
+    """Return the statements of the commit that cannot be applied in full.
 
     Args:
-        work: the part.
-        columns: the history's.
-        staged: the versions that the part writes.
+        plan: the commit.
+        columns: the columns of the history.
+        staged: the versions that the commit writes.
         time_zone: of the feed.
     """
-    found = []
+    unapplied = []
     names = {c.id: c.column for c in columns}
-    for step in work.steps:
+    for step in plan.steps:
         for op in step.ops:
             if isinstance(op, Fill) and op.slot.virtual and op.slot.id not in names:
                 continue  # the source sends no such column
-            why = _not_known(op, time_zone)
+            why = _explain_unknown_values(op, time_zone)
             if why is None and isinstance(op, Convert) and {op.slot.id, op.origin.id} <= names.keys():
-                left = _left_null(work, staged, step.spot.commit_ts, names[op.origin.id], names[op.slot.id])
-                told = (
-                    f"{op.slot.column} is NULL in {left} rows of before: what MySQL makes of their values is not known"
-                )
-                why = told if left else None
+                count = _count_unconverted(plan, staged, step.spot.commit_ts, names[op.origin.id], names[op.slot.id])
+                if count:
+                    why = (
+                        f"{op.slot.column} is NULL in {count} rows from before the statement: it is not known how MySQL "
+                        "converts their values"
+                    )
             if why is not None:
                 reload = isinstance(op, Flag) and op.reload
-                found.append(Unapplied(step.spot.commit_ts, step.ddl.text, why, reload))
-    return found
+                unapplied.append(UnappliedStatement(step.spot.commit_ts, step.ddl.text, why, reload))
+    return unapplied
 
 
-def _left_null(work: Work, staged: Staged, ts: int, origin: str, made: str) -> int:
-    """How many of the rows that a statement found open have a value in one column, and none in the other, made of it."""
-    rows = work.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", origin, made)
-    there = pc.or_kleene(pc.is_null(rows["_cdc_to_ts"]), pc.greater(rows["_cdc_to_ts"], ts))
-    open_then = pc.and_(pc.less(rows["_cdc_from_ts"], ts), there)
-    lost = pc.and_(pc.is_valid(rows[origin]), pc.is_null(rows[made]))
-    return int(pc.sum(pc.and_(open_then, lost)).as_py() or 0)
+def _count_unconverted(plan: TablePlan, staged: Staged, commit_ts: int, origin: str, converted_column: str) -> int:
+    """Return how many rows that were open at a statement have a value in `origin`, and none in the converted column."""
+    rows = plan.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", origin, converted_column)
+    ends_later = pc.or_kleene(pc.is_null(rows["_cdc_to_ts"]), pc.greater(rows["_cdc_to_ts"], commit_ts))
+    was_open = pc.and_(pc.less(rows["_cdc_from_ts"], commit_ts), ends_later)
+    lost = pc.and_(pc.is_valid(rows[origin]), pc.is_null(rows[converted_column]))
+    return int(pc.sum(pc.and_(was_open, lost)).as_py() or 0)
 
 
-def _not_known(op: StepOp, time_zone: str) -> str | None:
+def _explain_unknown_values(op: StepOp, time_zone: str) -> str | None:
+    """Return why the values that an operation gives to existing rows are not known; None if they are."""
     if isinstance(op, Fill) and op.text is None:
-        return f"{op.slot.column} is NULL in rows of before: only the source knows what they got"
+        return f"{op.slot.column} is NULL in rows from before the statement: only the source knows their values"
     if isinstance(op, Convert):
-        made = converted(F.lit(None).cast(spark_type(op.old)), op.old, op.new, spark_type(op.new), time_zone)
-        told = f"what {op.old} becomes as {op.new} is not known"
-        return f"{op.slot.column} is NULL in rows of before: {told}" if made is None else None
+        value = converted(F.lit(None).cast(spark_type(op.old)), op.old, op.new, spark_type(op.new), time_zone)
+        why = f"it is not known how MySQL converts {op.old} to {op.new}"
+        return f"{op.slot.column} is NULL in rows from before the statement: {why}" if value is None else None
     return op.why if isinstance(op, Flag) else None
 
 
-def _changed(
+def _apply_operation(
     op: StepOp,
-    now: dict[str, Column],
+    values: dict[str, Column],
     columns: dict[str, SourceColumn],
     time_zone: str,
     within: Column,
     *,
     forget: bool,
 ) -> dict[str, Column]:
-    """The columns that one operation changes in a row that it finds open."""
+    """Return the values that one operation changes in a row that is open at its statement.
+
+    Args:
+        op: the operation.
+        values: ids of columns -> their values before the operation.
+        columns: ids of columns -> the columns.
+        time_zone: of the feed.
+        within: whether the statement lies between the two eras of the row.
+        forget: whether dropped columns become NULL.
+    """
     if isinstance(op, Fill) and op.slot.id in columns and op.text is not None:
         default = decode(F.lit(op.text), op.type, _DEFAULTS, time_zone, columns[op.slot.id].target)
-        # Where the statement is stamped later than the row, the row has a value already.
-        return {op.slot.id: F.coalesce(now[op.slot.id], F.when(within, default))}
+        # A row has a value already if it came after the statement with a lower commit_ts.
+        return {op.slot.id: F.coalesce(values[op.slot.id], F.when(within, default))}
     if isinstance(op, Convert) and op.origin.id in columns and op.slot.id in columns:
         target = columns[op.slot.id].target
-        made = compute_once(now[op.origin.id], _converted(op, target, time_zone))
-        return {op.slot.id: F.coalesce(now[op.slot.id], F.when(within, made))}
+        value = compute_once(values[op.origin.id], _make_conversion(op, target, time_zone))
+        return {op.slot.id: F.coalesce(values[op.slot.id], F.when(within, value))}
     if isinstance(op, Forget) and op.slot.id in columns and forget:
-        return {op.slot.id: F.when(~within, now[op.slot.id])}
+        return {op.slot.id: F.when(~within, values[op.slot.id])}
     return {}
 
 
-def _converted(op: Convert, target: DataType, time_zone: str) -> Callable[[Column], Column]:
+def _make_conversion(op: Convert, target: DataType, time_zone: str) -> Callable[[Column], Column]:
+    """Return a function that converts a value as the statement does; to NULL if that is not known."""
+
     def convert(value: Column) -> Column:
-        made = converted(value, op.old, op.new, target, time_zone)
-        return F.lit(None).cast(target) if made is None else made
+        result = converted(value, op.old, op.new, target, time_zone)
+        return F.lit(None).cast(target) if result is None else result
 
     return convert

@@ -12,8 +12,8 @@ from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import Ddl
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_planner import TablePlanner
-from cdc_assets.history.work import Work
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
@@ -36,7 +36,7 @@ def plan_tables(
     report_failure: Callable[[Name, Exception], None],
     blocked: AbstractSet[Name] = frozenset(),
     failures: Mapping[Name, Exception] = MappingProxyType({}),
-) -> list[list[Work]]:
+) -> list[list[TablePlan]]:
     """Return what a run does for the tables `due`, up to a release; nothing for tables without changes.
 
     Each inner list has the parts of linked tables, in order: the part of a table whose rows move to another one comes first.
@@ -101,7 +101,7 @@ def _plan_unit(
     cursors: Mapping[Name, HistoryCursor],
     releases: NewReleases,
     through: int,
-) -> list[Work]:
+) -> list[TablePlan]:
     """Return the parts of tables that a RENAME links, in order."""
     taken = sorted(name for name in names if feed.takes(*name))
     tables = [TablePlanner(lake, feed, name, cursors.get(name), releases, through) for name in taken]
@@ -157,6 +157,6 @@ def _plan_replays(tables: list[TablePlanner], evolutions: Mapping[Name, Evolutio
     return bool(replayed)
 
 
-def _part_order(part: Work) -> tuple[Any, ...]:
+def _part_order(part: TablePlan) -> tuple[Any, ...]:
     """Return the sort key of a part: rows come from a table whose own part, which closes them, begins earlier."""
     return part.steps[0].spot.order if part.arrivals else ()

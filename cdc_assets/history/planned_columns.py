@@ -9,7 +9,7 @@ from cdc_assets.config import Feed
 from cdc_assets.history.columns import Reading, SourceColumn, collect_readings, needs_scale, target_type, wire_names
 from cdc_assets.history.evolution import Convert, Fill, Slot
 from cdc_assets.history.progress import Name
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.protocols import protocol_of
 
@@ -29,7 +29,7 @@ class PlannedColumns:
     unknown_scale: list[Slot]
 
 
-def plan_columns(feed: Feed, work: Work) -> PlannedColumns:
+def plan_columns(feed: Feed, work: TablePlan) -> PlannedColumns:
     """Return the source's columns in a part, in the table's order."""
     readings = collect_readings(protocol_of(feed), work.layouts, type_overrides(feed, work.name))
     spelled = wire_names(readings.values())
@@ -48,7 +48,7 @@ def type_overrides(feed: Feed, name: Name) -> dict[str, str]:
     return {path.removeprefix(prefix): text for path, text in feed.columns.items() if path.startswith(prefix)}
 
 
-def _list_columns_without_rows(work: Work) -> list[Slot]:
+def _list_columns_without_rows(work: TablePlan) -> list[Slot]:
     """Return the columns that open versions have or get by a statement, and those that an ALTER TABLE adds."""
     eras = range(work.base, work.eras[1] + 1)
     live = [slot for era in eras for slot in work.evolution.live(era).values()]
@@ -60,7 +60,7 @@ def _list_columns_without_rows(work: Work) -> list[Slot]:
     return [s for s in dict.fromkeys([*live, *moved]) if s in needed and not s.virtual]
 
 
-def resolve_columns(work: Work, planned: PlannedColumns, scales: Mapping[str, int]) -> list[SourceColumn]:
+def resolve_columns(work: TablePlan, planned: PlannedColumns, scales: Mapping[str, int]) -> list[SourceColumn]:
     """Return the source's columns, each with its type in the history table after the part.
 
     Args:

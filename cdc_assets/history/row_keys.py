@@ -13,8 +13,8 @@ from pyspark.sql.types import BinaryType
 from cdc_assets.expressions import first_true
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Slot
-from cdc_assets.history.versions import is_row
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.history.versions import is_row_key
 from cdc_assets.lakehouse.change_events import Op
 
 
@@ -36,7 +36,7 @@ def row_key(row: Column, live: Mapping[str, Slot], columns: Sequence[SourceColum
     return F.to_json(F.struct(*texts))
 
 
-def eras_without_key(work: Work) -> list[int]:
+def eras_without_key(work: TablePlan) -> list[int]:
     """Return the eras of the part's changes in which the table has lost its key."""
     first, last = work.among
     return [era for era in range(first, last + 1) if work.evolution.by_row(era)]
@@ -45,16 +45,16 @@ def eras_without_key(work: Work) -> list[int]:
 def fill_deleted_rows(changes: DataFrame) -> DataFrame:
     """Set `after` of deletions to the deleted row where the whole row is the key, so that typing decodes it."""
     return changes.withColumn(
-        "after", F.when(is_row(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
+        "after", F.when(is_row_key(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
     )
 
 
-def key_by_row(work: Work, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
+def key_by_row(work: TablePlan, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
     """Replace the keys of changes in eras without a key by keys that open versions have, too.
 
     In: `Typing.type_rows` of `fill_deleted_rows`. Out: the same, with `row` NULL for deletions again.
     """
     keys = [(F.col("era") == era, row_key(F.col("row"), work.evolution.live(era), columns)) for era in eras]
-    key = F.coalesce(F.when(is_row(F.col("key")), first_true(*keys)), F.col("key"))
+    key = F.coalesce(F.when(is_row_key(F.col("key")), first_true(*keys)), F.col("key"))
     has_row = F.col("op") != str(Op.DELETE)
     return typed.withColumns({"key": key, "row": F.when(has_row, F.col("row")), "lost": F.col("lost") & has_row})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.history import CDC_COLUMNS, COPY
 from cdc_assets.lakehouse.schema import literal, quoted, set_properties
 
@@ -46,7 +46,7 @@ class Shape:
     messages: list[str]
 
 
-def plan_shape(work: Work, columns: list[SourceColumn]) -> Shape:
+def plan_shape(work: TablePlan, columns: list[SourceColumn]) -> Shape:
     """Return the table's schema after a part: columns are added, widened and renamed, and none is removed."""
     own = own_fields(columns)
     naming = _final_names(work) | {c.id: c.column for c in columns}
@@ -60,7 +60,7 @@ def plan_shape(work: Work, columns: list[SourceColumn]) -> Shape:
     existing = [f for f in own if f.name.lower() in present]
     widened = [f for f in existing if present[f.name.lower()].dataType != f.dataType]
     properties, messages = _needed_properties(work, added, widened, has_renames=bool(renames))
-    if not work.takes_all and work.properties.get("delta.enableDeletionVectors") != "true":
+    if not work.rewrites_all_open and work.properties.get("delta.enableDeletionVectors") != "true":
         # Without deletion vectors Delta writes a file again for each row that is deleted from it.
         properties["delta.enableDeletionVectors"] = "true"
         messages.append("Delta's deletion vectors are on from now on, because the table is large")
@@ -79,7 +79,7 @@ def plan_shape(work: Work, columns: list[SourceColumn]) -> Shape:
 
 
 def _plan_alterations(
-    work: Work,
+    work: TablePlan,
     naming: Mapping[str, str],
     properties: Mapping[str, str],
     renames: Sequence[tuple[str, str, dict[str, str]]],
@@ -108,7 +108,7 @@ def _plan_alterations(
 
 
 def _plan_comments(
-    work: Work, naming: Mapping[str, str], existing: Sequence[StructField], present: Mapping[str, StructField]
+    work: TablePlan, naming: Mapping[str, str], existing: Sequence[StructField], present: Mapping[str, StructField]
 ) -> list[Alteration]:
     """Return the statements that set changed comments, which state the columns' types in the source."""
     return [
@@ -121,7 +121,7 @@ def _plan_comments(
     ]
 
 
-def _sql_name(work: Work) -> str:
+def _sql_name(work: TablePlan) -> str:
     return f"delta.{quoted(work.table.path)}"
 
 
@@ -135,7 +135,7 @@ def unusual_names(fields: Iterable[StructField]) -> list[str]:
     return [f.name for f in fields if _NEEDS_MAPPING.intersection(f.name)]
 
 
-def _final_names(work: Work) -> dict[str, str]:
+def _final_names(work: TablePlan) -> dict[str, str]:
     """Return ids of columns -> their names after the part. A change of letter case alone renames no column."""
     columns = {s.id: s.column for s in work.evolution.slots}
     return {
@@ -144,7 +144,7 @@ def _final_names(work: Work) -> dict[str, str]:
     }
 
 
-def _plan_renames(work: Work) -> list[tuple[str, str, dict[str, str]]]:
+def _plan_renames(work: TablePlan) -> list[tuple[str, str, dict[str, str]]]:
     """Return the renames in order: a column's name before and after, and the names of all columns after that rename.
 
     Where columns swap their names, one of them first gets a temporary name.
@@ -175,7 +175,7 @@ def _name_after(renames: Iterable[tuple[str, str, object]], name: str) -> str:
 
 
 def _needed_properties(
-    work: Work, added: list[StructField], widened: list[StructField], *, has_renames: bool
+    work: TablePlan, added: list[StructField], widened: list[StructField], *, has_renames: bool
 ) -> tuple[dict[str, str], list[str]]:
     """Return the Delta properties that the table needs and lacks, and for the log why it is no longer plain."""
     needed, messages = {}, []

@@ -17,7 +17,7 @@ from cdc_assets.history.new_releases import LAYOUT, NewReleases, fetch_released
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
-from cdc_assets.history.work import TypedRows, Work
+from cdc_assets.history.table_plan import LoadToApply, TablePlan
 from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
@@ -218,7 +218,7 @@ class TablePlanner:
 
     # --- Parts.
 
-    def plan_parts(self, evolution: Evolution, ordered: Sequence[Ddl]) -> list[Work]:
+    def plan_parts(self, evolution: Evolution, ordered: Sequence[Ddl]) -> list[TablePlan]:
         """Return the parts of the table, one commit each: a new part begins with each statement that brings rows.
 
         Args:
@@ -248,7 +248,7 @@ class TablePlanner:
 
     def _plan_part(
         self, evolution: Evolution, start: int, end: int, *, is_first: bool, is_last: bool, statements: list[Ddl]
-    ) -> Work:
+    ) -> TablePlan:
         """Return the part with the steps `evolution.steps[start:end]`.
 
         Args:
@@ -265,7 +265,7 @@ class TablePlanner:
         files, typed = self._list_files(), self._find_typed_rows()
         eras = self._possible_eras(evolution)
         applied = [*(d.id for d in self.applied_statements), *(s.ddl.id for s in evolution.steps[:end])]
-        return Work(
+        return TablePlan(
             name=self.name,
             table=self._table,
             after=cursor.release,
@@ -279,7 +279,7 @@ class TablePlanner:
             base=start,
             among=eras,
             eras=(0 if is_first and not (begins_with_rows or cursor.partly) else start + 1, end),
-            whole=is_last,
+            is_last_part=is_last,
             replay=self.replay,
             statements=[d.id for d in statements] if is_last else applied,
             rewinds=is_first and self.replay is not None and cursor.partly is None,
@@ -334,13 +334,13 @@ class TablePlanner:
             find_suspicions(layouts, collect_stated_columns(self.name, statements), lambda column: column in overrides)
         )
 
-    def _find_typed_rows(self) -> TypedRows | None:
+    def _find_typed_rows(self) -> LoadToApply | None:
         """Return the typed rows of a load to apply; None if there are none, or if the table began with them."""
         load = self._releases.typed.get(self.name)
         if load is None or self._cursor.adopted == load.position:
             return None
         loaded = [r for r in self._layouts if r["commit_ts"] == load.position and is_loaded_layout(r["layout"])]
-        return TypedRows(load, loaded[0]["release"], loaded[0]["layout_id"]) if loaded else None
+        return LoadToApply(load, loaded[0]["release"], loaded[0]["layout_id"]) if loaded else None
 
     def _possible_eras(self, evolution: Evolution) -> tuple[int, int]:
         """Return the first and the last era that the rows to apply may be of."""

@@ -1,10 +1,11 @@
-"""Changes -> versions: the chain of each key, computed apart from any writing.
+"""Changes -> versions: the chain of each key, computed without any reading or writing of tables.
 
-The steps, each a frame: `timeline` (the open version of each key, and its changes), `boundaries` (where the state really
-changes), `versions` (from one boundary to the next). Before them, for tables without a key, `number_copies`.
+The steps, each from frame to frame: `build_timeline` (each key's open version and its changes), `keep_boundaries` (where
+the row really changes), `continue_versions` (versions that go on in another table), `build_versions` (from one boundary to
+the next). For tables without a key, `number_copies` comes first.
 
-What DDL statements do to rows is given as `Effects`: rows end with a TRUNCATE, and go on through an ALTER TABLE with what
-it makes of their values.
+`Effects` describes what DDL statements do to rows: rows end with a TRUNCATE; they go on through an ALTER TABLE, with the
+values that the statement gives them.
 """
 
 from collections.abc import Callable
@@ -20,22 +21,28 @@ from cdc_assets.lakehouse.change_events import Op
 _DELETE = str(Op.DELETE)
 _INSERT = str(Op.INSERT)
 DDL = "ddl"  # the op of versions that a statement opens
-GONE = "gone"  # the op of what says that a load, or a snapshot, does not have a row, which ends with it
+ABSENT = "absent"  # the op of a row that a load or a connector's snapshot lacks: its version ends there
 _SNAPSHOT = str(Op.SNAPSHOT)
 _COORDINATES = ["topic", "partition", "offset"]
-# Changes of one key in the order in which they happened; an open version of before has release 0.
+# The order of a key's changes; versions that were open before this run get release 0.
 _ORDER = ["commit_ts", "era", "release", "ordinal"]
 _CHANGE = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
 _TIMELINE = [*_CHANGE, "standing", "rest"]
-# The window, and what of it ends a row, as texts of SQL: each table is planned in this way, and PySpark asks the JVM for
-# every part of an expression that is built otherwise.
-_CHAIN = f"PARTITION BY key, copy ORDER BY {', '.join(_ORDER)}, op != '{GONE}'"
-_ENDS = f"op IN ('{_DELETE}', '{GONE}')"
+# SQL texts of the window and of the condition that ends a row. Texts, because each table is planned with them, and PySpark
+# calls the JVM for every part of an expression that is built of columns.
+_CHAIN = f"PARTITION BY key, copy ORDER BY {', '.join(_ORDER)}, op != '{ABSENT}'"
+_ENDS = f"op IN ('{_DELETE}', '{ABSENT}')"
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A statement with which all rows end that are of its era or of one before it."""
+    """A statement that ends all rows of its own era and of earlier ones.
+
+    Attributes:
+        era: the era that the statement ends.
+        reason: the value of `_cdc_closed_by`.
+        commit_ts: position of the statement.
+    """
 
     era: int
     reason: str
@@ -44,53 +51,53 @@ class Ending:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A statement with which another table takes the name of this one, whose rows end at the same position.
+    """A statement that gives this table's name to another table; the rows of this table end at the same position.
 
     Attributes:
         commit_ts: that position.
-        leaving: the era of the rows that end.
-        coming: the era of the rows that come in.
-        is_same: whether a row that ends (first) and one that comes in (second) are equal in the columns of both tables.
-        merged: of two such rows, one that has the columns of both tables.
+        old_era: the era of the rows that end.
+        new_era: the era of the rows that the other table brings.
+        is_same: (row that ends, row that comes in) -> whether they are equal in the columns that both tables have.
+        merge: (row that ends, row that comes in) -> one row with the columns of both tables.
     """
 
     commit_ts: int
-    leaving: int
-    coming: int
+    old_era: int
+    new_era: int
     is_same: Callable[[Column, Column], Column]
-    merged: Callable[[Column, Column], Column]
+    merge: Callable[[Column, Column], Column]
 
 
-def _as_it_is(row: Column, since: Column, until: Column) -> Column:  # noqa: ARG001
+def _keep_row(row: Column, since: Column, until: Column) -> Column:  # noqa: ARG001
     return row
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What statements do to rows; `era` is how many of them have come before a row.
+    """What statements do to rows. The era of a row is the number of statements before it.
 
     Attributes:
-        last: the era of the end.
-        endings: in order.
-        compared: what a row of one era is in another, to be compared with a row of that one.
-        kept: what a version that lasts from one era to another has in the end.
-        replacement: the statement with which another table takes the name of this one; None: there is none.
+        last_era: the era after all statements.
+        endings: the statements that end rows, in order.
+        evolve_to_compare: (row, its era, a later era) -> the row as rows of the later era are compared with it.
+        evolve: (row, its era, a later era) -> the row that a version has when it lasts from one era to the other.
+        replacement: the statement that gives this table's name to another table; None if there is none.
     """
 
-    last: int = 0
+    last_era: int = 0
     endings: tuple[Ending, ...] = ()
-    compared: Callable[[Column, Column, Column], Column] = _as_it_is
-    kept: Callable[[Column, Column, Column], Column] = _as_it_is
+    evolve_to_compare: Callable[[Column, Column, Column], Column] = _keep_row
+    evolve: Callable[[Column, Column, Column], Column] = _keep_row
     replacement: Replacement | None = None
 
-    def life(self, era: Column) -> Column:
-        """How many endings have come before an era. INT."""
+    def count_endings(self, era: Column) -> Column:
+        """Return how many endings come before an era. INT."""
         before = [F.when(era > ending.era, 1).otherwise(0) for ending in self.endings]
         return reduce(lambda a, b: a + b, before, F.lit(0))
 
-    def next(self, era: Column) -> Column:
-        """The next ending of rows of an era: STRUCT<era INT, reason STRING, commit_ts BIGINT>; null: there is none."""
-        told = [
+    def next_ending(self, era: Column) -> Column:
+        """Return the ending of rows of an era: STRUCT<era INT, reason STRING, commit_ts BIGINT>; NULL if there is none."""
+        endings = [
             (
                 era <= e.era,
                 F.struct(
@@ -101,28 +108,33 @@ class Effects:
             )
             for e in self.endings
         ]
-        return first_true(*told)
+        return first_true(*endings)
 
 
 NO_EFFECTS = Effects()
 
 
-def is_row(key: Column) -> Column:
-    """Whether a key is the whole row (a JSON object), not some of its values (an array). BOOLEAN."""
+def is_row_key(key: Column) -> Column:
+    """Return whether a key consists of all values of its row (a JSON object), not of some of them (an array). BOOLEAN."""
     return key.startswith("{")
 
 
 def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
-    """Give each change of a table without a key the copy of the row that it is about.
+    """Add to each change of a table without a key the number of the equal row that it is about.
 
-    An insert opens the copy after the last that is open; a delete closes the newest open copy; a delete of a row that has
-    no open copy is left out, and so is an update to an equal row.
+    An insert opens a copy after the last open copy; a delete closes the newest open copy. Deletes of rows without an open
+    copy are left out, and so are updates to an equal row.
 
-    In: changes with key, era, commit_ts, release, ordinal, op, topic, partition, offset, index; open versions with key,
-    copy and era. Out: the changes, with `copy` INT from 1, and `ordinal` as they follow one another; those of rows that
-    have a key (as before the table lost it) with `copy` 0.
+    Args:
+        changes: key, era, commit_ts, release, ordinal, op, topic, partition, offset, index.
+        open_versions: key, copy and era.
+        effects: what statements do to rows.
+
+    Returns:
+        The changes with `copy` INT, and with `ordinal` in the order in which they follow one another. Copies begin with 1;
+        rows that have a key, as before the table lost it, get `copy` 0.
     """
-    of_life, of_row = effects.life(F.col("era")), is_row(F.col("key"))
+    of_life, of_row = effects.count_endings(F.col("era")), is_row_key(F.col("key"))
     newest = F.max(F.struct(of_life.alias("held_life"), F.col("copy").alias("held"))).alias("newest")
     held = open_versions.groupBy("key").agg(newest).select("key", "newest.*")
     # Equal rows come and go in Kafka's order.
@@ -132,9 +144,9 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
     start = F.when(F.col("life") == F.col("held_life"), F.col("held")).otherwise(F.lit(0))
     return (
         changes.join(held, on="key", how="left")
-        .withColumns({"step": step, "life": effects.life(F.col("era"))})
+        .withColumns({"step": step, "life": effects.count_endings(F.col("era"))})
         .withColumn("sum", start + F.sum("step").over(by_row))
-        # Below zero there is nothing to delete: the sum counts from its lowest point then.
+        # A sum below zero means deletes without a row to delete, so count from the lowest sum.
         .withColumn("count", F.col("sum") - F.least(F.lit(0), F.min("sum").over(by_row)))
         .withColumn("count_before", F.coalesce(F.lag("count").over(by_row), start))
         .withColumn("copy", F.when(F.col("step") > 0, F.col("count")).when(F.col("step") < 0, F.col("count_before")))
@@ -145,76 +157,86 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
     )
 
 
-def timeline(changes: DataFrame, open_versions: DataFrame, arrived: DataFrame | None = None) -> DataFrame:
-    """The changes of each key after its open version.
+def build_timeline(changes: DataFrame, open_versions: DataFrame, moved_rows: DataFrame | None = None) -> DataFrame:
+    """Return each key's open version and the changes after it, one row each.
 
-    In: changes with key, copy (0 in tables with a key), era INT, commit_ts, release, ordinal, op, row STRUCT, topic,
-    partition, offset; open versions with key, copy, era, commit_ts (their from), op, row, topic, partition, offset, and
-    `rest` STRUCT: what they have beside `row`; rows that came from another table, as changes.
-    Out: key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: an
-    open version. Where the changes have `before_row` STRUCT and `before`: these, as `before_row` and `image`.
+    Args:
+        changes: key, copy (0 in tables with a key), era INT, commit_ts, release, ordinal, op, row STRUCT, topic, partition,
+            offset; and optionally `before_row` STRUCT and `before`, the row before the change by its message.
+        open_versions: key, copy, era, commit_ts (their `_cdc_from_ts`), op, row, topic, partition, offset, and `rest`
+            STRUCT: the columns that are not in `row`.
+        moved_rows: rows that statements bring into the table, with the columns of `changes`.
+
+    Returns:
+        key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: whether
+        the row is an open version. If the changes have them, also `before_row`, and `before` by the name `image`.
     """
     stated = ["before_row", "before AS image"] if "before_row" in changes.columns else []
     line = changes.selectExpr(*_CHANGE, "false AS standing", *stated)
-    if arrived is not None:
-        line = line.unionByName(arrived.selectExpr(*_CHANGE, "false AS standing"), allowMissingColumns=True)
-        # A statement may be stamped later than the rows that come after it.
+    if moved_rows is not None:
+        line = line.unionByName(moved_rows.selectExpr(*_CHANGE, "false AS standing"), allowMissingColumns=True)
+        # A statement's commit_ts may be higher than that of rows after it.
         later = Window.partitionBy("key", "copy").orderBy("era").rangeBetween(1, Window.unboundedFollowing)
         line = line.withColumn("next_ts", F.min("commit_ts").over(later))
         began = F.when(F.col("op") == DDL, F.least("commit_ts", "next_ts")).otherwise(F.col("commit_ts"))
         line = line.withColumn("commit_ts", began).drop("next_ts")
-    of_before = {"release": "0L AS release", "ordinal": "0 AS ordinal"}
-    standing = open_versions.selectExpr(*[of_before.get(c, c) for c in _CHANGE], "true AS standing", "rest")
-    return line.unionByName(standing, allowMissingColumns=True)
+    before_this_run = {"release": "0L AS release", "ordinal": "0 AS ordinal"}
+    opened = open_versions.selectExpr(*[before_this_run.get(c, c) for c in _CHANGE], "true AS standing", "rest")
+    return line.unionByName(opened, allowMissingColumns=True)
 
 
-def boundaries(
-    line: DataFrame, effects: Effects = NO_EFFECTS, watch: Observation | None = None, since: int = -1
+def keep_boundaries(
+    line: DataFrame, effects: Effects = NO_EFFECTS, observation: Observation | None = None, since: int = -1
 ) -> DataFrame:
-    """Leave out what changes nothing: updates to an equal row, deletes of what is not there. In and out: `timeline`.
+    """Leave out changes without an effect: updates to an equal row, and deletes of rows that do not exist.
 
-    An insert where there is a row is an update: Open Protocol may not tell the two apart, and sources repeat themselves.
+    An insert of a row that exists becomes an update: Open Protocol may write both alike, and sources repeat messages.
 
     Args:
-        line: see above.
+        line: the frame of `build_timeline`.
         effects: what statements do to rows.
-        watch: is told how many rows after `since` an UPDATE or a DELETE is the first to tell of (`met`), and how many seem
-            to have found another row than the chain has (`unlike`).
+        observation: gets the metrics `met`: how many rows after `since` have an UPDATE or a DELETE as their first change;
+            and `unlike`: how many changes have a row before the change that may differ from the row in the chain.
         since: a commit_ts.
+
+    Returns:
+        The rows of `line` that are left, with the columns of `build_timeline`, without `before_row` and `image`.
     """
-    line = with_previous(line, effects)
+    line = add_previous(line, effects)
     existed = F.col("existed")
-    if watch is not None:
+    if observation is not None:
         late = f"NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND commit_ts > {since}"
         metrics = [F.count_if(~existed & F.expr(late)).alias("met")]
         if "before_row" in line.columns:
-            metrics.append(F.count_if(found_another_row()).alias("unlike"))
-        line = line.observe(watch, *metrics)
+            metrics.append(F.count_if(differs_from_chain()).alias("unlike"))
+        line = line.observe(observation, *metrics)
     same = existed & F.col("previous").eqNullSafe(F.col("row"))
     changes = F.when(F.expr(f"standing OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
     op = F.when(existed & F.expr(f"op = '{_INSERT}'"), str(Op.UPDATE)).otherwise(F.col("op"))
     return line.where(changes).select(*(c for c in _TIMELINE if c != "op"), op.alias("op"))
 
 
-def with_previous(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
-    """Add what the chain of the key has before each row of `timeline`.
+def add_previous(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
+    """Add to each row of `build_timeline` what the chain of its key has before it.
 
-    Out: `before` STRUCT<exists, row, era, op, commit_ts>: the change or version before; `existed` BOOLEAN: whether the row
-    was there still; `previous` STRUCT: that row, as the statements since then have left it.
+    Returns:
+        The frame with `before` STRUCT<exists, row, era, op, commit_ts>: the change or version before; `existed` BOOLEAN:
+        whether the row still existed; `previous` STRUCT: that row, as the statements since then have left it.
     """
     fields = f"struct(standing OR NOT {_ENDS} AS exists, row, era, op, commit_ts)"
     line = line.withColumn("before", F.expr(f"lag({fields}) OVER ({_CHAIN})"))
     era, before = F.col("era"), F.col("before")
     existed = F.expr("coalesce(before.exists, false)")
     if effects.endings:
-        existed &= effects.life(before["era"]) == effects.life(era)
-    return line.withColumns({"existed": existed, "previous": effects.compared(before["row"], before["era"], era)})
+        existed &= effects.count_endings(before["era"]) == effects.count_endings(era)
+    previous = effects.evolve_to_compare(before["row"], before["era"], era)
+    return line.withColumns({"existed": existed, "previous": previous})
 
 
-def found_another_row() -> Column:
-    """Whether the row before an UPDATE or a DELETE, as its message has it, is not the one that the chain has. BOOLEAN.
+def differs_from_chain() -> Column:
+    """Return whether the row before an UPDATE or a DELETE, by its message, is not the row that the chain has. BOOLEAN.
 
-    In: `with_previous` with `before_row`.
+    The expression reads the columns of `add_previous` and `before_row`.
     """
     return F.expr(
         f"coalesce(NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND existed AND before_row IS NOT NULL "
@@ -223,42 +245,54 @@ def found_another_row() -> Column:
 
 
 def continue_versions(bounds: DataFrame, effects: Effects) -> DataFrame:
-    """Let a version go on where a row that comes in with `Effects.replacement` equals the one that ends there.
+    """Let a version go on if a row that comes in with `Effects.replacement` equals the row that ends there.
 
-    The row that comes in is left out, and the version has its columns, too. The source shows both at one position, so a
-    version ends all the same where it began at that position, or where the key changes once more at it: what happened
-    before the statement could not be told from what happened after it.
+    The row that comes in is left out, and the version gets its columns, too. A version ends nevertheless if it began at the
+    position of the statement, or if the key changes again at that position: readers see one position as one moment, so they
+    could not tell changes before the statement from changes after it.
 
-    In: `timeline`. Out: the same, and with a replacement `lives_in` INT: the era up to which the row has been brought.
+    Args:
+        bounds: the frame of `keep_boundaries`.
+        effects: what statements do to rows.
+
+    Returns:
+        The frame; with a replacement also `lives_in` INT: the era whose columns the row has.
     """
     replacement = effects.replacement
     if replacement is None:
         return bounds
-    at, coming = replacement.commit_ts, F.lit(replacement.coming)
-    found = bounds.withColumns(
+    at, new_era = replacement.commit_ts, F.lit(replacement.new_era)
+    neighbours = bounds.withColumns(
         {
             "ending": F.expr(f"lag(struct(standing OR NOT {_ENDS} AS exists, row, era, commit_ts)) OVER ({_CHAIN})"),
             "next_ts": F.expr(f"lead(commit_ts) OVER ({_CHAIN})"),
         }
     )
     ending, comes = F.col("ending"), F.expr(f"NOT standing AND op = '{DDL}' AND commit_ts = {at}")
-    is_open = ending["exists"] & (effects.life(ending["era"]) == effects.life(F.lit(replacement.leaving)))
+    is_open = ending["exists"] & (
+        effects.count_endings(ending["era"]) == effects.count_endings(F.lit(replacement.old_era))
+    )
     alone = (ending["commit_ts"] < at) & F.coalesce(F.col("next_ts") > at, F.lit(True))
-    kept = effects.kept(ending["row"], ending["era"], coming)
-    goes_on = comes & (F.col("era") == coming) & is_open & alone & replacement.is_same(kept, F.col("row"))
-    told = found.withColumn("goes_on", F.coalesce(goes_on, F.lit(False)))
-    arrived = told.withColumn("arrived", F.expr(f"lead(struct(goes_on, row)) OVER ({_CHAIN})")).where("NOT goes_on")
+    evolved = effects.evolve(ending["row"], ending["era"], new_era)
+    goes_on = comes & (F.col("era") == new_era) & is_open & alone & replacement.is_same(evolved, F.col("row"))
+    marked = neighbours.withColumn("goes_on", F.coalesce(goes_on, F.lit(False)))
+    arrived = marked.withColumn("arrived", F.expr(f"lead(struct(goes_on, row)) OVER ({_CHAIN})")).where("NOT goes_on")
     goes_on = F.coalesce(F.col("arrived.goes_on"), F.lit(False))
-    merged = replacement.merged(effects.kept(F.col("row"), F.col("era"), coming), F.col("arrived.row"))
-    row, era = F.when(goes_on, merged).otherwise(F.col("row")), F.when(goes_on, coming).otherwise(F.col("era"))
+    merged = replacement.merge(effects.evolve(F.col("row"), F.col("era"), new_era), F.col("arrived.row"))
+    row, era = F.when(goes_on, merged).otherwise(F.col("row")), F.when(goes_on, new_era).otherwise(F.col("era"))
     return arrived.select(*(c for c in _TIMELINE if c != "row"), row.alias("row"), era.alias("lives_in"))
 
 
-def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
-    """Each boundary that is not a deletion lasts until the next one of its key, or until a statement ends it.
+def build_versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
+    """Return the versions: each lasts from a boundary to the next one of its key, or to the statement that ends it.
 
-    In: `continue_versions` of `boundaries`. Out: the same columns, `to_ts` BIGINT and `closed_by` STRING (null while open),
-    and what these are made of; open versions of before that stay open are among them.
+    Args:
+        bounds: the frame of `continue_versions`.
+        effects: what statements do to rows.
+
+    Returns:
+        The frame without deletions, with `to_ts` BIGINT and `closed_by` STRING (both NULL while open), and with the columns
+        that these are computed from. It includes open versions that stay open.
     """
     era, following = F.col("era" if effects.replacement is None else "lives_in"), F.col("following")
     lasting = bounds.withColumns(
@@ -268,18 +302,22 @@ def versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
         }
     )
     if effects.endings:
-        alike = effects.life(following["era"]) == effects.life(era)
+        alike = effects.count_endings(following["era"]) == effects.count_endings(era)
         lasting = lasting.withColumn("following", F.when(alike, following))
-    by = F.when(following["op"] == _DELETE, _DELETE).when(following["op"] == GONE, _SNAPSHOT).otherwise(F.lit("update"))
+    by = (
+        F.when(following["op"] == _DELETE, _DELETE)
+        .when(following["op"] == ABSENT, _SNAPSHOT)
+        .otherwise(F.lit("update"))
+    )
     closed_by = F.when(following.isNotNull(), by)
     to_ts, until = following["commit_ts"], following["era"]
     if effects.endings:
-        ending = F.when(following.isNull(), effects.next(era))
-        # A statement may be stamped later than the rows that come after it.
+        ending = F.when(following.isNull(), effects.next_ending(era))
+        # A statement's commit_ts may be higher than that of rows after it.
         ended = F.greatest(F.col("commit_ts"), F.least(ending["commit_ts"], F.col("next_ts")))
         to_ts, until = F.coalesce(to_ts, F.when(ending.isNotNull(), ended)), F.coalesce(until, ending["era"])
         closed_by = F.coalesce(closed_by, ending["reason"])
-    made = {"to_ts": to_ts, "closed_by": closed_by}
-    if effects.kept is not _as_it_is:
-        made["row"] = effects.kept(F.col("row"), era, F.coalesce(until, F.lit(effects.last)))
-    return lasting.withColumns(made).where(f"standing OR NOT {_ENDS}")
+    computed = {"to_ts": to_ts, "closed_by": closed_by}
+    if effects.evolve is not _keep_row:
+        computed["row"] = effects.evolve(F.col("row"), era, F.coalesce(until, F.lit(effects.last_era)))
+    return lasting.withColumns(computed).where(f"standing OR NOT {_ENDS}")

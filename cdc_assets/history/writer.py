@@ -1,8 +1,8 @@
-"""One table's part of a run: its changes typed, chained into versions, and written in one commit."""
+"""One commit to a history table: read the changes, type them, chain them into versions, stage these, commit them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
@@ -13,189 +13,190 @@ from pyspark.sql.types import StructType
 
 from cdc_assets import tso
 from cdc_assets.config import Feed
-from cdc_assets.history import days
-from cdc_assets.history.arrivals import arrivals_of, gone_since, rows_that_arrive
-from cdc_assets.history.chain_breaks import NO_BREAKS, ChainBreaks, chain_breaks, value_changes
-from cdc_assets.history.changes import are_ordered_by_clock, as_sent, changes_of, with_copy_numbers
+from cdc_assets.history.absent_rows import find_absent_rows
+from cdc_assets.history.chain_breaks import NO_BREAKS, find_chain_breaks, list_value_changes
+from cdc_assets.history.changes import add_copy_numbers, drop_unused_layouts, is_ordered_by_clock, read_changes
 from cdc_assets.history.columns import SourceColumn, Typing, measure_scales, parse_images
-from cdc_assets.history.completeness import NEVER, CompletenessTracker
-from cdc_assets.history.contradictions import Contradiction, find_contradictions
-from cdc_assets.history.ddl_report import merge_reports, report_statements
-from cdc_assets.history.effects import Unapplied, effects_of, unapplied
+from cdc_assets.history.completeness import CompletenessTracker
+from cdc_assets.history.contradictions import find_contradictions
+from cdc_assets.history.days import count_by_day, count_by_day_in_spark, update_days
+from cdc_assets.history.ddl_report import report_statements
+from cdc_assets.history.effects import UnappliedStatement, build_effects, list_unapplied
+from cdc_assets.history.moved_rows import list_moves, read_moved_rows
+from cdc_assets.history.open_versions import list_new_columns, read_open_versions
 from cdc_assets.history.planned_columns import plan_columns, resolve_columns
 from cdc_assets.history.row_keys import eras_without_key, fill_deleted_rows, key_by_row
 from cdc_assets.history.shape import Shape, plan_shape
-from cdc_assets.history.standing import open_versions, unmade
-from cdc_assets.history.versions import boundaries, continue_versions, timeline, versions
-from cdc_assets.history.work import Work
+from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.history.table_report import TableReport
+from cdc_assets.history.versions import Effects, build_timeline, build_versions, continue_versions, keep_boundaries
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.schema import literal, quoted
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.spark.session import checkpointed, compiled_plans
 
-# What becomes of a version in this run, and so which files it is written into.
+# The column that partitions staged files by what the commit does to a version, and its values.
 _PART, _OPENED, _CLOSED, _UNTOUCHED = "_part", "opened", "closed", "untouched"
 
 
-@dataclass(frozen=True)
-class TableReport:
-    """What one run did to one history table."""
-
-    database: str
-    table: str
-    after: int  # the releases in (after, through] were applied
-    through: int
-    created: bool
-    changes: int  # row events of these releases
-    opened: int  # versions
-    closed: int  # versions that were open before
-    quarantined: int  # values of these releases that are in quarantine
-    versions: int  # in the whole table, after the run
-    current: int
-    files: list[DataFile] = field(default_factory=list)  # that it wrote
-    columns: StructType = field(default_factory=StructType)
-    told: list[str] = field(default_factory=list)  # for the log
-    statements: list[dict[str, Any]] = field(default_factory=list)  # as `report_statements`
-    unapplied: list[Unapplied] = field(default_factory=list)  # of these those of which not everything could be done
-    reload: list[dict[str, Any]] = field(default_factory=list)  # as `HistoryCursor.reload`
-    complete: int = NEVER  # as `HistoryCursor.complete`
-    met: int = 0  # as `HistoryCursor.met`
-    breaks: ChainBreaks = NO_BREAKS  # changes that found another row than the history has
-    contradictions: list[Contradiction] = field(default_factory=list)  # rows that contradict a statement before them
-    days: dict[str, int] = field(default_factory=dict)  # as `HistoryCursor.days`
-    loaded: int = -1  # the position of the last load anew that was applied; -1: there was none
-    commits: int = 1  # that it made
-
-
-def together(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
-    """What the parts of one table's run did, one after the other."""
-    *_, last = parts
-    if len(parts) == 1:
-        return last
-    written = {f.path for part in parts for f in part.files}
-    return replace(
-        last,
-        created=any(part.created for part in parts),
-        opened=sum(part.opened for part in parts),
-        closed=sum(part.closed for part in parts),
-        quarantined=max(part.quarantined for part in parts),
-        files=[f for f in lake.history(last.database, last.table).files() if f.path in written],
-        told=[line for part in parts for line in part.told],
-        statements=merge_reports(each for part in parts for each in part.statements),
-        unapplied=[each for part in parts for each in part.unapplied],
-        loaded=max(part.loaded for part in parts),
-        breaks=ChainBreaks(
-            sum(part.breaks.count for part in parts), [row for part in parts for row in part.breaks.sample]
-        ),
-        contradictions=[each for part in parts for each in part.contradictions],
-        commits=len(parts),
-    )
-
-
-def apply(
-    lake: Lakehouse, session: SparkSession, feed: Feed, work: Work, quarantine: Callable[[DataFrame], int]
+def apply_plan(
+    lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePlan, quarantine: Callable[[DataFrame], int]
 ) -> TableReport:
-    """Bring one history table up to date; a table first seen is created.
+    """Apply a plan to its history table in one commit; create the table if it does not exist.
 
     Args:
         lake: the feed's tables.
-        session: a session of its own.
+        session: a Spark session of the commit's own.
         feed: the feed.
-        work: what is to be done.
-        quarantine: puts values that were lost in typing into quarantine, and says how many are there then.
+        plan: what to apply.
+        quarantine: writes values that their types cannot hold into quarantine; returns how many are there then.
 
     Raises:
         ConcurrentRunError: another run wrote the table meanwhile.
     """
-    changes = changes_of(lake, session, work)
-    if lost_key := eras_without_key(work):
+    changes = read_changes(lake, session, plan)
+    if keyless_eras := eras_without_key(plan):
         changes = fill_deleted_rows(changes)
-    work = as_sent(work, changes)
-    planned = plan_columns(feed, work)
+    plan = drop_unused_layouts(plan, changes)
+    columns = _find_columns(feed, plan, changes)
+    shape = plan_shape(plan, columns)
+    _alter_table(session, plan, shape)
+    typing = Typing(protocol_of(feed), feed.time_zone, plan.layouts, columns)
+    effects = _find_effects(lake, session, feed, plan, columns)
+
+    typed = _type_changes(plan, typing, columns, keyless_eras, changes)
+    # Observed while the versions are written, because a pass over the changes of its own would cost as much again.
+    loss, metrics = Observation(), Observation()
+    watched = typed.observe(loss, F.max(F.col("lost").cast("int")).alias("lost"))
+
+    open_versions = read_open_versions(session, plan, shape, typing.schema, typed, list_new_columns(plan, columns))
+    moved_rows = read_moved_rows(session, plan, list_moves(lake, feed, plan), columns, effects)
+    applied = add_copy_numbers(plan, watched, open_versions, moved_rows, effects)
+    if plan.reload_positions:
+        absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
+        applied = applied.unionByName(absent_rows, allowMissingColumns=True)
+    line = build_timeline(applied, open_versions, moved_rows)
+    completeness = CompletenessTracker(lake, plan)
+    bounds = keep_boundaries(line, effects, metrics, completeness.since)
+    versions = build_versions(continue_versions(bounds, effects), effects)
+
+    staged = _stage_versions(plan, shape, columns, versions)
+    lost_values = quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0
+    report = _report_versions(session, plan, shape, staged, lost_values)
+    report = _report_statements(feed, plan, columns, staged, report)
+    report = _report_wrong_rows(feed, plan, columns, effects, changes, line, metrics, report)
+    complete, met = completeness.advance(metrics.get["met"])
+    return _commit(session, plan, shape, staged, replace(report, complete=complete, met=met))
+
+
+def _find_columns(feed: Feed, plan: TablePlan, changes: DataFrame) -> list[SourceColumn]:
+    """Return the columns of the history; the values show the scale of a DECIMAL that no message states."""
+    read = plan_columns(feed, plan)
     scales = {}
-    if planned.unknown_scale:
-        names = {slot.id: planned.names[slot] for slot in planned.unknown_scale}
+    if read.unknown_scale:
+        names = {slot.id: read.names[slot] for slot in read.unknown_scale}
         scales = measure_scales(parse_images(changes, {n: n for n in names.values()}), names)
-    columns = resolve_columns(work, planned, scales)
-    shape = plan_shape(work, columns)
+    return resolve_columns(plan, read, scales)
+
+
+def _alter_table(session: SparkSession, plan: TablePlan, shape: Shape) -> None:
+    """Bring an existing history table to its new columns, with one commit a statement."""
     for each in shape.alterations:
-        now = replace(work.cursor, naming=dict(each.naming))
-        work.table.alter(session, now, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
-    typing = Typing(protocol_of(feed), feed.time_zone, work.layouts, columns)
-    effects = effects_of(work, columns, feed.time_zone)
-    if effects.replacement is not None and not are_ordered_by_clock(lake, session, work, effects.replacement):
-        effects = replace(effects, replacement=None)
-
-    # A plan that went on from expressions for every column would take seconds to make.
-    typed, watch = checkpointed(typing.type_rows(changes), eager=False), Observation()
-    if lost_key:
-        typed = key_by_row(work, columns, lost_key, typed)
-    # Whether a value was lost is seen while the versions are written, as another pass over the changes costs as much again.
-    watched = typed.observe(watch, F.max(F.col("lost").cast("int")).alias("lost"))
-    standing = open_versions(session, work, shape, typing.schema, typed, unmade(work, columns))
-    arrivals = arrivals_of(lake, feed, work)
-    arrived = rows_that_arrive(session, work, arrivals, columns, effects)
-    numbered = with_copy_numbers(work, watched, standing, arrived, effects)
-    if work.anew:
-        gone = gone_since(work, typed, standing, arrived, typing.schema)
-        numbered = numbered.unionByName(gone, allowMissingColumns=True)
-    line = timeline(numbered, standing, arrived)
-    completeness, first = CompletenessTracker(lake, work), Observation()
-    bounds = boundaries(line, effects, first, completeness.since)
-    chained = versions(continue_versions(bounds, effects), effects)
-    table = work.table.with_schema(shape.columns, shape.properties)
-    rows = version_rows(chained, shape.columns, columns, all_open=work.takes_all)
-    staged = table.stage(rows, by=_PART)
-    lost = quarantine(typing.find_problems(typed)) if watch.get["lost"] else 0
-    report = _counted(session, work, staged, lost)
-    open_ones = unapplied(work, columns, staged, feed.time_zone) if report.versions else []
-    complete, met = completeness.advance(first.get["met"])
-    exact = protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
-    breaks = NO_BREAKS
-    if first.get.get("unlike"):
-        breaks = chain_breaks(line, columns, effects, value_changes(work), exact=exact)
-    contradicting = find_contradictions(changes, work.suspicions, exact=exact) if work.suspicions else []
-    report = replace(
-        report,
-        columns=shape.columns,
-        told=shape.messages,
-        statements=report_statements(work, staged),
-        unapplied=open_ones,
-        reload=_reload(work, open_ones),
-        complete=complete,
-        met=met,
-        breaks=breaks,
-        contradictions=contradicting,
-        loaded=max(work.anew, default=-1),
-    )
-    return _committed(session, work, shape, staged, report)
+        cursor = replace(plan.cursor, naming=dict(each.naming))
+        plan.table.alter(session, cursor, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
 
 
-def _reload(work: Work, open_ones: list[Unapplied]) -> list[dict[str, Any]]:
-    """The statements after which rows are wrong; a load that came after one has put them right."""
-    found = [*work.cursor.reload, *(asdict(each) for each in open_ones if each.reload)]
-    after = [r for r in found if r["commit_ts"] > max(work.anew, default=-1)]
-    # What is applied anew is found once more.
-    return [r for n, r in enumerate(after) if r not in after[:n]]
+def _find_effects(
+    lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePlan, columns: list[SourceColumn]
+) -> Effects:
+    """Return what statements do to rows, without a replacement whose place in the order of changes is not certain."""
+    effects = build_effects(plan, columns, feed.time_zone)
+    if effects.replacement is not None and not is_ordered_by_clock(lake, session, plan, effects.replacement):
+        return replace(effects, replacement=None)
+    return effects
 
 
-def _gone(work: Work) -> str:
-    """Which versions are written anew."""
-    if not work.rewinds:
-        return f"_cdc_is_current = true OR {work.reopens}" if work.reopens else "_cdc_is_current = true"
-    return f"_cdc_from_ts >= {work.replay} OR _cdc_to_ts >= {work.replay} OR _cdc_is_current = true"
-
-
-def version_rows(
-    chained: DataFrame, shape: StructType, columns: Iterable[SourceColumn], more: Iterable[str] = (), *, all_open: bool
+def _type_changes(
+    plan: TablePlan, typing: Typing, columns: list[SourceColumn], keyless_eras: list[int], changes: DataFrame
 ) -> DataFrame:
-    """Versions as rows of the table of this shape, with what becomes of them, and with `more` columns.
+    """Return the changes with typed rows; in `keyless_eras`, the whole row becomes the key."""
+    # Without the checkpoint every later step would plan the expressions of all columns again.
+    typed = checkpointed(typing.type_rows(changes), eager=False)
+    return key_by_row(plan, columns, keyless_eras, typed) if keyless_eras else typed
 
-    In: `versions`. Out: the table's columns, and `_part` STRING; open versions that stay so only if they are all there.
+
+def _stage_versions(plan: TablePlan, shape: Shape, columns: list[SourceColumn], versions: DataFrame) -> Staged:
+    """Write the versions into files of the table, which no commit has added yet, partitioned by `_part` as well."""
+    table = plan.table.with_schema(shape.columns, shape.properties)
+    return table.stage(to_table_rows(versions, shape.columns, columns, all_open=plan.rewrites_all_open), by=_PART)
+
+
+def _report_statements(
+    feed: Feed, plan: TablePlan, columns: list[SourceColumn], staged: Staged, report: TableReport
+) -> TableReport:
+    """Add to the report what the statements did, and which could not be applied in full."""
+    unapplied = list_unapplied(plan, columns, staged, feed.time_zone) if report.versions else []
+    return replace(
+        report,
+        statements=report_statements(plan, staged),
+        unapplied=unapplied,
+        reload=_list_needed_reloads(plan, unapplied),
+        loaded=max(plan.reload_positions, default=-1),
+    )
+
+
+def _report_wrong_rows(
+    feed: Feed,
+    plan: TablePlan,
+    columns: list[SourceColumn],
+    effects: Effects,
+    changes: DataFrame,
+    line: DataFrame,
+    metrics: Observation,
+    report: TableReport,
+) -> TableReport:
+    """Add to the report the changes that do not continue the history, and the rows that contradict a statement."""
+    has_exact_order = protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
+    breaks = NO_BREAKS
+    if metrics.get.get("unlike"):
+        value_changes = list_value_changes(plan)
+        breaks = find_chain_breaks(line, columns, effects, value_changes, has_exact_order=has_exact_order)
+    contradicting = find_contradictions(changes, plan.suspicions, exact=has_exact_order) if plan.suspicions else []
+    return replace(report, breaks=breaks, contradictions=contradicting)
+
+
+def _list_needed_reloads(plan: TablePlan, unapplied: list[UnappliedStatement]) -> list[dict[str, Any]]:
+    """Return the statements after which rows are wrong; a reload after a statement has corrected them."""
+    statements = [*plan.cursor.reload, *(asdict(each) for each in unapplied if each.reload)]
+    pending = [r for r in statements if r["commit_ts"] > max(plan.reload_positions, default=-1)]
+    # A replay finds statements that the cursor has already.
+    return [r for n, r in enumerate(pending) if r not in pending[:n]]
+
+
+def _rewritten_condition(plan: TablePlan) -> str:
+    """Return a SQL condition for the versions that the commit rewrites."""
+    if not plan.rewinds:
+        return f"_cdc_is_current = true OR {plan.reopens}" if plan.reopens else "_cdc_is_current = true"
+    return f"_cdc_from_ts >= {plan.replay} OR _cdc_to_ts >= {plan.replay} OR _cdc_is_current = true"
+
+
+def to_table_rows(
+    versions: DataFrame, shape: StructType, columns: Iterable[SourceColumn], more: Iterable[str] = (), *, all_open: bool
+) -> DataFrame:
+    """Return versions as rows of the history table.
+
+    Args:
+        versions: the frame of `build_versions`.
+        shape: the columns of the history table.
+        columns: those of them that come from the source.
+        more: columns of `versions` to keep as well.
+        all_open: whether to keep open versions that stay as they are.
+
+    Returns:
+        The columns of the history table, `more`, and `_part` STRING: what the commit does to the version.
     """
     milliseconds = "timestamp_millis(shiftright({ts}, {bits}))"
     ours = {
@@ -218,99 +219,106 @@ def version_rows(
         return ours.get(name) or f"{'row' if name in own else 'rest'}.{quoted(name)}"
 
     part = f"CASE WHEN NOT standing THEN '{_OPENED}' WHEN to_ts IS NULL THEN '{_UNTOUCHED}' ELSE '{_CLOSED}' END AS {_PART}"
-    kept = chained if all_open else chained.where(~F.col("standing") | F.col("to_ts").isNotNull())
+    kept = versions if all_open else versions.where(~F.col("standing") | F.col("to_ts").isNotNull())
     return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape], part, *more)
 
 
-def _counted(session: SparkSession, work: Work, staged: Staged, lost: int) -> TableReport:
-    """What the files say of the run."""
+def _report_versions(
+    session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, lost_values: int
+) -> TableReport:
+    """Return a report with the counts that the staged files give."""
     opened, closed = staged.in_partition(**{_PART: _OPENED}), staged.in_partition(**{_PART: _CLOSED})
     still_open = opened.in_partition(_cdc_is_current=True)
-    versions, current = work.cursor.versions + opened.rows, work.cursor.current + still_open.rows - closed.rows
-    written, gone = opened, None
-    if work.rewinds:
-        before, gone = days.counted_by_spark(work.table.read(session).where(_gone(work)))
-        versions, written = work.cursor.versions - before + staged.rows, staged
-    if work.rewinds or work.reopens:
-        # Not only open versions are written anew.
+    versions, current = plan.cursor.versions + opened.rows, plan.cursor.current + still_open.rows - closed.rows
+    written, removed_by_day = opened, None
+    if plan.rewinds:
+        removed, removed_by_day = count_by_day_in_spark(plan.table.read(session).where(_rewritten_condition(plan)))
+        versions, written = plan.cursor.versions - removed + staged.rows, staged
+    if plan.rewinds or plan.reopens:
+        # The commit rewrites closed versions, too.
         current = staged.in_partition(_cdc_is_current=True).rows
-    # File by file: a load opens as many as there are rows.
-    began = sum((days.counted(work.table.fetch([f], "_cdc_from_ts", "_cdc_op")) for f in written.files), Counter[str]())
-    database, name = work.name
+    # One file after the other, because the files of a load may together be too large for the memory.
+    opened_by_day = sum(
+        (count_by_day(plan.table.fetch([f], "_cdc_from_ts", "_cdc_op")) for f in written.files), Counter[str]()
+    )
+    database, name = plan.name
     return TableReport(
         database=database,
         table=name,
-        after=work.after,
-        through=work.through,
-        created=work.present is None,
-        changes=work.changes,
+        after=plan.after,
+        through=plan.through,
+        created=plan.present is None,
+        changes=plan.changes,
         opened=opened.rows,
-        closed=0 if work.reopens else closed.rows,  # the part before has counted them
-        quarantined=lost,
+        closed=0 if plan.reopens else closed.rows,  # an earlier commit of the run has counted them
+        quarantined=lost_values,
         versions=versions,
         current=current,
-        days=days.after(work.cursor.days, began, gone),
+        columns=shape.columns,
+        log_lines=shape.messages,
+        days=update_days(plan.cursor.days, opened_by_day, removed_by_day),
     )
 
 
-def _committed(session: SparkSession, work: Work, shape: Shape, staged: Staged, report: TableReport) -> TableReport:
-    """Make the versions part of the table and advance its cursor, in one commit."""
-    table = work.table.with_schema(shape.columns, shape.properties)
+def _commit(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, report: TableReport) -> TableReport:
+    """Add the staged versions to the table and advance its cursor, in one commit; return the report with the new files."""
+    table = plan.table.with_schema(shape.columns, shape.properties)
+    is_last = plan.is_last_part
     cursor = HistoryCursor(
-        sequence=work.cursor.sequence + 1,
-        release=work.through if work.whole else work.after,
+        sequence=plan.cursor.sequence + 1,
+        release=plan.through if is_last else plan.after,
         versions=report.versions,
         current=report.current,
-        statements=list(dict.fromkeys(work.statements)),
-        newest=max([work.cursor.newest, work.last or -1, *(step.spot.commit_ts for step in work.steps)]),
-        partly=None if work.whole else (work.through, work.eras[1], -1 if work.replay is None else work.replay),
-        naming=None if work.whole else dict(shape.naming),
+        statements=list(dict.fromkeys(plan.statements)),
+        newest=max([plan.cursor.newest, plan.last or -1, *(step.spot.commit_ts for step in plan.steps)]),
+        partly=None if is_last else (plan.through, plan.eras[1], -1 if plan.replay is None else plan.replay),
+        naming=None if is_last else dict(shape.naming),
         reload=report.reload,
         complete=report.complete,
         met=report.met,
         days=report.days,
-        adopted=work.cursor.adopted,
+        adopted=plan.cursor.adopted,
     )
     if shape.properties:
         table.create_by_spark(session)
     else:
         table.create()
     before = {f.path for f in table.files()}
-    if work.rewinds or work.changes_open or (work.takes_all and report.closed):
-        _replace(session, work, shape, staged, cursor)
+    if plan.rewinds or plan.changes_open_versions or (plan.rewrites_all_open and report.closed):
+        _replace(session, plan, shape, staged, cursor)
     elif report.closed:
-        _merge(session, work, shape, staged, cursor)
+        _merge(session, plan, shape, staged, cursor)
     else:
-        _append(session, work, shape, staged, cursor)
+        _append(session, plan, shape, staged, cursor)
     return replace(report, files=[f for f in table.files() if f.path not in before])
 
 
-def _append(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
-    """Add the versions that open; no open version closes or gets other values."""
-    rows = work.table.read_staged(session, staged.in_partition(**{_PART: _OPENED}), shape.columns)
-    work.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(work.table.path))
+def _append(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
+    """Append the versions that the commit opens; it neither closes nor changes an open version."""
+    rows = plan.table.read_staged(session, staged.in_partition(**{_PART: _OPENED}), shape.columns)
+    plan.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(plan.table.path))
 
 
-def _replace(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
-    """Write all open versions anew, those that close now among them."""
-    rows = work.table.read_staged(session, staged, shape.columns)
-    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", _gone(work))
-    # Versions that close are no longer where they were.
+def _replace(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
+    """Replace all versions of `_rewritten_condition` by the staged rows."""
+    rows = plan.table.read_staged(session, staged, shape.columns)
+    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", _rewritten_condition(plan))
+    # The staged rows include versions that the commit closes, which no longer meet the condition.
     session.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
-    work.table.transact(session, cursor, lambda _: writer.save(work.table.path))
+    plan.table.transact(session, cursor, lambda _: writer.save(plan.table.path))
 
 
-def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
-    """Close the open versions that the staged rows close, and insert those that they open."""
+def _merge(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
+    """Close the open versions that the commit closes, and insert those that it opens."""
     opened, closed = staged.in_partition(**{_PART: _OPENED}), staged.in_partition(**{_PART: _CLOSED})
     rows = [
-        work.table.read_staged(session, part, shape.columns).withColumn("_cdc_closes", F.lit(part is closed))
+        plan.table.read_staged(session, part, shape.columns).withColumn("_cdc_closes", F.lit(part is closed))
         for part in (opened, closed)
     ]
     same = ["new._cdc_closes", "old._cdc_key = new._cdc_key", "old._cdc_is_current = true"]
     if COPY.name in shape.columns.names:
         same.append(f"old.{COPY.name} <=> new.{COPY.name}")
-    # By literals Delta passes over whole files. Parquet states no bounds of long keys.
+    # Delta skips files by literal bounds only. Parquet states no bounds for long keys.
     if all("_cdc_key" in file.high for file in closed.files):
         low, high = (min(f.low["_cdc_key"] for f in closed.files), max(f.high["_cdc_key"] for f in closed.files))
         same.append(f"old._cdc_key BETWEEN {literal(low)} AND {literal(high)}")
@@ -319,6 +327,6 @@ def _merge(session: SparkSession, work: Work, shape: Shape, staged: Staged, curs
         merging = table.alias("old").merge(reduce(DataFrame.unionAll, rows).alias("new"), " AND ".join(same))
         merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
-    # However few rows close, all files that may hold them are read.
+    # However small the number of rows that close, the MERGE reads all files that may contain them.
     with compiled_plans(session):
-        work.table.transact(session, cursor, merge)
+        plan.table.transact(session, cursor, merge)

@@ -23,7 +23,8 @@ from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name, Progress
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.shape import own_fields, unusual_names
-from cdc_assets.history.writer import TableReport, version_rows
+from cdc_assets.history.table_report import TableReport
+from cdc_assets.history.writer import to_table_rows
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.files import copy_file, read_file_schema
 from cdc_assets.lakehouse.history import CDC_COLUMNS, HISTORY, HistoryCursor
@@ -77,7 +78,7 @@ class HistoryStart:
         }
         versions = typed.select("row", *[value.alias(name) for name, value in version.items()], *more)
         names = [quoted(f.name) for f in _file_columns(self.shape)]
-        return version_rows(versions, self.shape, self.columns, more, all_open=True).select(*names, *more)
+        return to_table_rows(versions, self.shape, self.columns, more, all_open=True).select(*names, *more)
 
 
 def plan_history_start(feed: Feed, name: Name, position: int, layout_id: int, layout: str) -> HistoryStart | None:

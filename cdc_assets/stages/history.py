@@ -1,4 +1,4 @@
-"""The stage history: the released changes of each table into its SCD2 table, several tables at once."""
+"""The stage history: it applies the released changes of each table to its history table, several tables at a time."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +24,10 @@ from cdc_assets.history.progress import (
     read_progress,
     write_progress,
 )
-from cdc_assets.history.standing import rows_of
-from cdc_assets.history.verify import Broken, broken_by_table
-from cdc_assets.history.work import Work
-from cdc_assets.history.writer import TableReport, apply, together
+from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.history.table_report import TableReport, merge_reports
+from cdc_assets.history.verify import Violation, verify_written_tables
+from cdc_assets.history.writer import apply_plan
 from cdc_assets.initial_load.apply import adopt_loaded_rows
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import ConcurrentRunError
@@ -45,9 +45,10 @@ class Failure:
     Attributes:
         database: of the table.
         table: its name.
-        error: why.
-        is_blocked: whether the try before this failed, too: the table then fails no run any more, and waits until its
-            releases, the settings or the version change. Else it fails the run, and the next run tries it again.
+        error: why the run could not write it.
+        is_blocked: whether the run before failed at the table, too. A blocked table fails no run; it waits until there are
+            new releases of it, or the settings or the version of this package change. A table that is not blocked fails the
+            run, and the next run tries it again.
     """
 
     database: str
@@ -63,54 +64,57 @@ class Failure:
 
 @dataclass(frozen=True)
 class HistoryReport:
-    """What one run did: one entry a table."""
+    """What one run did.
+
+    Attributes:
+        tables: the tables that it wrote.
+        unchanged: tables that were due and needed no commit.
+        failures: tables that it could not write.
+        recovered: tables that failed in an earlier run, and needed no commit.
+        broken: versions that break a rule, by table, in the tables that it wrote.
+    """
 
     tables: list[TableReport] = field(default_factory=list)
-    unchanged: list[Name] = field(default_factory=list)  # that were due, and for which there was nothing to do
+    unchanged: list[Name] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    recovered: list[Name] = field(
-        default_factory=list
-    )  # that failed before, and for which there was nothing left to do
-    broken: dict[Name, list[Broken]] = field(
-        default_factory=dict
-    )  # versions, of the tables written, that break a promise
+    recovered: list[Name] = field(default_factory=list)
+    broken: dict[Name, list[Violation]] = field(default_factory=dict)
 
 
 class History:
-    """Brings the tables with releases that their history has not seen up to date."""
+    """Applies released changes to the history tables that lack them."""
 
     name = "history"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Whether there are such tables."""
+        """Return whether there are tables to bring up to date."""
         return bool(self.tables(lake, feed))
 
     def tables(self, lake: Lakehouse, feed: Feed) -> set[Name]:
-        """Return the tables that are to be brought up to date: not those that are blocked, as long as nothing changed."""
+        """Return the tables to bring up to date: without blocked tables for which nothing has changed."""
         progress, now = read_progress(lake), datetime.now(UTC)
         failed = progress.failed if progress else ()
         waiting = {each.name for each in failed if not each.is_due(feed, now)}
-        return _changed(lake, progress) | (progress.behind - waiting if progress else set())
+        return _find_changed_tables(lake, progress) | (progress.behind - waiting if progress else set())
 
     def behind(self, lake: Lakehouse) -> set[Name]:
-        """Return all tables that may have releases to apply, blocked ones among them."""
+        """Return all tables that may have releases to apply, including blocked ones."""
         progress = read_progress(lake)
-        return _changed(lake, progress) | (progress.behind if progress else set())
+        return _find_changed_tables(lake, progress) | (progress.behind if progress else set())
 
     def run(
         self,
         lake: Lakehouse,
         feed: Feed,
-        told: Callable[[TableReport, int, int], None] = lambda *_: None,
+        on_report: Callable[[TableReport, int, int], None] = lambda *_: None,
     ) -> HistoryReport:
-        """Bring them up to date, each in one commit, as many at once as there are cores.
-
-        What goes wrong with one table is its failure; the others go on.
+        """Bring the tables up to date, as many at a time as there are cores; an error at one table stops no other.
 
         Args:
             lake: the feed's tables.
             feed: the feed.
-            told: is called for each table as it is done; with how many of how many are done then.
+            on_report: is called after each table that was written, with the table's report, the number of tables that are
+                done, and the number of all tables.
         """
         due, released = self.tables(lake, feed), lake.released_changes.cursor()
         if not due or released is None:
@@ -119,53 +123,74 @@ class History:
         errors: dict[Name, Exception] = {}
         adopted = adopt_loaded_rows(lake, feed, due, before, errors.__setitem__)
         before = before or Progress()
-        todo = plan_tables(
-            lake, feed, due, released.sequence, errors.__setitem__, {each.name for each in before.failed}, dict(errors)
-        )
-        working = {part.name for unit in todo for part in unit}
-        total, done = len(working | adopted.keys()), 0
-        for name in adopted.keys() - working:
+        failed_before = {each.name for each in before.failed}
+        units = plan_tables(lake, feed, due, released.sequence, errors.__setitem__, failed_before, dict(errors))
+        planned = {plan.name for plans in units for plan in plans}
+        total, done = len(planned | adopted.keys()), 0
+        for name in adopted.keys() - planned:
             done += 1
             report.tables.append(adopted[name])
-            told(adopted[name], done, total)
-        for outcomes in _outcomes(lake, feed, todo, adopted):
-            for outcome in outcomes:
+            on_report(adopted[name], done, total)
+        for results in _apply_units(lake, feed, units, adopted):
+            for result in results:
                 done += 1
-                if isinstance(outcome, TableReport):
-                    report.tables.append(outcome)
-                    told(outcome, done, total)
+                if isinstance(result, TableReport):
+                    report.tables.append(result)
+                    on_report(result, done, total)
                 else:
-                    errors[outcome.name] = outcome.error
-        progress = _progress_after(lake, feed, before, released.sequence, {*due, *working}, errors)
+                    errors[result.name] = result.error
+        tried = {*due, *planned}
+        progress = _advance_progress(lake, feed, before, released.sequence, tried, errors)
         write_progress(lake, progress)
-        blocked = {each.name for each in progress.failed if each.is_blocked}
-        report.failures.extend(Failure(*name, error, name in blocked) for name, error in sorted(errors.items()))
-        written = {(t.database, t.table) for t in report.tables}
-        left = {*due, *working} - written - errors.keys()
-        report.recovered.extend(sorted(left & before.behind))
-        report.unchanged.extend(sorted(name for name in left if lake.history(*name).exists()))
-        report.tables.sort(key=lambda t: (t.database, t.table))
-        report.broken.update(broken_by_table(lake, report.tables))
+        _complete_report(lake, report, before, progress, tried, errors)
         return report
 
 
-def _changed(lake: Lakehouse, progress: Progress | None) -> set[Name]:
-    """Return the tables of releases that no run of the stage has seen, as far as `progress` tells."""
+def _complete_report(
+    lake: Lakehouse,
+    report: HistoryReport,
+    before: Progress,
+    progress: Progress,
+    tried: AbstractSet[Name],
+    errors: Mapping[Name, Exception],
+) -> None:
+    """Add to the report of a run everything but the tables that were written, and put these in order.
+
+    Args:
+        lake: the feed's tables.
+        report: the report.
+        before: the progress before the run.
+        progress: the progress after it.
+        tried: the tables that the run tried.
+        errors: the errors of the tables that failed.
+    """
+    blocked = {each.name for each in progress.failed if each.is_blocked}
+    report.failures.extend(Failure(*name, error, name in blocked) for name, error in sorted(errors.items()))
+    written = {(t.database, t.table) for t in report.tables}
+    without_commit = tried - written - errors.keys()
+    report.recovered.extend(sorted(without_commit & before.behind))
+    report.unchanged.extend(sorted(name for name in without_commit if lake.history(*name).exists()))
+    report.tables.sort(key=lambda t: (t.database, t.table))
+    report.broken.update(verify_written_tables(lake, report.tables))
+
+
+def _find_changed_tables(lake: Lakehouse, progress: Progress | None) -> set[Name]:
+    """Return the tables of the releases after `progress`; all released tables if it is missing or does not fit."""
     releases = lake.released_changes.at_current_version()
     released = releases.cursor()
     if released is None:
         return set()
     if progress is None or progress.release > released.sequence:
         return lake.released_tables()
-    found, last = set[Name](), progress.release
+    changed, last = set[Name](), progress.release
     for cursor in releases.cursors():
         if cursor.sequence <= last:
-            return found
-        found |= {(database, table) for database, table, _ in cursor.tables}
-    return lake.released_tables() if last else found
+            return changed
+        changed |= {(database, table) for database, table, _ in cursor.tables}
+    return lake.released_tables() if last else changed
 
 
-def _progress_after(
+def _advance_progress(
     lake: Lakehouse,
     feed: Feed,
     before: Progress,
@@ -173,29 +198,29 @@ def _progress_after(
     tried: AbstractSet[Name],
     errors: Mapping[Name, Exception],
 ) -> Progress:
-    """Return how far the histories are after a run.
+    """Return the progress of the histories after a run.
 
     Args:
         lake: the feed's tables.
         feed: the feed.
-        before: how far they were before it.
-        release: up to which it brought them.
-        tried: the tables that it tried.
-        errors: the errors of those that failed.
+        before: the progress before the run.
+        release: the last release that the run applied.
+        tried: the tables that the run tried.
+        errors: the errors of the tables that failed.
     """
     waiting = [each for each in before.failed if each.name not in tried and each.name not in errors]
     behind = frozenset(errors) | {name for name in before.behind if name not in tried}
-    # That another run was faster is no fault of the table.
+    # A table must not become blocked because another run committed to it first.
     counted = {name: error for name, error in errors.items() if not isinstance(_cause(error), ConcurrentRunError)}
-    known = {each.name: each for each in before.failed}
-    kept = [known[name] for name in errors.keys() - counted.keys() if name in known]
+    failed_before = {each.name: each for each in before.failed}
+    kept = [failed_before[name] for name in errors.keys() - counted.keys() if name in failed_before]
     if not counted:
         return Progress(release, behind, tuple(sorted([*waiting, *kept])))
-    lags = measure_lags(lake, {name: _applied(lake, name) for name in counted})
+    lags = measure_lags(lake, {name: _read_applied_release(lake, name) for name in counted})
     settings, version, now = hash_settings(feed), code_version(), now_text()
     failed = []
     for name, error in counted.items():
-        last = known.get(name)
+        last = failed_before.get(name)
         failed.append(
             FailedTable(
                 *name,
@@ -214,56 +239,67 @@ def _progress_after(
 
 
 def _cause(error: Exception) -> Exception:
+    """Return the error of the table that failed first, if a RENAME links the tables."""
     return _cause(error.cause) if isinstance(error, LinkedTableError) else error
 
 
-def _applied(lake: Lakehouse, name: Name) -> int:
-    """Return the release up to which a history has all changes; 0 where it does not even say that."""
+def _read_applied_release(lake: Lakehouse, name: Name) -> int:
+    """Return the last release that is applied to a history table; 0 if its cursor cannot be read."""
     try:
         cursor = lake.history(*name).cursor()
-    except Exception:  # noqa: BLE001 -- the table has failed, maybe by this
+    except Exception:  # noqa: BLE001 -- the table has failed, and an unreadable cursor may be the reason
         return 0
     return cursor.release if cursor else 0
 
 
-def _done(lake: Lakehouse, begun: TableReport | None, parts: list[TableReport]) -> TableReport:
-    """What was done to a table, which may have begun with typed rows of a load."""
-    made = together(lake, parts)
-    return made if begun is None else replace(together(lake, [begun, made]), changes=begun.changes + made.changes)
-
-
-def _outcomes(
-    lake: Lakehouse, feed: Feed, todo: list[list[Work]], adopted: Mapping[Name, TableReport]
+def _apply_units(
+    lake: Lakehouse, feed: Feed, units: list[list[TablePlan]], adopted: Mapping[Name, TableReport]
 ) -> Iterator[list[TableReport | Failure]]:
-    """What came of each unit of tables, one entry a table; `adopted`: those that have begun with typed rows of a load."""
-    if not todo:
-        return  # nor is there anything to start Spark for
+    """Yield, for each unit as it is done, a report or a failure for each of its tables.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        units: plans that must be applied one after the other.
+        adopted: reports of the histories that the run began with a copy of a load's typed rows.
+    """
+    if not units:
+        return  # without Spark
     spark = lake.spark
 
-    def unit(parts: list[Work]) -> list[TableReport | Failure]:
+    def apply_unit(plans: list[TablePlan]) -> list[TableReport | Failure]:
         done: dict[Name, list[TableReport]] = {}
         errors: dict[Name, Exception] = {}
-        for work in parts:
+        for plan in plans:
             if errors:
-                errors.setdefault(work.name, LinkedTableError(*next(iter(errors.items()))))
+                errors.setdefault(plan.name, LinkedTableError(*next(iter(errors.items()))))
                 continue
             try:
-                made = apply(lake, session_for(spark, rows_of(work)), feed, work, partial(_lost, lake, work))
-                done.setdefault(work.name, []).append(made)
-            except Exception as error:  # noqa: BLE001 -- it is told with the table, and fails the run when all others are done
-                errors[work.name] = error
+                session = session_for(spark, plan.row_count)
+                report = apply_plan(lake, session, feed, plan, partial(_quarantine_values, lake, plan))
+                done.setdefault(plan.name, []).append(report)
+            except Exception as error:  # noqa: BLE001 -- reported with its table; it fails the run after all tables are done
+                errors[plan.name] = error
         reports = []
-        for name, each in done.items():
+        for name, parts in done.items():
             try:
-                reports.append(_done(lake, adopted.get(name), each))
+                reports.append(_merge_with_adopted(lake, adopted.get(name), parts))
             except Exception as error:  # noqa: BLE001 -- as above
                 errors.setdefault(name, error)
         return [*reports, *(Failure(*name, error) for name, error in errors.items())]
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        for done in as_completed([pool.submit(copy_context().run, unit, parts) for parts in todo]):
+        for done in as_completed([pool.submit(copy_context().run, apply_unit, plans) for plans in units]):
             yield done.result()
 
 
-def _lost(lake: Lakehouse, work: Work, rows: DataFrame) -> int:
-    return quarantine(lake, rows, STAGE, work.after, work.through)
+def _merge_with_adopted(lake: Lakehouse, adopted: TableReport | None, parts: list[TableReport]) -> TableReport:
+    """Return one report of all commits to a table, including the one that began the history with a load's typed rows."""
+    report = merge_reports(lake, parts)
+    if adopted is None:
+        return report
+    return replace(merge_reports(lake, [adopted, report]), changes=adopted.changes + report.changes)
+
+
+def _quarantine_values(lake: Lakehouse, plan: TablePlan, rows: DataFrame) -> int:
+    return quarantine(lake, rows, STAGE, plan.after, plan.through)

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_assets.assets import change_events, history, page, raw_records, type_observations
 from cdc_assets.assets.released_changes import describe_status
-from cdc_assets.history.writer import TableReport
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.operations.report import collect

@@ -56,14 +56,14 @@ STATEMENTS = (
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    """A server of the tests' own."""
-    made = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    yield made
-    made.stop()
+    """Start a server for this module, and stop it after its tests."""
+    mariadb = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    yield mariadb
+    mariadb.stop()
 
 
 def in_server(server: MariaDB) -> dict[str, TableSchema]:
-    """The tables of the database, as their SHOW CREATE TABLE has them."""
+    """Return the schemas of the server's tables, read from SHOW CREATE TABLE."""
     tables = {}
     for (name,) in server.run("SHOW TABLES"):
         ((_, created),) = server.run(f"SHOW CREATE TABLE `{name}`")
@@ -74,9 +74,11 @@ def in_server(server: MariaDB) -> dict[str, TableSchema]:
 
 
 def without_width(text: str) -> MySQLType | None:
-    """A type as both sides write it: the server adds widths to integers."""
-    found = parsed(text)
-    return MySQLType(found.base, unsigned=found.unsigned) if found and found.base in INTEGERS else found
+    """Return a type without the display width of integers, which the server adds."""
+    mysql_type = parsed(text)
+    if mysql_type and mysql_type.base in INTEGERS:
+        return MySQLType(mysql_type.base, unsigned=mysql_type.unsigned)
+    return mysql_type
 
 
 def comparable(table: TableSchema) -> tuple[object, ...]:

@@ -238,7 +238,7 @@ def test_alter_table_columns(alteration: str, columns: str) -> None:
 
 
 @pytest.mark.parametrize("alteration", ["renumber a", "add d int, renumber a", "drop index ub, renumber a", "a"])
-def test_what_is_not_known_to_alter_table_is_not_read_over(alteration: str) -> None:
+def test_an_unknown_alteration_is_an_error(alteration: str) -> None:
     before = run(BASE).tables
     effect = apply_ddl(before, f"alter table t {alteration}", "shop")
     assert effect.error

@@ -5,7 +5,7 @@ from collections import Counter
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from cdc_assets.history.days import DAYS, after, counted, counted_by_spark
+from cdc_assets.history.days import DAYS, count_by_day, count_by_day_in_spark, update_days
 from cdc_assets_tests.support import frame_of_rows
 
 # Milliseconds of 2024-02-29 00:00 UTC, a Thursday in a leap year, as TiDB writes them.
@@ -25,26 +25,26 @@ BY_DAY = {"2024-02-28": 1, "2024-02-29": 3, "2024-03-01": 1}
 
 def test_a_version_belongs_to_the_day_on_which_it_begins_and_loads_are_left_out(spark: SparkSession) -> None:
     begin, op = zip(*VERSIONS, strict=True)
-    assert counted(pa.table({"_cdc_from_ts": begin, "_cdc_op": op})) == BY_DAY
+    assert count_by_day(pa.table({"_cdc_from_ts": begin, "_cdc_op": op})) == BY_DAY
     frame = frame_of_rows(spark, VERSIONS, "_cdc_from_ts BIGINT, _cdc_op STRING")
-    assert counted_by_spark(frame) == (len(VERSIONS), BY_DAY)
-    assert counted(pa.table({"_cdc_from_ts": [], "_cdc_op": []})) == {}
+    assert count_by_day_in_spark(frame) == (len(VERSIONS), BY_DAY)
+    assert count_by_day(pa.table({"_cdc_from_ts": [], "_cdc_op": []})) == {}
 
 
 def test_days_add_up_and_what_is_written_anew_is_counted_once() -> None:
-    assert after(BY_DAY, Counter({"2024-03-01": 2, "2024-02-28": 1})) == {
+    assert update_days(BY_DAY, Counter({"2024-03-01": 2, "2024-02-28": 1})) == {
         "2024-02-28": 2,
         "2024-02-29": 3,
         "2024-03-01": 3,
     }
     gone = Counter({"2024-02-29": 1, "2024-03-01": 1})
-    assert after(BY_DAY, Counter({"2024-02-29": 2}), gone) == {"2024-02-28": 1, "2024-02-29": 4}
+    assert update_days(BY_DAY, Counter({"2024-02-29": 2}), gone) == {"2024-02-28": 1, "2024-02-29": 4}
 
 
 def test_the_newest_days_are_kept_and_one_that_was_let_go_does_not_come_back() -> None:
     full = {f"2024-04-{day:02}": 1 for day in range(1, DAYS + 1)}
-    kept = after(full, Counter({"2024-05-01": 1}))
+    kept = update_days(full, Counter({"2024-05-01": 1}))
     assert list(kept) == [*list(full)[1:], "2024-05-01"]
     # Going back takes newer days away: of the day that was let go nobody knows all versions.
-    again = after(kept, Counter({"2024-04-01": 5}), Counter({"2024-05-01": 1}))
+    again = update_days(kept, Counter({"2024-04-01": 5}), Counter({"2024-05-01": 1}))
     assert list(again) == list(full)[1:]

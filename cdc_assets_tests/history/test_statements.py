@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from cdc_assets.assets.checks.history import ddl_applied, reload_required
-from cdc_assets.history.writer import TableReport
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.stages import HISTORY
 from cdc_assets_tests.support import Chain, Message, Stream, ddl, delta_versions, dml, tso
 
@@ -55,12 +55,16 @@ def lives(it: Chain, table: str = "orders") -> list[tuple[Any, ...]]:
 
 # table -> its statement, the column, why it is open
 UNKNOWN = {
-    "now": ("ADD COLUMN `c` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP", "c", "only the source knows what"),
-    "uuid": ("ADD COLUMN `c` VARCHAR(36) DEFAULT (UUID())", "c", "only the source knows what"),
-    "stored": ("ADD COLUMN `c` INT GENERATED ALWAYS AS (`n` + 1) STORED", "c", "only the source knows what"),
-    "shape": ("MODIFY `n` JSON, MODIFY `v` GEOMETRY", "v", "what varchar(20) becomes as geometry is not known"),
+    "now": ("ADD COLUMN `c` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP", "c", "only the source knows their values"),
+    "uuid": ("ADD COLUMN `c` VARCHAR(36) DEFAULT (UUID())", "c", "only the source knows their values"),
+    "stored": ("ADD COLUMN `c` INT GENERATED ALWAYS AS (`n` + 1) STORED", "c", "only the source knows their values"),
+    "shape": (
+        "MODIFY `n` JSON, MODIFY `v` GEOMETRY",
+        "v",
+        "it is not known how MySQL converts varchar(20) to geometry",
+    ),
     # Strict mode refuses the statement; of other modes' rules for such texts not all is known.
-    "value": ("MODIFY `v` INT", "v", "v is NULL in 1 rows of before: what MySQL makes of their values is not known"),
+    "value": ("MODIFY `v` INT", "v", "v is NULL in 1 rows from before the statement: it is not known how MySQL"),
 }
 
 
@@ -224,7 +228,7 @@ def test_histories_stay_plain_as_long_as_they_can(chain: Callable[..., Chain]) -
     rows = [insert(5, 3, table, **types.get(table, {})) for table in PLAIN]
     reports = run(it, stream, *(alter(4, table, sql) for table, (sql, _) in PLAIN.items()), *rows, upto=6)
     for table, (_, said) in PLAIN.items():
-        assert [line.startswith(said) for line in reports[table].told if said] == [True] * bool(said), table
+        assert [line.startswith(said) for line in reports[table].log_lines if said] == [True] * bool(said), table
         log = it.lake.history("shop", table).log()
         assert log is not None
         assert log.has_plain_files == (said is None), table

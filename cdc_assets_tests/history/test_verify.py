@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.history import verify as module
-from cdc_assets.history.verify import Broken, verify, violations
-from cdc_assets.history.writer import TableReport
+from cdc_assets.history.table_report import TableReport
+from cdc_assets.history.verify import Violation, find_violations, verify_written_versions
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets_tests.support import Chain, Rows, Stream, change, dml, double, remove, tso
@@ -55,7 +55,7 @@ BAD: dict[str, tuple[list[Version], str, list[int]]] = {
     "two open": ([(10, None, None), (20, None, None)], "more than one open version", [10, 20]),
     "open, not the last": ([(10, None, None), (20, 30, "delete")], "open, but not the last", [10]),
     "backwards": ([(30, 20, "delete")], "ends before it begins", [30]),
-    "no successor": ([(10, 20, "update")], "closed by an update that is not there", [10]),
+    "no successor": ([(10, 20, "update")], "closed by an update, but no version follows", [10]),
 }
 
 
@@ -70,18 +70,18 @@ def table(cases: dict[str, list[Version]], *, current: bool | None = None, copy:
 
 @pytest.mark.fast
 def test_versions_that_may_stand_together() -> None:
-    assert violations(table(GOOD)) == []
-    assert violations(table({})) == []
+    assert find_violations(table(GOOD)) == []
+    assert find_violations(table({})) == []
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Broken]:
-    return violations(table(GOOD | {name: versions for name, (versions, _, _) in BAD.items()}))
+def found() -> list[Violation]:
+    return find_violations(table(GOOD | {name: versions for name, (versions, _, _) in BAD.items()}))
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("case", BAD)
-def test_versions_that_may_not(found: list[Broken], case: str) -> None:
+def test_versions_that_may_not(found: list[Violation], case: str) -> None:
     _, rule, starts = BAD[case]
     mine = sorted((r for r in found if r["_cdc_key"] == case), key=lambda r: r["_cdc_from_ts"])
     assert [(r["_cdc_from_ts"], r["rule"]) for r in mine] == [(start, rule) for start in starts]
@@ -91,22 +91,22 @@ def test_versions_that_may_not(found: list[Broken], case: str) -> None:
 
 
 @pytest.mark.fast
-def test_one_keys_fault_is_not_anothers(found: list[Broken]) -> None:
+def test_one_keys_fault_is_not_anothers(found: list[Violation]) -> None:
     assert {r["_cdc_key"] for r in found} == set(BAD)
 
 
 @pytest.mark.fast
 def test_equal_rows_of_a_table_without_a_key_are_open_side_by_side() -> None:
     one: dict[str, list[Version]] = {"k": [(10, None, None)]}
-    assert violations(pa.concat_tables([table(one, copy=1), table(one, copy=2)])) == []
-    twice = violations(pa.concat_tables([table(one, copy=1), table(one, copy=1)]))
+    assert find_violations(pa.concat_tables([table(one, copy=1), table(one, copy=2)])) == []
+    twice = find_violations(pa.concat_tables([table(one, copy=1), table(one, copy=1)]))
     assert [r["rule"] for r in twice] == ["more than one open version"] * 2
 
 
 @pytest.mark.fast
 def test_a_flag_that_disagrees_with_the_end() -> None:
-    closed = violations(table({"k": [(10, 20, "delete")]}, current=True))
-    opened = violations(table({"k": [(10, None, None)]}, current=False))
+    closed = find_violations(table({"k": [(10, 20, "delete")]}, current=True))
+    opened = find_violations(table({"k": [(10, None, None)]}, current=False))
     assert [r["rule"] for r in closed + opened] == ["_cdc_is_current disagrees with _cdc_to_ts"] * 2
 
 
@@ -147,16 +147,16 @@ def orders(chain: Chain) -> LakeTable[HistoryCursor]:
     return chain.lake.history("shop", "orders")
 
 
-def broken(chain: Chain, report: TableReport) -> list[Broken]:
+def broken(chain: Chain, report: TableReport) -> list[Violation]:
     """What is wrong with the table's files as they are now, as if the run had written them."""
-    return verify(chain.lake, replace(report, files=chain.lake.history("shop", report.table).files()))
+    return verify_written_versions(chain.lake, replace(report, files=chain.lake.history("shop", report.table).files()))
 
 
 @pytest.mark.parametrize("name", ["orders", "keyless"])
 def test_what_a_run_wrote_breaks_nothing(run: tuple[Chain, dict[str, TableReport]], name: str) -> None:
     chain, reports = run
     assert reports[name].files
-    assert verify(chain.lake, reports[name]) == []
+    assert verify_written_versions(chain.lake, reports[name]) == []
     assert broken(chain, reports[name]) == []
 
 
@@ -166,7 +166,7 @@ def test_a_key_without_its_open_version_is_shown_with_its_last_record(
     chain, reports = copied
     remove(orders(chain), "id = 1 AND _cdc_is_current")
     gone, unreflected = broken(chain, reports["orders"])
-    assert (gone["rule"], gone["_cdc_from_ts"]) == ("closed by an update that is not there", tso(10))
+    assert (gone["rule"], gone["_cdc_from_ts"]) == ("closed by an update, but no version follows", tso(10))
     assert unreflected["rule"] == "the last change of the key does not show"
     assert [unreflected[c] for c in ("_cdc_topic", "_cdc_partition", "_cdc_offset")] == ["shop_changes", 0, 3]
     assert (unreflected["op"], unreflected["expected_open"], unreflected["found_open"]) == ("update", 1, 0)
@@ -199,9 +199,9 @@ def test_part_after_part_the_same_is_found(
     """Of many rows a part of the keys is looked at after the other."""
     chain, reports = copied
     monkeypatch.setattr(module, "_AT_ONCE", 1)
-    assert verify(chain.lake, reports["orders"]) == []
+    assert verify_written_versions(chain.lake, reports["orders"]) == []
     remove(orders(chain), "id = 1 AND _cdc_is_current")
     assert [r["rule"] for r in broken(chain, reports["orders"])] == [
-        "closed by an update that is not there",
+        "closed by an update, but no version follows",
         "the last change of the key does not show",
     ]

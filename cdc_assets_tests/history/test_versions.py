@@ -13,10 +13,10 @@ from cdc_assets.history.versions import (
     Effects,
     Ending,
     Replacement,
-    boundaries,
+    build_timeline,
+    build_versions,
     continue_versions,
-    timeline,
-    versions,
+    keep_boundaries,
 )
 from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, struct
 from cdc_assets_tests.support import frame_of_rows
@@ -59,7 +59,9 @@ def chain(spark: SparkSession, changes: dict[str, list[Change]], held: dict[str,
         for at, op, v in line
     ]
     present = [(key, 0, 0, at, "insert", Row(id=1, v=v), "old", 1, at, Row(more=key)) for key, (at, v) in held.items()]
-    return versions(boundaries(timeline(frame_of_rows(spark, rows, CHANGES), frame_of_rows(spark, present, OPEN))))
+    return build_versions(
+        keep_boundaries(build_timeline(frame_of_rows(spark, rows, CHANGES), frame_of_rows(spark, present, OPEN)))
+    )
 
 
 def found(frame: DataFrame) -> dict[str, list[Version]]:
@@ -188,14 +190,14 @@ def test_coordinates_are_those_of_the_opening_change(spark: SparkSession, op: st
 
 # A statement at 10, with which another table takes the name. Rows of before are of era 0, those after it of era 2.
 REPLACEMENT = Effects(
-    last=2,
+    last_era=2,
     endings=(Ending(0, "rename", 10),),
     replacement=Replacement(
         commit_ts=10,
-        leaving=0,
-        coming=1,
+        old_era=0,
+        new_era=1,
         is_same=lambda old, new: old["v"].eqNullSafe(new["v"]),
-        merged=lambda old, new: F.struct(new["id"].alias("id"), old["v"].alias("v")),
+        merge=lambda old, new: F.struct(new["id"].alias("id"), old["v"].alias("v")),
     ),
 )
 Seen = tuple[int, int, str | None, int | None, str | None]  # from, id, v, to, closed by
@@ -251,8 +253,8 @@ def test_a_version_goes_on_where_an_equal_row_comes_in(spark: SparkSession) -> N
     changed, held, arrived = (
         frame_of_rows(spark, rows, kind) for rows, kind in ((changes, CHANGES), (present, OPEN), (coming, CHANGES))
     )
-    line = timeline(changed, held, arrived)
-    made = versions(continue_versions(boundaries(line, REPLACEMENT), REPLACEMENT), REPLACEMENT)
+    line = build_timeline(changed, held, arrived)
+    made = build_versions(continue_versions(keep_boundaries(line, REPLACEMENT), REPLACEMENT), REPLACEMENT)
     result: dict[str, list[Seen]] = {}
     for r in sorted(made.collect(), key=lambda r: (r["key"], r["commit_ts"], r["row"]["id"])):
         result.setdefault(r["key"], []).append((r["commit_ts"], *r["row"], r["to_ts"], r["closed_by"]))

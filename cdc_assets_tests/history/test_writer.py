@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.history import work
-from cdc_assets.history.verify import verify
+from cdc_assets.history import table_plan
+from cdc_assets.history.verify import verify_written_versions
 from cdc_assets.stages import HISTORY
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.support import Chain, Message, Rows, Stream, ddl, dml, tso
@@ -174,7 +174,7 @@ def test_equal_rows_of_a_large_table_close_one_by_one(
 ) -> None:
     """Of equal rows without a key the newest copy closes."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
-        monkeypatch.setattr(work, limit, -1)  # any table is large
+        monkeypatch.setattr(table_plan, limit, -1)  # any table is large
     it = chain()
     types = {"id": "bigint", "v": "varchar"}
 
@@ -227,7 +227,7 @@ def test_a_column_that_delta_takes_only_when_mapped(chain: Callable[..., Chain],
     ]
     assert [(t.opened, t.closed) for r in reports for t in r.history] == [(1, 0), (2, 1), (1, 0), (0, 1)]
     for report in reports:
-        assert verify(it.lake, report.history[0]) == []
+        assert verify_written_versions(it.lake, report.history[0]) == []
 
 
 def test_a_datetime_column_that_comes_later(chain: Callable[..., Chain]) -> None:

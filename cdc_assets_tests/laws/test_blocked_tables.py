@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from cdc_assets import cli
 from cdc_assets.history import progress as progress_file
 from cdc_assets.history.progress import Progress, list_holds, read_progress, retry_tables, write_progress
-from cdc_assets.history.writer import apply as write
+from cdc_assets.history.writer import apply_plan as write
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import HoldReason
 from cdc_assets.lakehouse.table import ConcurrentRunError
@@ -48,7 +48,7 @@ class Broken:
                 raise self.errors[work.name[1]]
             return write(lake, session, feed, work, quarantine)
 
-        patch.setattr(stage, "apply", failing)
+        patch.setattr(stage, "apply_plan", failing)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
-from cdc_assets.history import standing, work
+from cdc_assets.history import open_versions, table_plan
 from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.mysql_types.types import SPATIAL
 from cdc_assets.protocols import protocol_of
@@ -471,8 +471,8 @@ def test_compiled(
 def test_large_tables(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, few: bool) -> None:
     """Where not all open versions are written anew, those that close are marked in their files: the truth is the same."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
-        monkeypatch.setattr(work, limit, -1)
-    for module in (session, standing) if not few else ():
+        monkeypatch.setattr(table_plan, limit, -1)
+    for module in (session, open_versions) if not few else ():
         monkeypatch.setattr(module, "INTERPRETED_ROW_LIMIT", -1)
     made = run(spark, tmp_path, TICDC / "canal-json_ext/orders", cuts=2)
     assert check_versions(made, "orders")

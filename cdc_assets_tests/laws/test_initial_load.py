@@ -26,7 +26,7 @@ from cdc_assets.assets.checks.history import history_complete, history_complete_
 from cdc_assets.ddl.shapes import apply_ddl
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import read_statements
-from cdc_assets.history.verify import broken_by_table
+from cdc_assets.history.verify import verify_written_tables
 from cdc_assets.initial_load.dumps import DumpError, read_dump_position
 from cdc_assets.initial_load.release import check_key, check_position
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
@@ -537,7 +537,7 @@ def test_a_reloaded_table_has_the_rows_of_the_dump_and_later_changes(reloaded: R
     open_rows = {r["id"]: r["w"] for r in reloaded.chain.history() if r["_cdc_is_current"]}
     assert open_rows == {1: 70, 2: 70, 4: 70, 6: 70, 8: 80, 9: 70}
     (report,) = reloaded.reports.history
-    assert broken_by_table(reloaded.chain.lake, reloaded.reports.history) == {}
+    assert verify_written_tables(reloaded.chain.lake, reloaded.reports.history) == {}
     assert all_intervals(reloaded.chain.lake, "shop", "orders").passed
     assert all_events_placed(reloaded.chain.lake, reloaded.chain.feed).passed
     assert not reload_required(reloaded.report_before).passed

@@ -16,8 +16,8 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from cdc_assets.history import work
-from cdc_assets.history.writer import TableReport
+from cdc_assets.history import table_plan
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets_tests.laws.encoders import TICDC
 from cdc_assets_tests.laws.mysql_model import (
@@ -168,7 +168,7 @@ def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
 def test_read_after_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are marked as deleted in the files of a large table."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
-        monkeypatch.setattr(work, limit, -1)  # any table is large
+        monkeypatch.setattr(table_plan, limit, -1)  # any table is large
     model, encoder = Model(), TICDC["canal-json"]()
     model.create("t", [ID, V])
     for key in (1, 2, 3):

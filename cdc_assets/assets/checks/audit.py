@@ -10,7 +10,7 @@ from cdc_assets.assets.checks import types
 from cdc_assets.assets.checks.history import history_intervals
 from cdc_assets.assets.checks.verdict import SHOWN, Verdict, compare_counts
 from cdc_assets.config import Feed
-from cdc_assets.history.verify import wrong_versions
+from cdc_assets.history.verify import verify_all_versions
 from cdc_assets.lakehouse.change_events import EventsCursor, Kind, Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.raw_records import RawCursor
@@ -107,7 +107,7 @@ def all_events_placed(lake: Lakehouse, feed: Feed) -> Verdict:
 
 def all_intervals(lake: Lakehouse, database: str, table: str) -> Verdict:
     """Return the verdict of history_intervals over all versions of a table."""
-    return history_intervals(wrong_versions(lake, database, table))
+    return history_intervals(verify_all_versions(lake, database, table))
 
 
 def _find_doubled_changes(changes: DataFrame, feed: Feed, cursor: ReleaseCursor) -> list[dict[str, Any]]:

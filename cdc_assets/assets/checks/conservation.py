@@ -4,7 +4,7 @@ Each verdict compares what a stage read with what the logs of its tables have af
 """
 
 from cdc_assets.assets.checks.verdict import Verdict, compare_counts
-from cdc_assets.history.writer import TableReport
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.protocols.base import DeniedSetting
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport

@@ -7,7 +7,7 @@ from typing import Any
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.errors import first_line
 from cdc_assets.history.completeness import NEVER, describe_completeness
-from cdc_assets.history.writer import TableReport
+from cdc_assets.history.table_report import TableReport
 from cdc_assets.lakehouse.initial_load import RefusedLoad
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.tso import time_text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.lakehouse.registry_schemas import IdKind, SchemaId
-from cdc_assets.operations.rebuild import check
+from cdc_assets.operations.rebuild import compare_with_rebuild
 from cdc_assets.sources.schema_registry import RegistryError
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.decode import DecodeReport
@@ -149,7 +149,7 @@ def test_a_schema_is_fetched_once_and_not_for_a_rebuild(chain: Callable[..., Cha
         assert registry.paths == paths
     assert any(histories(made.lake).values())
     # The registry has stopped.
-    rebuilt = dict(check(made.lake, made.feed))
+    rebuilt = dict(compare_with_rebuild(made.lake, made.feed))
     assert rebuilt
     assert not any(d is None or d.inserted or d.deleted or d.updated for d in rebuilt.values())
 

@@ -214,9 +214,9 @@ PLAIN = {
     "added": ("ADD COLUMN `c` INT DEFAULT 5", None),
     "dropped": ("DROP COLUMN `n`", None),
     "text": ("MODIFY `v` TEXT", None),
-    "renamed": ("RENAME COLUMN `v` TO `w`", "columns are mapped"),
-    "retyped": ("MODIFY `n` VARCHAR(9)", "columns are mapped"),
-    "widened": ("MODIFY `n` BIGINT", "types are widened"),
+    "renamed": ("RENAME COLUMN `v` TO `w`", "Delta's column mapping is on from now on"),
+    "retyped": ("MODIFY `n` VARCHAR(9)", "Delta's column mapping is on from now on"),
+    "widened": ("MODIFY `n` BIGINT", "Delta's type widening is on from now on"),
 }
 
 

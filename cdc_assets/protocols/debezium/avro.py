@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from cdc_assets.expressions import compute_once, first_true
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.registry_schemas import IdKind, SchemaId
 from cdc_assets.lakehouse.schema import BOOLEAN, STRING, array, struct
+from cdc_assets.protocols.avro_datum import is_complete, parse_datum
 from cdc_assets.protocols.base import SchemaTexts
 from cdc_assets.protocols.debezium.connect_schemas import ConnectSchema, SchemaError, parse_connect_schema
 from cdc_assets.protocols.events import record_bytes
@@ -28,9 +28,6 @@ from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, FieldTyp
 _MAGIC = b"\x00"
 _SHORT, _LONG = 4, 8  # bytes of an id
 _LONG_BEGINS = bytes(1 + _SHORT)
-# Avro's reader ignores bytes after the datum, and a datum that was cut may still be readable. These bytes are appended to
-# the datum and read as its last field, so that both are noticed.
-_END = b"\x00end\xff\x16\x80\x01"
 # The fields by which each kind of message differs from the others; a heartbeat has one field only.
 _MESSAGES = ({"op", "source"}, {"ddl", "source"}, {"status", "id"}, {"aggregate_type", "type"})
 _HEARTBEAT = {"ts_ms"}
@@ -97,7 +94,9 @@ def read_records(
         _datum("key").alias("key_datum"),
     )
     messages = {schema: _message(each, payload) for schema, each in parsed_values.items()}
-    complete_keys = {schema: _is_complete(_parse_datum("key_datum", each)) for schema, each in parsed_keys.items()}
+    complete_keys = {
+        schema: is_complete(parse_datum(F.col("key_datum"), each.avro)) for schema, each in parsed_keys.items()
+    }
     message_type = struct(is_complete=BOOLEAN, is_utf8=BOOLEAN, e=spark_type_of(payload))
     key_names = {schema: F.array(*map(F.lit, each.fields)) for schema, each in parsed_keys.items()}
     row_fields = {schema: F.lit(_row_fields(each)) for schema, each in parsed_values.items()}
@@ -193,18 +192,6 @@ def _note(part: str, schemas: Mapping[SchemaId, _RegistrySchema]) -> Column:
     return F.concat(F.lit(f"the {part}'s schema id is "), number, problem)
 
 
-def _parse_datum(datum: str, schema: ConnectSchema) -> Column:
-    """Return a datum as a STRUCT of `message` and `end`, which is `_END` if the datum was complete."""
-    end = {"type": "fixed", "name": "End", "size": len(_END)}
-    fields = [{"name": "message", "type": schema.avro}, {"name": "end", "type": end}]
-    closed = json.dumps({"type": "record", "name": "Closed", "fields": fields})
-    return from_avro(F.concat(F.col(datum), F.lit(_END)), closed, {"mode": "PERMISSIVE"})
-
-
-def _is_complete(parsed: Column) -> Column:
-    return F.coalesce(parsed["end"] == F.lit(_END), F.lit(False))
-
-
 def _message(schema: ConnectSchema, payload: Mapping[str, FieldType]) -> Column:
     """Return the message of a datum: STRUCT of `is_complete` and `is_utf8` BOOLEAN, and `e` STRUCT."""
 
@@ -212,13 +199,13 @@ def _message(schema: ConnectSchema, payload: Mapping[str, FieldType]) -> Column:
         message = parsed["message"]
         has_invalid = F.exists(_texts(message, schema.type), lambda text: ~F.is_valid_utf8(text))
         return F.struct(
-            _is_complete(parsed).alias("is_complete"),
+            is_complete(parsed).alias("is_complete"),
             (~F.coalesce(has_invalid, F.lit(False))).alias("is_utf8"),
             _object(message, schema, payload).alias("e"),
         )
 
     # One expression: Spark would copy the parsed datum, as a column, value by value into its format for rows.
-    return compute_once(_parse_datum("value_datum", schema), use)
+    return compute_once(parse_datum(F.col("value_datum"), schema.avro), use)
 
 
 def _object(value: Column, schema: ConnectSchema, field_types: Mapping[str, FieldType]) -> Column:

@@ -4,7 +4,6 @@ A value is one raw Avro datum, without magic bytes, header or schema id. The sch
 module, because a value has only the contents of its fields in their order.
 """
 
-import json
 from decimal import Decimal
 from functools import reduce
 from operator import or_
@@ -12,9 +11,9 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 
 from cdc_assets.expressions import compute_once
+from cdc_assets.protocols.avro_datum import is_complete, parse_datum
 
 # Every value begins with the branch of `Message` in the top union; a row's value goes on with the symbol and the branch DML.
 _MESSAGE_BRANCH = b"\x16"
@@ -104,16 +103,11 @@ MESSAGE = _record(
     type=_enum("MessageType", "WATERMARK", "BOOTSTRAP", "DDL", "DML"),
     payload=[_WATERMARK, _BOOTSTRAP, _DDL, _DML],
 )
-# Avro's reader ignores bytes after the datum, and a datum that was cut may still be readable. These bytes are appended to
-# the value and read as its last field, so that both are noticed.
-_END = b"\x00end\xff\x16\x80\x01"
-_CLOSED = json.dumps(_record("Closed", message=MESSAGE, end={"type": "fixed", "name": "End", "size": len(_END)}))
 
 
 def parse(value: Column) -> Column:
     """Return a BINARY value as a STRUCT for the functions below; NULL if it is not a complete message."""
-    body = F.when(value.startswith(F.lit(_MESSAGE_BRANCH)), F.concat(F.substr(value, F.lit(2)), F.lit(_END)))
-    return from_avro(body, _CLOSED, {"mode": "PERMISSIVE"})
+    return parse_datum(F.when(value.startswith(F.lit(_MESSAGE_BRANCH)), F.substr(value, F.lit(2))), MESSAGE)
 
 
 def unparsed(parsed: Column) -> Column:
@@ -123,7 +117,7 @@ def unparsed(parsed: Column) -> Column:
         (parsed["message"]["type"] == kind) & payload[f"member{n}"].isNotNull()
         for n, kind in enumerate(("WATERMARK", "BOOTSTRAP", "DDL", "DML"))
     ]
-    return ~F.coalesce((parsed["end"] == F.lit(_END)) & reduce(or_, fits), F.lit(False))
+    return ~(is_complete(parsed) & F.coalesce(reduce(or_, fits), F.lit(False)))
 
 
 def fields(parsed: Column) -> dict[str, Column]:

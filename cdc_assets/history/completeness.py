@@ -64,31 +64,31 @@ class CompletenessTracker:
 
     Attributes:
         lake: the feed's tables.
-        work: the part.
+        plan: the part.
     """
 
     lake: Lakehouse
-    work: TablePlan
+    plan: TablePlan
 
     @cached_property
     def since(self) -> int:
         """The commit_ts from which on the history is complete after the part; `NEVER` if no position is proven."""
-        work, before = self.work, self.work.cursor.complete
-        loses = any(self._brings_unknown_rows(step) for step in work.steps)
+        plan, before = self.plan, self.plan.cursor.complete
+        loses = any(self._brings_unknown_rows(step) for step in plan.steps)
         # A reload proves a new position only if a statement before it has left wrong rows in the history.
-        is_repaired = bool(work.reload_positions and work.cursor.reload)
-        if before != NEVER and not work.cursor.met and not is_repaired and not loses:
+        is_repaired = bool(plan.reload_positions and plan.cursor.reload)
+        if before != NEVER and not plan.cursor.met and not is_repaired and not loses:
             return before
         proven, lost_at = list[int](), NEVER
-        for step in work.evolution.steps[: work.eras[1]]:
+        for step in plan.evolution.steps[: plan.eras[1]]:
             if self._brings_unknown_rows(step):
                 proven, lost_at = [], step.spot.commit_ts
             elif self._proves_completeness(step):
                 proven.append(step.spot.commit_ts)
         before = NEVER if loses else before
-        loads = [*work.dumps, *(s.until for s in work.snapshots), *([] if work.loaded is None else [work.loaded])]
+        loads = [*plan.dumps, *(s.until for s in plan.snapshots), *([] if plan.loaded is None else [plan.loaded])]
         if before == NEVER:  # otherwise these snapshots may be repeated messages
-            loads += work.read
+            loads += plan.read
         proven += [at for at in loads if at > lost_at]
         # A row that was met too late existed at the first of these positions, and may have been deleted by the last one.
         return (max if before != NEVER else min)(proven, default=before)
@@ -114,7 +114,7 @@ class CompletenessTracker:
         Args:
             met: how many of the part's rows came first with an UPDATE or a DELETE.
         """
-        cursor, since = self.work.cursor, self.since
+        cursor, since = self.plan.cursor, self.since
         before = cursor.met if since == cursor.complete else 0
         # A replay meets the same rows once more.
-        return since, met + before if self.work.replay is None else max(met, before)
+        return since, met + before if self.plan.replay is None else max(met, before)

@@ -5,7 +5,7 @@ another type than the statement. Such rows are applied as they were sent, and a 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 from operator import and_
@@ -101,10 +101,6 @@ class Contradiction:
     partition: int
     offset: int
     row_commit_ts: int
-
-    def violation(self) -> dict[str, Any]:
-        """Return the row that the check `ddl_applied` shows; its metadata calls `observed` by the name `found`."""
-        return {"found" if name == "observed" else name: value for name, value in asdict(self).items()}
 
 
 # --- What statements say about columns.

@@ -14,18 +14,18 @@ from cdc_assets.lakehouse.table import Staged
 _CLOSED_BY_DDL = ("truncate", "drop", "rename", "ddl")
 
 
-def report_statements(work: TablePlan, staged: Staged) -> list[dict[str, Any]]:
+def report_statements(plan: TablePlan, staged: Staged) -> list[dict[str, Any]]:
     """Return one entry for each statement of the part: commit_ts, statement, done (in words), versions (a count).
 
     Args:
-        work: the part.
+        plan: the part.
         staged: the versions that the part writes.
     """
-    if not work.evolves:
+    if not plan.evolves:
         return []
-    versions = work.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", "_cdc_op", "_cdc_closed_by")
+    versions = plan.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", "_cdc_op", "_cdc_closed_by")
     entries: dict[str, dict[str, Any]] = {}
-    for step in work.steps:
+    for step in plan.steps:
         # One statement may be two steps: one that closes rows and one that opens rows.
         entry = entries.setdefault(
             step.ddl.id, {"commit_ts": step.spot.commit_ts, "statement": step.ddl.text, "done": "", "versions": 0}

@@ -29,16 +29,16 @@ class PlannedColumns:
     unknown_scale: list[Slot]
 
 
-def plan_columns(feed: Feed, work: TablePlan) -> PlannedColumns:
+def plan_columns(feed: Feed, plan: TablePlan) -> PlannedColumns:
     """Return the source's columns in a part, in the table's order."""
-    readings = collect_readings(protocol_of(feed), work.layouts, type_overrides(feed, work.name))
+    readings = collect_readings(protocol_of(feed), plan.layouts, type_overrides(feed, plan.name))
     spelled = wire_names(readings.values())
     names = {slot: spelled[each[-1].column.name] for slot, each in readings.items()}
-    order = {name: n for n, name in enumerate(work.layouts[-1].declared)} if work.layouts else {}
+    order = {name: n for n, name in enumerate(plan.layouts[-1].declared)} if plan.layouts else {}
     slots = sorted(readings, key=lambda slot: order.get(names[slot].lower(), len(order)))
-    if work.evolves or not work.layouts:
-        slots += [s for s in _list_columns_without_rows(work) if s not in readings]
-    unknown = [s for s in readings if needs_scale(readings[s][-1].type) and s.id not in work.naming]
+    if plan.evolves or not plan.layouts:
+        slots += [s for s in _list_columns_without_rows(plan) if s not in readings]
+    unknown = [s for s in readings if needs_scale(readings[s][-1].type) and s.id not in plan.naming]
     return PlannedColumns({slot: readings.get(slot, ()) for slot in slots}, names, unknown)
 
 
@@ -48,33 +48,33 @@ def type_overrides(feed: Feed, name: Name) -> dict[str, str]:
     return {path.removeprefix(prefix): text for path, text in feed.columns.items() if path.startswith(prefix)}
 
 
-def _list_columns_without_rows(work: TablePlan) -> list[Slot]:
+def _list_columns_without_rows(plan: TablePlan) -> list[Slot]:
     """Return the columns that open versions have or get by a statement, and those that an ALTER TABLE adds."""
-    eras = range(work.base, work.eras[1] + 1)
-    live = [slot for era in eras for slot in work.evolution.live(era).values()]
-    in_history = {s for s in live if s.id in work.naming}
+    eras = range(plan.base, plan.eras[1] + 1)
+    live = [slot for era in eras for slot in plan.evolution.live(era).values()]
+    in_history = {s for s in live if s.id in plan.naming}
     added = {slot for slot in live if slot.added}
-    filled = {op.slot for step in work.steps for op in step.ops if isinstance(op, Fill | Convert)}
-    moved = [slot for _, op in work.arrivals for slot in op.columns]
+    filled = {op.slot for step in plan.steps for op in step.ops if isinstance(op, Fill | Convert)}
+    moved = [slot for _, op in plan.arrivals for slot in op.columns]
     needed = in_history | added | filled | set(moved)
     return [s for s in dict.fromkeys([*live, *moved]) if s in needed and not s.virtual]
 
 
-def resolve_columns(work: TablePlan, planned: PlannedColumns, scales: Mapping[str, int]) -> list[SourceColumn]:
+def resolve_columns(plan: TablePlan, planned: PlannedColumns, scales: Mapping[str, int]) -> list[SourceColumn]:
     """Return the source's columns, each with its type in the history table after the part.
 
     Args:
-        work: the part.
+        plan: the part.
         planned: `plan_columns`.
         scales: ids of the decimals of unknown scale -> the scale that their values show.
     """
-    present = {f.name: f.dataType for f in work.present or ()}
+    present = {f.name: f.dataType for f in plan.present or ()}
     columns = []
     for slot, readings in planned.readings.items():
-        current_name = work.naming.get(slot.id)
+        current_name = plan.naming.get(slot.id)
         current_type = present.get(current_name) if current_name else None
         target = target_type(readings, scales.get(slot.id), current_type)
-        if not readings or work.evolves:
+        if not readings or plan.evolves:
             target = _widen_to_declared(slot, target if readings or current_type else None)
         mysql_type = readings[-1].type if readings else slot.type
         own = slot.column if current_name is None or current_name.lower() != slot.column.lower() else current_name

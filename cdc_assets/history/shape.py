@@ -46,40 +46,40 @@ class Shape:
     messages: list[str]
 
 
-def plan_shape(work: TablePlan, columns: list[SourceColumn]) -> Shape:
+def plan_shape(plan: TablePlan, columns: list[SourceColumn]) -> Shape:
     """Return the table's schema after a part: columns are added, widened and renamed, and none is removed."""
     own = own_fields(columns)
-    naming = _final_names(work) | {c.id: c.column for c in columns}
-    ours = [COPY] if work.keyless else []
-    if work.present is None:
-        properties, messages = _needed_properties(work, own, [], has_renames=False)
+    naming = _final_names(plan) | {c.id: c.column for c in columns}
+    ours = [COPY] if plan.keyless else []
+    if plan.present is None:
+        properties, messages = _needed_properties(plan, own, [], has_renames=False)
         return Shape(StructType([*CDC_COLUMNS, *ours, *own]), properties, [], naming, messages)
-    renames = _plan_renames(work)
-    present = {_name_after(renames, f.name).lower(): f for f in work.present}
+    renames = _plan_renames(plan)
+    present = {_name_after(renames, f.name).lower(): f for f in plan.present}
     added = [f for f in [*ours, *own] if f.name.lower() not in present]
     existing = [f for f in own if f.name.lower() in present]
     widened = [f for f in existing if present[f.name.lower()].dataType != f.dataType]
-    properties, messages = _needed_properties(work, added, widened, has_renames=bool(renames))
-    if not work.rewrites_all_open and work.properties.get("delta.enableDeletionVectors") != "true":
+    properties, messages = _needed_properties(plan, added, widened, has_renames=bool(renames))
+    if not plan.rewrites_all_open and plan.properties.get("delta.enableDeletionVectors") != "true":
         # Without deletion vectors Delta writes a file again for each row that is deleted from it.
         properties["delta.enableDeletionVectors"] = "true"
         messages.append("Delta's deletion vectors are on from now on, because the table is large")
     # A run that was killed after Spark created the table has not yet set the properties that name the source.
-    properties |= {k: v for k, v in work.table.definition.properties.items() if work.properties.get(k) != v}
-    alterations = _plan_alterations(work, naming, properties, renames, added, widened)
-    if work.evolves:
-        alterations += _plan_comments(work, naming, existing, present)
+    properties |= {k: v for k, v in plan.table.definition.properties.items() if plan.properties.get(k) != v}
+    alterations = _plan_alterations(plan, naming, properties, renames, added, widened)
+    if plan.evolves:
+        alterations += _plan_comments(plan, naming, existing, present)
     widened_types = {f.name.lower(): f.dataType for f in widened}
     kept = [
         StructField(name, widened_types.get(name.lower(), f.dataType), metadata=f.metadata)
-        for f in work.present
+        for f in plan.present
         for name in (_name_after(renames, f.name),)
     ]
     return Shape(StructType([*kept, *added]), {}, alterations, naming, messages)
 
 
 def _plan_alterations(
-    work: TablePlan,
+    plan: TablePlan,
     naming: Mapping[str, str],
     properties: Mapping[str, str],
     renames: Sequence[tuple[str, str, dict[str, str]]],
@@ -87,10 +87,10 @@ def _plan_alterations(
     widened: Sequence[StructField],
 ) -> list[Alteration]:
     """Return the statements that set properties, rename, add and widen columns, in this order."""
-    table = _sql_name(work)
+    table = _sql_name(plan)
     alterations = []
     if properties:
-        alterations.append(Alteration(work.naming, set_properties(work.table.path, properties)))
+        alterations.append(Alteration(plan.naming, set_properties(plan.table.path, properties)))
     alterations += [
         Alteration(names, f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}")
         for before, after, names in renames
@@ -108,21 +108,21 @@ def _plan_alterations(
 
 
 def _plan_comments(
-    work: TablePlan, naming: Mapping[str, str], existing: Sequence[StructField], present: Mapping[str, StructField]
+    plan: TablePlan, naming: Mapping[str, str], existing: Sequence[StructField], present: Mapping[str, StructField]
 ) -> list[Alteration]:
     """Return the statements that set changed comments, which state the columns' types in the source."""
     return [
         Alteration(
             naming,
-            f"ALTER TABLE {_sql_name(work)} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}",
+            f"ALTER TABLE {_sql_name(plan)} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}",
         )
         for f in existing
         if present[f.name.lower()].metadata.get("comment") != f.metadata["comment"]
     ]
 
 
-def _sql_name(work: TablePlan) -> str:
-    return f"delta.{quoted(work.table.path)}"
+def _sql_name(plan: TablePlan) -> str:
+    return f"delta.{quoted(plan.table.path)}"
 
 
 def own_fields(columns: Iterable[SourceColumn]) -> list[StructField]:
@@ -135,21 +135,21 @@ def unusual_names(fields: Iterable[StructField]) -> list[str]:
     return [f.name for f in fields if _NEEDS_MAPPING.intersection(f.name)]
 
 
-def _final_names(work: TablePlan) -> dict[str, str]:
+def _final_names(plan: TablePlan) -> dict[str, str]:
     """Return ids of columns -> their names after the part. A change of letter case alone renames no column."""
-    columns = {s.id: s.column for s in work.evolution.slots}
+    columns = {s.id: s.column for s in plan.evolution.slots}
     return {
         key: columns[key] if key in columns and columns[key].lower() != name.lower() else name
-        for key, name in work.naming.items()
+        for key, name in plan.naming.items()
     }
 
 
-def _plan_renames(work: TablePlan) -> list[tuple[str, str, dict[str, str]]]:
+def _plan_renames(plan: TablePlan) -> list[tuple[str, str, dict[str, str]]]:
     """Return the renames in order: a column's name before and after, and the names of all columns after that rename.
 
     Where columns swap their names, one of them first gets a temporary name.
     """
-    names, final = dict(work.naming), _final_names(work)
+    names, final = dict(plan.naming), _final_names(plan)
     renames: list[tuple[str, str, dict[str, str]]] = []
 
     def rename(key: str, name: str) -> None:
@@ -175,19 +175,19 @@ def _name_after(renames: Iterable[tuple[str, str, object]], name: str) -> str:
 
 
 def _needed_properties(
-    work: TablePlan, added: list[StructField], widened: list[StructField], *, has_renames: bool
+    plan: TablePlan, added: list[StructField], widened: list[StructField], *, has_renames: bool
 ) -> tuple[dict[str, str], list[str]]:
     """Return the Delta properties that the table needs and lacks, and for the log why it is no longer plain."""
     needed, messages = {}, []
     unusual = unusual_names(added)
-    if (unusual or has_renames) and work.properties.get("delta.columnMapping.mode", "none") == "none":
+    if (unusual or has_renames) and plan.properties.get("delta.columnMapping.mode", "none") == "none":
         needed["delta.columnMapping.mode"] = "name"
         why = f"no column can be called {', '.join(unusual)}" if unusual else "no column can be renamed"
         messages.append(f"Delta's column mapping is on from now on, because without it {why}")
-    if widened and work.properties.get("delta.enableTypeWidening") != "true":
+    if widened and plan.properties.get("delta.enableTypeWidening") != "true":
         needed["delta.enableTypeWidening"] = "true"
         messages.append(f"Delta's type widening is on from now on, first for {', '.join(f.name for f in widened)}")
-    if work.present is not None and _has_local_times(added) and not _has_local_times(work.present):
+    if plan.present is not None and _has_local_times(added) and not _has_local_times(plan.present):
         needed["delta.feature.timestampNtz"] = "supported"
     return needed, messages
 

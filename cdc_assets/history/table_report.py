@@ -33,7 +33,7 @@ class TableReport:
         files: files that the run wrote.
         columns: the table's columns.
         log_lines: for the log: which features of Delta the table uses from now on, and why.
-        statements: DDL statements that were applied, as `outcomes` describes them.
+        statements: DDL statements that were applied, as `report_statements` returns them.
         unapplied: those of these statements that could not be applied in full.
         reload: as `HistoryCursor.reload`.
         complete: as `HistoryCursor.complete`.

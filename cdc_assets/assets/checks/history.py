@@ -89,7 +89,7 @@ def ddl_applied(report: TableReport) -> Verdict:
         )
     if report.contradictions:
         description += f" {_describe_contradictions(report)}"
-    failures = [*unapplied, *(each.violation() for each in report.contradictions)]
+    failures = [*unapplied, *(asdict(each) for each in report.contradictions)]
     return Verdict(not failures, description, failures, {"statements": report.statements} if count else {})
 
 

@@ -40,7 +40,7 @@ def explain_row(
         name: the source's table, `database.table`.
         key: the key's values in the order of its columns, as MySQL prints them, bytes as `0x...`; or all of them as one JSON
             array; or, of a table without a key, the row as one JSON object.
-        at: the commit_ts up to which the life is told; None: to the end.
+        at: the commit_ts up to which the life is described; None: to the end.
         with_messages: whether the steps have the decoded messages.
 
     Raises:

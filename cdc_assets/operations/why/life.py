@@ -162,7 +162,7 @@ class RowLife:
         table: the source's table.
         key_columns: the columns that the values of `key` belong to, in order; empty: the table has no key; None: unknown.
         key: the key's values as a JSON array; of a table without a key the whole row as a JSON object.
-        at: the commit_ts up to which the life is told; None: to the end.
+        at: the commit_ts up to which the life is described; None: to the end.
         verdict: whether the row is in the history, or why it is not.
         final: up to which position the table can no longer change.
         complete: from which position on the table's history is complete.

@@ -55,7 +55,7 @@ def test_a_run_without_news_materialises_nothing_and_repeats_the_verdicts_on_pla
     stale = ("shop", "released_changes", "watermark_freshness")
     begun_in_the_middle = {(feed, *table, "history_complete") for feed in ("shop", "crm")}
     assert {key for key, status in verdicts.items() if status != "SUCCEEDED"} == {stale, *begun_in_the_middle}
-    assert len(verdicts) == 2 * (3 + 2 + 2 + 1 + 7) + 1
+    assert len(verdicts) == 2 * (3 + 2 + 2 + 1 + 8) + 1
     pages = [both.home / f".cdc_state/{feed}.html" for feed in ("shop", "crm")]
     made = [page.stat().st_mtime_ns for page in pages]
     idle = both.run()

@@ -434,5 +434,5 @@ def test_a_store_that_replaces_what_is_there_is_refused(
 
 def test_a_bucket_that_is_not_there_is_told(server: StoreServer, spark: SparkSession) -> None:
     root = f"{server.root.replace(BUCKET, 'nowhere')}/lake"
-    with pytest.raises(LocationError, match=rf"^{re.escape(root)}: cannot be written, .*{server.no_bucket}"):
+    with pytest.raises(LocationError, match=rf"^{re.escape(root)}: is not writable, .*{server.no_bucket}"):
         check_exclusive_writes(spark, root)

@@ -118,7 +118,9 @@ class Debezium(Protocol):
         if field.semantic != DECIMAL:
             return text
         number = mysql_text(value, Field(field.name, "double", "double"), mysql_type)
-        unquoted = F.col("after").rlike(rf'[{{,]"\Q{json.dumps(field.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]')
+        # Both images of a message are written under the same settings, and the value may be NULL in one of them.
+        number_pattern = rf'[{{,]"\Q{json.dumps(field.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]'
+        unquoted = F.concat_ws(" ", "before", "after").rlike(number_pattern)
         # Base64 has no point, so a text with a point is a number that `exact_numbers` has made into a text.
         digits = F.when(value.rlike("^-?[0-9]") & unquoted, number).when(value.contains("."), plain_number(value))
         return digits.otherwise(text)

@@ -83,7 +83,45 @@ def test_a_feed_that_is_not_there_is_told(home: Path) -> None:
     with pytest.raises(ComponentTreeException) as failed, loaded(component(feed="shp")):
         pass
     told = str(failed.value.__cause__)
-    assert told.endswith(f"defs.yaml: attributes.feed: 'shp' is not in {home}/feeds.yaml; allowed: shop, crm")
+    assert told.endswith(
+        f"defs.yaml: attributes.feed: 'shp' is not in {home}/feeds.yaml; allowed: shop, crm, or any name with settings"
+    )
+
+
+SETTINGS = {"protocol": "open-protocol", "source": {"recorded": "records"}}
+
+
+def test_a_feed_has_its_settings_in_its_own_file(home: Path) -> None:
+    with loaded(component(feed="billing", settings=SETTINGS), component(feed="crm")) as defs:
+        keys = specs_of(defs).keys()
+        assert {key.path[0] for key in keys} == {"billing", "crm"}
+        # Its stages are those of a feed of the feeds file.
+        assert {tuple(k.path[1:]) for k in keys if k.path[0] == "billing"} == {
+            tuple(k.path[1:]) for k in keys if k.path[0] == "crm"
+        }
+        assert "new_records_billing" in {sensor.name for sensor in defs.get_repository_def().sensor_defs}
+
+
+@pytest.mark.parametrize(
+    ("feed", "settings", "message"),
+    [
+        (
+            "shop",
+            SETTINGS,
+            "attributes.settings: the feed 'shop' is in {home}/feeds.yaml, too; allowed: settings in one",
+        ),
+        (
+            "billing",
+            SETTINGS | {"protocol": "canal"},
+            'defs.yaml: attributes.settings.protocol: found "canal"; allowed: canal-json',
+        ),
+        ("billing", SETTINGS | {"zone": "UTC"}, "defs.yaml: attributes.settings.zone: unknown"),
+    ],
+)
+def test_wrong_settings_of_a_component(home: Path, feed: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ComponentTreeException) as failed, loaded(component(feed=feed, settings=settings)):
+        pass
+    assert message.format(home=home) in str(failed.value.__cause__)
 
 
 def test_dg_finds_it_and_writes_its_file(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_two_tables_where_one_may_be_an_asset(job: Job, monkeypatch: pytest.Monk
     assert not [path for path in materialised(first) if len(path) == 4]
     assert sorted(job.instance.get_dynamic_partitions("/".join(DATABASE))) == ["items", "orders"]
     said = evaluations(first, *DATABASE)
-    assert len([each for each in evaluated(first) if each.asset_key == AssetKey(DATABASE)]) == len(said) == 7
+    assert len([each for each in evaluated(first) if each.asset_key == AssetKey(DATABASE)]) == len(said) == 8
     assert {name for name, each in said.items() if not each.passed} == {"type_mapping", "history_complete"}
     assert str(said["type_mapping"].description).startswith("Failing tables of the database (1): items. ")
 

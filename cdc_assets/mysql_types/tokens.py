@@ -1,9 +1,8 @@
 """Tokens of SQL text, by sqlglot's MySQL tokenizer, and a cursor that reads them.
 
-sqlglot's expression tree is not used for types and DDL, because it loses parts of MySQL's types: `zerofill`, `unsigned` of
-floats, `byte` and `character set binary`; it reads INT8 as TINYINT and REAL as FLOAT; it has no tree for RENAME TABLE,
-spatial columns, partition clauses or `ADD COLUMN (...)`. Its tokenizer knows MySQL's quoting, escapes, introducers, comments
-and literals, so this package need not implement them.
+sqlglot's parser is not used for types and DDL. As of 30.30 it rejects FLOAT UNSIGNED, CHAR(3) BYTE and POINT; it reads INT8
+as TINYINT and REAL as FLOAT; it returns RENAME TABLE, partition clauses and `ADD COLUMN (...)` as text, unread.
+Its tokenizer knows MySQL's quoting, escapes, introducers, comments and literals.
 """
 
 import re

@@ -24,6 +24,8 @@ from cdc_assets.operations.inspect import shown
 from cdc_assets.operations.inspect.project import InspectedSource, ProjectError, write_project
 from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
 from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
+from cdc_assets.operations.new_tables import RebuildError
+from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, rebuild_table
 from cdc_assets.operations.verify import text as verify_text
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.views import register_histories
@@ -45,6 +47,7 @@ _ERRORS = (
     FileNotFoundError,
     LocationError,
     ProjectError,
+    RebuildError,
     SnapshotError,
     SourceError,
     read.NoTableError,
@@ -205,6 +208,23 @@ def _verify(file: FeedsFile, arguments: Namespace) -> str:
     return text if verification.is_equal else _Difference(text)
 
 
+def _rebuild(file: FeedsFile, arguments: Namespace) -> str:
+    lake = _open_lakehouse(file, arguments.feed)
+    name, feed = read.find_history(lake, arguments.table), file.feeds[arguments.feed]
+    if arguments.check:
+        difference = compare_table_with_rebuild(lake, feed, name, arguments.start)
+        text = diff.format_versions_text(difference)
+        return text if difference.is_equal else _Difference(text)
+    replaced = rebuild_table(
+        lake,
+        feed,
+        name,
+        arguments.start,
+        lambda difference: print(diff.format_versions_text(difference), flush=True),
+    )
+    return f"{replaced.table}: replaced, {replaced.rows} versions" if replaced else "Nothing was written."
+
+
 def _report(file: FeedsFile, arguments: Namespace) -> str:
     # Import late: only this command needs the drawing libraries.
     from cdc_assets.operations.report.collect import collect_report  # noqa: PLC0415
@@ -301,6 +321,7 @@ _COMMANDS: Mapping[str, Callable[[FeedsFile, Namespace], str | int]] = {
     "why": _why,
     "diff": _diff,
     "verify": _verify,
+    "rebuild": _rebuild,
     "report": _report,
     "views": _views,
 }

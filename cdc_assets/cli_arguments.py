@@ -28,6 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_hold_commands(commands)
     _add_row_commands(commands)
     _add_verify_command(commands)
+    _add_rebuild_command(commands)
     _add_feed_commands(commands)
     return parser
 
@@ -223,6 +224,29 @@ def _add_verify_command(commands: "argparse._SubParsersAction[argparse.ArgumentP
         "--samples", type=int, default=diff.DEFAULT_SAMPLES, help="how many rows of each kind; default: %(default)s"
     )
     verify.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_rebuild_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command that derives one history again."""
+    rebuild = commands.add_parser(
+        "rebuild",
+        help="derive the history of one table again, and replace it",
+        description="Derive the history of one table again from the feed's released changes, show how it differs from the "
+        "existing history, and replace this in one commit. No other table changes. If the command dies, run it again. The "
+        "job rebuild does the same for all tables of a feed, from the raw records.",
+    )
+    rebuild.add_argument("feed", help=_FEED)
+    rebuild.add_argument("--table", required=True, metavar="DATABASE.TABLE", help=_TABLE)
+    rebuild.add_argument(
+        "--from",
+        dest="start",
+        type=_parse_position,
+        metavar="POSITION",
+        help=f"change nothing below this position: {_POSITION}; the command fails if the histories differ below it",
+    )
+    rebuild.add_argument(
+        "--check", action="store_true", help="only show the difference; the exit code is 1 if there is one"
+    )
 
 
 def _add_feed_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

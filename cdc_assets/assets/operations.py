@@ -27,13 +27,16 @@ from cdc_assets.config import Feed
 from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.operations.acknowledge import AcknowledgeError, build_decision, record_decision
-from cdc_assets.operations.diff import Difference, format_diff_text
+from cdc_assets.operations.diff import Difference, format_diff_text, format_versions_text
 from cdc_assets.operations.maintenance.files import compact_tables, vacuum_tables
 from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
+from cdc_assets.operations.new_tables import RebuildError
 from cdc_assets.operations.rebuild import compare_with_rebuild, rebuild_feed
+from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, rebuild_table
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.operations.why.explain import ExplainError, explain_row
 from cdc_assets.operations.why.text import format_markdown, format_text
+from cdc_assets.read import NoTableError, find_history
 from cdc_assets.tso import parse_position
 
 
@@ -81,10 +84,19 @@ class AcknowledgeConfig(FeedConfig):
 
 
 class RebuildConfig(FeedConfig):
-    """The configuration of the job `rebuild`: rebuild a feed, or only compare its tables with a rebuild."""
+    """The configuration of the job `rebuild`: rebuild a feed or one table, or only compare with a rebuild."""
 
     check: bool = Field(
         default=False, description="Only report what a rebuild would change: the run fails if anything would."
+    )
+    table: str | None = Field(
+        None,
+        description="Derive only the history of this source table again, database.table, from released_changes; null: all "
+        "tables, from raw_records.",
+    )
+    start: str | None = Field(
+        None,
+        description="With table: fail if the history would change below this position, a commit_ts or a time in ISO 8601.",
     )
 
 
@@ -166,6 +178,31 @@ def _fail_if_changed(context: OpExecutionContext, compared: Iterable[tuple[str, 
         raise Failure(f"A rebuild would change {', '.join(changed)}: the log shows how", allow_retries=False)
 
 
+def _rebuild_one_table(
+    context: OpExecutionContext, config: RebuildConfig, lake: Lakehouse, feed: Feed, table: str
+) -> None:
+    """Rebuild one table, or only compare its history with a rebuild.
+
+    Raises:
+        Failure: the table cannot be rebuilt, or `check` is set and a rebuild would change the history.
+    """
+    try:
+        name = find_history(lake, table)
+        start = None if config.start is None else parse_position(config.start)
+        if config.check:
+            difference = compare_table_with_rebuild(lake, feed, name, start)
+            context.log.info(format_versions_text(difference))
+            if not difference.is_equal:
+                raise Failure(f"A rebuild would change {table}: the log shows how", allow_retries=False)
+            return
+        replaced = rebuild_table(
+            lake, feed, name, start, lambda difference: context.log.info(format_versions_text(difference))
+        )
+    except (NoTableError, RebuildError, ValueError) as error:
+        raise Failure(str(error), allow_retries=False) from None
+    context.log.info(f"{replaced.table}: replaced, {replaced.rows} versions" if replaced else "Nothing was written.")
+
+
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:
     """Return the jobs that operate these feeds."""
     return [
@@ -236,6 +273,11 @@ def _build_rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     ) -> None:
         (name,) = _select_feeds(feeds, [config.feed])
         watch, lake = Stopwatch(), lakehouse.feed(name, pyspark)
+        if config.start is not None and config.table is None:
+            raise Failure("start is set without table: set table, too, or leave start out", allow_retries=False)
+        if config.table is not None:
+            _rebuild_one_table(context, config, lake, feeds[name], config.table)
+            return
         if config.check:
             _fail_if_changed(context, compare_with_rebuild(lake, feeds[name]))
             return
@@ -246,7 +288,8 @@ def _build_rebuild_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     @job(
         name="rebuild",
         description="Derive change_events, released_changes and the histories of one feed again from raw_records, and "
-        "replace the present tables. The pipeline of that feed refuses to run meanwhile.",
+        "replace the present tables. The pipeline of that feed refuses to run meanwhile. With `table` derive only the "
+        "history of one table again, from released_changes.",
     )
     def rebuild_job() -> None:
         derive_again()

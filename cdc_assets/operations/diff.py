@@ -1,6 +1,7 @@
-"""How the rows of a table differ between two positions or two lakehouses: counts, columns, samples.
+"""How a table differs between two positions or two lakehouses: counts, columns, samples.
 
-Within one history only the versions are compared that hold at one of the positions and not at the other.
+Rows are compared as of a position. Within one history only the versions are compared that hold at one of the positions and
+not at the other. Two histories of one table can also be compared version by version.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,9 +9,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from cdc_assets.lakehouse.history import COPY, RESERVED, covers, source_columns
+from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor, covers, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Engine, engine_for
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.finality import describe_position_not_final, find_final_position
 from cdc_assets.operations.formatting import format_position, format_row, format_value
 
@@ -18,6 +20,9 @@ Row = dict[str, Any]
 DEFAULT_SAMPLES = 5
 # Names that no column of a source's table can have.
 _COPY, _KEY = f"{RESERVED}number", f"{RESERVED}of"
+# The columns of a version that its end sets, and those that keep apart versions of one key and commit_ts.
+_ENDING = ("_cdc_to_ts", "_cdc_valid_to", "_cdc_is_current", "_cdc_closed_by")
+_VERSION_ORDER = ("_cdc_topic", "_cdc_partition", "_cdc_offset", COPY.name, "_cdc_to_ts")
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,39 @@ class Difference:
         return not (self.inserted or self.deleted or self.updated)
 
 
+@dataclass(frozen=True)
+class VersionDifference:
+    """How the versions of one table differ between two histories of it.
+
+    Attributes:
+        table: `database.table`.
+        inserted: the number of versions that only the second history has.
+        deleted: the number of versions that only the first history has.
+        updated: the number of versions that both have, with different values.
+        columns: column -> in how many of the updated versions it differs; columns that differ in none are left out.
+        only_before: columns that only the first history has; they are not compared.
+        only_after: columns that only the second history has; they are not compared.
+        samples: some versions of each kind; `key` names the key and the commit_ts at which the version begins.
+        earliest: the lowest commit_ts at which the histories differ; 0 if they have different columns; None if they are
+            equal.
+    """
+
+    table: str
+    inserted: int
+    deleted: int
+    updated: int
+    columns: dict[str, int]
+    only_before: list[str]
+    only_after: list[str]
+    samples: list[SampleRow]
+    earliest: int | None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both histories have the same columns and versions."""
+        return self.earliest is None
+
+
 def compare_rows(before: DiffSide, after: DiffSide, samples: int = DEFAULT_SAMPLES) -> Difference:
     """Compare two sides on the columns that both have; rows are matched by key.
 
@@ -101,8 +139,7 @@ def compare_rows(before: DiffSide, after: DiffSide, samples: int = DEFAULT_SAMPL
         samples: how many rows of each kind to return.
     """
     histories = [side.lake.history(side.database, side.table) for side in (before, after)]
-    schemas = [history.schema() for history in histories]
-    names_before, names_after = (schema.names if schema else [] for schema in schemas)
+    names_before, names_after = map(_list_columns, histories)
     columns_before, columns_after = source_columns(names_before), source_columns(names_after)
     common = [column for column in columns_before if column in columns_after]
     query = _DiffQuery(
@@ -133,6 +170,60 @@ def compare_rows(before: DiffSide, after: DiffSide, samples: int = DEFAULT_SAMPL
     )
 
 
+def compare_versions(
+    before: Lakehouse, after: Lakehouse, database: str, table: str, samples: int = DEFAULT_SAMPLES
+) -> VersionDifference:
+    """Compare the histories of a table in two lakehouses, version by version, on all columns that both have.
+
+    Versions are matched by their key and the commit_ts at which they begin.
+
+    Args:
+        before: the first lakehouse.
+        after: the second lakehouse.
+        database: the source's database.
+        table: the source's table; both lakehouses must have its history.
+        samples: how many versions of each kind to return.
+    """
+    histories = [lake.history(database, table) for lake in (before, after)]
+    names_before, names_after = map(_list_columns, histories)
+    common = [column for column in names_before if column in names_after]
+    query = _DiffQuery(
+        engine_for(before.session, *histories),
+        {"a": histories[0], "b": histories[1]},
+        common,
+        _join_versions(common),
+        "coalesce(l._cdc_key, r._cdc_key) || ' from ' || CAST(coalesce(l._cdc_from_ts, r._cdc_from_ts) AS STRING)",
+    )
+    counts = query.count_rows()
+    only_before = [column for column in names_before if column not in common]
+    only_after = [column for column in names_after if column not in common]
+    return VersionDifference(
+        table=f"{database}.{table}",
+        inserted=counts["inserted"],
+        deleted=counts["deleted"],
+        updated=counts["updated"],
+        columns={column: counts[f"c{n}"] for n, column in enumerate(common) if counts[f"c{n}"]},
+        only_before=only_before,
+        only_after=only_after,
+        samples=[row for op in ("insert", "delete", "update") for row in query.fetch_samples(op, samples)],
+        earliest=0 if only_before or only_after else query.find_earliest(),
+    )
+
+
+def _list_columns(history: LakeTable[HistoryCursor]) -> list[str]:
+    schema = history.schema()
+    return list(schema.names) if schema else []
+
+
+def _join_versions(columns: Sequence[str]) -> str:
+    """Return the SQL that joins the versions of both histories, `l` and `r`, by key and begin."""
+    order = ", ".join(column for column in _VERSION_ORDER if column in columns)
+    number = f"row_number() OVER (PARTITION BY _cdc_key, _cdc_from_ts ORDER BY {order})"
+    left, right = (f"(SELECT *, {number} AS {_COPY} FROM {table})" for table in ("a", "b"))
+    matched = " AND ".join(f"l.{column} = r.{column}" for column in ("_cdc_key", "_cdc_from_ts", _COPY))
+    return f"{left} l FULL OUTER JOIN {right} r ON {matched}"
+
+
 def _join_sides(before: DiffSide, after: DiffSide, *, is_keyless: bool) -> str:
     """Return the SQL that joins the rows of both sides, `l` and `r`, by key."""
     in_before, in_after = covers(before.position), covers(after.position)
@@ -156,12 +247,14 @@ class _DiffQuery:
         tables: the histories by the names that `joined` has for them.
         columns: the columns to compare.
         joined: the SQL that joins both sides.
+        identity: the SQL of the text that names a joined row.
     """
 
     engine: Engine[Any]
     tables: dict[str, Any]
     columns: Sequence[str]
     joined: str
+    identity: str = "coalesce(l._cdc_key, r._cdc_key)"
 
     def count_rows(self) -> dict[str, int]:
         """Return the number of rows inserted, deleted and updated; as `c0`, `c1`, ... in how many each column differs."""
@@ -176,9 +269,27 @@ class _DiffQuery:
         """Return the first rows of a kind, by key."""
         names = [(n, self.engine.name(column)) for n, column in enumerate(self.columns)]
         values = "".join(f", l.{name} AS l{n}, r.{name} AS r{n}" for n, name in names)
-        sql = f"SELECT coalesce(l._cdc_key, r._cdc_key) AS {_KEY}{values} FROM {self.joined} "
+        sql = f"SELECT {self.identity} AS {_KEY}{values} FROM {self.joined} "
         sql += f"WHERE {self._build_condition(op)} ORDER BY {_KEY} LIMIT {count}"
         return [self._build_sample(op, row) for row in self.engine.fetch(sql, self.tables).to_pylist()]
+
+    def find_earliest(self) -> int | None:
+        """Return the lowest commit_ts at which joined versions differ; None if they are equal.
+
+        Versions that differ in their ends only are equal up to the earlier end.
+        """
+        opening = [column for column in self.columns if column not in _ENDING]
+        ending = [column for column in self.columns if column in _ENDING]
+        first_end = "CASE WHEN l._cdc_to_ts < r._cdc_to_ts THEN l._cdc_to_ts ELSE r._cdc_to_ts END"
+        sql = (
+            "SELECT min(CASE WHEN l._cdc_key IS NULL THEN r._cdc_from_ts "
+            f"WHEN r._cdc_key IS NULL OR {self._differs_in_any(opening)} THEN l._cdc_from_ts "
+            f"WHEN {self._differs_in_any(ending)} THEN coalesce({first_end}, l._cdc_to_ts, l._cdc_from_ts) END) AS earliest "
+            f"FROM {self.joined}"
+        )
+        (row,) = self.engine.fetch(sql, self.tables).to_pylist()
+        earliest: int | None = row["earliest"]
+        return earliest
 
     def _build_condition(self, op: str) -> str:
         """Return the SQL condition that a joined row is an insert, a delete or an update."""
@@ -186,7 +297,10 @@ class _DiffQuery:
             return "l._cdc_key IS NULL"
         if op == "delete":
             return "r._cdc_key IS NULL"
-        return f"l._cdc_key = r._cdc_key AND ({' OR '.join(map(self._differs, self.columns)) or 'false'})"
+        return f"l._cdc_key = r._cdc_key AND {self._differs_in_any(self.columns)}"
+
+    def _differs_in_any(self, columns: Sequence[str]) -> str:
+        return f"({' OR '.join(map(self._differs, columns)) or 'false'})"
 
     def _differs(self, column: str) -> str:
         name = self.engine.name(column)
@@ -203,6 +317,14 @@ def format_diff_text(difference: Difference) -> str:
     """Return a difference as lines of text."""
     lines = [f"  {' '.join(cells)}" for cells in _list_details(difference)]
     return "\n".join([*_format_head(difference), *lines])
+
+
+def format_versions_text(difference: VersionDifference) -> str:
+    """Return a difference between two histories as lines of text."""
+    counts = f"{difference.inserted} inserted, {difference.deleted} deleted, {difference.updated} updated"
+    since = f"; they differ from {format_position(difference.earliest)} on" if difference.earliest else ""
+    lines = [f"  {' '.join(cells)}" for cells in _list_details(difference)]
+    return "\n".join([f"{difference.table}: versions {counts}{since}", *lines])
 
 
 def format_diff_html(difference: Difference) -> str:
@@ -222,7 +344,7 @@ def _format_head(difference: Difference) -> list[str]:
     return [f"{difference.table} {positions}: rows {counts}", *difference.caveats]
 
 
-def _list_details(difference: Difference) -> Iterator[tuple[str, str, str]]:
+def _list_details(difference: Difference | VersionDifference) -> Iterator[tuple[str, str, str]]:
     """Yield what differs: `column` or an operation; the column or the key; how it differs."""
     yield from (("column", column, f"differs in {count} rows") for column, count in difference.columns.items())
     yield from (("column", column, "only before") for column in difference.only_before)

@@ -8,92 +8,34 @@ refuses to run. If a rebuild dies, the next one starts again.
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TypeVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
 from cdc_assets.history.progress import Progress, write_progress
 from cdc_assets.lakehouse.cursor import Cursor
-from cdc_assets.lakehouse.decisions import DecisionsCursor
 from cdc_assets.lakehouse.history import HistoryCursor
-from cdc_assets.lakehouse.initial_load import LoadsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import QuarantineCursor
 from cdc_assets.lakehouse.raw_records import RawCursor, cursor_to_continue
-from cdc_assets.lakehouse.registry_schemas import RegistryCursor
-from cdc_assets.lakehouse.released_changes import ReleaseCursor
-from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.diff import Difference, DiffSide, compare_rows
 from cdc_assets.operations.finality import find_final_position
+from cdc_assets.operations.new_tables import (
+    NewTables,
+    RebuildError,
+    ReplacedTable,
+    delete_new_tables,
+    overwrite,
+    overwrite_history,
+)
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages import history as history_stage
 
 C = TypeVar("C", bound=Cursor)
-
-# Delta counts a table's columns itself, and refuses to be given the count.
-_COLUMN_COUNT = "delta.columnMapping.maxColumnId"
-
-
-class RebuildError(RuntimeError):
-    """The feed cannot be rebuilt; the message says why."""
-
-
-@dataclass(frozen=True)
-class _NewTables(Lakehouse):
-    """The new tables; they are derived from the feed's own raw records, registry schemas, loads and decisions.
-
-    Attributes:
-        of: the feed's tables.
-    """
-
-    of: Lakehouse = field(kw_only=True)
-
-    @cached_property
-    def raw_records(self) -> LakeTable[RawCursor]:
-        """The feed's own raw_records."""
-        return self.of.raw_records
-
-    @cached_property
-    def decisions(self) -> LakeTable[DecisionsCursor]:
-        """The feed's own decisions."""
-        return self.of.decisions
-
-    @cached_property
-    def registry_schemas(self) -> LakeTable[RegistryCursor]:
-        """The feed's own registry schemas."""
-        return self.of.registry_schemas
-
-    @cached_property
-    def loads(self) -> LakeTable[LoadsCursor]:
-        """The feed's own loads."""
-        return self.of.loads
-
-    @property
-    def loaded_before(self) -> LakeTable[ReleaseCursor]:
-        """The feed's own released_changes, which name the loads so far."""
-        return self.of.released_changes
-
-    def loaded_rows(self, database: str, table: str) -> LakeTable[HistoryCursor]:
-        """Return the feed's own loaded rows of a table."""
-        return self.of.loaded_rows(database, table)
-
-
-@dataclass(frozen=True)
-class ReplacedTable:
-    """A table that a rebuild has replaced.
-
-    Attributes:
-        table: its name.
-        rows: the number of its rows now.
-    """
-
-    table: str
-    rows: int
 
 
 def rebuild_feed(lake: Lakehouse, feed: Feed) -> Iterator[ReplacedTable]:
@@ -112,7 +54,7 @@ def rebuild_feed(lake: Lakehouse, feed: Feed) -> Iterator[ReplacedTable]:
     _derive_tables(new, feed)
     yield from _replace_tables(lake, new)
     raw.commit(raw.stage_rows([]), replace(started, sequence=started.sequence + 1, rebuilding=False))
-    _delete_tables(new)
+    delete_new_tables(new)
 
 
 def compare_with_rebuild(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Difference | None]]:
@@ -137,7 +79,7 @@ def compare_with_rebuild(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Dif
                 difference = compare_rows(DiffSide(lake, *name, position), DiffSide(new, *name, position))
             yield ".".join(name), difference
     finally:
-        _delete_tables(new)
+        delete_new_tables(new)
 
 
 def _check_raw_records(lake: Lakehouse) -> RawCursor:
@@ -157,20 +99,15 @@ def _check_raw_records(lake: Lakehouse) -> RawCursor:
     return cursor
 
 
-def _locate_new_tables(lake: Lakehouse, name: str) -> _NewTables:
-    return _NewTables(lake.session, lake.place("rebuilding", lake.feed, name), lake.feed, lake.store, of=lake)
+def _locate_new_tables(lake: Lakehouse, name: str) -> NewTables:
+    return NewTables(lake.session, lake.place("rebuilding", lake.feed, name), lake.feed, lake.store, of=lake)
 
 
-def _derive_tables(new: _NewTables, feed: Feed) -> None:
+def _derive_tables(new: NewTables, feed: Feed) -> None:
     for stage in (DECODE, SCHEMAS, TYPES, RELEASE):
         stage.run(new, feed)
     for failure in HISTORY.run(new, feed).failures:
         raise failure.error
-
-
-def _delete_tables(new: _NewTables) -> None:
-    files, path = new.store.files(new.root)
-    files.delete_dir(path)
 
 
 def _replace_tables(lake: Lakehouse, new: Lakehouse) -> Iterator[ReplacedTable]:
@@ -181,15 +118,15 @@ def _replace_tables(lake: Lakehouse, new: Lakehouse) -> Iterator[ReplacedTable]:
     """
     spark = lake.spark
     decoded = _build_cursor(lake.change_events, new.change_events)
-    yield _overwrite(lake.change_events, new.change_events.read(spark), decoded)
+    yield overwrite(lake.change_events, new.change_events.read(spark), decoded)
     schemas = _build_cursor(lake.table_schemas, new.table_schemas)
-    yield _overwrite(lake.table_schemas, new.table_schemas.read(spark), schemas)
+    yield overwrite(lake.table_schemas, new.table_schemas.read(spark), schemas)
     types = replace(_build_cursor(lake.type_observations, new.type_observations), schemas=schemas.sequence)
-    yield _overwrite(lake.type_observations, new.type_observations.read(spark), types)
+    yield overwrite(lake.type_observations, new.type_observations.read(spark), types)
     released = replace(_build_cursor(lake.released_changes, new.released_changes), schemas=schemas.sequence)
     number = F.lit(released.sequence).cast("bigint")
     changes = new.released_changes.read(spark)
-    yield _overwrite(lake.released_changes, changes.withColumn("release", number), released)
+    yield overwrite(lake.released_changes, changes.withColumn("release", number), released)
     yield from _replace_histories(lake, new, released.sequence)
     write_progress(lake, Progress(released.sequence))
     yield _replace_quarantine(lake, new, number)
@@ -201,11 +138,11 @@ def _replace_histories(lake: Lakehouse, new: Lakehouse, release: int) -> Iterato
     for name in made:
         old_history, new_history = lake.history(*name), new.history(*name)
         cursor = replace(_build_cursor(old_history, new_history), release=release)
-        yield _overwrite_history(lake.spark.newSession(), old_history, new_history, cursor)
+        yield overwrite_history(lake.spark.newSession(), old_history, new_history, cursor)
     for name in sorted(set(lake.histories()) - set(made)):
         history = lake.history(*name)
         cursor = HistoryCursor(sequence=_build_cursor(history, history).sequence, release=release)
-        yield _overwrite_history(lake.spark.newSession(), history, history, cursor, is_emptied=True)
+        yield overwrite_history(lake.spark.newSession(), history, history, cursor, is_emptied=True)
 
 
 def _replace_quarantine(lake: Lakehouse, new: Lakehouse, release: Column) -> ReplacedTable:
@@ -217,41 +154,10 @@ def _replace_quarantine(lake: Lakehouse, new: Lakehouse, release: Column) -> Rep
     reasons = Counter({row["reason"]: row["count"] for row in rows.groupBy("reason").count().collect()})
     sequence = _build_cursor(lake.quarantine, new.quarantine).sequence
     cursor = QuarantineCursor(sequence=sequence, rows=reasons.total(), reasons=dict(reasons))
-    return _overwrite(lake.quarantine, rows, cursor)
+    return overwrite(lake.quarantine, rows, cursor)
 
 
 def _build_cursor(old: LakeTable[C], new: LakeTable[C]) -> C:
     """Return the cursor of the commit that replaces the rows of `old` by those of `new`."""
     before, cursor = old.cursor(), new.cursor() or new.definition.cursor(sequence=0)
     return replace(cursor, sequence=(before.sequence if before else 0) + 1)
-
-
-def _overwrite(table: LakeTable[C], rows: DataFrame, cursor: C) -> ReplacedTable:
-    """Replace a table's columns and rows in one commit."""
-    staged = table.stage(rows)
-    table.commit(staged, cursor, replaces=True)
-    return ReplacedTable(table.name, staged.rows)
-
-
-def _overwrite_history(
-    session: SparkSession,
-    table: LakeTable[HistoryCursor],
-    like: LakeTable[HistoryCursor],
-    cursor: HistoryCursor,
-    *,
-    is_emptied: bool = False,
-) -> ReplacedTable:
-    """Replace a history's columns and rows in one commit, by the columns of `like` and, unless emptied, its rows."""
-    log, like_log = table.log(), like.log()
-    columns = like.schema()
-    if columns and log and like_log and like_log.has_plain_files and log.has_same_features(like_log):
-        rows = frame_of(session, [], columns) if is_emptied else like.read(session)
-        return _overwrite(table.with_schema(columns, {}), rows, cursor)
-    writer = like.read(session).where(F.lit(not is_emptied)).writeTo(f"delta.{quoted(table.path)}").using("delta")
-    writer = writer.partitionedBy(*[F.col(column) for column in table.definition.partition_by])
-    for key, value in (like_log.properties if like_log else {}).items():
-        if key != _COLUMN_COUNT:
-            writer = writer.tableProperty(key, value)
-    table.create()
-    table.transact(session, cursor, lambda _: writer.createOrReplace())
-    return ReplacedTable(table.name, cursor.versions)

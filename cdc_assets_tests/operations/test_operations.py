@@ -25,7 +25,8 @@ from cdc_assets.operations import rebuild as rebuilding
 from cdc_assets.operations.diff import Difference, SampleRow
 from cdc_assets.operations.maintenance.files import compact_tables, list_tables, vacuum_tables
 from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
-from cdc_assets.operations.rebuild import RebuildError, rebuild_feed
+from cdc_assets.operations.new_tables import RebuildError
+from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.stages import DECODE, INGEST, RELEASE, SCHEMAS, TYPES

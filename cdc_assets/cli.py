@@ -13,6 +13,7 @@ from cdc_assets.cli_arguments import build_parser
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
 from cdc_assets.config.locations import LocationError
 from cdc_assets.history.progress import blocked_tables, list_holds, retry_tables
+from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
@@ -42,6 +43,7 @@ _ERRORS = (
     AcknowledgeError,
     BrokerError,
     ConcurrentRunError,
+    CursorError,
     ExplainError,
     FeedsError,
     FileNotFoundError,

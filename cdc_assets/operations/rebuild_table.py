@@ -130,7 +130,8 @@ def _derive_history(lake: Lakehouse, feed: Feed, name: Name) -> Iterator[_NewHis
         if not new.history(*name).exists():
             raise RebuildError(
                 f"{'.'.join(name)}: no history can be derived, because the feed's settings leave the table out, or "
-                f"{lake.released_changes.name} has no change of it. Nothing was written."
+                f"{lake.released_changes.name} has no change of it. Nothing was written: check the feed's "
+                "setting tables."
             )
         yield new
     finally:

@@ -36,6 +36,7 @@ from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.maintenance.files import remove_unnamed_loads, vacuum_tables
 from cdc_assets.operations.maintenance.retention import trim_changes
 from cdc_assets.operations.rebuild import rebuild_feed
+from cdc_assets.operations.rebuild_table import compare_table_with_rebuild
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import Fate
 from cdc_assets.protocols.canal_json import CanalJson
@@ -357,6 +358,8 @@ def test_later_events_at_or_below_the_position_are_covered_and_later_statements_
 def test_a_rebuild_keeps_the_loaded_rows(loaded: Loaded, tmp_path: Path) -> None:
     chain = loaded.chain.copy(tmp_path / "rebuilt")
     before = histories(chain.lake)
+    again = [compare_table_with_rebuild(chain.lake, chain.feed, name) for name in chain.lake.histories()]
+    assert [difference for difference in again if not difference.is_equal] == []
     assert list(rebuild_feed(chain.lake, chain.feed))
     assert histories(chain.lake) == before
     assert all_events_placed(chain.lake, chain.feed).passed
@@ -557,6 +560,8 @@ def test_a_reloaded_table_has_the_rows_of_the_dump_and_later_changes(reloaded: R
 def test_a_rebuild_reloads_at_the_same_positions(reloaded: ReloadedTable, tmp_path: Path) -> None:
     chain = reloaded.chain.copy(tmp_path / "rebuilt")
     before = versions(chain, "orders", "id", "v", "w")
+    again = [compare_table_with_rebuild(chain.lake, chain.feed, name) for name in chain.lake.histories()]
+    assert [difference for difference in again if not difference.is_equal] == []
     assert list(rebuild_feed(chain.lake, chain.feed))
     assert versions(chain, "orders", "id", "v", "w") == before
     assert [stage.name for stage in STAGES if stage.due(chain.lake, chain.feed)] == []

@@ -20,6 +20,7 @@ from cdc_assets.history.verify import verify_written_tables
 from cdc_assets.lakehouse.released_changes import SourceSnapshot
 from cdc_assets.operations.maintenance.retention import trim_changes
 from cdc_assets.operations.rebuild import rebuild_feed
+from cdc_assets.operations.rebuild_table import compare_table_with_rebuild
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import Fate
 from cdc_assets.release.base import EventGroup, Part
@@ -160,6 +161,8 @@ def test_however_the_stream_is_cut(
 
 def test_a_rebuild_gives_the_same(whole: Chain, tmp_path: Path) -> None:
     copy = whole.copy(tmp_path / "rebuilt")
+    again = [compare_table_with_rebuild(copy.lake, copy.feed, name) for name in copy.lake.histories()]
+    assert [difference for difference in again if not difference.is_equal] == []
     assert list(rebuild_feed(copy.lake, copy.feed))
     assert versions(copy) == EXPECTED
 

@@ -16,7 +16,7 @@ from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import rebuild_table as rebuilding
 from cdc_assets.operations.diff import SampleRow
 from cdc_assets.operations.maintenance.retention import trim_changes
-from cdc_assets.operations.new_tables import RebuildError
+from cdc_assets.operations.new_tables import RebuildError, ReplacedTable
 from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, rebuild_table
 from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install
 from cdc_assets_tests.operations.lived import EXCLUDED, FEED, Lived, live
@@ -195,6 +195,7 @@ def test_a_version_that_only_ends_elsewhere_differs_from_its_end_on(lived: Lived
     ]
 
 
+@pytest.mark.extended
 def test_the_job(lived: Lived, tmp_path: Path) -> None:
     it, context = copy(lived, tmp_path / "job"), build_op_context()
 
@@ -211,6 +212,19 @@ def test_the_job(lived: Lived, tmp_path: Path) -> None:
     assert histories(it.lake) == histories(lived.it.lake)
     with pytest.raises(Failure, match=r"shop\.order: feed shop has no such history table"):
         run("shop.order")
+
+
+@pytest.mark.extended
+def test_a_history_with_a_widened_column(lived: Lived, tmp_path: Path) -> None:
+    """Only Spark reads and replaces it, also in one commit."""
+    it = copy(lived, tmp_path / "wide")
+    wide, versions = it.lake.history("shop", "wide"), delta_versions(it.lake)
+    it.lake.spark.sql(f"UPDATE delta.`{wide.path}` SET n = 0 WHERE _cdc_is_current")
+    replaced = rebuild_table(it.lake, it.feed, ("shop", "wide"))
+    assert replaced == ReplacedTable(f"history/{FEED}/shop/wide", 2)
+    assert histories(it.lake) == histories(lived.it.lake)
+    assert delta_versions(it.lake) == versions | {wide.name: versions[wide.name] + 2}  # the damage, and the new history
+    assert rebuild_table(it.lake, it.feed, ("shop", "wide")) is None
 
 
 def test_wrong_arguments(damaged: Chain, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,6 +284,7 @@ def test_what_cannot_be_derived(lived: Lived, tmp_path: Path) -> None:
         rebuild_table(lake, feed, ORDERS)
 
 
+@pytest.mark.extended
 def test_rows_that_a_rename_brought(chain: Callable[..., Chain]) -> None:
     """They come from a history that is damaged, too: the new one is derived without it."""
     it, stream, rows = chain(partitions=1), Stream(1), Rows()

@@ -35,6 +35,8 @@ class Slot:
         added: whether an ALTER TABLE created the column, so that the history has it before any row does.
         removed_at: the commit_ts of the statement that removed the column from the source's table.
         is_put_aside: whether another column now has its name.
+        aside_number: which of the columns put aside with one name and one `removed_at` it is, from 1 on: statements of one
+            second may have one commit_ts.
     """
 
     id: str
@@ -44,6 +46,7 @@ class Slot:
     added: bool = False
     removed_at: int | None = None
     is_put_aside: bool = False
+    aside_number: int = 1
 
     @property
     def is_from_rows(self) -> bool:
@@ -54,7 +57,9 @@ class Slot:
     def column(self) -> str:
         """The column's name in the history table."""
         own = history_name(self.name)
-        return f"{own}__until_{self.removed_at}" if self.is_put_aside else own
+        if not self.is_put_aside:
+            return own
+        return f"{own}__until_{self.removed_at}" + (f"_{self.aside_number}" if self.aside_number > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -223,6 +228,13 @@ class Evolution:
     def live(self, era: int) -> Mapping[str, Slot]:
         """Return the source's columns in an era, in lower case -> their slots."""
         return self.steps[era - 1].live if era else self.base
+
+    def put_aside(self, slot: Slot) -> None:
+        """Give a removed column a name with the suffix `__until_...`, which no other column of the history has."""
+        names = {each.column.lower() for each in self.slots if each is not slot}
+        slot.is_put_aside = True
+        while slot.column.lower() in names:
+            slot.aside_number += 1
 
     def by_row(self, era: int) -> bool:
         """Return whether the whole row, as the history has it, is the key in an era."""

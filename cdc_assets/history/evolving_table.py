@@ -184,7 +184,9 @@ class EvolvingTable:
         for slot in origin.removed_columns:
             named = self._find_named(slot.name.lower())
             own = self._add_slot(ddl.id, slot.name, slot.type)
-            own.removed_at, own.is_put_aside = slot.removed_at, slot.is_put_aside or named is not None
+            own.removed_at = slot.removed_at
+            if slot.is_put_aside or named is not None:
+                self.evolution.put_aside(own)
             self._removed_columns.append(own)
             taken[own] = slot
         return taken
@@ -377,8 +379,8 @@ class EvolvingTable:
     def _put_aside(self, slot: Slot | None, ddl: Ddl) -> None:
         """Give a column of the history its name with the suffix `__until_...`, as another column takes its name."""
         if slot is not None:
-            slot.is_put_aside = True
             slot.removed_at = ddl.spot.commit_ts if slot.removed_at is None else slot.removed_at
+            self.evolution.put_aside(slot)
 
 
 def _order_actions(actions: Sequence[Action]) -> list[Action | _RenameColumns]:

@@ -1,6 +1,7 @@
 """What a run tells of DDL that it applied, and of what it could not apply."""
 
 from collections.abc import Callable, Iterable
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -92,6 +93,19 @@ def test_a_value_that_only_the_source_knows_is_null_and_told(chain: Callable[...
     rows = (insert(6, 2, table, values, **types) for table, (types, values) in NEXT.items())
     later = run(it, stream, *rows, upto=7)
     assert {table: ddl_applied(report).passed for table, report in later.items()} == dict.fromkeys(NEXT, True)
+
+
+def test_columns_of_one_name_that_one_second_removes_stay_apart(chain: Callable[..., Chain]) -> None:
+    """The statements of a script have the same commit_ts where the source's clock has seconds."""
+    it, stream = chain(tidb_extension=False), Stream()
+    begun(it, stream, ["orders"])
+    script = ("DROP COLUMN `v`", "ADD COLUMN `v` INT DEFAULT 7", "DROP `v`", "ADD COLUMN `v` DATE")
+    run(it, stream, *(alter(4, "orders", sql) for sql in script), upto=5)
+    run(it, stream, insert(6, 2, "orders", {"v": "2026-11-01"}, v="date"), upto=7)
+    first, second = sorted(it.versions("orders"), key=lambda version: version["id"])
+    text, number = f"v__until_{tso(4)}", f"v__until_{tso(4)}_2"
+    assert (first["id"], first[text], first[number], first["v"]) == (1, "v1", 7, None)
+    assert (second["id"], second[text], second[number], second["v"]) == (2, None, None, date(2026, 11, 1))
 
 
 # table -> its keys, the statement, and the column that tells its rows apart from then on

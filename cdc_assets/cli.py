@@ -26,7 +26,7 @@ from cdc_assets.operations.inspect.project import InspectedSource, ProjectError,
 from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
 from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
 from cdc_assets.operations.new_tables import RebuildError
-from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, rebuild_table
+from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, format_outcome, rebuild_table
 from cdc_assets.operations.verify import text as verify_text
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.views import register_histories
@@ -224,7 +224,7 @@ def _rebuild(file: FeedsFile, arguments: Namespace) -> str:
         arguments.start,
         lambda difference: print(diff.format_versions_text(difference), flush=True),
     )
-    return f"{replaced.table}: replaced, {replaced.rows} versions" if replaced else "Nothing was written."
+    return format_outcome(replaced)
 
 
 def _report(file: FeedsFile, arguments: Namespace) -> str:

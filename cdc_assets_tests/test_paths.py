@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 
 import cdc_assets
-from cdc_assets_tests.support import Chain, Rows, Stream, ddl, tso
+from cdc_assets_tests.history.test_statements import alter, create, insert, run
+from cdc_assets_tests.support import Chain, Stream
 
 PACKAGE = Path(cdc_assets.__file__).parent
 DOCUMENT = PACKAGE.parent / "docs/architecture.md"
 
 Function = tuple[str, str]  # its file below cdc_assets, its qualified name
-
-ROWS = Rows()
-CREATE = "CREATE TABLE `shop`.`orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20))"
-ADD_COLUMN = "ALTER TABLE `shop`.`orders` ADD COLUMN `c` INT DEFAULT 3"
 
 
 def documented_steps(path: str) -> list[Function]:
@@ -49,25 +46,17 @@ def called_functions(work: Callable[[], object]) -> list[Function]:
     return [function for function in called if "<" not in function[1].rpartition(".")[2]]
 
 
-def run_with(it: Chain, stream: Stream, watermark: int, *messages: Any) -> list[Function]:
-    """Run the pipeline over these messages and a watermark; return the functions that it calls."""
-    start = len(stream.records)
-    for message in messages:
-        stream.send(message)
-    stream.watermark(tso(watermark))
-    it.add(stream.records[start:])
-    return called_functions(it.run)
-
-
 def test_the_document_names_the_steps_of_each_path(
     chain: Callable[..., Chain], capsys: pytest.CaptureFixture[str]
 ) -> None:
     it, stream = chain(), Stream()
-    run_with(it, stream, 3, ddl(CREATE, tso(1), ddl_type="CREATE"), ROWS.insert(tso(2), 1, "a"))
+    run(it, stream, create(), insert(2, 1), upto=3)
     paths = {
-        "One INSERT": run_with(it, stream, 5, ROWS.insert(tso(4), 2, "b")),
-        "One watermark": run_with(it, stream, 7),
-        "One ADD COLUMN": run_with(it, stream, 9, ddl(ADD_COLUMN, tso(8), ddl_type="ALTER")),
+        "One INSERT": called_functions(lambda: run(it, stream, insert(4, 2), upto=5)),
+        "One watermark": called_functions(lambda: run(it, stream, upto=7)),
+        "One ADD COLUMN": called_functions(
+            lambda: run(it, stream, alter(8, "orders", "ADD COLUMN `c` INT DEFAULT 3"), upto=9)
+        ),
     }
     for path, called in paths.items():
         with capsys.disabled():

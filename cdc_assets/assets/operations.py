@@ -3,7 +3,7 @@
 The names of the ops are part of the run configuration that people write.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
@@ -32,7 +32,7 @@ from cdc_assets.operations.maintenance.files import compact_tables, vacuum_table
 from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
 from cdc_assets.operations.new_tables import RebuildError
 from cdc_assets.operations.rebuild import compare_with_rebuild, rebuild_feed
-from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, rebuild_table
+from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, format_outcome, rebuild_table
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.operations.why.explain import ExplainError, explain_row
 from cdc_assets.operations.why.text import format_markdown, format_text
@@ -175,7 +175,11 @@ def _fail_if_changed(context: OpExecutionContext, compared: Iterable[tuple[str, 
         )
         changed += [] if difference and difference.is_equal else [name]
     if changed:
-        raise Failure(f"A rebuild would change {', '.join(changed)}: the log shows how", allow_retries=False)
+        raise _would_change(changed)
+
+
+def _would_change(tables: Sequence[str]) -> Failure:
+    return Failure(f"A rebuild would change {', '.join(tables)}: the log shows how", allow_retries=False)
 
 
 def _rebuild_one_table(
@@ -193,14 +197,14 @@ def _rebuild_one_table(
             difference = compare_table_with_rebuild(lake, feed, name, start)
             context.log.info(format_versions_text(difference))
             if not difference.is_equal:
-                raise Failure(f"A rebuild would change {table}: the log shows how", allow_retries=False)
+                raise _would_change([table])
             return
         replaced = rebuild_table(
             lake, feed, name, start, lambda difference: context.log.info(format_versions_text(difference))
         )
     except (NoTableError, RebuildError, ValueError) as error:
         raise Failure(str(error), allow_retries=False) from None
-    context.log.info(f"{replaced.table}: replaced, {replaced.rows} versions" if replaced else "Nothing was written.")
+    context.log.info(format_outcome(replaced))
 
 
 def build(feeds: Mapping[str, Feed]) -> list[JobDefinition]:

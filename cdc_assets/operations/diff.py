@@ -4,7 +4,7 @@ Rows are compared as of a position. Within one history only the versions are com
 not at the other. Two histories of one table can also be compared version by version.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -156,10 +156,10 @@ def compare_rows(before: DiffSide, after: DiffSide, samples: int = DEFAULT_SAMPL
         inserted=counts["inserted"],
         deleted=counts["deleted"],
         updated=counts["updated"],
-        columns={column: counts[f"c{n}"] for n, column in enumerate(common) if counts[f"c{n}"]},
+        columns=query.name_counts(counts),
         only_before=[column for column in columns_before if column not in columns_after],
         only_after=[column for column in columns_after if column not in columns_before],
-        samples=[row for op in ("insert", "delete", "update") for row in query.fetch_samples(op, samples)],
+        samples=query.fetch_samples(samples),
         caveats=[
             caveat
             for side in (before, after)
@@ -202,10 +202,10 @@ def compare_versions(
         inserted=counts["inserted"],
         deleted=counts["deleted"],
         updated=counts["updated"],
-        columns={column: counts[f"c{n}"] for n, column in enumerate(common) if counts[f"c{n}"]},
+        columns=query.name_counts(counts),
         only_before=only_before,
         only_after=only_after,
-        samples=[row for op in ("insert", "delete", "update") for row in query.fetch_samples(op, samples)],
+        samples=query.fetch_samples(samples),
         earliest=0 if only_before or only_after else query.find_earliest(),
     )
 
@@ -265,7 +265,15 @@ class _DiffQuery:
         (row,) = self.engine.fetch(f"SELECT {counts} FROM {self.joined}", self.tables).to_pylist()
         return dict(row)
 
-    def fetch_samples(self, op: str, count: int) -> list[SampleRow]:
+    def name_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return column -> in how many rows it differs, by `count_rows`; columns that differ in none are left out."""
+        return {column: counts[f"c{n}"] for n, column in enumerate(self.columns) if counts[f"c{n}"]}
+
+    def fetch_samples(self, count: int) -> list[SampleRow]:
+        """Return the first rows of each kind, by key."""
+        return [row for op in ("insert", "delete", "update") for row in self._fetch_samples_of(op, count)]
+
+    def _fetch_samples_of(self, op: str, count: int) -> list[SampleRow]:
         """Return the first rows of a kind, by key."""
         names = [(n, self.engine.name(column)) for n, column in enumerate(self.columns)]
         values = "".join(f", l.{name} AS l{n}, r.{name} AS r{n}" for n, name in names)
@@ -315,16 +323,14 @@ class _DiffQuery:
 
 def format_diff_text(difference: Difference) -> str:
     """Return a difference as lines of text."""
-    lines = [f"  {' '.join(cells)}" for cells in _list_details(difference)]
-    return "\n".join([*_format_head(difference), *lines])
+    return "\n".join([*_format_head(difference), *_format_details(difference)])
 
 
 def format_versions_text(difference: VersionDifference) -> str:
     """Return a difference between two histories as lines of text."""
-    counts = f"{difference.inserted} inserted, {difference.deleted} deleted, {difference.updated} updated"
     since = f"; they differ from {format_position(difference.earliest)} on" if difference.earliest else ""
-    lines = [f"  {' '.join(cells)}" for cells in _list_details(difference)]
-    return "\n".join([f"{difference.table}: versions {counts}{since}", *lines])
+    head = f"{difference.table}: versions {_format_counts(difference)}{since}"
+    return "\n".join([head, *_format_details(difference)])
 
 
 def format_diff_html(difference: Difference) -> str:
@@ -340,8 +346,15 @@ def format_diff_html(difference: Difference) -> str:
 
 def _format_head(difference: Difference) -> list[str]:
     positions = f"from {format_position(difference.before)} to {format_position(difference.after)}"
-    counts = f"{difference.inserted} inserted, {difference.deleted} deleted, {difference.updated} updated"
-    return [f"{difference.table} {positions}: rows {counts}", *difference.caveats]
+    return [f"{difference.table} {positions}: rows {_format_counts(difference)}", *difference.caveats]
+
+
+def _format_counts(difference: Difference | VersionDifference) -> str:
+    return f"{difference.inserted} inserted, {difference.deleted} deleted, {difference.updated} updated"
+
+
+def _format_details(difference: Difference | VersionDifference) -> list[str]:
+    return [f"  {' '.join(cells)}" for cells in _list_details(difference)]
 
 
 def _list_details(difference: Difference | VersionDifference) -> Iterator[tuple[str, str, str]]:

@@ -111,6 +111,11 @@ def rebuild_table(
         return overwrite_history(lake.spark.newSession(), history, new_history, cursor)
 
 
+def format_outcome(replaced: ReplacedTable | None) -> str:
+    """Return the result of `rebuild_table` as a line of text."""
+    return f"{replaced.table}: replaced, {replaced.rows} versions" if replaced else "Nothing was written."
+
+
 @contextmanager
 def _derive_history(lake: Lakehouse, feed: Feed, name: Name) -> Iterator[_NewHistories]:
     """Derive the history of one table in a folder of its own, which is deleted at the end.

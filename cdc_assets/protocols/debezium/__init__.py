@@ -120,7 +120,7 @@ class Debezium(Protocol):
         number = mysql_text(value, Field(field.name, "double", "double"), mysql_type)
         # Both images of a message are written under the same settings, and the value may be NULL in one of them.
         number_pattern = rf'[{{,]"\Q{json.dumps(field.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]'
-        unquoted = F.concat_ws(" ", "before", "after").rlike(number_pattern)
+        unquoted = F.col("after").rlike(number_pattern) | F.col("before").rlike(number_pattern)
         # Base64 has no point, so a text with a point is a number that `exact_numbers` has made into a text.
         digits = F.when(value.rlike("^-?[0-9]") & unquoted, number).when(value.contains("."), plain_number(value))
         return digits.otherwise(text)

@@ -78,11 +78,14 @@ INTERPRETED_ROW_LIMIT = 50_000
 _CODEGEN_MODE = "spark.sql.codegen.factoryMode"
 _INTERPRETED = {
     _CODEGEN_MODE: "NO_CODEGEN",
-    # One task a stage is enough. Adaptive execution would optimize the plan again and start a job for each shuffle.
+    # Adaptive execution would optimize the plan again and start a job for each shuffle.
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.files.minPartitionNum": "1",
+    # Files of few megabytes hold enough rows for several tasks.
+    "spark.sql.files.openCostInBytes": str(1 << 18),
 }
+# Each task has a fixed cost, which about this number of interpreted rows is worth.
+_ROWS_A_TASK = 10_000
+_TASKS = ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum")
 _COMPILED = {
     _CODEGEN_MODE: "FALLBACK",
     # Keep a shuffle partition for each core, however small the partitions are.
@@ -96,8 +99,11 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
     Each session has its own settings, so that two stages or two tables can run at the same time.
     """
     session = spark.newSession()
-    for key, value in (_COMPILED if rows > INTERPRETED_ROW_LIMIT else _INTERPRETED).items():
-        session.conf.set(key, value)
+    if rows > INTERPRETED_ROW_LIMIT:
+        _set(session, _COMPILED)
+    else:
+        tasks = min(spark.sparkContext.defaultParallelism, 1 + rows // _ROWS_A_TASK)
+        _set(session, _INTERPRETED | dict.fromkeys(_TASKS, str(tasks)))
     return session
 
 
@@ -124,7 +130,7 @@ def _set(session: SparkSession, values: Mapping[str, str | None]) -> None:
 def compiled_plans(session: SparkSession) -> Iterator[None]:
     """Temporarily give a session of `session_for` the settings for many rows: a run of few changes reads a large table."""
     configured = session.newSession().conf
-    with temporary_settings(session, {key: configured.get(key, None) for key in _INTERPRETED} | _COMPILED):
+    with temporary_settings(session, {key: configured.get(key, None) for key in (*_INTERPRETED, *_TASKS)} | _COMPILED):
         yield
 
 

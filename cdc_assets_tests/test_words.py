@@ -58,6 +58,13 @@ def test_names_say_what_they_hold(module: Path) -> None:
     assert {name for name in names if RIDDLES & set(name.lower().split("_"))} == set()
 
 
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_column_names_say_what_they_hold(module: Path) -> None:
+    """Columns and keys stand in the code as texts. `whole` is a value of the setting `snapshots`."""
+    texts = {node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant)}
+    assert (texts & RIDDLES) - {"whole"} == set()
+
+
 def test_class_names_are_unique() -> None:
     classes = Counter(
         node.name

@@ -27,7 +27,7 @@ _COORDINATES = ["topic", "partition", "offset"]
 # The order of a key's changes; versions that were open before this run get release 0.
 _ORDER = ["commit_ts", "era", "release", "ordinal"]
 _CHANGE = ["key", "copy", *_ORDER, "op", "row", *_COORDINATES]
-_TIMELINE = [*_CHANGE, "standing", "rest"]
+_TIMELINE = [*_CHANGE, "was_open", "rest"]
 # SQL texts of the window and of the condition that ends a row. Texts, because each table is planned with them, and PySpark
 # calls the JVM for every part of an expression that is built of columns.
 _CHAIN = f"PARTITION BY key, copy ORDER BY {', '.join(_ORDER)}, op != '{ABSENT}'"
@@ -135,15 +135,15 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
         rows that have a key, as before the table lost it, get `copy` 0.
     """
     of_life, of_row = effects.count_endings(F.col("era")), is_row_key(F.col("key"))
-    newest = F.max(F.struct(of_life.alias("held_life"), F.col("copy").alias("held"))).alias("newest")
-    held = open_versions.groupBy("key").agg(newest).select("key", "newest.*")
+    newest = F.max(F.struct(of_life.alias("open_life"), F.col("copy").alias("open_copies"))).alias("newest")
+    open_copies = open_versions.groupBy("key").agg(newest).select("key", "newest.*")
     # Equal rows come and go in Kafka's order.
     by_row = Window.partitionBy("key", "life").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
     opens = F.col("op").isin(_INSERT, str(Op.SNAPSHOT))
     step = F.when(F.col("op") == _DELETE, -1).when(opens, 1).otherwise(0)
-    start = F.when(F.col("life") == F.col("held_life"), F.col("held")).otherwise(F.lit(0))
+    start = F.when(F.col("life") == F.col("open_life"), F.col("open_copies")).otherwise(F.lit(0))
     return (
-        changes.join(held, on="key", how="left")
+        changes.join(open_copies, on="key", how="left")
         .withColumns({"step": step, "life": effects.count_endings(F.col("era"))})
         .withColumn("sum", start + F.sum("step").over(by_row))
         # A sum below zero means deletes without a row to delete, so count from the lowest sum.
@@ -153,7 +153,7 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
         .withColumn("copy", F.when(~of_row, 0).otherwise(F.col("copy")).cast("int"))
         .where(F.col("copy") >= F.when(of_row, 1).otherwise(0))
         .withColumn("ordinal", F.when(of_row, F.row_number().over(by_row)).otherwise(F.col("ordinal")))
-        .drop("held", "held_life", "life", "step", "sum", "count", "count_before")
+        .drop("open_copies", "open_life", "life", "step", "sum", "count", "count_before")
     )
 
 
@@ -168,20 +168,20 @@ def build_timeline(changes: DataFrame, open_versions: DataFrame, moved_rows: Dat
         moved_rows: rows that statements bring into the table, with the columns of `changes`.
 
     Returns:
-        key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `standing` BOOLEAN: whether
+        key, copy, era, commit_ts, release, ordinal, op, row, topic, partition, offset, rest, and `was_open` BOOLEAN: whether
         the row is an open version. If the changes have them, also `before_row`, and `before` by the name `image`.
     """
     stated = ["before_row", "before AS image"] if "before_row" in changes.columns else []
-    line = changes.selectExpr(*_CHANGE, "false AS standing", *stated)
+    line = changes.selectExpr(*_CHANGE, "false AS was_open", *stated)
     if moved_rows is not None:
-        line = line.unionByName(moved_rows.selectExpr(*_CHANGE, "false AS standing"), allowMissingColumns=True)
+        line = line.unionByName(moved_rows.selectExpr(*_CHANGE, "false AS was_open"), allowMissingColumns=True)
         # A statement's commit_ts may be higher than that of rows after it.
         later = Window.partitionBy("key", "copy").orderBy("era").rangeBetween(1, Window.unboundedFollowing)
         line = line.withColumn("next_ts", F.min("commit_ts").over(later))
         began = F.when(F.col("op") == DDL, F.least("commit_ts", "next_ts")).otherwise(F.col("commit_ts"))
         line = line.withColumn("commit_ts", began).drop("next_ts")
     before_this_run = {"release": "0L AS release", "ordinal": "0 AS ordinal"}
-    opened = open_versions.selectExpr(*[before_this_run.get(c, c) for c in _CHANGE], "true AS standing", "rest")
+    opened = open_versions.selectExpr(*[before_this_run.get(c, c) for c in _CHANGE], "true AS was_open", "rest")
     return line.unionByName(opened, allowMissingColumns=True)
 
 
@@ -205,13 +205,13 @@ def keep_boundaries(
     line = add_previous(line, effects)
     existed = F.col("existed")
     if observation is not None:
-        late = f"NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND commit_ts > {since}"
+        late = f"NOT was_open AND op IN ('{_DELETE}', '{Op.UPDATE}') AND commit_ts > {since}"
         metrics = [F.count_if(~existed & F.expr(late)).alias("met")]
         if "before_row" in line.columns:
             metrics.append(F.count_if(differs_from_chain()).alias("unlike"))
         line = line.observe(observation, *metrics)
     same = existed & F.col("previous").eqNullSafe(F.col("row"))
-    changes = F.when(F.expr(f"standing OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
+    changes = F.when(F.expr(f"was_open OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
     op = F.when(existed & F.expr(f"op = '{_INSERT}'"), str(Op.UPDATE)).otherwise(F.col("op"))
     return line.where(changes).select(*(c for c in _TIMELINE if c != "op"), op.alias("op"))
 
@@ -223,7 +223,7 @@ def add_previous(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
         The frame with `before` STRUCT<exists, row, era, op, commit_ts>: the change or version before; `existed` BOOLEAN:
         whether the row still existed; `previous` STRUCT: that row, as the statements since then have left it.
     """
-    fields = f"struct(standing OR NOT {_ENDS} AS exists, row, era, op, commit_ts)"
+    fields = f"struct(was_open OR NOT {_ENDS} AS exists, row, era, op, commit_ts)"
     line = line.withColumn("before", F.expr(f"lag({fields}) OVER ({_CHAIN})"))
     era, before = F.col("era"), F.col("before")
     existed = F.expr("coalesce(before.exists, false)")
@@ -239,7 +239,7 @@ def differs_from_chain() -> Column:
     The expression reads the columns of `add_previous` and `before_row`.
     """
     return F.expr(
-        f"coalesce(NOT standing AND op IN ('{_DELETE}', '{Op.UPDATE}') AND existed AND before_row IS NOT NULL "
+        f"coalesce(NOT was_open AND op IN ('{_DELETE}', '{Op.UPDATE}') AND existed AND before_row IS NOT NULL "
         "AND NOT before_row <=> previous, false)"
     )
 
@@ -264,11 +264,11 @@ def continue_versions(bounds: DataFrame, effects: Effects) -> DataFrame:
     at, new_era = replacement.commit_ts, F.lit(replacement.new_era)
     neighbours = bounds.withColumns(
         {
-            "ending": F.expr(f"lag(struct(standing OR NOT {_ENDS} AS exists, row, era, commit_ts)) OVER ({_CHAIN})"),
+            "ending": F.expr(f"lag(struct(was_open OR NOT {_ENDS} AS exists, row, era, commit_ts)) OVER ({_CHAIN})"),
             "next_ts": F.expr(f"lead(commit_ts) OVER ({_CHAIN})"),
         }
     )
-    ending, comes = F.col("ending"), F.expr(f"NOT standing AND op = '{DDL}' AND commit_ts = {at}")
+    ending, comes = F.col("ending"), F.expr(f"NOT was_open AND op = '{DDL}' AND commit_ts = {at}")
     is_open = ending["exists"] & (
         effects.count_endings(ending["era"]) == effects.count_endings(F.lit(replacement.old_era))
     )
@@ -320,4 +320,4 @@ def build_versions(bounds: DataFrame, effects: Effects = NO_EFFECTS) -> DataFram
     computed = {"to_ts": to_ts, "closed_by": closed_by}
     if effects.evolve is not _keep_row:
         computed["row"] = effects.evolve(F.col("row"), era, F.coalesce(until, F.lit(effects.last_era)))
-    return lasting.withColumns(computed).where(f"standing OR NOT {_ENDS}")
+    return lasting.withColumns(computed).where(f"was_open OR NOT {_ENDS}")

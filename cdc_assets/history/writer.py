@@ -218,8 +218,8 @@ def to_table_rows(
     def value(name: str) -> str:
         return ours.get(name) or f"{'row' if name in own else 'rest'}.{quoted(name)}"
 
-    part = f"CASE WHEN NOT standing THEN '{_OPENED}' WHEN to_ts IS NULL THEN '{_UNTOUCHED}' ELSE '{_CLOSED}' END AS {_PART}"
-    kept = versions if all_open else versions.where(~F.col("standing") | F.col("to_ts").isNotNull())
+    part = f"CASE WHEN NOT was_open THEN '{_OPENED}' WHEN to_ts IS NULL THEN '{_UNTOUCHED}' ELSE '{_CLOSED}' END AS {_PART}"
+    kept = versions if all_open else versions.where(~F.col("was_open") | F.col("to_ts").isNotNull())
     return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape], part, *more)
 
 

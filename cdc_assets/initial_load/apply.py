@@ -74,7 +74,7 @@ class HistoryStart:
             "topic": F.lit(LOAD_TOPIC),
             "partition": F.lit(0),
             "offset": offset,
-            "standing": F.lit(False),
+            "was_open": F.lit(False),
         }
         versions = typed.select("row", *[value.alias(name) for name, value in version.items()], *more)
         names = [quoted(f.name) for f in _file_columns(self.shape)]

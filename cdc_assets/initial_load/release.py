@@ -47,7 +47,7 @@ def find_due_reloads(lake: Lakehouse, plan: LoadsCursor | None, cursor: ReleaseC
     return [
         row
         for row in _rows_to_load(lake, cursor)
-        if row["anew"]
+        if row["is_reload"]
         and row["position"] < min(watermark, held_from.get((row["database"], row["table"]), watermark))
         and dump_digest(row) not in refused
     ]
@@ -70,7 +70,7 @@ def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: Releas
     dumps = {dump_digest(row) for row in rows}
     still_refused = [r for r in cursor.refused if r.dump in dumps]
     planned = replace(cursor, refused=[*plan.refused, *still_refused])
-    done = _release_each(lake, feed, planned, [row for row in rows if not row["anew"]])
+    done = _release_each(lake, feed, planned, [row for row in rows if not row["is_reload"]])
     last = replace(done, sequence=done.sequence + 1, tables=[], read=[], planned=plan.sequence)
     lake.released_changes.commit(lake.released_changes.stage_rows([]), last)
     return done.loads[len(cursor.loads) :]
@@ -110,7 +110,7 @@ def _release_table(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapp
         staged, typed = _stage_dump(lake, feed, row, columns, key, number)
     else:
         staged, typed = _stage_earlier_rows(lake, row, earlier, number), TypedDumpRows(earlier.typed, earlier.folder)
-    loaded = LoadedTable(*name, row["position"], staged.rows + typed.rows, row["anew"])
+    loaded = LoadedTable(*name, row["position"], staged.rows + typed.rows, row["is_reload"])
     if typed.folder:
         loaded = replace(loaded, typed=typed.rows, folder=typed.folder, release=number)
     cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], read=[], loads=[*cursor.loads, loaded])
@@ -188,7 +188,7 @@ def check_key(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
     """
     _ = lake.spark  # starts the session, which every Spark expression needs
     _, key = _dumped_columns(protocol_of(feed), _read_schema(row))
-    if row["anew"] and not key:
+    if row["is_reload"] and not key:
         raise DumpError(
             f"{row['database']}.{row['table']}: has no key by which the dump's rows could be compared with those of the "
             "history: begin the table in another feed."
@@ -216,7 +216,7 @@ def check_position(lake: Lakehouse, row: Mapping[str, Any]) -> None:
     cursor = lake.released_changes.cursor()
     if cursor is None:
         return
-    if row["anew"]:
+    if row["is_reload"]:
         last_load = max((p for *loaded, p in cursor.loaded if tuple(loaded) == name), default=-1)
         if position <= last_load:
             raise DumpError(f"{dump}; the table is already loaded at {_with_time(last_load)}. Take a new dump.")

@@ -116,7 +116,7 @@ class TableDump:
         statements after the load: the history applies statements before it could copy the typed rows.
         """
         position, statements = self.row["position"], self.lake.released_changes.files(kind=str(ReleasedKind.DDL))
-        if self.row["anew"] or not self.key or any(f.high["commit_ts"] > position for f in statements):
+        if self.row["is_reload"] or not self.key or any(f.high["commit_ts"] > position for f in statements):
             return None
         layout = describe_layout(self.columns)
         return plan_history_start(self.feed, self._name, position, hash_layout(self.columns), layout)
@@ -206,7 +206,7 @@ class TableDump:
             F.lit(0).alias("partition"),
             "offset",
             F.lit(0).alias("index"),
-            F.lit(LAST_ORDINAL if self.row["anew"] else 1).alias("ordinal"),
+            F.lit(LAST_ORDINAL if self.row["is_reload"] else 1).alias("ordinal"),
             self._key().alias("key"),
             F.array(*map(F.lit, self.key)).cast("array<string>").alias("key_columns"),
             F.lit(0).alias("events"),

@@ -43,7 +43,7 @@ CONTRADICTS_SETTINGS = "contradicts the feed's settings"
 # The `detail` of a row event that TiCDC marked as corrupted, because its checksum was wrong.
 CORRUPTED = "corrupted"
 # The `detail` of a row event that asks the connector for a snapshot of some rows only.
-PARTIAL_SNAPSHOT = "partial snapshot wanted"
+PARTIAL_SNAPSHOT = "partial snapshot requested"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ INITIAL_LOAD = Definition(
                 "The files with rows: path, size in bytes, modification time in nanoseconds.",
             ),
             column(
-                "anew",
+                "is_reload",
                 BOOLEAN,
                 "Whether the table had changes before the load: then the loaded rows replace those that it has there.",
             ),

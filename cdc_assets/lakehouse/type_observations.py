@@ -19,7 +19,7 @@ class Refused:
         table: the source's table.
         commit_ts: the lowest commit_ts of an event that breaks a mapping.
         batch: the lowest raw batch of such an event.
-        first: the event with the lowest commit_ts: topic, partition, offset, record_ms (Kafka's time), `column`, `told`
+        first: the event with the lowest commit_ts: topic, partition, offset, record_ms (Kafka's time), `column`, `problem`
             (what is wrong, for people) and, if the advice differs from the usual, `advice`.
     """
 
@@ -77,10 +77,12 @@ TYPE_OBSERVATIONS = Definition(
             column("table", STRING, "The source's table."),
             column("column", STRING, "The source's column."),
             column("mysql_type", STRING, "Its MySQL type, as messages or the table's schema state it."),
-            column("told", STRING, "What else messages state of its type, in the protocol's own terms: a JSON object."),
+            column(
+                "stated", STRING, "What else messages state of its type, in the protocol's own terms: a JSON object."
+            ),
             column("expected", STRING, "What the protocol prescribes for that type."),
             column("mysql_type_verdict", STRING, "ok, or what is wrong with the MySQL type."),
-            column("code_verdict", STRING, "ok, or what is wrong with `told`."),
+            column("code_verdict", STRING, "ok, or what is wrong with `stated`."),
             column("events", BIGINT, "How many events the run saw with it, in raw batches that no earlier row counts."),
             column("first_batch", BIGINT, "The lowest raw batch of these events."),
             column("batch", BIGINT, "The newest raw batch of the run that saw them."),

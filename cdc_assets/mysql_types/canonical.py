@@ -70,9 +70,9 @@ def _digits(value: Decimal | float) -> str:
 
 
 def _times(values: pa.Array) -> pa.Array:
-    parts = pc.extract_regex(values.cast(pa.large_string()), r"^(?P<whole>[^.]*)\.?(?P<fraction>.*)$")
+    parts = pc.extract_regex(values.cast(pa.large_string()), r"^(?P<integer>[^.]*)\.?(?P<fraction>.*)$")
     fraction = pc.ascii_rpad(pc.struct_field(parts, "fraction"), 6, "0")
-    return _bytes(pc.binary_join_element_wise(pc.struct_field(parts, "whole"), fraction, _POINT))
+    return _bytes(pc.binary_join_element_wise(pc.struct_field(parts, "integer"), fraction, _POINT))
 
 
 def _moments(values: pa.Array) -> pa.Array:

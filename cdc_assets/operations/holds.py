@@ -16,7 +16,7 @@ def describe_hold(hold: Hold, feed: str) -> str:
         case HoldReason.TYPE:
             place = f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}"
             advice = first.get("advice", _TYPE_ADVICE)
-            reason = f"column {first['column']} of {place} breaks the type mapping: {first['told']}; {advice}"
+            reason = f"column {first['column']} of {place} breaks the type mapping: {first['problem']}; {advice}"
         case HoldReason.LOAD:
             reason = f"its dump cannot be loaded: {first['why']}"
         case HoldReason.LINKED:

@@ -91,7 +91,7 @@ def merge_changes(split: DataFrame, *, joins_pairs: bool = True) -> DataFrame:
     )
     order = F.struct("topic", "partition", "offset", "index")
     is_delete = F.col("piece_op") == _DELETE
-    by_kind = [] if joins_pairs else [is_delete.alias("gone")]
+    by_kind = [] if joins_pairs else [is_delete.alias("is_delete")]
     grouped = split.groupBy("database", "table", "key", "copy", "commit_ts", *by_kind).agg(
         F.min_by(F.when(is_delete, state), F.when(is_delete, order)).alias("d"),
         F.min_by(F.when(~is_delete, state), F.when(~is_delete, order)).alias("u"),

@@ -102,10 +102,10 @@ def _choose_schema(schemas: dict[int, NumberedSchema], table_id: int) -> Numbere
 def fill_key_columns(events: DataFrame, schemas: LayoutSchemas) -> DataFrame:
     """Fill the `key_columns` of row events from their schema, or from the statements before their commit_ts."""
     if schemas.schemas:
-        rows = [{"layout_id": layout_id, "known": s.key_columns} for layout_id, s in schemas.schemas.items()]
-        frame = frame_of(events.sparkSession, rows, struct(layout_id=BIGINT, known=array(STRING)))
+        rows = [{"layout_id": layout_id, "declared_key": s.key_columns} for layout_id, s in schemas.schemas.items()]
+        frame = frame_of(events.sparkSession, rows, struct(layout_id=BIGINT, declared_key=array(STRING)))
         joined = events.join(F.broadcast(frame), on="layout_id", how="left")
-        return joined.withColumn("key_columns", F.coalesce("known", "key_columns")).drop("known")
+        return joined.withColumn("key_columns", F.coalesce("declared_key", "key_columns")).drop("declared_key")
     if not schemas.keys:
         return events
     # Tables whose key only a statement states are rare, so their keys are literals in the plan.

@@ -90,7 +90,7 @@ def _find_waiting(
     ended = transactions.where("collections IS NOT NULL")
     counts = ended.select("id", "at", F.inline(F.from_json("collections", _COLLECTIONS)))
     counted = rows.groupBy("transaction.id", _marker_table()).agg(
-        F.count_distinct("transaction.total_order").alias("found")
+        F.count_distinct("transaction.total_order").alias("event_orders")
     )
     # The tables of the feed: those that had events before, and those that have some now.
     present = counted.select("data_collection").distinct().withColumn("present", F.lit(True))
@@ -98,7 +98,9 @@ def _find_waiting(
     lacking = (
         counts.join(counted, on=["id", "data_collection"], how="left")
         .join(present, on="data_collection", how="left")
-        .where((F.col("present").isNotNull() | had_events) & (F.coalesce("found", F.lit(0)) < F.col("event_count")))
+        .where(
+            (F.col("present").isNotNull() | had_events) & (F.coalesce("event_orders", F.lit(0)) < F.col("event_count"))
+        )
     )
     missing = [r.asDict() for r in lacking.select("id", "data_collection", "event_count", "at").collect()]
     missing = [r for r in missing if not _has_come(read_all(), r)]

@@ -112,7 +112,7 @@ def _make_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
     for name, (row, damage) in sorted(_find_tables_to_load(lake.store, load, loaded).items()):
         if not feed.takes(*name) or (row and (*name, row["position"]) in released_loads):
             continue
-        row["anew"] = name in tables_with_changes
+        row["is_reload"] = name in tables_with_changes
         if reason := damage or _find_position_error(lake, row):
             plan.refused.append(RefusedLoad(*name, reason))
         elif (dump := dump_digest(row)) in accepted_dumps:

@@ -20,7 +20,7 @@ from cdc_assets.type_checks.row_images import Name, Observation
 from cdc_assets.type_checks.values import ValueClass
 
 # The columns of type_observations that identify an observation, and those that have a mapping's verdict.
-IDENTITY = ("database", "table", "column", "mysql_type", "told")
+IDENTITY = ("database", "table", "column", "mysql_type", "stated")
 VERDICTS = ("mysql_type_verdict", "code_verdict")
 _OK, _ACCEPTED = "ok", "accepted: the feeds file gives the column's type"
 # The verdicts that break no mapping.
@@ -72,7 +72,7 @@ def _make_observation(
 ) -> Observation:
     """Return a row of type_observations; `row`: as the protocol's rules return it, with the protocol's own fields."""
     columns = {name: row[name] for name in ("database", "table", "column", "mysql_type", *OCCURRENCE_FIELDS)}
-    own = {"told": json.dumps({name: row.get(name) for name in own_fields}), "expected": expected}
+    own = {"stated": json.dumps({name: row.get(name) for name in own_fields}), "expected": expected}
     return columns | own | dict(zip(VERDICTS, verdicts, strict=True))
 
 
@@ -106,7 +106,7 @@ def describe_observation(observation: Observation, verdict: str, events_in_run: 
         events_in_run: the number of events of the latest run that show it.
     """
     column = {name: observation[name] for name in ("database", "table", "column", "mysql_type")}
-    stated = {name: value for name, value in json.loads(observation["told"]).items() if value is not None}
+    stated = {name: value for name, value in json.loads(observation["stated"]).items() if value is not None}
     if "jdbc_code" in stated:
         stated["jdbc_code"] = jdbc_text(stated["jdbc_code"])
     first, last = observation["first"], observation["last"]

@@ -291,7 +291,7 @@ def _refuse_tables(cursor: TypesCursor, span: _Span, wrong: Iterable[Observation
         name, place = _name(o), dict(o["first"])
         commit_ts = place.pop("commit_ts")
         errors = "; ".join(o[verdict] for verdict in VERDICTS if breaks_mapping(o, verdict))
-        first = place | {"column": o["column"], "told": errors} | ({"advice": ADVICE} if lacks_column(o) else {})
+        first = place | {"column": o["column"], "problem": errors} | ({"advice": ADVICE} if lacks_column(o) else {})
         of_observation = Refused(*name, commit_ts, o["first_batch"], first)
         other = refused.get(name, of_observation)
         lowest = min(other, of_observation, key=_position)

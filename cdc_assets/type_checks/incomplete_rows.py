@@ -81,4 +81,4 @@ def _table_of(row: Mapping[str, Any]) -> Name:
 
 
 def _class_of(observation: Observation) -> Any:  # noqa: ANN401 -- JSON
-    return json.loads(observation["told"]).get("value_class")
+    return json.loads(observation["stated"]).get("value_class")

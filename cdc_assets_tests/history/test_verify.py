@@ -169,14 +169,14 @@ def test_a_key_without_its_open_version_is_shown_with_its_last_record(
     assert (gone["rule"], gone["_cdc_from_ts"]) == ("closed by an update, but no version follows", tso(10))
     assert unreflected["rule"] == "the last change of the key does not show"
     assert [unreflected[c] for c in ("_cdc_topic", "_cdc_partition", "_cdc_offset")] == ["shop_changes", 0, 3]
-    assert (unreflected["op"], unreflected["expected_open"], unreflected["found_open"]) == ("update", 1, 0)
+    assert (unreflected["op"], unreflected["expected_open"], unreflected["counted_open"]) == ("update", 1, 0)
 
 
 def test_a_key_still_open_after_its_delete_is_shown(copied: tuple[Chain, dict[str, TableReport]]) -> None:
     chain, reports = copied
     change(orders(chain), "id = 2", _cdc_to_ts="null", _cdc_is_current="true", _cdc_closed_by="null")
     (shown,) = broken(chain, reports["orders"])
-    assert (shown["op"], shown["expected_open"], shown["found_open"]) == ("delete", 0, 1)
+    assert (shown["op"], shown["expected_open"], shown["counted_open"]) == ("delete", 0, 1)
 
 
 @pytest.mark.parametrize("row", ["id = 1 AND _cdc_is_current", "id = 1 AND NOT _cdc_is_current"])

@@ -68,10 +68,10 @@ def found(frame: DataFrame) -> dict[str, list[Version]]:
     """The versions that are opened or closed; those of before keep what they have beside the row."""
     result: dict[str, list[Version]] = {}
     for r in sorted(frame.collect(), key=lambda r: (r["key"], r["commit_ts"])):
-        assert r["rest"] == (Row(more=r["key"]) if r["standing"] else None)
-        if r["standing"] and r["to_ts"] is None:
+        assert r["rest"] == (Row(more=r["key"]) if r["was_open"] else None)
+        if r["was_open"] and r["to_ts"] is None:
             continue
-        op = None if r["standing"] else r["op"]
+        op = None if r["was_open"] else r["op"]
         version = (r["commit_ts"], op, r["row"]["v"], r["to_ts"], r["closed_by"])
         result.setdefault(r["key"], []).append(version)
     return result
@@ -176,7 +176,7 @@ def test_versions_are_the_states(
 
 def test_an_open_version_that_stays_so_is_among_them(spark: SparkSession) -> None:
     (stays,) = chain(spark, {"k": [(10, "update", "a")]}, {"k": (5, "a")}).collect()
-    assert (stays["standing"], stays["commit_ts"], stays["to_ts"], stays["closed_by"]) == (True, 5, None, None)
+    assert (stays["was_open"], stays["commit_ts"], stays["to_ts"], stays["closed_by"]) == (True, 5, None, None)
 
 
 @pytest.mark.parametrize("op", ["insert", "delete"])

@@ -53,7 +53,9 @@ FULL = [
         sequence=2,
         batch=4,
         settings="x",
-        refused=[Refused("d", "t", 2**61, 3, {"topic": "t", "partition": 0, "offset": 1, "column": "c", "told": "x"})],
+        refused=[
+            Refused("d", "t", 2**61, 3, {"topic": "t", "partition": 0, "offset": 1, "column": "c", "problem": "x"})
+        ],
         doubted=[Doubted("d", "t", 2, 1)],
         schemas=3,
         distinct=5,

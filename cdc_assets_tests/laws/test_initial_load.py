@@ -609,10 +609,10 @@ def test_a_reload_is_refused_where_it_may_lose_changes(reloaded: ReloadedTable, 
     assert released is not None
     trimmed = replace(released, sequence=released.sequence + 1, trimmed=Trimmed(highest=P + MS))
     chain.lake.released_changes.commit(chain.lake.released_changes.stage_rows([]), trimmed)
-    row = {"database": "shop", "table": "orders", "path": "dump", "position": P + MS, "anew": True}
+    row = {"database": "shop", "table": "orders", "path": "dump", "position": P + MS, "is_reload": True}
     with pytest.raises(DumpError, match=rf"maintenance has deleted released changes up to {P + MS} "):
         check_position(chain.lake, row)
-    keyless = {"database": "shop", "table": "notes", "path": "dump", "statement": NOTES, "anew": True}
+    keyless = {"database": "shop", "table": "notes", "path": "dump", "statement": NOTES, "is_reload": True}
     with pytest.raises(DumpError, match=r"shop[.]notes: has no key"):
         check_key(chain.lake, chain.feed, keyless)
 

@@ -441,7 +441,7 @@ def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> 
         (HoldReason.SCHEMA, {"schema_version": 7}, "version 7 of its schema has not arrived"),
         (
             HoldReason.TYPE,
-            {"topic": "t", "partition": 0, "offset": 24, "column": "v", "told": "x"},
+            {"topic": "t", "partition": 0, "offset": 24, "column": "v", "problem": "x"},
             "column v of topic t, partition 0, offset 24 breaks the type mapping: x; give its type",
         ),
         (HoldReason.LINKED, {"why": "from a", "statement": "RENAME"}, "from a: RENAME"),

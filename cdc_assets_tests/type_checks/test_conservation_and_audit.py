@@ -162,7 +162,7 @@ def test_a_decoder_that_loses_a_record_fails_the_run(
     monkeypatch.setattr(CanalJson, "decode", losing)
     verdict = records_decoded(DECODE.run(chain.lake, chain.feed))
     assert not verdict.passed
-    assert [(v["count"], v["expected"], v["found"]) for v in verdict.violations] == [("records", 10, 9)]
+    assert [(v["count"], v["expected"], v["actual"]) for v in verdict.violations] == [("records", 10, 9)]
 
 
 # The counts of the stream above: 10 lines; 7 row events, of them 1 repeat and 1 pending.

@@ -19,8 +19,8 @@ def test_each_failing_table_is_a_row_with_its_first_violation() -> None:
     assert not verdict.passed
     assert verdict.description.startswith("Failing tables of the database (2): a, b. ")
     assert list(verdict.violations) == [
-        {"table": "a", "told": "not written", "violation": ""},
-        {"table": "b", "told": "two overlap", "violation": '{"id": 1, "_cdc_from_ts": 1152921504606846976}'},
+        {"table": "a", "problem": "not written", "violation": ""},
+        {"table": "b", "problem": "two overlap", "violation": '{"id": 1, "_cdc_from_ts": 1152921504606846976}'},
     ]
 
 

@@ -159,7 +159,7 @@ def test_a_dump_has_the_outcome_of_the_rows_before_it() -> None:
 
 def observation(column: str, value_class: str = "any", at: int = 5, **others: Any) -> dict[str, Any]:
     """Return a row of type_observations."""
-    verdict = {"code_verdict": "ok", "told": f'{{"value_class": "{value_class}"}}', "events": 3}
+    verdict = {"code_verdict": "ok", "stated": f'{{"value_class": "{value_class}"}}', "events": 3}
     place = {"first": {"commit_ts": at}, "last": {"commit_ts": at}}
     return {"database": "shop", "table": "article", "column": column} | place | verdict | others
 

@@ -273,7 +273,7 @@ def test_a_column_without_a_type_blocks_its_table_until_the_feeds_file_gives_one
     made.add([sent.send(row), sent.send(watermark(tso(9)))])
     (refused,) = made.run().types.refused
     assert (refused.table, refused.first["column"]) == ("orders", "v")
-    assert refused.first["told"] == f"{NO_TYPE}; {NO_SUCH_TYPE}"
+    assert refused.first["problem"] == f"{NO_TYPE}; {NO_SUCH_TYPE}"
     made.feed = make_feed(made.snapshots, partitions=1, columns={"shop.orders.v": "varchar(9)"})
     assert made.run().types.refused == []
     assert [(r["id"], r["v"]) for r in made.history()] == [(1, "x")]
@@ -288,7 +288,7 @@ def test_null_where_a_statement_says_not_null(chain: Callable[..., Chain]) -> No
     create = "CREATE TABLE `shop`.`orders` (`id` BIGINT, `v` VARCHAR(9) NOT NULL)"
     made.add([sent.send(ddl(create, tso(1))), sent.send(Rows(types=types_of).insert(tso(6), 2, None) | RIGHT_CODES, 1)])
     (refused,) = made.run().types.refused
-    assert (refused.commit_ts, refused.first["told"]) == (tso(6), "NULL in a NOT NULL column")
+    assert (refused.commit_ts, refused.first["problem"]) == (tso(6), "NULL in a NOT NULL column")
     # A statement that comes late, and says that it may be NULL since before, lets it go on.
     made.add([sent.send(ddl("ALTER TABLE `shop`.`orders` MODIFY `v` VARCHAR(9) NULL", tso(2), ddl_type="ALTER"))])
     assert made.run().types.refused == []
@@ -389,7 +389,7 @@ def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[...,
     first = made.run().types
     assert [(o["column"], o["first"]["offset"]) for o in first.wrong] == [("v", 1)]
     place = {"topic": "shop_changes", "partition": 0, "offset": 1, "record_ms": 1_700_000_000_001}
-    reason = {"column": "v", "told": "not a code of this type"}
+    reason = {"column": "v", "problem": "not a code of this type"}
     (refused,) = first.refused
     assert refused == Refused("shop", "orders", tso(2), 2, place | reason)
     # Neither a run without events nor a run with right events changes that.
@@ -474,7 +474,7 @@ def test_the_report_is_no_longer_than_people_read(tmp_path: Path, monkeypatch: p
             "table": table,
             "column": "v",
             "mysql_type": "varchar",
-            "told": "{}",
+            "stated": "{}",
             "expected": "",
         }
         seen = {"events": 2, "first_batch": batch, "batch": batch, "first": place, "last": place, "sample_value": None}

@@ -27,7 +27,7 @@ def merge_table_verdicts(
     for table, verdict in verdicts.items():
         if not verdict.passed:
             first = json.dumps(verdict.violations[0], ensure_ascii=False, default=str) if verdict.violations else ""
-            failing[table] = {"table": table, "told": verdict.description, "violation": first}
+            failing[table] = {"table": table, "problem": verdict.description, "violation": first}
     if not failing:
         return Verdict(passed=True, description="No table of the database fails.")
     names = sorted(failing)

@@ -137,7 +137,7 @@ def type_mapping(hold: Hold | None) -> Verdict:
     first = hold.first
     description = (
         f"Blocked: column `{first['column']}` of `{hold.database}`.`{hold.table}` breaks a type mapping at topic "
-        f"{first['topic']}, partition {first['partition']}, offset {first['offset']}: {first['told']}. {hold.events} row "
+        f"{first['topic']}, partition {first['partition']}, offset {first['offset']}: {first['problem']}. {hold.events} row "
         f"events wait. {first.get('advice', _TYPE_ADVICE)}. The other tables go on."
     )
     return Verdict(passed=False, description=description, violations=[hold.row()])

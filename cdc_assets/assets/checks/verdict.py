@@ -33,12 +33,12 @@ def compare_counts(description: str, **counts: tuple[int, int]) -> Verdict:
         counts: name -> (expected, actual). The two come from independent sources, such as a report and a table's log.
     """
     unequal = [
-        {"count": name, "expected": expected, "found": actual}
+        {"count": name, "expected": expected, "actual": actual}
         for name, (expected, actual) in counts.items()
         if expected != actual
     ]
     if unequal:
-        differences = "; ".join(f"{row['count']}: {row['expected']} expected, {row['found']} found" for row in unequal)
+        differences = "; ".join(f"{row['count']}: {row['expected']} expected, {row['actual']} found" for row in unequal)
         description = (
             f"The counts do not add up: {differences}. A table of the feed was changed by hand, or the pipeline has a bug: "
             "run the job audit, and report its result with these counts."

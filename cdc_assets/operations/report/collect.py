@@ -27,7 +27,16 @@ from cdc_assets.tso import TSO_LOGICAL_BITS, time_of
 
 _MAX_RELEASES, _MAX_STATEMENTS, _MAX_SAMPLES = 100, 200, 5
 _MAX_VALUE_BYTES = 200
-_TYPE_COLUMNS = ["database", "table", "column", "mysql_type", "told", "expected", "mysql_type_verdict", "code_verdict"]
+_TYPE_COLUMNS = [
+    "database",
+    "table",
+    "column",
+    "mysql_type",
+    "stated",
+    "expected",
+    "mysql_type_verdict",
+    "code_verdict",
+]
 _SAMPLE_COLUMNS = ("reason", "topic", "partition", "offset", "file", "line", "database", "table", "column", "value")
 _STATEMENT_COLUMNS = ("commit_ts", "database", "table", "ddl_statement", "error")
 

@@ -108,7 +108,7 @@ class FeedReport:
         partitions: by topic and number.
         tables: by database and name.
         releases: the newest ones, oldest first.
-        types: the observed column types, those that break a mapping first: database, table, column, mysql_type, told (what
+        types: the observed column types, those that break a mapping first: database, table, column, mysql_type, stated (what
             the messages state), expected, mysql_type_verdict, code_verdict, events_sum.
         statements: the newest DDL statements, newest first: time, commit_ts, database, table, ddl_statement, error.
         statement_count: the number of all DDL statements.

@@ -86,9 +86,9 @@ def observe_types(
     kinds = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
     # Only TiCDC's messages state no place in a binlog.
     with_types = with_layout_hash(
-        events.where(kinds & stated.isNotNull()), told=stated, of_ticdc=F.col("source").isNull()
+        events.where(kinds & stated.isNotNull()), schema=stated, of_ticdc=F.col("source").isNull()
     )
-    groups = group_by_layout(with_types, "told", "of_ticdc")
+    groups = group_by_layout(with_types, "schema", "of_ticdc")
     described = [_read_schema_change(group) for group in groups if group.kind == Kind.DDL]
     find_schemas = make_schema_lookup([*schemas, *(row for rows, _ in described for row in rows)])
     # Schema changes come in a topic of their own, which a feed need not read.
@@ -112,7 +112,7 @@ def _make_layout(group: LayoutGroup, find_schemas: SchemaLookup, given_types: Ma
     """
     declared = find_schemas(group.database, group.table, group.span)
     later = find_schemas(group.database, group.table, (group.span[1] + 1, _LAST_COMMIT_TS))
-    optional = _read_optional(group.stated["told"])
+    optional = _read_optional(group.stated["schema"])
     columns = [
         _make_column(
             field,
@@ -121,7 +121,7 @@ def _make_layout(group: LayoutGroup, find_schemas: SchemaLookup, given_types: Ma
             given_types.get(f"{group.database}.{group.table}.{field.name}"),
             nullable=optional.get(field.name) is not False,
         )
-        for field in layout(group.stated["told"])
+        for field in layout(group.stated["schema"])
     ]
     # TiCDC's rows lack virtual generated columns, which its schemas have.
     may_lack = (column.name for column in columns if group.stated["of_ticdc"] and column.limits.null is None)
@@ -131,7 +131,7 @@ def _make_layout(group: LayoutGroup, find_schemas: SchemaLookup, given_types: Ma
 def _read_schema_change(group: LayoutGroup) -> tuple[list[dict[str, Any]], list[Observation]]:
     """Return the tables of schema-change records as rows of table_schemas, and the observations of their columns."""
     rows, observations = [], []
-    for (database, table_name), (columns, _) in described_tables(group.stated["told"]).items():
+    for (database, table_name), (columns, _) in described_tables(group.stated["schema"]).items():
         place = {"database": database, "table": table_name}
         declared = [{"name": c.name, "type": str(c.type or c.type_name)} for c in columns]
         rows.append(place | {"commit_ts": group.span[0], "columns": declared})

@@ -1,7 +1,9 @@
-"""Rows that contradict a DDL statement before them, in protocols whose messages carry no table schema.
+"""Rows that contradict a DDL statement before them.
 
 Examples: a row after DROP COLUMN still has the column; a row after ADD COLUMN lacks the column; a row's message names
-another type than the statement. Such rows are applied as they were sent, and a check reports them.
+another type than the statement; a row has a column that no statement has given the table. Such rows are applied as they were
+sent, and a check reports them. Where messages carry table schemas, the type checks compare rows with these, and here only
+columns that no statement has given the table are left to find.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -129,6 +131,35 @@ def collect_stated_columns(name: Name, statements: Iterable[Ddl]) -> list[Stated
         current |= {each.name: each for each in stated}
         shape = shape if after is None else after
     return [*ended, *current.values()]
+
+
+def collect_undeclared_columns(
+    name: Name, statements: Iterable[Ddl], layouts: Iterable[Sequence[WireColumn]]
+) -> list[StatedColumn]:
+    """Return the columns of layouts that no statement has given the table while all of its columns were known.
+
+    A lost statement, or a converter that changes names, makes such columns. A `StatedColumn` names the statement from which
+    on all columns are known, and says that the table has no such column.
+    """
+    sent = {column.name.lower() for columns in layouts for column in columns}
+    undeclared: list[StatedColumn] = []
+    first: Ddl | None = None
+    declared: set[str] = set()
+
+    def end(until: Ddl | None) -> None:
+        if first is not None:
+            undeclared.extend(StatedColumn(each, first, None, until=until) for each in sorted(sent - declared))
+
+    for ddl in statements:
+        columns = ddl.shapes.get(name)
+        if _replaces_all_columns(name, ddl):
+            end(ddl)
+            first, declared = None, set()
+        if columns is not None:
+            first = first or ddl
+            declared |= {c.name.lower() for c in columns}
+    end(None)
+    return undeclared
 
 
 def _replaces_all_columns(name: Name, ddl: Ddl) -> bool:
@@ -276,13 +307,23 @@ def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
 def _is_after(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") > spot.commit_ts
+    if spot.place is not None:
+        return _compare_places(*spot.place, is_after=True)
     return _in_partition(spot) & (F.col("offset") > spot.offset) & (_own_time() > spot.commit_ts)
 
 
 def _is_before(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") <= spot.commit_ts
+    if spot.place is not None:
+        return _compare_places(*spot.place, is_after=False)
     return (~_in_partition(spot) | (F.col("offset") < spot.offset)) & (_own_time() < spot.commit_ts)
+
+
+def _compare_places(file: str, position: int, *, is_after: bool) -> Expression:
+    """Return whether a row comes after a place in the binlog, or else before it. BOOLEAN; NULL without a place."""
+    row, place = F.struct("source.file", "source.position"), F.struct(F.lit(file), F.lit(position).cast("bigint"))
+    return F.when(F.col("source.file").isNotNull(), row > place if is_after else row < place)
 
 
 def _in_partition(spot: Spot) -> Expression:

@@ -10,7 +10,12 @@ from pyspark.sql.types import StructField
 
 from cdc_assets.config import Feed
 from cdc_assets.history.columns import Layout
-from cdc_assets.history.contradictions import Suspicion, collect_stated_columns, find_suspicions
+from cdc_assets.history.contradictions import (
+    Suspicion,
+    collect_stated_columns,
+    collect_undeclared_columns,
+    find_suspicions,
+)
 from cdc_assets.history.evolution import SEEN, Arrive, Evolution, Recover, Rekey, SeenColumns, StepOp
 from cdc_assets.history.layouts import list_declared_types, plan_layouts
 from cdc_assets.history.new_releases import LAYOUT, NewReleases, fetch_released
@@ -18,6 +23,7 @@ from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
 from cdc_assets.history.table_plan import LoadToApply, TablePlan
+from cdc_assets.lakehouse.decisions import statement_id
 from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
@@ -317,22 +323,26 @@ class TablePlanner:
         return sum(n for release, n in counts.items() if release > self._cursor.release)
 
     def _find_suspicions(self, statements: Sequence[Ddl]) -> tuple[Suspicion, ...]:
-        """Return which rows may contradict a statement.
-
-        None where messages carry table schemas, because the type check compares these.
-        """
-        protocol = protocol_of(self._feed)
-        if protocol.carries_schemas:
-            return ()
+        """Return which rows may contradict a statement."""
+        protocol, overrides = protocol_of(self._feed), type_overrides(self._feed, self.name)
         last: dict[int, int] = {}
         for r in self._layouts:
             last[r["layout_id"]] = max(r["last_ts"], last.get(r["layout_id"], 0))
         texts = {r["layout_id"]: r["layout"] for r in self._layouts if not is_loaded_layout(r["layout"])}
         layouts = {each: (columns_in(protocol, text), last[each]) for each, text in texts.items()}
-        overrides = type_overrides(self._feed, self.name)
-        return tuple(
-            find_suspicions(layouts, collect_stated_columns(self.name, statements), lambda column: column in overrides)
-        )
+        stated = [] if protocol.carries_schemas else collect_stated_columns(self.name, statements)
+        if not self._has_decisions():
+            undeclared = collect_undeclared_columns(self.name, statements, [columns for columns, _ in layouts.values()])
+            stated += [each for each in undeclared if each.name not in {name.lower() for name in overrides}]
+        return tuple(find_suspicions(layouts, stated, lambda column: column in overrides))
+
+    def _has_decisions(self) -> bool:
+        """Return whether somebody has decided what a statement about the table does, so that the source may differ."""
+        rows = self._releases.schema_rows_by_table.get(self.name, [])
+        ids = {
+            statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]) for r in rows if r["ddl_statement"]
+        }
+        return not ids.isdisjoint(self._releases.decided)
 
     def _find_typed_rows(self) -> LoadToApply | None:
         """Return the typed rows of a load to apply; None if there are none, or if the table began with them."""

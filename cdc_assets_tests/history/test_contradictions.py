@@ -3,7 +3,13 @@
 import pytest
 
 from cdc_assets.ddl.actions import AddColumn, Column, DropColumn
-from cdc_assets.history.contradictions import Mismatch, collect_stated_columns, find_suspicions, fits
+from cdc_assets.history.contradictions import (
+    Mismatch,
+    collect_stated_columns,
+    collect_undeclared_columns,
+    find_suspicions,
+    fits,
+)
 from cdc_assets.history.statements import Ddl, Spot
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.protocols.base import WireColumn
@@ -86,6 +92,31 @@ def test_of_a_table_whose_create_is_not_known_the_actions_tell() -> None:
     assert suspected([if_there], 9, id="bigint", n="int") == set()
     assert suspected([added], 9, id="bigint") == set(), "a filter may leave it out"
     assert suspected([added], 9, id="bigint", v="date") == {(Mismatch.TYPE, "v", 2)}
+
+
+def undeclared(statements: list[Ddl], *names: str) -> set[tuple[str, int, int | None]]:
+    """The columns of a layout that no statement has given the table: each with the statements between which that holds."""
+    columns = collect_undeclared_columns(T, statements, [[WireColumn(name, "int") for name in names]])
+    return {(c.name, c.ddl.spot.commit_ts, c.until.spot.commit_ts if c.until else None) for c in columns}
+
+
+def test_a_column_comes_that_no_statement_has_given_the_table() -> None:
+    assert undeclared([created(1, ID, V)], "id", "V", "N") == {("n", 1, None)}
+    assert undeclared([created(1, ID, V), altered(2, ID, V, N)], "id", "v", "n") == set()
+
+
+def test_a_column_that_a_statement_drops_was_given() -> None:
+    assert undeclared([created(1, ID, V, N), altered(2, ID, V)], "id", "v", "n") == set()
+
+
+def test_nothing_is_undeclared_where_no_statement_states_all_columns() -> None:
+    added = Ddl("add", Spot(2), "ALTER", "alter_table", changes=((T, (AddColumn(V),)),))
+    assert undeclared([added], "id", "v", "n") == set()
+
+
+def test_each_table_of_a_name_has_columns_of_its_own() -> None:
+    dropped = Ddl("drop", Spot(3), "DROP", "drop_table", changes=((T, ()),))
+    assert undeclared([created(1, ID), dropped, created(5, ID, N)], "id", "n") == {("n", 1, 3)}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,10 @@ def test_feeds_files_in_examples_are_right(
 # Together these feeds have every check.
 FEEDS = """
 feeds:
-  snapshots: {protocol: canal-json, source: {recorded: snapshots}}
+  snapshots:
+    protocol: canal-json
+    source: {recorded: snapshots}
+    verify: {jdbc: "jdbc:mysql://db.example/", cron: "0 4 * * *"}
   live:
     protocol: simple
     freshness_minutes: 30

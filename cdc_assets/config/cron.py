@@ -55,13 +55,13 @@ def _list_values(field: _Field, text: str) -> set[int]:
 def _list_item_values(field: _Field, item: str) -> range:
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise CronError(f"{field.name} {item}")
+        raise CronError(f'wrong {field.name} "{item}"')
     first = field.low if match["first"] is None else _parse_value(field, match["first"])
     last = _parse_value(field, match["last"]) if match["last"] else first if match["first"] else field.high
     by = int(match["by"] or 1)
     is_step_of_one_value = match["by"] and match["first"] and not match["last"]
     if first > last or is_step_of_one_value or not 1 <= by <= field.high:
-        raise CronError(f"{field.name} {item}")
+        raise CronError(f'wrong {field.name} "{item}"')
     return range(first, last + 1, by)
 
 

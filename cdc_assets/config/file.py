@@ -280,7 +280,8 @@ def _shown(value: _Yaml, where: _Loc) -> str:
     if isinstance(value, list):
         return "a list" if value else "an empty list"
     # Options are a mapping; a person who writes them as one text may have put a password into that text, or into a URL.
-    if where[-1:] in (("options",), ("client_options",)) or where[-2:] == ("verify", "jdbc"):
+    may_have_password = where[-1:] in (("options",), ("client_options",)) or where[-2:] == ("verify", "jdbc")
+    if may_have_password and not _VARIABLE.fullmatch(str(value)):
         return "text"
     text = json.dumps(value, ensure_ascii=False)
     return f"{text[:80]}..." if len(text) > 80 else text

@@ -262,6 +262,20 @@ def test_a_table_that_cannot_be_compared_fails_alone(feed: Feed) -> None:
     )
 
 
+def test_columns_that_change_meanwhile(feed: Feed) -> None:
+    """At the source only, and on both sides."""
+    feed.server.run("INSERT INTO orders VALUES (9, 'lost')")
+    rename = "ALTER TABLE orders RENAME COLUMN v TO w"
+    statement = ddl(rename, tso(110), table="orders", ddl_type="ALTER")
+    acts: list[Act] = [lambda: feed.server.run(rename), lambda: feed.ingest(statement, watermark=120)]
+    for act, undo in zip(acts, ("ALTER TABLE orders RENAME COLUMN w TO v", "DO 0"), strict=True):
+        assert feed.verify("orders", meanwhile=act, settle_minutes=0)["orders"] == NotCompared(
+            Grade.WARNING,
+            "The table was not compared: its columns changed while it was compared. The next run of the job compares it.",
+        )
+        feed.server.run(undo)
+
+
 def test_a_source_that_does_not_answer_and_one_without_a_login(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = f"jdbc:mysql://127.0.0.1:{free_port()}/"
     for outcome in feed.verify("orders", "items", jdbc=closed).values():

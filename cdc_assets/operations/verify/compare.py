@@ -7,12 +7,16 @@ counts and sums of digests travel; for differing ones their rows' digests; for t
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
 
 from cdc_assets.config import Feed
 from cdc_assets.config.jdbc import ServerAddress
 from cdc_assets.lakehouse.history import history_name, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.query import engine_for
+from cdc_assets.lakehouse.query import Engine, engine_for
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.mysql_types.canonical import canonical_form
 from cdc_assets.operations.diff import DEFAULT_SAMPLES
 from cdc_assets.operations.finality import describe_position_not_final, find_final_position
@@ -32,10 +36,15 @@ from cdc_assets.version import software_versions
 
 _ROWS_A_CHUNK = 1000  # about
 _MAX_CHUNKS = 1 << 16
+_COLUMNS_CHANGED = "its columns changed while it was compared"
 _READ_AS_IT_IS_NOW = (
     "The source is read as it is now: what it did after the position shows as a difference, and a difference that it has "
     "undone since does not show."
 )
+
+
+class ColumnsChangedError(RuntimeError):
+    """The table no longer has the columns that a comparison of it began with; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +66,30 @@ class Comparison:
     verification: Verification
 
     def history_side(self, lake: Lakehouse) -> HistorySide:
-        """Return the history as it is now."""
+        """Return the history as it is now.
+
+        Raises:
+            ColumnsChangedError: it lacks a compared column, or has another type for it.
+        """
         table = lake.history(*self.name)
-        return HistorySide(table, engine_for(lake.session, table), self.verification.position, self.digests)
+        engine = engine_for(lake.session, table)
+        schema = _read_schema(table, engine)
+        if not all(
+            column.history_name in schema.names and column.form.accepts(schema.field(column.history_name).type)
+            for column in self.digests.columns
+        ):
+            raise ColumnsChangedError(_COLUMNS_CHANGED)
+        return HistorySide(table, engine, self.verification.position, self.digests)
 
     def source_side(self, snapshot: DatabaseSnapshot) -> SourceSide:
-        """Return the source's table in a snapshot."""
+        """Return the source's table in a snapshot.
+
+        Raises:
+            ColumnsChangedError: it lacks a compared column.
+        """
+        columns = {column.name for column in snapshot.columns(*self.name)}
+        if not all(column.name in columns for column in self.digests.columns):
+            raise ColumnsChangedError(_COLUMNS_CHANGED)
         return SourceSide(snapshot, qualified_name(*self.name), self.digests)
 
 
@@ -177,7 +204,7 @@ def _choose_columns(
         SourceError: no column can be compared, or a column of the key cannot.
     """
     history = lake.history(*name)
-    schema = engine_for(lake.session, history).fetch("SELECT * FROM h LIMIT 0", {"h": history}).schema
+    schema = _read_schema(history, engine_for(lake.session, history))
     in_history = {column.lower(): column for column in source_columns(schema.names)}
     columns: dict[str, ComparedColumn] = {}
     not_compared: dict[str, str] = {}
@@ -202,6 +229,10 @@ def _choose_columns(
     if not columns:
         raise SourceError(f"{table}: it has no column that can be compared.")
     return RowDigests(list(columns.values()), [columns[column] for column in key]), not_compared
+
+
+def _read_schema(table: LakeTable[Any], engine: Engine[Any]) -> pa.Schema:
+    return engine.fetch("SELECT * FROM h LIMIT 0", {"h": table}).schema
 
 
 def _read_samples(

@@ -20,7 +20,7 @@ from cdc_assets.lakehouse.query import engine_for
 from cdc_assets.operations.diff import DEFAULT_SAMPLES
 from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.holds import describe_hold
-from cdc_assets.operations.verify.compare import Comparison, compare_rows, read_samples
+from cdc_assets.operations.verify.compare import ColumnsChangedError, Comparison, compare_rows, read_samples
 from cdc_assets.operations.verify.differences import RowImages, count_by_kind, read_source_images
 from cdc_assets.operations.verify.later import find_rows_held_later
 from cdc_assets.operations.verify.sides import count_rows
@@ -105,6 +105,8 @@ def _attempt(name: Name, log: Logger, action: Callable[[], T]) -> T | NotCompare
     """Return the result of an action on a table, or why it failed, so that the other tables go on."""
     try:
         return action()
+    except ColumnsChangedError as error:
+        return NotCompared(Grade.WARNING, f"The table was not compared: {error}. The next run of the job compares it.")
     except SourceError as error:
         reason = str(error)
     except Exception as error:

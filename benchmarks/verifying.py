@@ -16,7 +16,7 @@ from benchmarks.form import Bench
 from benchmarks.measuring import Section, Timing, timed
 from benchmarks.memory import high_water
 from benchmarks.stages import FEED, Place, prepare, run_stages
-from cdc_assets.sources.mysql import PASSWORD, USER
+from cdc_assets.config.jdbc import PASSWORD, USER
 from cdc_assets_tests import mariadb
 from cdc_assets_tests.mariadb import MariaDB
 

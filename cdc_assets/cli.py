@@ -11,6 +11,7 @@ from pathlib import Path
 from cdc_assets import read
 from cdc_assets.cli_arguments import build_parser
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
+from cdc_assets.config.jdbc import JdbcUrlError, ServerAddress
 from cdc_assets.config.locations import LocationError
 from cdc_assets.history.progress import blocked_tables, list_holds, retry_tables
 from cdc_assets.lakehouse.cursor import CursorError
@@ -33,7 +34,7 @@ from cdc_assets.operations.views import register_histories
 from cdc_assets.operations.why import text as why_text
 from cdc_assets.operations.why.explain import ExplainError, explain_row
 from cdc_assets.sources.broker import Broker, BrokerError
-from cdc_assets.sources.mysql import ServerAddress, SourceError
+from cdc_assets.sources.mysql import SourceError
 from cdc_assets.sources.offsets import OffsetRange, TopicPartition
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record_snapshot, replay_snapshot
 from cdc_assets.spark.session import spark_session
@@ -47,6 +48,7 @@ _ERRORS = (
     ExplainError,
     FeedsError,
     FileNotFoundError,
+    JdbcUrlError,
     LocationError,
     ProjectError,
     RebuildError,

@@ -4,10 +4,10 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cdc_assets.config.jdbc import PASSWORD, USER
 from cdc_assets.config.locations import canonical_location
 from cdc_assets.operations import diff
 from cdc_assets.operations.formatting import format_json
-from cdc_assets.sources.mysql import PASSWORD, USER
 from cdc_assets.tso import parse_position
 
 _FEED = "a feed of the feeds file (CDC_FEEDS, else data/feeds.yaml, else feeds.yaml)"

@@ -45,7 +45,7 @@ class FeedScaffolder(dg.Scaffolder[FeedParams]):
 @dg.scaffold_with(FeedScaffolder)
 @dataclass
 class CdcFeedComponent(dg.Component, dg.Resolvable):
-    """One feed: its assets, their checks, its job, and a sensor that starts the job for new records.
+    """One feed: its assets, their checks, its jobs, and a sensor that starts the pipeline for new records.
 
     The feed's settings are in `defs.yaml`, or in the feeds file. The commands of `cdc-assets` know the feeds of the feeds
     file only. Settings of Spark and of stores are always in the feeds file. A subclass can override `get_asset_spec` to
@@ -68,7 +68,8 @@ class CdcFeedComponent(dg.Component, dg.Resolvable):
         root = lakehouse_root()
         file, resources = _load_project(feeds_path())
         feed = self._feed(file, context.path / "defs.yaml")
-        built = feed_definitions.build(self.feed, feed, read_table_list(root, self.feed))
+        tables, schedule_status = read_table_list(root, self.feed), dg.DefaultScheduleStatus[file.automation.upper()]
+        built = feed_definitions.build(self.feed, feed, tables, schedule_status)
         sensor = new_records.build(
             {self.feed: feed},
             {self.feed: built.job},
@@ -82,6 +83,7 @@ class CdcFeedComponent(dg.Component, dg.Resolvable):
             assets=list(dg.map_asset_specs(self.get_asset_spec, built.assets)),
             asset_checks=built.checks,
             jobs=[built.job],
+            schedules=built.comparisons,
             sensors=[sensor],
             resources=resources,
         )

@@ -35,7 +35,11 @@ from cdc_assets.stores.storage import Store
 def build_definitions(feeds_file: FeedsFile) -> Definitions:
     """Return the definitions for the feeds of one feeds file."""
     feeds, root = feeds_file.feeds, lakehouse_root()
-    by_feed = {name: feed_definitions.build(name, feed, read_table_list(root, name)) for name, feed in feeds.items()}
+    schedule_status = DefaultScheduleStatus[feeds_file.automation.upper()]
+    by_feed = {
+        name: feed_definitions.build(name, feed, read_table_list(root, name), schedule_status)
+        for name, feed in feeds.items()
+    }
     jobs = {name: each.job for name, each in by_feed.items()}
     planned = [check for each in by_feed.values() for check in each.planned]
     pipeline = define_asset_job(
@@ -52,7 +56,10 @@ def build_definitions(feeds_file: FeedsFile) -> Definitions:
         assets=_with_code_references(feeds_file, [asset for each in by_feed.values() for asset in each.assets]),
         asset_checks=[check for each in by_feed.values() for check in each.checks],
         jobs=[pipeline, *jobs.values(), audit_job, *operation_jobs.values()],
-        schedules=_build_schedules(feeds_file, pipeline, audit_job, operation_jobs),
+        schedules=[
+            *_build_schedules(schedule_status, pipeline, audit_job, operation_jobs),
+            *(schedule for each in by_feed.values() for schedule in each.comparisons),
+        ],
         sensors=sensors,
         resources=build_resources(feeds_file),
         # Run all steps in one process, so that a run starts one Spark session.
@@ -85,10 +92,12 @@ def _build_audit_job(audited: list[AssetCheckKey]) -> AssetJob:
 
 
 def _build_schedules(
-    file: FeedsFile, pipeline: AssetJob, audit_job: AssetJob, operation_jobs: Mapping[str, JobDefinition]
+    status: DefaultScheduleStatus,
+    pipeline: AssetJob,
+    audit_job: AssetJob,
+    operation_jobs: Mapping[str, JobDefinition],
 ) -> list[ScheduleDefinition]:
-    """Return the schedules; the setting `automation` is whether they run until a person starts or stops them."""
-    status = DefaultScheduleStatus[file.automation.upper()]
+    """Return the schedules for all feeds; `status` is whether they run until a person starts or stops them."""
     maintenance, old_runs_job = operation_jobs["maintenance"], operation_jobs["delete_old_runs"]
     return [
         ScheduleDefinition(name=name, job=job, cron_schedule=cron, description=description, default_status=status)

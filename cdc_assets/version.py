@@ -13,3 +13,8 @@ def code_version() -> str:
     files = sorted(path for suffix in ("py", "scala") for path in package.rglob(f"*.{suffix}"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
     return f"{version('cdc-assets')}+{digest[:12]}"
+
+
+def software_versions() -> dict[str, str]:
+    """Return the versions of this package and of what it reads and writes tables with."""
+    return {"cdc-assets": code_version()} | {name: version(name) for name in ("pyspark", "delta-spark")}

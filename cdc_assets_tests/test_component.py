@@ -15,7 +15,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 from cdc_assets import definitions
 from cdc_assets.component import CdcFeedComponent
 from cdc_assets.config import load_feeds
-from cdc_assets_tests.test_definitions import TWO_FEEDS, keep
+from cdc_assets_tests.test_definitions import TWO_FEEDS, VERIFIED, keep
 
 # Dagster's, of parts of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning")
@@ -60,6 +60,15 @@ def test_feeds_are_those_of_the_definitions(home: Path) -> None:
         repository = defs.get_repository_def()
         assert {"cdc_pipeline_shop", "cdc_pipeline_crm"} <= {job.name for job in repository.get_all_jobs()}
         assert {sensor.name for sensor in repository.sensor_defs} == {"new_records_shop", "new_records_crm"}
+
+
+def test_a_feed_with_verify_has_its_job_and_schedule(home: Path) -> None:
+    (home / "feeds.yaml").write_text(VERIFIED)
+    keep(home, "shop", str(home / "lake"), TABLES)
+    with loaded(component(feed="shop"), component(feed="crm")) as defs:
+        repository = defs.get_repository_def()
+        assert [schedule.name for schedule in repository.schedule_defs] == ["verify_shop_schedule"]
+        assert repository.has_job("verify_shop")
 
 
 class OfTheLake(CdcFeedComponent):

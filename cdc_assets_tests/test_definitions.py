@@ -55,6 +55,10 @@ feeds:
     freshness_minutes: 30
     source: {kafka: {bootstrap_servers: "127.0.0.1:1", topics: [t]}}
 """
+VERIFIED = TWO_FEEDS.replace(
+    "    owners:",
+    '    verify: {jdbc: "jdbc:mysql://db.example/", tables: ["sales.*"], cron: "30 4 * * 1-5"}\n    owners:',
+)
 # Names that MySQL allows.
 HISTORIES = [
     ("sales", "orders"),
@@ -260,10 +264,10 @@ def test_checks_and_which_of_them_block(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    "feeds", [TWO_FEEDS, LIVE, LIVE.replace("canal-json", "simple").replace("tidb_extension: true", "")]
+    "feeds", [TWO_FEEDS, VERIFIED, LIVE, LIVE.replace("canal-json", "simple").replace("tidb_extension: true", "")]
 )
 def test_each_check_says_what_to_do_when_it_fails(load: Load, feeds: str) -> None:
-    found = graph(load(feeds, histories=[("sales", "orders")] if feeds == TWO_FEEDS else None))
+    found = graph(load(feeds, histories=None if "live:" in feeds else [("sales", "orders")]))
     for key in found.asset_check_keys:
         assert re.search(r"\. If (not|one|none|it|the)\b.*[,:] ", found.get_check_spec(key).description), key
 
@@ -303,7 +307,7 @@ def test_assets_link_to_their_code_where_the_feeds_file_says_it_is(load: Load) -
 def test_schedules_and_the_sensor_are_stopped_unless_the_feeds_file_says_otherwise(
     load: Load, automation: str | None
 ) -> None:
-    loaded = load(TWO_FEEDS + (f"automation: {automation}\n" if automation else ""))
+    loaded = load(VERIFIED + (f"automation: {automation}\n" if automation else ""))
     status = "RUNNING" if automation == "running" else "STOPPED"
     assert {schedule.default_status for schedule in loaded.schedules or []} == {DefaultScheduleStatus[status]}
     assert {sensor.default_status for sensor in loaded.sensors or []} == {DefaultSensorStatus[status]}
@@ -324,6 +328,34 @@ def test_the_tick_of_each_schedule_starts_one_run_of_its_job(load: Load) -> None
         assert tick.skip_message is None
         (request,) = tick.run_requests or []
         assert dict(request.run_config) == {}
+
+
+def test_the_histories_of_a_feed_with_verify_are_compared_on_its_schedule_and_no_others(load: Load) -> None:
+    loaded = load(VERIFIED, histories=[("sales", "orders"), ("sales", "a.b"), ("stock", "items")])
+    checks = {
+        AssetCheckKey(AssetKey(["shop", "history", "sales", table]), "matches_source") for table in ("orders", "a.b")
+    }
+    assert {key for key in graph(loaded).asset_check_keys if key.name == "matches_source"} == checks
+    job = loaded.resolve_job_def("verify_shop")
+    assert set(job.asset_layer.selected_asset_keys) == set()
+    assert set(job.asset_layer.asset_graph.asset_check_keys) == checks
+    schedule = loaded.resolve_schedule_def("verify_shop_schedule")
+    assert (schedule.job_name, schedule.cron_schedule) == ("verify_shop", "30 4 * * 1-5")
+    assert not loaded.get_repository_def().has_job("verify_crm")
+    for name in ("cdc_pipeline", "cdc_pipeline_shop", "audit"):
+        assert not checks & set(loaded.resolve_job_def(name).asset_layer.asset_graph.asset_check_keys)
+
+
+def test_comparisons_are_in_a_pool_of_their_own(load: Load) -> None:
+    """They wait for runs of the pipeline: one at a time, so that they take one place in the queue, and none of a feed."""
+    nodes = load(VERIFIED, histories=[("sales", "orders")]).resolve_job_def("verify_shop").nodes
+    assert {node.name: node.definition.pools for node in nodes} == {"shop__source_comparison": {"verify"}}
+
+
+def test_before_the_first_run_there_is_nothing_to_compare(load: Load) -> None:
+    job = load(VERIFIED).resolve_job_def("verify_shop")
+    with DagsterInstance.ephemeral() as instance:
+        assert job.execute_in_process(instance=instance).success
 
 
 def test_the_tick_of_the_sensor_starts_the_pipeline_of_each_feed_with_new_records(
@@ -412,11 +444,21 @@ def test_the_ui_shows_no_setting_of_the_feeds_file(load: Load, monkeypatch: pyte
 
 
 def test_assets_and_jobs_declare_the_spark_resource(load: Load) -> None:
-    loaded = load(histories=[("sales", "orders")])
+    loaded = load(VERIFIED, histories=[("sales", "orders")])
     resource = (loaded.resources or {})["pyspark"]
     assert isinstance(resource, SparkResource)
     assert isinstance(resource, LazyPySparkResource)
-    for job in ("cdc_pipeline", "audit", "maintenance", "rebuild", "replay_quarantine", "acknowledge", "why"):
+    names = (
+        "cdc_pipeline",
+        "audit",
+        "maintenance",
+        "rebuild",
+        "replay_quarantine",
+        "acknowledge",
+        "why",
+        "verify_shop",
+    )
+    for job in names:
         for node in loaded.resolve_job_def(job).nodes:
             assert isinstance(node.definition, OpDefinition)
             assert "pyspark" in node.definition.required_resource_keys, (job, node.name)

@@ -55,7 +55,9 @@ def test_feeds_files_in_examples_are_right(
 ) -> None:
     text = re.findall(r"```yaml\n(.*?)```", document.read_text("utf-8"), re.DOTALL)[at]
     for variable in re.findall(r"\$\{(\w+)\}", text):
-        monkeypatch.setenv(variable, "https://example.com/x")
+        monkeypatch.setenv(
+            variable, "jdbc:mysql://db.example/" if variable.endswith("JDBC") else "https://example.com/x"
+        )
     if not text.startswith(" "):
         text = text if text.startswith("feeds:") else _NAMED + text
     else:  # settings of one feed
@@ -68,7 +70,10 @@ def test_feeds_files_in_examples_are_right(
 # Together these feeds have every check.
 FEEDS = """
 feeds:
-  snapshots: {protocol: canal-json, source: {recorded: snapshots}}
+  snapshots:
+    protocol: canal-json
+    source: {recorded: snapshots}
+    verify: {jdbc: "jdbc:mysql://db.example/", cron: "0 4 * * *"}
   live:
     protocol: simple
     freshness_minutes: 30

@@ -9,13 +9,54 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dagster import ScheduleDefinition
 from pydantic import ValidationError
 
 from cdc_assets.config import Feed, FeedsError, FeedsFile, TableFilter, load_feeds, split_pattern
+from cdc_assets.config.jdbc import ServerAddress
 
 pytestmark = pytest.mark.fast
 
 SECRET = "hunter2-squirrel"
+
+VERIFY: dict[str, Any] = {"jdbc": "jdbc:mysql://db.example/", "cron": "0 4 * * *"}
+JDBC_URLS = "jdbc:mysql://HOST:PORT/ or jdbc:mariadb://HOST:PORT/, without user and password"
+SCHEDULES = 'five fields (minute, hour, day of month, month, day of week) in UTC, such as "0 4 * * *"'
+CRON_PROBLEMS = {
+    "": "it has 0 fields",
+    "@daily": "it has 1 fields",
+    "0 4 * *": "it has 4 fields",
+    "0 0 4 * * *": "it has 6 fields",
+    "60 * * * *": "minute 60: allowed are 0 to 59",
+    "0 24 * * *": "hour 24: allowed are 0 to 23",
+    "0 0 0 * *": "day of month 0: allowed are 1 to 31",
+    "0 0 * jan-foo *": "month foo: allowed are 1 to 12",
+    "0 0 * * 8": "day of week 8: allowed are 0 to 7",
+    "5-1 * * * *": 'wrong minute "5-1"',
+    "*/0 * * * *": 'wrong minute "*/0"',
+    "5/10 * * * *": 'wrong minute "5/10"',
+    "1, * * * *": 'wrong minute ""',
+    "* * * * mon#1": 'wrong day of week "mon#1"',
+    "0 0 30 2 *": "no month of 2 has a day 30",
+    "0 0 31 4,jun *": "no month of 4,jun has a day 31",
+}
+VERIFY_PROBLEMS: list[tuple[dict[str, Any], str]] = [
+    ({"jdbc": "jdbc:postgresql://db/"}, f"jdbc: found text; allowed: {JDBC_URLS}"),
+    (
+        {"jdbc": "jdbc:mysql://db/?sslMode=SOME"},
+        f"jdbc: found text; allowed: {JDBC_URLS}; sslMode SOME: unknown; allowed: ",
+    ),
+    ({"jdbc": 5}, f"jdbc: found text; allowed: {JDBC_URLS}"),
+    *[
+        ({"cron": cron}, f'cron: found "{cron}"; allowed: {SCHEDULES}; {problem}')
+        for cron, problem in CRON_PROBLEMS.items()
+    ],
+    ({"cron": 4}, f"cron: found 4; allowed: {SCHEDULES}; put it in quotes"),
+    ({"tables": ["orders"]}, 'tables[0]: found "orders"; allowed: patterns database.table'),
+    ({"tables": []}, "tables: found an empty list; allowed: a list of patterns database.table, at least one"),
+    ({"settle_minutes": -1}, "settle_minutes: found -1; allowed: a whole number, 0 (no wait) or more"),
+    ({"table": ["a.b"]}, "table: unknown key; did you mean tables?; known: jdbc, tables, cron, settle_minutes"),
+]
 
 Load = Callable[[str], FeedsFile]
 Problems = Callable[[str], list[str]]
@@ -80,6 +121,7 @@ def test_a_feed_of_three_lines_gets_the_defaults(load: Load, tmp_path: Path) -> 
 
 def test_every_field_of_the_contract_is_read(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", SECRET)
+    monkeypatch.setenv("HOST", "db.example")
     file = load(
         """
         spark: {spark.master: "local[2]", spark.sql.shuffle.partitions: 4, spark.ui.enabled: false, spark.x: 0.5}
@@ -95,6 +137,7 @@ def test_every_field_of_the_contract_is_read(load: Load, monkeypatch: pytest.Mon
             type_mapping: warn
             owners: [ann@example.com, team:data]
             max_watermark_lead: 36h
+            verify: {jdbc: "jdbc:mysql://${HOST}:4000/?sslMode=REQUIRED", tables: ["shop.o*"], cron: "0 4 * * *"}
           live:
             protocol: simple
             encoding: avro
@@ -137,6 +180,11 @@ def test_every_field_of_the_contract_is_read(load: Load, monkeypatch: pytest.Mon
     assert shop.columns == {"shop.orders.amount": "decimal(12,2)"}
     assert shop.owners == ("ann@example.com", "team:data")
     assert shop.max_watermark_lead == timedelta(hours=36)
+    assert shop.verify is not None
+    assert shop.verify.jdbc == ServerAddress("db.example", 4000, "REQUIRED")
+    assert (shop.verify.cron, shop.verify.settle_minutes) == ("0 4 * * *", 10)
+    assert [shop.verify.takes(*name) for name in (("shop", "orders"), ("shop", "items"))] == [True, False]
+    assert live.verify is None
     assert live.encoding == "avro"
     assert live.source.recorded is None
     assert live.source.kafka.topics == ("one", "two")
@@ -204,6 +252,25 @@ def test_the_first_matching_pattern_counts(
     tables = [("a", "x"), ("a", "y"), ("b", "x")]
     assert [".".join(t) for t in tables if loaded.stops_at_ddl(*t)] == stopped
     assert [".".join(t) for t in tables if loaded.blocks_types(*t)] == blocked
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0 4 * * *",
+        "*/15 * * * *",
+        "5,35 0-6/2 1-31 JAN,mar-dec *",
+        "59 23 31 12 7",
+        "0 0 29 2 *",
+        "0 0 30,31 2-3 mon-fri",
+        "* * * * 0",
+        "0  4 * * sun",
+    ],
+)
+def test_schedules_are_those_that_dagster_takes(load: Load, cron: str) -> None:
+    verify = load(feed(verify=VERIFY | {"cron": cron})).feeds["shop"].verify
+    assert verify is not None
+    assert ScheduleDefinition(job_name="j", cron_schedule=verify.cron).cron_schedule == cron
 
 
 def test_an_absolute_recorded_folder_stays(load: Load) -> None:
@@ -333,6 +400,7 @@ def test_missing_variables_are_all_named_with_their_paths_beside_other_errors(
         {"owners": ["${SECRET}"]},
         {"gate_scope": "x${SECRET}"},
         {"${SECRET}": "${SECRET}"},
+        {"verify": VERIFY | {"jdbc": "${SECRET}"}},
     ],
 )
 def test_no_error_shows_the_value_of_an_environment_variable(
@@ -351,6 +419,18 @@ def test_no_suggestion_reveals_the_value_of_a_variable(problems: Problems, monke
     monkeypatch.setenv("ZONE", "Europe/Berlim")
     assert "Berlim" not in (message := problems(feed(time_zone="${ZONE}"))[0])
     assert "did you mean" not in message
+
+
+def test_no_error_shows_a_url_of_the_source_database(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_JDBC", f"jdbc:mysql://root:{SECRET}@db/")
+    for url, quoted in (
+        ("${SHOP_JDBC}", '"${SHOP_JDBC}"'),
+        (f"jdbc:mysql://root:{SECRET}@db/", "text"),
+        (f"jdbc:mysql://db/?password={SECRET}", "text"),
+    ):
+        (line,) = problems(feed(verify=VERIFY | {"jdbc": url}))
+        assert line.startswith(f"feeds.shop.verify.jdbc: found {quoted}; allowed: ")
+        assert SECRET not in line
 
 
 def test_passwords_are_kept_from_repr_and_from_errors(
@@ -623,6 +703,15 @@ def test_settings_that_only_locate_credentials_are_accepted(load: Load) -> None:
             )
             for wrong in ("ann", "team:", "a@b")
         ],
+        *[({"verify": VERIFY | wrong}, f"feeds.shop.verify.{message}") for wrong, message in VERIFY_PROBLEMS],
+        (
+            {"verify": {"cron": "0 4 * * *"}},
+            f"feeds.shop.verify.jdbc: missing; allowed: {JDBC_URLS}",
+        ),
+        (
+            {"verify": True},
+            "feeds.shop.verify: found true; allowed: a mapping with the keys jdbc, tables, cron, settle_minutes",
+        ),
         (
             {"gate_scop": "topic"},
             (

@@ -1,12 +1,21 @@
-"""The Dagster definitions of one feed: its assets, their checks, and its job."""
+"""The Dagster definitions of one feed: its assets, their checks, its jobs, and the schedule of its comparisons."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagster import AssetCheckKey, AssetChecksDefinition, AssetsDefinition, AssetSelection, AssetSpec, define_asset_job
+from dagster import (
+    AssetCheckKey,
+    AssetChecksDefinition,
+    AssetsDefinition,
+    AssetSelection,
+    AssetSpec,
+    DefaultScheduleStatus,
+    ScheduleDefinition,
+    define_asset_job,
+)
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from cdc_assets.assets import audit, history_specs
+from cdc_assets.assets import audit, history_specs, source_comparison
 from cdc_assets.assets import feed as feed_step
 from cdc_assets.config import Feed
 
@@ -22,10 +31,11 @@ class FeedDefinitions:
 
     Attributes:
         assets: the step of the stages, the history tables, and the source's tables.
-        checks: the step that checks complete history tables.
+        checks: the steps that check complete history tables.
         planned: the keys of the checks that each run of the pipeline plans.
         audited: the keys of all checks that can read complete tables.
         job: the pipeline of this feed alone.
+        comparisons: the schedule of the job that compares histories with the source, with `verify:` in the feed's settings.
     """
 
     assets: list[AssetsDefinition | AssetSpec]
@@ -33,14 +43,25 @@ class FeedDefinitions:
     planned: list[AssetCheckKey]
     audited: list[AssetCheckKey]
     job: AssetJob
+    comparisons: list[ScheduleDefinition]
 
 
-def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> FeedDefinitions:
-    """Return the definitions of a feed with these history tables, (database, table) pairs."""
+def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]], status: DefaultScheduleStatus) -> FeedDefinitions:
+    """Return the definitions of a feed.
+
+    Args:
+        name: the feed's name.
+        feed: its settings.
+        tables: its history tables, (database, table) pairs.
+        status: whether its schedule runs until a person starts or stops it.
+    """
     step, planned = feed_step.build(name, feed), audit.list_stage_checks(name)
     return FeedDefinitions(
         assets=[step, *history_specs.build_table_specs(name, feed, tables)],
-        checks=[audit.build_table_checks(name, feed, tables)] if tables else [],
+        checks=[
+            *([audit.build_table_checks(name, feed, tables)] if tables else []),
+            *source_comparison.build_checks(name, feed, tables),
+        ],
         planned=planned,
         audited=audit.list_audited_checks(name, feed, tables),
         job=define_asset_job(
@@ -48,4 +69,23 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> FeedDefin
             selection=AssetSelection.assets(*step.keys).without_checks() | AssetSelection.checks(*planned),
             description=f"The pipeline of the feed {name} alone.",
         ),
+        comparisons=[] if feed.verify is None else [_build_comparisons(name, feed, feed.verify.cron, tables, status)],
+    )
+
+
+def _build_comparisons(
+    name: str, feed: Feed, cron: str, tables: Sequence[tuple[str, str]], status: DefaultScheduleStatus
+) -> ScheduleDefinition:
+    """Return the schedule of the job that compares the feed's histories with the source."""
+    job = define_asset_job(
+        f"verify_{name}",
+        selection=AssetSelection.checks(*source_comparison.list_checks(name, feed, tables)),
+        description=f"Compare the histories of the feed {name} with the tables of its source database.",
+    )
+    return ScheduleDefinition(
+        name=f"verify_{name}_schedule",
+        job=job,
+        cron_schedule=cron,
+        description=f"Compare the histories of the feed {name} with its source, as verify: in the feeds file says.",
+        default_status=status,
     )

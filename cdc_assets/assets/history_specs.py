@@ -7,7 +7,7 @@ from dagster import AssetSpec
 from cdc_assets.assets import history
 from cdc_assets.assets.common import build_common_spec
 from cdc_assets.assets.names import CheckSpec
-from cdc_assets.assets.table_assets import build_table_assets, define_partitions
+from cdc_assets.assets.table_assets import TableAsset, build_table_assets, define_partitions
 from cdc_assets.config import Feed
 from cdc_assets.protocols import protocol_of
 
@@ -79,7 +79,12 @@ def build_table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, s
     """Return the specs of the checks of history tables, (database, table) pairs."""
     assets = {asset.key: asset for asset in build_table_assets(name, feed, tables)}
     return [
-        CheckSpec(check, asset=key, description=description if asset.partition is None else _EACH_TABLE + description)
+        CheckSpec(check, asset=key, description=describe_table_check(asset, description))
         for key, asset in assets.items()
         for check, description in _DESCRIPTIONS.items()
     ]
+
+
+def describe_table_check(asset: TableAsset, description: str) -> str:
+    """Return the description of a check of history tables; of a database's asset it says that it checks each table."""
+    return description if asset.partition is None else _EACH_TABLE + description

@@ -26,6 +26,7 @@ from cdc_assets.config.models import (
     InitialLoad,
     Kafka,
     SchemaRegistry,
+    SourceComparison,
     Storage,
     TableFilter,
     TableLoad,
@@ -236,6 +237,7 @@ _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
         ("feeds", "*", "source", "kafka"): Kafka,
         ("feeds", "*", "tables"): TableFilter,
         ("feeds", "*", "initial_load"): InitialLoad,
+        ("feeds", "*", "verify"): SourceComparison,
         ("feeds", "*", "initial_load", "tables", "*"): TableLoad,
     }
 )
@@ -277,8 +279,9 @@ def _shown(value: _Yaml, where: _Loc) -> str:
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    # Options are a mapping; a person who writes them as one text may have put a password into that text.
-    if where[-1:] in (("options",), ("client_options",)):
+    # Options are a mapping; a person who writes them as one text may have put a password into that text, or into a URL.
+    may_have_password = where[-1:] in (("options",), ("client_options",)) or where[-2:] == ("verify", "jdbc")
+    if may_have_password and not _VARIABLE.fullmatch(str(value)):
         return "text"
     text = json.dumps(value, ensure_ascii=False)
     return f"{text[:80]}..." if len(text) > 80 else text

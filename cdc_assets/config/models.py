@@ -6,6 +6,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from cdc_assets.config import cron, jdbc
 from cdc_assets.config.kafka_options import OptionError, librdkafka_options
 from cdc_assets.config.patterns import choice_for_table, matches_pattern
 from cdc_assets.config.values import (
@@ -21,10 +22,12 @@ from cdc_assets.config.values import (
     USE_ID,
     ClientKey,
     ColumnPath,
+    Cron,
     Duration,
     Endpoint,
     FeedName,
     HadoopKey,
+    JdbcUrl,
     KafkaKey,
     Location,
     OffsetsValue,
@@ -211,6 +214,25 @@ class SchemaRegistry(_Model):
         return value
 
 
+class SourceComparison(_Model):
+    """When which histories of a feed are compared with the rows of the source database.
+
+    `tables` are patterns `database.table` with `*` and `?`. On MySQL and MariaDB, which can only be read as they are now, a
+    comparison waits up to `settle_minutes` until the history shows the rows that have changed since its position.
+    """
+
+    jdbc: JdbcUrl = Field(description=jdbc.ALLOWED)
+    tables: tuple[TablePattern, ...] = Field(
+        ("*.*",), min_length=1, description="a list of patterns database.table, at least one"
+    )
+    cron: Cron = Field(description=cron.ALLOWED)
+    settle_minutes: WholeNumber = Field(10, ge=0, description="a whole number, 0 (no wait) or more")
+
+    def takes(self, database: str, table: str) -> bool:
+        """Return whether the table matches a pattern."""
+        return any(matches_pattern(pattern, database, table) for pattern in self.tables)
+
+
 class Feed(_Model):
     """One changefeed or connector. `columns` overrides types: it maps "database.table.column" to a MySQL type."""
 
@@ -239,6 +261,7 @@ class Feed(_Model):
     max_table_assets: WholeNumber = Field(200, ge=1, description="a whole number, 1 or more")
     claim_check: Location | None = Field(None, description=FOLDER)
     initial_load: InitialLoad | None = None
+    verify: SourceComparison | None = None
     # The schema of Spark's catalog in which each run, and `cdc-assets views`, registers the histories.
     views: SchemaName | None = Field(None, description=SCHEMA)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NoReturn, cast
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr, StringConstraints, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from cdc_assets.config import cron, jdbc
 from cdc_assets.config.locations import AZURE, AZURE_FORM, SCHEMES, LocationError, canonical_location, scheme_of
 from cdc_assets.config.patterns import split_pattern
 from cdc_assets.mysql_types.types import UnknownType, parse_type
@@ -293,6 +294,26 @@ def _location(value: str, info: ValidationInfo) -> str:
     return str(((info.context or {}).get("folder", Path()) / value).resolve())
 
 
+def _cron(text: str) -> str:
+    try:
+        cron.check_cron(text)
+    except cron.CronError as error:
+        problem = str(error)
+    else:
+        return text
+    reject(cron.ALLOWED, problem)
+
+
+def _server_address(value: object) -> jdbc.ServerAddress:
+    problem = ""
+    if isinstance(value, str):
+        try:
+            return jdbc.ServerAddress.from_jdbc_url(value)
+        except jdbc.JdbcUrlError as error:
+            problem = str(error)
+    reject(jdbc.ALLOWED, problem)
+
+
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Location = Annotated[Text, AfterValidator(_location)]
 Endpoint = Annotated[str, PlainValidator(_endpoint)]
@@ -315,4 +336,6 @@ ColumnPath = Annotated[str, AfterValidator(_column_path)]
 TablePath = Annotated[str, AfterValidator(_table_path)]
 TypeText = Annotated[str, AfterValidator(_mysql_type)]
 SchemaName = Annotated[str, AfterValidator(_schema_name)]
+Cron = Annotated[str, AfterValidator(_cron)]
+JdbcUrl = Annotated[jdbc.ServerAddress, PlainValidator(_server_address)]
 Owner = Annotated[str, AfterValidator(_owner)]

@@ -4,25 +4,26 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
 
 import pymysql
+from pymysql.constants import ER
 from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
+from cdc_assets.config.jdbc import PASSWORD, USER, ServerAddress
 from cdc_assets.lakehouse.schema import quoted
 
-USER, PASSWORD = "CDC_VERIFY_USER", "CDC_VERIFY_PASSWORD"
 _CONNECT_SECONDS = 20
-_PORTS = {"mysql": 3306, "mariadb": 3306}
-_TLS = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_IDENTITY")
-_LOGIN_PARAMETERS = ("user", "username", "password")
+_MISSING = (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE)
 
 
 class SourceError(RuntimeError):
     """The source database refuses a request or gives no usable answer; the message is one line."""
+
+
+class MissingTableError(SourceError):
+    """The source database does not have the table."""
 
 
 class DatabaseColumn(NamedTuple):
@@ -32,62 +33,11 @@ class DatabaseColumn(NamedTuple):
     type: str
 
 
-@dataclass(frozen=True)
-class ServerAddress:
-    """The address of a database server.
-
-    Attributes:
-        host: its host name or IP address.
-        port: its port.
-        tls: `DISABLED`; `PREFERRED`: TLS if the server supports it; `REQUIRED`: TLS, with any certificate;
-            `VERIFY_IDENTITY`: TLS, with a trusted certificate for `host`.
-    """
-
-    host: str
-    port: int
-    tls: str = "PREFERRED"
-
-    @classmethod
-    def from_jdbc_url(cls, url: str) -> "ServerAddress":
-        """Return the address in a JDBC URL, `jdbc:mysql://host:port/...?sslMode=...`; other parameters are ignored.
-
-        Raises:
-            SourceError: it is not such a URL, or it contains a user or a password; the message does not repeat the URL.
-        """
-        try:
-            parts = urlsplit(url.removeprefix("jdbc:"))
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port = None, None
-        if not url.startswith("jdbc:") or not host or parts.scheme not in _PORTS:
-            raise SourceError(
-                "not a JDBC URL of a MySQL server; allowed: jdbc:mysql://HOST:PORT/ and jdbc:mariadb://..."
-            )
-        parameters = {name.lower(): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
-        if parts.username is not None or parts.password is not None or parameters.keys() & set(_LOGIN_PARAMETERS):
-            raise SourceError(f"the URL contains a user or a password: set {USER} and {PASSWORD} instead")
-        tls = parameters.get("sslmode", "PREFERRED").upper().replace("-", "_")
-        if tls not in _TLS:
-            raise SourceError(f"sslMode {tls}: unknown; allowed: {', '.join(_TLS)}")
-        return cls(host, port or _PORTS[parts.scheme], tls)
-
-    @property
-    def tls_options(self) -> dict[str, Any]:
-        """PyMySQL's options for TLS."""
-        if self.tls == "DISABLED":
-            return {"ssl_disabled": True}
-        if self.tls == "PREFERRED":
-            return {}
-        context = ssl.create_default_context()
-        if self.tls == "REQUIRED":
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return {"ssl": context}
-
-
 class DatabaseSnapshot:
     """The source database as of one moment: every query returns rows of the same state.
 
     Attributes:
+        version: the server's version, as it states it.
         is_at_position: whether the snapshot is as of the requested position.
         description: a text for people, with the server's kind and the snapshot's position.
     """
@@ -103,17 +53,19 @@ class DatabaseSnapshot:
         # TIMESTAMP values in UTC. No SQL mode, so that no query fails at a stored value that a mode forbids.
         self._run("SET SESSION time_zone = '+00:00', sql_mode = ''")
         ((version,),) = self._run("SELECT VERSION()")
-        self.is_at_position = "TiDB" in version
+        self.version = decode_text(version)
+        self.is_at_position = "TiDB" in self.version
         if self.is_at_position:
             self.description = self._begin_tidb(position)
         else:
-            self.description = self._begin_mariadb() if "MariaDB" in version else self._begin_mysql(version)
+            self.description = self._begin_mariadb() if "MariaDB" in self.version else self._begin_mysql()
 
     def columns(self, database: str, table: str) -> list[DatabaseColumn]:
         """Return the columns of a table.
 
         Raises:
-            SourceError: the table does not exist.
+            MissingTableError: the table does not exist.
+            SourceError: the server refuses to show the columns.
         """
         rows = self._run(f"SHOW COLUMNS FROM {qualified_name(database, table)}")
         return [DatabaseColumn(row[0], decode_text(row[1])) for row in rows]
@@ -141,12 +93,12 @@ class DatabaseSnapshot:
         status = {name.lower(): value for name, value in self._run("SHOW STATUS LIKE 'binlog_snapshot_%'")}
         return _describe("MariaDB", status.get("binlog_snapshot_file"), status.get("binlog_snapshot_position"))
 
-    def _begin_mysql(self, version: str) -> str:
+    def _begin_mysql(self) -> str:
         """Begin a snapshot on MySQL, with the binlog positions before and after.
 
         MySQL does not state a snapshot's position, and reading it under a global lock would block writers.
         """
-        major, minor, *_ = version.partition("-")[0].split(".")
+        major, minor, *_ = self.version.partition("-")[0].split(".")
         log = "BINARY LOG" if (int(major), int(minor)) >= (8, 2) else "MASTER"
         (before,) = self._run(f"SHOW {log} STATUS") or [(None, None)]
         self._start_transaction()
@@ -181,7 +133,7 @@ def open_snapshot(
             charset="utf8mb4",
             connect_timeout=_CONNECT_SECONDS,
             conv=dict[Any, Any](encoders),  # without decoders, so that values come as text or bytes
-            **address.tls_options,
+            **_build_tls_options(address),
         )
     except (pymysql.MySQLError, RuntimeError) as error:  # RuntimeError: the login needs TLS
         raise _source_error(error) from error
@@ -203,5 +155,18 @@ def _describe(server: str, file: str | None, position: str | None) -> str:
     return f"{server} as it is now, at binlog {file}:{position}" if file else f"{server} as it is now, without a binlog"
 
 
+def _build_tls_options(address: ServerAddress) -> dict[str, Any]:
+    """Return PyMySQL's options for TLS."""
+    if address.tls == "DISABLED":
+        return {"ssl_disabled": True}
+    if address.tls == "PREFERRED":
+        return {}
+    context = ssl.create_default_context()
+    if address.tls == "REQUIRED":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return {"ssl": context}
+
+
 def _source_error(error: Exception) -> SourceError:
-    return SourceError(f"the source database answers: {' '.join(str(error.args[-1] if error.args else error).split())}")
+    kind = MissingTableError if error.args and error.args[0] in _MISSING else SourceError
+    return kind(f"the source database answers: {' '.join(str(error.args[-1] if error.args else error).split())}")

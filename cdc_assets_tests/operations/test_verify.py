@@ -12,13 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets import cli
+from cdc_assets.config.jdbc import PASSWORD, USER, JdbcUrlError, ServerAddress
 from cdc_assets.lakehouse import query
 from cdc_assets.mysql_types.canonical import CanonicalForm, canonical_form
-from cdc_assets.operations.verify import compare
+from cdc_assets.operations.verify import compare, differences
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.verify.verification import Verification
 from cdc_assets.operations.why.life import Fate
-from cdc_assets.sources.mysql import PASSWORD, USER, DatabaseSnapshot, ServerAddress, SourceError, open_snapshot
+from cdc_assets.sources.mysql import DatabaseSnapshot, open_snapshot
 from cdc_assets_tests import mariadb
 from cdc_assets_tests.mariadb import MariaDB
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, dml, tso
@@ -217,7 +218,7 @@ def test_missing_rows_and_what_became_of_them(feed: Chain, source: MariaDB) -> N
 def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several chunks, each looked at by itself. Values that two rows have swapped come to another sum."""
     monkeypatch.setattr(compare, "_ROWS_A_CHUNK", 4)
-    monkeypatch.setattr(compare, "_MAX_ROWS_IN_MEMORY", 1)
+    monkeypatch.setattr(differences, "_MAX_ROWS_IN_MEMORY", 1)
     source.run(
         "DELETE FROM orders WHERE id = 3",
         "UPDATE orders SET v = NULL WHERE id = 20",
@@ -483,6 +484,6 @@ def test_addresses(url: str, address: tuple[str, int, str]) -> None:
     ],
 )
 def test_addresses_that_are_refused(url: str, why: str) -> None:
-    with pytest.raises(SourceError, match=f"^{why}") as raised:
+    with pytest.raises(JdbcUrlError, match=f"^{why}") as raised:
         ServerAddress.from_jdbc_url(url)
     assert "hunter2" not in str(raised.value)

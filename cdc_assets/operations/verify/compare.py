@@ -5,29 +5,92 @@ counts and sums of digests travel; for differing ones their rows' digests; for t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_assets.config import Feed
+from cdc_assets.config.jdbc import ServerAddress
 from cdc_assets.lakehouse.history import history_name, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.query import engine_for
+from cdc_assets.lakehouse.query import Engine, engine_for
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.mysql_types.canonical import canonical_form
 from cdc_assets.operations.diff import DEFAULT_SAMPLES
 from cdc_assets.operations.finality import describe_position_not_final, find_final_position
 from cdc_assets.operations.keys import encode_key, encode_row_key, find_key_columns
+from cdc_assets.operations.verify.differences import (
+    Differences,
+    RowImages,
+    find_differing_chunks,
+    find_differing_rows,
+)
 from cdc_assets.operations.verify.digests import ComparedColumn, RowDigests
 from cdc_assets.operations.verify.sides import CanonicalRow, HistorySide, SourceSide
 from cdc_assets.operations.verify.verification import DIFFERENCE_KINDS, ColumnTexts, DifferingRow, Verification
 from cdc_assets.operations.why.explain import explain_row
-from cdc_assets.sources.mysql import DatabaseSnapshot, ServerAddress, SourceError, open_snapshot, qualified_name
+from cdc_assets.sources.mysql import DatabaseSnapshot, SourceError, open_snapshot, qualified_name
+from cdc_assets.version import software_versions
 
 _ROWS_A_CHUNK = 1000  # about
 _MAX_CHUNKS = 1 << 16
-_MAX_ROWS_IN_MEMORY = 1_000_000  # of differing chunks, whose digests are compared at once
+_COLUMNS_CHANGED = "its columns changed while it was compared"
+_READ_AS_IT_IS_NOW = (
+    "The source is read as it is now: what it did after the position shows as a difference, and a difference that it has "
+    "undone since does not show."
+)
+
+
+class ColumnsChangedError(RuntimeError):
+    """The table no longer has the columns that a comparison of it began with; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of a history with one snapshot of the source.
+
+    Attributes:
+        name: database and table.
+        digests: how rows become digests.
+        is_at_position: whether the source was read as of the position.
+        differences: the rows that differ.
+        verification: the outcome if all of them count, without samples.
+    """
+
+    name: tuple[str, str]
+    digests: RowDigests
+    is_at_position: bool
+    differences: Differences
+    verification: Verification
+
+    def history_side(self, lake: Lakehouse) -> HistorySide:
+        """Return the history as it is now.
+
+        Raises:
+            ColumnsChangedError: it lacks a compared column, or has another type for it.
+        """
+        table = lake.history(*self.name)
+        engine = engine_for(lake.session, table)
+        schema = _read_schema(table, engine)
+        if not all(
+            column.history_name in schema.names and column.form.accepts(schema.field(column.history_name).type)
+            for column in self.digests.columns
+        ):
+            raise ColumnsChangedError(_COLUMNS_CHANGED)
+        return HistorySide(table, engine, self.verification.position, self.digests)
+
+    def source_side(self, snapshot: DatabaseSnapshot) -> SourceSide:
+        """Return the source's table in a snapshot.
+
+        Raises:
+            ColumnsChangedError: it lacks a compared column.
+        """
+        columns = {column.name for column in snapshot.columns(*self.name)}
+        if not all(column.name in columns for column in self.digests.columns):
+            raise ColumnsChangedError(_COLUMNS_CHANGED)
+        return SourceSide(snapshot, qualified_name(*self.name), self.digests)
 
 
 def verify_history(
@@ -51,37 +114,85 @@ def verify_history(
     Raises:
         SourceError: the source does not answer, lacks the table, or no column or not the whole key can be compared.
     """
-    with open_snapshot(address, position) as source:
-        digests, not_compared = _choose_columns(lake, name, source)
-        table = lake.history(*name)
-        history = HistorySide(table, engine_for(lake.session, table), position, digests)
-        origin = SourceSide(source, qualified_name(*name), digests)
-        rows, source_rows = history.count_rows(), origin.count_rows()
-        chunks = min(_MAX_CHUNKS, max(rows, source_rows) // _ROWS_A_CHUNK + 1)
-        differing = _find_differing_chunks(history, origin, chunks)
-        differences = _find_differing_rows(history, origin, differing, chunks, samples)
-        return Verification(
-            table=".".join(name),
-            position=position,
-            source=source.description,
-            rows=rows,
-            source_rows=source_rows,
-            chunks=chunks,
-            differing_chunks=len(differing),
-            counts=differences.counts,
-            samples=list(_read_samples(lake, feed, name, history, origin, differences.ids)),
-            compared=[column.name for column in digests.columns],
-            not_compared=not_compared,
-            caveats=_list_caveats(lake, name, position, source),
-        )
+    with open_snapshot(address, position) as snapshot:
+        comparison = compare_rows(lake, name, snapshot, position, samples)
+        rows = read_samples(lake, feed, comparison, snapshot, comparison.differences.images, samples)
+        caveats = [] if comparison.is_at_position else [_READ_AS_IT_IS_NOW]
+        verification = comparison.verification
+        return replace(verification, samples=rows, caveats=[*verification.caveats, *caveats])
 
 
-@dataclass(frozen=True)
-class _RowDifferences:
-    """The rows that differ: kind of difference -> their number, and the lowest ids among them."""
+def compare_rows(
+    lake: Lakehouse, name: tuple[str, str], snapshot: DatabaseSnapshot, position: int, most: int
+) -> Comparison:
+    """Compare a history as of a position with a snapshot of the source.
 
-    counts: dict[str, int]
-    ids: dict[str, list[bytes]]
+    Args:
+        lake: the feed's tables.
+        name: database and table; the history must exist.
+        snapshot: the source.
+        position: a commit_ts.
+        most: of how many rows of each kind of difference to keep the images.
+
+    Raises:
+        MissingTableError: the source lacks the table.
+        SourceError: the source does not answer, or no column or not the whole key can be compared.
+    """
+    compared_at = datetime.now(UTC).isoformat(timespec="seconds")
+    digests, not_compared = _choose_columns(lake, name, snapshot)
+    table = lake.history(*name)
+    history = HistorySide(table, engine_for(lake.session, table), position, digests)
+    source = SourceSide(snapshot, qualified_name(*name), digests)
+    rows, source_rows = history.count_rows(), source.count_rows()
+    chunks = min(_MAX_CHUNKS, max(rows, source_rows) // _ROWS_A_CHUNK + 1)
+    sums, source_sums = history.sum_chunks(chunks), source.sum_chunks(chunks)
+    differing = find_differing_chunks(sums, source_sums)
+    differences = find_differing_rows(history, source, differing, chunks, most)
+    verification = Verification(
+        table=".".join(name),
+        position=position,
+        compared_at=compared_at,
+        source=snapshot.description,
+        server=snapshot.version,
+        rows=rows,
+        source_rows=source_rows,
+        chunks=chunks,
+        differing_chunks=len(differing),
+        digest=sums.digest,
+        source_digest=source_sums.digest,
+        counts=differences.counts,
+        samples=[],
+        compared=[column.name for column in digests.columns],
+        not_compared=not_compared,
+        caveats=describe_position_not_final(position, find_final_position(lake, *name)),
+        versions=software_versions(),
+    )
+    return Comparison(name, digests, snapshot.is_at_position, differences, verification)
+
+
+def read_samples(
+    lake: Lakehouse,
+    feed: Feed,
+    comparison: Comparison,
+    snapshot: DatabaseSnapshot,
+    images: Mapping[bytes, RowImages],
+    samples: int,
+) -> list[DifferingRow]:
+    """Return some differing rows of each kind, those with the lowest ids, each with its life.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed's settings.
+        comparison: what differs.
+        snapshot: the source, in which the rows still are as they were compared.
+        images: the rows to choose from.
+        samples: how many of each kind to return.
+    """
+    ids = {
+        kind: sorted(row_id for row_id, row in images.items() if row.kind == kind)[:samples]
+        for kind in DIFFERENCE_KINDS
+    }
+    return list(_read_samples(lake, feed, comparison, snapshot, ids))
 
 
 def _choose_columns(
@@ -93,7 +204,7 @@ def _choose_columns(
         SourceError: no column can be compared, or a column of the key cannot.
     """
     history = lake.history(*name)
-    schema = engine_for(lake.session, history).fetch("SELECT * FROM h LIMIT 0", {"h": history}).schema
+    schema = _read_schema(history, engine_for(lake.session, history))
     in_history = {column.lower(): column for column in source_columns(schema.names)}
     columns: dict[str, ComparedColumn] = {}
     not_compared: dict[str, str] = {}
@@ -120,70 +231,30 @@ def _choose_columns(
     return RowDigests(list(columns.values()), [columns[column] for column in key]), not_compared
 
 
-def _find_differing_chunks(history: HistorySide, source: SourceSide, chunks: int) -> list[tuple[int, int]]:
-    """Return the chunks that differ: number, and the larger side's number of rows."""
-    counts, sums = history.sum_chunks(chunks)
-    source_counts, source_sums = source.sum_chunks(chunks)
-    differing = np.flatnonzero((counts != source_counts) | (sums != source_sums))
-    return [(int(chunk), int(max(counts[chunk], source_counts[chunk]))) for chunk in differing]
-
-
-def _find_differing_rows(
-    history: HistorySide, source: SourceSide, differing: Sequence[tuple[int, int]], chunks: int, samples: int
-) -> _RowDifferences:
-    """Return the rows that differ in the differing chunks, with at most `samples` ids of each kind."""
-    differences = _RowDifferences(dict.fromkeys(DIFFERENCE_KINDS, 0), {kind: [] for kind in DIFFERENCE_KINDS})
-    low, high = pc.field("n_sum_min"), pc.field("n_sum_max")
-    conditions = {"missing": high < 0, "extra": low > 0, "changed": (low < 0) & (high > 0)}
-    for selected in _group_chunks(differing):
-        # Equal rows of both sides have counts of 1 and -1, which cancel out.
-        rows = pa.concat_tables([*history.read_digests(selected, chunks), *source.read_digests(selected, chunks)])
-        rows = rows.group_by(["id", "digest"]).aggregate([("n", "sum")]).filter(pc.field("n_sum") != 0)
-        by_id = rows.group_by("id").aggregate([("n_sum", "min"), ("n_sum", "max"), ("n_sum", "sum")])
-        for kind, condition in conditions.items():
-            of_kind = by_id.filter(condition)
-            count = of_kind.num_rows if kind == "changed" else abs(pc.sum(of_kind["n_sum_sum"]).as_py() or 0)
-            differences.counts[kind] += count
-            lowest = of_kind.sort_by("id")["id"].slice(0, samples).to_pylist()
-            differences.ids[kind][:] = sorted([*differences.ids[kind], *lowest])[:samples]
-    return differences
-
-
-def _group_chunks(differing: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yield groups of chunks, each with few enough rows to hold their digests in memory."""
-    group: list[int] = []
-    rows_in_group = 0
-    for chunk, rows in differing:
-        if group and rows_in_group + rows > _MAX_ROWS_IN_MEMORY:
-            yield group
-            group, rows_in_group = [], 0
-        group.append(chunk)
-        rows_in_group += rows
-    if group:
-        yield group
+def _read_schema(table: LakeTable[Any], engine: Engine[Any]) -> pa.Schema:
+    return engine.fetch("SELECT * FROM h LIMIT 0", {"h": table}).schema
 
 
 def _read_samples(
     lake: Lakehouse,
     feed: Feed,
-    name: tuple[str, str],
-    history: HistorySide,
-    source: SourceSide,
+    comparison: Comparison,
+    snapshot: DatabaseSnapshot,
     ids: Mapping[str, Sequence[bytes]],
 ) -> Iterator[DifferingRow]:
     """Yield the rows with these ids, by kind of difference, each with its life."""
-    keys, rows = history.read_rows([*ids["extra"], *ids["changed"]])
-    source_rows = source.read_rows([*ids["missing"], *ids["changed"]])
-    digests = history.digests
+    keys, rows = comparison.history_side(lake).read_rows([*ids["extra"], *ids["changed"]])
+    source_rows = comparison.source_side(snapshot).read_rows([*ids["missing"], *ids["changed"]])
+    digests = comparison.digests
     for kind, row_id in [(each, row_id) for each in DIFFERENCE_KINDS for row_id in ids[each]]:
         own, origin = rows.get(row_id), source_rows.get(row_id)
         row = own or origin
         if row is None:
             continue  # A run has changed the history since its digests were read.
         columns = [c for c in digests.columns if own is None or origin is None or own[c.name] != origin[c.name]]
-        key = {column.name: column.format_value(row[column.name]) for column in digests.key or digests.columns}
+        key = {column.name: column.format_value(row[column.name]) for column in digests.id_columns}
         given = _encode_source_key(digests, key) if own is None else keys[row_id]
-        life = explain_row(lake, feed, ".".join(name), [given])
+        life = explain_row(lake, feed, comparison.verification.table, [given])
         yield DifferingRow(kind, key, _format_columns(own, columns), _format_columns(origin, columns), life)
 
 
@@ -194,14 +265,3 @@ def _encode_source_key(digests: RowDigests, key: ColumnTexts) -> str:
 
 def _format_columns(row: CanonicalRow | None, columns: Sequence[ComparedColumn]) -> ColumnTexts | None:
     return None if row is None else {column.name: column.format_value(row[column.name]) for column in columns}
-
-
-def _list_caveats(lake: Lakehouse, name: tuple[str, str], position: int, source: DatabaseSnapshot) -> list[str]:
-    """Return why a difference may be none, or a missing one may be one."""
-    caveats = describe_position_not_final(position, find_final_position(lake, *name))
-    if not source.is_at_position:
-        caveats.append(
-            "The source is read as it is now: what it did after the position shows as a difference, and a difference that "
-            "it has undone since does not show."
-        )
-    return caveats

@@ -78,7 +78,7 @@ class RowDigests:
     @property
     def id_sql(self) -> str:
         """The source's SQL for a row's id: 32 hexadecimal digits."""
-        parts = ", ".join(column.build_part_sql(is_of_key=bool(self.key)) for column in self._id_columns)
+        parts = ", ".join(column.build_part_sql(is_of_key=bool(self.key)) for column in self.id_columns)
         return f"MD5(CONCAT({parts}))"
 
     @property
@@ -91,24 +91,26 @@ class RowDigests:
         """Return the source's SQL for a row's chunk: a number below `chunks`."""
         return f"CAST(CONV(LEFT({self.id_sql}, 8), 16, 10) AS UNSIGNED) % {chunks}"
 
-    def encode_values(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the canonical values of rows of the history, by the source's column names."""
-        return {column.name: column.form.text(batch[column.history_name]) for column in self.columns}
+    @property
+    def id_columns(self) -> Sequence[ComparedColumn]:
+        """The columns that make a row's id."""
+        return self.key or self.columns
 
     def compute_ids(self, values: CanonicalValues) -> pa.Array:
-        """Return the ids of rows: BINARY(16), in their order."""
+        """Return the ids of rows, from the canonical values of `id_columns`: BINARY(16), in their order."""
         return _hash_rows(
-            [column.build_parts(values[column.name], is_of_key=bool(self.key)) for column in self._id_columns]
+            [column.build_parts(values[column.name], is_of_key=bool(self.key)) for column in self.id_columns]
         )
 
     def compute_digests(self, values: CanonicalValues) -> Numbers:
-        """Return the digests of rows, in their order."""
+        """Return the digests of rows, from the canonical values of `columns`, in their order."""
         hashes = _hash_rows([column.build_parts(values[column.name], is_of_key=False) for column in self.columns])
         return _read_leading_bytes(hashes, 8) >> np.uint64(64 - _DIGEST_BITS)
 
-    @property
-    def _id_columns(self) -> Sequence[ComparedColumn]:
-        return self.key or self.columns
+
+def encode_values(batch: pa.RecordBatch, columns: Sequence[ComparedColumn]) -> dict[str, pa.Array]:
+    """Return the canonical values of rows of the history, by the source's names of these columns."""
+    return {column.name: column.form.text(batch[column.history_name]) for column in columns}
 
 
 def compute_chunks(ids: pa.Array, chunks: int) -> Numbers:

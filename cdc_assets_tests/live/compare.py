@@ -9,7 +9,7 @@ from cdc_assets.history.progress import list_holds
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.verify.text import format_text
-from cdc_assets.sources.mysql import ServerAddress, SourceError
+from cdc_assets.sources.mysql import ServerAddress, SourceError, open_snapshot, qualified_name
 from cdc_assets_tests.live.catalog import Name
 from cdc_assets_tests.live.pipeline import FEED, Pipeline, now_or_later
 
@@ -25,7 +25,9 @@ class Difference:
     text: str
 
 
-def compare_tables(pipeline: Pipeline, address: ServerAddress, tables: Iterable[Name], exempt: Iterable[Name]) -> list[Difference]:
+def compare_tables(
+    pipeline: Pipeline, address: ServerAddress, tables: Iterable[Name], exempt: Iterable[Name]
+) -> list[Difference]:
     """Return what differs between the server's tables and the histories.
 
     Args:
@@ -45,10 +47,10 @@ def compare_tables(pipeline: Pipeline, address: ServerAddress, tables: Iterable[
             text = f"the source has {count} rows, and there is no history"
         if text:
             found.append(Difference(name, text))
-    for hold in list_holds(pipeline.lake):
-        if (hold.database, hold.table) not in not_compared:
-            found.append(Difference((hold.database, hold.table), describe_hold(hold, FEED)))
-    return found
+    holds = {(hold.database, hold.table): hold for hold in list_holds(pipeline.lake)}
+    return found + [
+        Difference(name, describe_hold(hold, FEED)) for name, hold in holds.items() if name not in not_compared
+    ]
 
 
 def _differs(pipeline: Pipeline, address: ServerAddress, name: Name) -> str | None:
@@ -56,7 +58,9 @@ def _differs(pipeline: Pipeline, address: ServerAddress, name: Name) -> str | No
         verification = verify_history(pipeline.lake, pipeline.feed, name, address, now_or_later())
     except SourceError as error:
         return str(error)
-    missing = {c: why for c, why in verification.not_compared.items() if not any(known in why for known in _INCOMPARABLE)}
+    missing = {
+        c: why for c, why in verification.not_compared.items() if not any(known in why for known in _INCOMPARABLE)
+    }
     return None if verification.is_equal and not missing else format_text(verification)
 
 
@@ -65,8 +69,6 @@ def _open_rows(pipeline: Pipeline, name: Name) -> int:
 
 
 def _source_rows(address: ServerAddress, name: Name) -> int:
-    from cdc_assets.sources.mysql import open_snapshot, qualified_name
-
     with open_snapshot(address, 0) as source:
         ((count,),) = source.rows(f"SELECT COUNT(*) FROM {qualified_name(*name)}")
     return int(count)

@@ -19,25 +19,33 @@ _INCOMPARABLE = ("each server", "servers give", "only the history has it", "is n
 
 @dataclass(frozen=True)
 class Difference:
-    """What is wrong with a table; None: with the feed."""
+    """What is wrong with a table.
+
+    Attributes:
+        table: the table; None: the feed.
+        kind: rows, hold, error, silent, or the check that fails.
+        text: for people.
+    """
 
     table: Name | None
+    kind: str
     text: str
 
 
 def compare_tables(
-    pipeline: Pipeline, address: ServerAddress, tables: Iterable[Name], exempt: Iterable[Name]
+    pipeline: Pipeline, address: ServerAddress, databases: Iterable[str], tables: Iterable[Name], exempt: Iterable[Name]
 ) -> list[Difference]:
     """Return what differs between the server's tables and the histories.
 
     Args:
         pipeline: which has ingested everything.
         address: the server's.
-        tables: all tables of the server, but those that no feed captures.
+        databases: the databases to compare.
+        tables: all tables of these databases.
         exempt: tables that cannot be compared.
     """
     existing, not_compared = set(tables), set(exempt)
-    histories = set(pipeline.lake.histories())
+    histories = {name for name in pipeline.lake.histories() if name[0] in databases}
     found = []
     for name in sorted((existing | histories) - not_compared):
         text = _differs(pipeline, address, name) if name in existing & histories else None
@@ -46,10 +54,12 @@ def compare_tables(
         if name in existing - histories and (count := _source_rows(address, name)):
             text = f"the source has {count} rows, and there is no history"
         if text:
-            found.append(Difference(name, text))
+            found.append(Difference(name, "rows", text))
     holds = {(hold.database, hold.table): hold for hold in list_holds(pipeline.lake)}
     return found + [
-        Difference(name, describe_hold(hold, FEED)) for name, hold in holds.items() if name not in not_compared
+        Difference(name, "hold", describe_hold(hold, FEED))
+        for name, hold in holds.items()
+        if name[0] in databases and name not in not_compared
     ]
 
 
@@ -94,5 +104,5 @@ def unexpected(checks: Iterable[AssetCheckEvaluation], allowed: Mapping[Name, se
     for check in checks:
         name = table_of(check)
         if check.check_name not in (allowed.get(name, set()) if name else anywhere):
-            found[name, check.check_name] = Difference(name, text_of(check))
+            found[name, check.check_name] = Difference(name, check.check_name, text_of(check))
     return list(found.values())

@@ -231,7 +231,8 @@ def _add_at_place(state: State) -> Step | None:
 @production("ADD COLUMN of a type that MySQL does not have (UUID, VECTOR)", "type_mapping", "mysql_type_mapping",
             "jdbc_type_mapping", ends_comparison=True)  # fmt: skip
 def _add_unknown_type(state: State) -> Step | None:
-    if not (table := state.pick()):
+    # Rarely, as what RENAMEs link to the table is blocked with it.
+    if state.rng.random() < 0.6 or not (table := state.pick()):
         return None
     column = f"ADD COLUMN {quoted(state.new_column(table))} {state.rng.choice(UNKNOWN_TYPES)}"
     return _alter(state, table, column, row="ADD COLUMN of a type that MySQL does not have (UUID, VECTOR)")

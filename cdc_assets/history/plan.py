@@ -158,7 +158,7 @@ def _plan_replays(tables: list[TablePlanner], evolutions: Mapping[Name, Evolutio
 
 
 def _part_order(part: TablePlan) -> tuple[Any, ...]:
-    """Return the sort key of a part: rows come from a part, of this table or another, that closes them and begins earlier."""
+    """Return the sort key of a part: rows come from a part of this table or another that closes them and begins earlier."""
     begins_with_rows = part.arrivals or any(
         isinstance(op, Recover | Rekey) for step in part.steps[:1] for op in step.ops
     )

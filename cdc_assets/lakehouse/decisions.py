@@ -57,7 +57,7 @@ def identify_statement(row: Mapping[str, Any]) -> str:
 
 def gtid_of(row: Mapping[str, Any]) -> str | None:
     """Return the GTID in a row's `source`; None: it has none."""
-    source: Mapping[str, Any] = row["source"] or {}
+    source: Mapping[str, Any] = row.get("source") or {}
     return source.get("gtid")
 
 

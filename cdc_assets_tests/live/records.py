@@ -1,0 +1,75 @@
+"""Reads what Debezium has sent: the markers that show how far it has come, and all records as a recorded snapshot has them."""
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+_SECONDS = 240
+
+
+def wait_for_marker(servers: str, topic: str, number: int) -> None:
+    """Wait until a record of the table of markers has this id.
+
+    Raises:
+        TimeoutError: it does not come.
+    """
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "marker", "enable.auto.commit": False, "log_level": 0})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        end = time.monotonic() + _SECONDS
+        while time.monotonic() < end:
+            message = consumer.poll(0.5)
+            if message and not message.error() and message.value() and _marker(message.value()) == number:
+                return
+    finally:
+        consumer.close()
+    raise TimeoutError(f"Debezium does not send marker {number}")
+
+
+def _marker(value: bytes) -> int | None:
+    message = json.loads(value)
+    row = message.get("payload", message).get("after")
+    return row["id"] if row else None
+
+
+def save(servers: str, prefix: str, file: Path) -> int:
+    """Write all records of topics whose names begin so to a file, as lines of a recorded snapshot; return their number."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "save", "enable.auto.commit": False, "log_level": 0})
+    topics = [t for t in consumer.list_topics().topics.values() if t.topic.startswith(prefix)]
+    places = [TopicPartition(t.topic, number, 0) for t in topics for number in t.partitions]
+    ends = {(p.topic, p.partition): consumer.get_watermark_offsets(p)[1] for p in places}
+    left = {place for place, end in ends.items() if end}
+    consumer.assign(places)
+    count = 0
+    with file.open("w") as lines:
+        while left:
+            message = consumer.poll(5)
+            if message is None or message.error():
+                continue
+            place = message.topic(), message.partition()
+            lines.write(json.dumps(_line(message)) + "\n")
+            count += 1
+            if message.offset() + 1 >= ends[place]:
+                left.discard(place)
+    consumer.close()
+    return count
+
+
+def _line(message: Any) -> dict[str, Any]:
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1],
+        "key": _packed(message.key()),
+        "value": _packed(message.value()),
+        "headers": [{"key": key, "value": _packed(value)} for key, value in message.headers() or ()],
+    }
+
+
+def _packed(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()

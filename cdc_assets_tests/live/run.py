@@ -1,0 +1,244 @@
+"""The run: the load, the disturbances, the comparisons, and the counts."""
+
+import json
+import os
+import random
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from cdc_assets.sources.mysql import PASSWORD as VERIFY_PASSWORD
+from cdc_assets.sources.mysql import USER as VERIFY_USER
+from cdc_assets.sources.mysql import ServerAddress
+from cdc_assets_tests.broker import TestBroker
+from cdc_assets_tests.live.catalog import Name, Table, read_tables
+from cdc_assets_tests.live.changes import any_change, touch
+from cdc_assets_tests.live.compare import Difference, compare_tables, table_of, text_of, unexpected
+from cdc_assets_tests.live.connect import PREFIX, Connect
+from cdc_assets_tests.live.pipeline import Cuts, Pipeline
+from cdc_assets_tests.live.records import save, wait_for_marker
+from cdc_assets_tests.live.schema_changes import DATABASES, HIDDEN, PRODUCTIONS, State, productions_of
+from cdc_assets_tests.live.sessions import Sessions, Statement, Step
+from cdc_assets_tests.live.types import OF_NAME
+from cdc_assets_tests.mariadb import PASSWORD, USER, MariaDB
+
+_MARKER = ("lq_marker", "marker")
+_TABLES = range(4, 10)  # how many tables there are
+_ENOUGH = {"production": 20, "type": 100}
+_BURST = "several statements of one second"
+
+
+class Live:
+    """The servers, the load and the pipeline."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.seed, self.rng = folder, seed, random.Random(seed)
+        os.environ |= {VERIFY_USER: USER, VERIFY_PASSWORD: PASSWORD}
+        self.settings = _connector_settings(self.rng)
+        self.productions, self.types = Counter[str](), Counter[str]()
+        self.refused = Counter[str]()
+        self.allowed: dict[Name, set[str]] = defaultdict(set)
+        self.exempt: set[Name] = set()
+        self.reported = Counter[str]()
+        self.comparisons = self.markers = 0
+        self._next = productions_of(self.rng)
+
+    def run(self, minutes: float) -> int:
+        """Run for so long; return the exit status."""
+        print(f"connector: {self.settings}", flush=True)
+        self.server = MariaDB(self.folder / "mariadb")
+        self.broker = TestBroker(self.folder / "broker")
+        try:
+            self.address = ServerAddress("127.0.0.1", self.server.port, "DISABLED")
+            self.sessions = _begin(self.server)
+            self.connect = Connect(self.folder / "connect", self.server, self.broker.servers, self.settings)
+            self.connect.start()
+            self.pipeline = Pipeline(self.folder / "pipeline", self.broker.servers, rf"{PREFIX}([.].*)?")
+            self._catch_up()
+            differences = self._loop(time.monotonic() + minutes * 60)
+            if differences:
+                self._report(differences)
+        finally:
+            if hasattr(self, "connect"):
+                self.connect.kill()
+            self.broker.kill()
+            self.server.stop()
+        return self._count(minutes, differences)
+
+    def _loop(self, end: float) -> list[Difference]:
+        while time.monotonic() < end:
+            cuts = Cuts(self.pipeline, random.Random(self.rng.random()))
+            cuts.start()
+            try:
+                self._load(min(end, time.monotonic() + self.rng.uniform(10, 40)))
+            finally:
+                cuts.stop()
+            if differences := self._compare():
+                return differences
+        return []
+
+    # --- load
+
+    def _load(self, end: float) -> None:
+        """Execute steps, and disturb Debezium now and then."""
+        while time.monotonic() < end:
+            for step in range(self.rng.randint(1, 6)):
+                if step or self.rng.random() < 0.5:
+                    self._change_schema()
+                for _ in range(self.rng.randint(1, 5)):
+                    self._change_rows()
+            self.productions[_BURST] += 1
+            chance = self.rng.random()
+            if chance < 0.02:
+                self.connect.restart()
+            elif chance < 0.04:
+                self.connect.move_back()
+            elif chance < 0.1:
+                self.connect.save()
+            time.sleep(self.rng.choice([0, 0.3, 1]))
+
+    def _tables(self) -> dict[Name, Table]:
+        with self.sessions.cursor() as cursor:
+            return read_tables(cursor, (*DATABASES, HIDDEN))
+
+    def _change_schema(self) -> None:
+        tables = self._tables()
+        own = [name for name in tables if name[0] in DATABASES]
+        state = State(self.rng, tables, self.exempt)
+        if len(own) < _TABLES.start:
+            made = PRODUCTIONS_BY_ROW["CREATE TABLE"]
+        elif len(own) >= _TABLES.stop:
+            made = PRODUCTIONS_BY_ROW["DROP TABLE"]
+        else:
+            made = next(self._next)
+        step = made.make(state)
+        if step is None:
+            return
+        done = self.sessions.run(step)
+        if done.errors:
+            self.refused[made.row] += 1
+        for row in step.productions if not done.errors else ():
+            self.productions[row] += 1
+        for name in step.tables:
+            self.allowed[name] |= made.allowed
+        if made.ends_comparison and made.row in step.productions:
+            self.exempt |= set(step.tables)
+
+    def _change_rows(self) -> None:
+        tables = [t for n, t in self._tables().items() if n[0] in DATABASES and t.columns]
+        if not tables:
+            return
+        step = any_change(self.rng, tables)
+        done = self.sessions.run(step)
+        if len(done.errors) < len(step.statements):
+            named = {table.name: table for table in tables}
+            for name in step.tables:
+                self.types.update(kind for c in named[name].columns if (kind := c.kind))
+
+    # --- comparisons
+
+    def _catch_up(self) -> None:
+        """Have Debezium send and the pipeline ingest everything that the server has."""
+        self.markers += 1
+        self.sessions.query(f"INSERT INTO {'.'.join(_MARKER)} VALUES ({self.markers})")
+        try:
+            wait_for_marker(self.broker.servers, f"{PREFIX}.{'.'.join(_MARKER)}", self.markers)
+        except TimeoutError as error:
+            raise SystemExit(f"{error}:\n{self.connect.failure()}") from error
+        time.sleep(1)  # what else was sent with the marker
+        self.pipeline.run()
+
+    def _compare(self) -> list[Difference]:
+        began = time.monotonic()
+        self._catch_up()
+        differences = unexpected(self.pipeline.failed, self.allowed)
+        unknown = {table_of(check) for check in self.pipeline.failed} - self.exempt
+        self.reported.update(text_of(check)[:300] for check in self.pipeline.failed)
+        tables = self._tables()
+        if touched := [t for name, t in tables.items() if name in unknown]:
+            for table in touched:
+                self.sessions.run(touch(table))
+            self._catch_up()
+        differences += [Difference(None, error) for error in self.pipeline.errors]
+        own = [name for name in tables if name[0] in DATABASES]
+        differences += compare_tables(self.pipeline, self.address, own, self.exempt)
+        self.comparisons += 1
+        self.pipeline.failed.clear()
+        self.allowed.clear()
+        for name in self.exempt & tables.keys():
+            self.sessions.run(Step((), (name,), (Statement(f"DROP TABLE {tables[name].sql}"),)))
+            self.allowed[name] |= {"reload_required", "ddl_applied", "type_mapping", "late_events_seen_before"}
+        self.exempt.clear()
+        print(
+            f"comparison {self.comparisons}: {len(own)} tables, {len(self.sessions.executed)} steps, {self.pipeline.runs} runs, "
+            f"{len(differences)} differences, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
+        return differences
+
+    # --- what came out
+
+    def _report(self, differences: list[Difference]) -> None:
+        concerned = {d.table for d in differences if d.table}
+        for difference in differences:
+            print(f"\nDIFFERENCE of {difference.table}: {difference.text}")
+        (self.folder / "steps.jsonl").write_text(
+            "".join(json.dumps(done.as_json(), ensure_ascii=False) + "\n" for done in self.sessions.executed)
+        )
+        for done in self.sessions.executed:
+            if concerned & set(done.step.tables):
+                print(f"{done.number} at {done.position}: " + "; ".join(s.sql for s in done.step.statements), *done.errors)
+        print(f"{save(self.broker.servers, PREFIX, self.folder / 'records.jsonl')} records and the steps are in {self.folder}")
+
+    def _count(self, minutes: float, differences: list[Difference]) -> int:
+        rows = {p.row for p in PRODUCTIONS} | {_BURST}
+        least = min((self.productions[row], row) for row in rows)
+        rare_types = min((self.types[name], name) for name in OF_NAME)
+        for row in sorted(rows, key=lambda row: self.productions[row]):
+            print(f"{self.productions[row]:>6} ({self.refused[row]} refused) {row[:100]}")
+        print("types: " + ", ".join(f"{name} {self.types[name]}" for name in sorted(OF_NAME, key=lambda n: self.types[n])))
+        for text, count in self.reported.most_common():
+            print(f"reported {count} times: {text}")
+        is_rare = least[0] < _ENOUGH["production"] or rare_types[0] < _ENOUGH["type"]
+        if is_rare:
+            print("too short for every production 20 times and every type 100 times")
+        print(
+            f"seed {self.seed}: {len(self.sessions.executed)} steps, "
+            f"{sum(len(d.step.statements) for d in self.sessions.executed)} statements, {self.connect.restarts} restarts, "
+            f"{self.connect.moves_back} moves back, {self.pipeline.runs} runs, {self.comparisons} comparisons, "
+            f"{len(differences)} differences; {len(rows)} productions, the rarest {least[0]} times ({least[1][:40]}), "
+            f"the rarest type in {rare_types[0]} statements ({rare_types[1]})"
+        )
+        return 1 if differences else 2 if is_rare and minutes >= 60 else 0
+
+
+PRODUCTIONS_BY_ROW = {made.row: made for made in PRODUCTIONS}
+
+
+def _begin(server: MariaDB) -> Sessions:
+    """Set the server up, and make the table of markers."""
+    server.run("SET GLOBAL binlog_format = 'ROW'")
+    sessions = Sessions(server)
+    for database in (*DATABASES, HIDDEN, _MARKER[0]):
+        sessions.query(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
+    sessions.query(f"CREATE TABLE {'.'.join(_MARKER)} (id int PRIMARY KEY)")
+    return sessions
+
+
+def _connector_settings(rng: random.Random) -> dict[str, str]:
+    """Return settings of the connector and its converters, by chance: those that docs/debezium-settings.md calls lossless."""
+    return {
+        "database.exclude.list": HIDDEN,
+        "value.converter.schemas.enable": rng.choice(["true", "false"]),
+        "key.converter.schemas.enable": rng.choice(["true", "false"]),
+        "value.converter.decimal.format": rng.choice(["BASE64", "NUMERIC"]),
+        "decimal.handling.mode": rng.choice(["precise", "string"]),
+        "bigint.unsigned.handling.mode": rng.choice(["precise", "long"]),
+        "binary.handling.mode": rng.choice(["bytes", "base64"]),
+        "time.precision.mode": rng.choice(["adaptive_time_microseconds", "microseconds"]),
+        "provide.transaction.metadata": rng.choice(["false", "true"]),
+        "tombstones.on.delete": rng.choice(["false", "true"]),
+        "enable.time.adjuster": "false",
+        "topic.creation.default.partitions": rng.choice(["1", "3"]),
+    }

@@ -9,7 +9,6 @@ stay, and `cdc-assets why` can be asked still.
 
 import argparse
 import random
-import shutil
 import signal
 import sys
 import tempfile
@@ -18,13 +17,16 @@ from pathlib import Path
 from types import FrameType
 
 from cdc_assets.config import Kafka
+from cdc_assets.config.jdbc import PASSWORD as VERIFY_PASSWORD
+from cdc_assets.config.jdbc import USER as VERIFY_USER
 from cdc_assets.sources.broker import Broker
 from cdc_assets_tests.broker import TestBroker
 from cdc_assets_tests.live.connect import Connect
-from cdc_assets_tests.mariadb import MariaDB
-from cdc_assets_tests.playground.processes import adopt_orphans, end_children
-from cdc_assets_tests.playground.project import FEED, command, start_ui, write_project
+from cdc_assets_tests.mariadb import PASSWORD, USER, MariaDB
+from cdc_assets_tests.playground.processes import adopt_orphans, end_children, forget_ended_children
+from cdc_assets_tests.playground.project import FEED, shell_command, write_project
 from cdc_assets_tests.playground.shop import DATABASE, TABLES, Shop
+from cdc_assets_tests.web_server import LOG, start_web_server
 
 _PREFIX = "shop"  # of the topics; the schema-change topic is named so
 _TOPIC_PATTERN = rf"{_PREFIX}([.].*)?"
@@ -49,23 +51,22 @@ def main() -> int:
     adopt_orphans()
     for each in _SIGNALS:
         signal.signal(each, _interrupt)
-    folder = kept.absolute() if kept else Path(tempfile.mkdtemp(prefix="cdc-playground-"))
     status = 0
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _run(folder)
-    except KeyboardInterrupt:
-        pass
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        status = 1
-    finally:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        _print("\nEnding all processes.")
-        end_children()
-        if not kept:
-            shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="cdc-playground-") as scratch:
+        folder = kept.absolute() if kept else Path(scratch)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _run(folder, scratch)
+        except KeyboardInterrupt:
+            pass
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            status = 1
+        finally:
+            for each in _SIGNALS:
+                signal.signal(each, signal.SIG_IGN)
+            _print("\nEnding all processes.")
+            end_children()
     return status
 
 
@@ -73,8 +74,12 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _run(folder: Path) -> None:
+def _run(folder: Path, scratch: str) -> None:
     """Start everything, and run the shop until a signal comes.
+
+    Args:
+        folder: for feeds file, lakehouse, logs, and the servers' data.
+        scratch: for temporary files.
 
     Raises:
         RuntimeError: a server has ended, or does not answer.
@@ -91,7 +96,8 @@ def _run(folder: Path) -> None:
     _wait_for_snapshot(connect, broker.servers)
     _print("Dagster ...")
     write_project(folder, server, broker.servers, _TOPIC_PATTERN)
-    address, ui = start_ui(folder)
+    login = {VERIFY_USER: USER, VERIFY_PASSWORD: PASSWORD}
+    address, ui = start_web_server(folder, TMPDIR=scratch, SPARK_LOCAL_DIRS=scratch, **login)
     _print(_describe(folder, address, shop.newest_order()))
     next_schema_change = time.monotonic() + _SECONDS_BETWEEN_SCHEMA_CHANGES
     while ui.poll() is None:
@@ -100,8 +106,9 @@ def _run(folder: Path) -> None:
             _print(f"{time.strftime('%H:%M:%S')}  {shop.change_schema()}")
             next_schema_change += _SECONDS_BETWEEN_SCHEMA_CHANGES
             _check(connect)
+        forget_ended_children()
         time.sleep(1)
-    raise RuntimeError(f"The UI has ended; its log is {folder / 'ui.log'}.")
+    raise RuntimeError(f"The UI has ended; its log is {folder / LOG}.")
 
 
 def _check(connect: Connect) -> None:
@@ -133,7 +140,7 @@ def _describe(folder: Path, address: str, order: int) -> str:
 The sensor `new_records` starts a run each minute. The first ends in a minute or so. Then ask about a row, such as the newest
 order, or another one that the shop has just changed:
 
-  {command(folder, "why", FEED, f"{DATABASE}.orders", str(order))}
+  {shell_command(folder, "why", FEED, f"{DATABASE}.orders", str(order))}
 
 In the UI, {address}/asset-groups/{FEED} shows the assets. The page of a table below `history` has its checks, of which
 `matches_source` compares it with the running database: "Execute" does so now, the schedule every five minutes.

@@ -13,6 +13,12 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def forget_ended_children() -> None:
+    """Let the system forget the children that have ended, orphans included."""
+    while any(_children()) and os.waitpid(-1, os.WNOHANG) != (0, 0):
+        pass
+
+
 def end_children() -> None:
     """Kill the children, then the orphans that are children by that, until there is none."""
     while children := _children():

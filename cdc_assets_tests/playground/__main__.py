@@ -132,18 +132,18 @@ def _wait_for_snapshot(connect: Connect, servers: str) -> None:
 def _describe(folder: Path, address: str, order: int) -> str:
     """Return what a person can look at."""
     return f"""
-  UI           {address}
-  feeds file   {folder / "feeds.yaml"}
-  lakehouse    {folder / "lake"}
-  statements   {folder / "statements.log"}   what the shop executes, about one a second
+  UI            {address}
+  feeds file    {folder / "feeds.yaml"}
+  lakehouse     {folder / "lake"}
+  statements    {folder / "statements.log"}   (what the shop executes, about one a second)
 
-The sensor `new_records` starts a run each minute. The first ends in a minute or so. Then ask about a row, such as the newest
-order, or another one that the shop has just changed:
+What the UI shows, once the first run has ended, in a minute or so:
+  runs          {address}/runs
+  assets        {address}/asset-groups/{FEED}
+  comparison    {address}/assets/{FEED}/history/{DATABASE}/orders?view=checks&checkDetail=matches_source
 
+Why an order is as it is; the log of statements has the numbers of others that have just changed:
   {shell_command(folder, "why", FEED, f"{DATABASE}.orders", str(order))}
-
-In the UI, {address}/asset-groups/{FEED} shows the assets. The page of a table below `history` has its checks, of which
-`matches_source` compares it with the running database: "Execute" does so now, the schedule every five minutes.
 
 Ctrl-C ends everything. Statements that change the tables are printed here:
 """

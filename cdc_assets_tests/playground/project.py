@@ -1,6 +1,7 @@
 """The playground's project: the files that a user has, and the commands that a user may enter."""
 
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -39,4 +40,5 @@ def write_project(folder: Path, server: MariaDB, servers: str, topic_pattern: st
 def shell_command(folder: Path, *arguments: str) -> str:
     """Return a command of `cdc-assets` as a shell takes it, with the variables that it needs."""
     program = os.path.relpath(Path(sys.executable).with_name("cdc-assets"))
-    return " ".join([f"CDC_FEEDS={folder / 'feeds.yaml'}", f"CDC_LAKEHOUSE={folder / 'lake'}", program, *arguments])
+    variables = {"CDC_FEEDS": folder / "feeds.yaml", "CDC_LAKEHOUSE": folder / "lake"}
+    return " ".join([*(f"{name}={shlex.quote(str(path))}" for name, path in variables.items()), program, *arguments])

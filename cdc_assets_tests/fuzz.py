@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +28,12 @@ from cdc_assets.assets.checks.conservation import events_placed, records_decoded
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.spark.session import spark_session
 from cdc_assets_tests.mutants import Mutants
+from cdc_assets_tests.registry import CONFLUENT, recorded_answers, running_registry
 from cdc_assets_tests.support import RECORDED, Chain, Record, histories, read_lines, rows_in, tables_of
 
 _FOLDERS = {
     "raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "quarantine", "history",
-    "history_progress",
+    "history_progress", "registry_schemas",
 }  # fmt: skip
 # Of one folder's name below the history: what `path_segment` leaves.
 _SEGMENT = re.compile(r"[A-Za-z0-9_~-]{1,200}|_delta_log")
@@ -49,6 +52,15 @@ class Kind:
     form: str
     bent: tuple[str, ...]
     whole: str
+
+    @contextmanager
+    def feed_settings(self) -> Iterator[dict[str, Any]]:
+        """The settings of a feed of this kind, and while they are used, the registry that they name, if any."""
+        if self.settings.get("encoding") != "avro" or self.settings["protocol"] != "debezium":
+            yield self.settings
+            return
+        with running_registry(recorded_answers()) as registry:
+            yield self.settings | {"schema_registry": {"url": registry.url + CONFLUENT}}
 
 
 # A broken mapping holds its table up, with all that comes after it: here everything is to reach the history.
@@ -72,6 +84,13 @@ KINDS = [
     _ticdc("simple-avro", "avro", protocol="simple", encoding="avro"),
     _mysql("dbz195-schemas", protocol="debezium"),
     _mysql("dbz350m-noschemas-tx", protocol="debezium"),
+    Kind(
+        "mysql/dbz350m-registry",
+        {"protocol": "debezium", "encoding": "avro"} | _SETTINGS,
+        "datum",
+        ("customers-confluent", "types-confluent"),
+        "extra-confluent",
+    ),
 ]
 OTHERS = [
     _ticdc("canal-json", protocol="canal-json"),
@@ -187,9 +206,10 @@ def main() -> int:
         kind, seed = kinds[batches % len(kinds)], given.seed + batches // len(kinds)
         folder, began = Path(tempfile.mkdtemp(prefix="cdc-fuzz-")), time.monotonic()
         try:
-            if kind.name not in expected:
-                expected[kind.name] = undisturbed(Chain(spark, folder / "alone", **kind.settings), kind)
-            hold(Chain(spark, folder / "bent", **kind.settings), kind, seed, given.batch, expected[kind.name])
+            with kind.feed_settings() as settings:
+                if kind.name not in expected:
+                    expected[kind.name] = undisturbed(Chain(spark, folder / "alone", **settings), kind)
+                hold(Chain(spark, folder / "bent", **settings), kind, seed, given.batch, expected[kind.name])
         except Exception:  # noqa: BLE001 -- it is told, and the other batches are tried
             failed += 1
             print(f"WRONG: {kind.name}, seed {seed}; it is in {folder}\n{traceback.format_exc()[-6000:]}", flush=True)

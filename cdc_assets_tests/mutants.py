@@ -58,6 +58,7 @@ _SCRIPTS = [
     "\u05d0\u0628\u0e01\u0905",
     "\U0001f600\U0002070e",
 ]
+_ID_BYTES = 5  # of a schema id in Confluent's wire format
 _LONGEST_NAME = 64  # characters: MySQL's and TiDB's limit
 _HEADERS = ["__debezium.newkey", "__debezium.oldkey", "__debezium.context.task", "", "\u00e9", "x" * 300]
 _TIMES = [0, -1, 1, 2**31, 4102444800000, 10**15]  # milliseconds; -1 is Kafka's own word for none
@@ -69,7 +70,8 @@ class Mutants:
     Args:
         lines: the recorded records.
         seed: what it does follows from this alone.
-        form: the records' values are "json", "avro", or the "frames" of Open Protocol.
+        form: the records' values are "json", "avro", the "frames" of Open Protocol, or each a "datum" of a schema that the
+            value names by its id.
     """
 
     def __init__(self, lines: Sequence[Record], seed: object, form: str) -> None:
@@ -88,7 +90,9 @@ class Mutants:
         return "".join(self.chance.choices(letters, k=length))
 
     def _messages(self, line: Record) -> list[Any]:
-        """What a record says, as JSON values."""
+        """What a record says, as JSON values; nothing where only its schema can tell."""
+        if self.form == "datum":
+            return []
         if self.form == "avro":
             return [read_message(bytes_of(line))]
         if self.form == "frames":
@@ -115,7 +119,12 @@ class Mutants:
         made = line | {"partition": 0}
         if self.chance.random() < 0.05:
             return made | self._bent_record(line)
-        bend = {"json": self._bent_json_record, "avro": self._bent_avro, "frames": self._bent_frames}[self.form]
+        bend = {
+            "json": self._bent_json_record,
+            "avro": self._bent_avro,
+            "frames": self._bent_frames,
+            "datum": self._bent_datum,
+        }[self.form]
         return made | {part: _base64(data) for part, data in bend(line).items()}
 
     def _bent_record(self, line: Record) -> Record:
@@ -263,6 +272,16 @@ class Mutants:
         at = chance.randrange(len(events))
         events[at] = self._bent_json(events[at])
         return {"key": bytes_of(line, "key")[:8] + b"".join(map(frame, keys)), "value": b"".join(map(frame, values))}
+
+    def _bent_datum(self, line: Record) -> dict[str, bytes]:
+        """A key or a value with other bytes, or with the id of another record's schema."""
+        chance = self.chance
+        part = "key" if bytes_of(line, "key") and chance.random() < 0.2 else "value"
+        data, other = bytes_of(line, part), bytes_of(chance.choice(self.lines), chance.choice(["key", "value"]))
+        if chance.random() < 0.3:
+            return {part: other[:_ID_BYTES] + data[_ID_BYTES:]}
+        # The id stays, because no schema has most others.
+        return {part: data[:_ID_BYTES] + self._damaged(data[_ID_BYTES:])}
 
     def _bent_avro(self, line: Record) -> dict[str, bytes]:
         """A message of Simple in Avro with other bytes; most often one that is valid Avro all the same."""

@@ -130,6 +130,7 @@ def test_a_feed_without_a_broker(
         )
 
 
+@pytest.mark.usefixtures("spark")  # the command would start a session with other jars than later tests need
 def test_snapshots_that_cannot_be_replayed(
     feeds: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

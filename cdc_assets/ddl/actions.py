@@ -165,7 +165,7 @@ class RenameTable:
 
 @dataclass(frozen=True)
 class MoveRows:
-    """Rows are added or deleted without row events: TRUNCATE PARTITION, DROP PARTITION, EXCHANGE PARTITION."""
+    """Rows are added or deleted without row events, as by TRUNCATE PARTITION, or by ALTER IGNORE with a unique key."""
 
     how: str
 

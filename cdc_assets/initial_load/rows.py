@@ -22,6 +22,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, TimestampNTZTyp
 
 from cdc_assets.initial_load.dumps import DumpError, DumpFile, read_line
 from cdc_assets.lakehouse.schema import quoted
+from cdc_assets.mysql_types.casting import occurs_once
 from cdc_assets.mysql_types.reference import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.stores.storage import Store
@@ -320,9 +321,11 @@ def _canonical_text(value: Column, mysql_type: MySQLType, time_zone: str, *, is_
         is_ascii = ~value.rlike(r"[^\x00-\x7f]")
         return F.when(is_ascii, value).otherwise(F.encode(value, _LATIN1).cast("string"))
     if family is Family.TIMESTAMP and time_zone != "UTC":
+        zoned = F.concat(value, F.lit(" "), F.lit(time_zone))
         # A zero date is no instant in any zone, and stays as it is.
-        instant = F.concat(value, F.lit(" "), F.lit(time_zone)).try_cast("timestamp")
-        return F.coalesce(F.date_format(instant, _DATETIME_FORMAT), value)
+        text = F.coalesce(F.date_format(zoned.try_cast("timestamp"), _DATETIME_FORMAT), value)
+        # With its zone a text is no value of the type, so that it is quarantined.
+        return F.when(~occurs_once(value, time_zone), zoned).otherwise(text)
     return value
 
 

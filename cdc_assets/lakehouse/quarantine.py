@@ -37,6 +37,7 @@ class Reason(StrEnum):
     UNKNOWN_COLUMN_TYPE = "unknown_column_type"
     BAD_VALUE = "bad_value"
     ZERO_DATE = "zero_date"
+    UNCLEAR_TIME = "unclear_time"
 
 
 MESSAGES = {
@@ -93,6 +94,10 @@ MESSAGES = {
     "type under columns: in the feeds file.",
     Reason.BAD_VALUE: "The value does not fit the column's type; the column is NULL in the history: correct the type "
     "under columns: in the feeds file if it is wrong.",
+    Reason.UNCLEAR_TIME: "The TIMESTAMP is printed as a local time that occurs twice, or not at all, in the source's time "
+    "zone, because the clocks change. So it does not say which instant it is; the column is NULL in the history. Let the "
+    "source print in UTC, and set time_zone: UTC in the feeds file; or correct time_zone, if the source prints in another "
+    "zone.",
     Reason.ZERO_DATE: "MySQL allows this date, no calendar does; the column is NULL in the history.",
 }
 

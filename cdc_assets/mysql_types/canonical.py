@@ -18,7 +18,6 @@ from cdc_assets.mysql_types.types import parsed
 _DOUBLES = "DECIMAL(65,30)"  # the type in which doubles are compared: 35 digits before the point, 30 after it
 _SMALLEST, _LARGEST = Decimal("1e-30"), Decimal("9" * 35 + "." + "9" * 30)
 _DIGITS = Context(prec=400, rounding=ROUND_HALF_UP)
-_POINT = pa.scalar(".", pa.large_string())
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,9 @@ def _digits(value: Decimal | float) -> str:
 def _times(values: pa.Array) -> pa.Array:
     parts = pc.extract_regex(values.cast(pa.large_string()), r"^(?P<integer>[^.]*)\.?(?P<fraction>.*)$")
     fraction = pc.ascii_rpad(pc.struct_field(parts, "fraction"), 6, "0")
-    return _bytes(pc.binary_join_element_wise(pc.struct_field(parts, "integer"), fraction, _POINT))
+    return _bytes(
+        pc.binary_join_element_wise(pc.struct_field(parts, "integer"), fraction, pa.scalar(".", pa.large_string()))
+    )
 
 
 def _moments(values: pa.Array) -> pa.Array:

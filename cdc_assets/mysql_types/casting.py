@@ -10,7 +10,11 @@ around numbers, `+1`, `1e3`, `1d`, `NaN`, dates without days, and decimals that 
 This module is long because it has a decoder for each form in which a dialect writes a family's values.
 """
 
+import zoneinfo
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache, reduce
+from operator import and_
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -99,7 +103,8 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
             `debezium.mysql_text`), `dump` for dumped values (`protocols.loaded`), or `ddl` for the text of a default
             (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
-            local time that occurs twice is the earlier instant; one that a clock change leaves out moves forward.
+            printed local time that occurs twice, or that a clock change leaves out, is no instant: NULL. In a default it is
+            what MySQL makes of it: the earlier instant, or one that is moved forward.
         target: `spark_type(mysql_type)`, or a type that `widen` returned for it. A column of another type gets the values
             that the type holds unchanged.
 
@@ -150,9 +155,12 @@ def problem(value: Column, typed: Column, mysql_type: MySQLType) -> Column:
 
     Returns:
         STRING: NULL if the value could be decoded, `zero_date` for zero and invalid dates that MySQL permits in such a
-        column, else `bad_value`.
+        column, `unclear_time` for a TIMESTAMP whose local time occurs twice or not at all, else `bad_value`.
     """
     reason: Column = F.lit("bad_value")
+    if TYPES[mysql_type.base].family is Family.TIMESTAMP:
+        day = F.regexp_extract(value, f"({_DATE}) {_PERMITTED_CLOCK}", 1).try_cast("date")
+        reason = F.when(day.between(F.lit("1970-01-02"), F.lit("2038-01-18")), F.lit("unclear_time")).otherwise(reason)
     permitted = _PERMITTED_DATES.get(TYPES[mysql_type.base].family)
     if permitted is not None:
         date = F.substring(value, 1, len("0000-00-00")).try_cast("date")
@@ -163,6 +171,9 @@ def problem(value: Column, typed: Column, mysql_type: MySQLType) -> Column:
 
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+# By how much clocks go back where they do: by an hour, rarely by half of one (Lord Howe Island) or two (Antarctica/Troll).
+_REPEATED_MINUTES = (30, 60, 120)
+_TIMESTAMP_DAYS = 25_000  # more than from 1970 to 2038
 # Without NO_ZERO_DATE and NO_ZERO_IN_DATE, or with ALLOW_INVALID_DATES, MySQL stores dates with month or day 00, or with a
 # day that the month does not have, in DATE and DATETIME. TIMESTAMP stores only the zero date.
 _PERMITTED_DATE = "[0-9]{4}-(0[0-9]|1[0-2])-([0-2][0-9]|3[01])"
@@ -399,7 +410,47 @@ def _datetime(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001
 
 
 def _timestamp(value: Column, context: _DecodeContext) -> Column:
+    """Read the local time of an instant that the source has printed; NULL if it does not say which instant."""
+    instant = _instant(value, F.lit(context.time_zone))
+    return F.when(occurs_once(value, context.time_zone), instant)
+
+
+def _default_timestamp(value: Column, context: _DecodeContext) -> Column:
+    """Read a local time as MySQL does."""
     return _instant(value, F.lit(context.time_zone))
+
+
+def occurs_once(value: Column, time_zone: str) -> Column:
+    """Return whether a local time occurs exactly once in a zone. BOOLEAN; may be NULL if the text is no TIMESTAMP."""
+    return _occurs_once(value, F.lit(time_zone)) if _changes_clocks(time_zone) else F.lit(True)
+
+
+@cache
+def _changes_clocks(zone: str) -> bool:
+    """Return whether a zone, or an unknown one, changes its offset from UTC within the range of TIMESTAMP."""
+    if zone == "UTC" or zone.startswith(("+", "-")):
+        return False
+    try:
+        region = zoneinfo.ZoneInfo(zone)
+    except zoneinfo.ZoneInfoNotFoundError:
+        return True
+    days = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(_TIMESTAMP_DAYS))
+    return len({day.astimezone(region).utcoffset() for day in days}) > 1
+
+
+def _occurs_once(value: Column, zone: Column) -> Column:
+    """Return whether a local time, which `_instant` can read, occurs exactly once in its zone. BOOLEAN."""
+    utc = F.lit("UTC")
+
+    def is_shown_once(moment: Column) -> Column:
+        local = F.convert_timezone(utc, zone, F.convert_timezone(zone, utc, moment))
+        again = [
+            F.convert_timezone(utc, zone, F.convert_timezone(zone, utc, moment) + F.expr(f"INTERVAL {minutes} MINUTE"))
+            for minutes in _REPEATED_MINUTES
+        ]
+        return reduce(and_, [each != moment for each in again], local == moment)
+
+    return F.when(_instant(value, zone).isNotNull(), compute_once(value.try_cast(TimestampNTZType()), is_shown_once))
 
 
 def _instant(value: Column, zone: Column) -> Column:
@@ -414,7 +465,8 @@ def _located_timestamp(value: Column, context: _DecodeContext) -> Column:
     """Read `{"location": zone, "value": text}`, which TiCDC writes, or a plain text, which the document prescribes."""
     located = F.from_json(F.when(value.startswith("{"), value), "location STRING, value STRING")
     clock = F.coalesce(located["value"], F.when(~value.startswith("{"), value))
-    return _instant(clock, F.coalesce(located["location"], F.lit(context.time_zone)))
+    zone = F.coalesce(located["location"], F.lit(context.time_zone))
+    return F.when(_occurs_once(clock, zone), _instant(clock, zone))
 
 
 def _timestamp_in_utc(value: Column, context: _DecodeContext) -> Column:
@@ -506,7 +558,7 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
             Family.ENUM: _enum_label,
             Family.SET: _set_labels,
             Family.DATETIME: _accepting_date(_datetime),
-            Family.TIMESTAMP: _accepting_date(_timestamp),
+            Family.TIMESTAMP: _accepting_date(_default_timestamp),
         },
     }
 )

@@ -9,6 +9,7 @@ from cdc_assets.ddl.actions import (
     DropColumn,
     DropKey,
     ModifyColumn,
+    MoveRows,
     RenameTable,
     Statement,
     TableName,
@@ -139,3 +140,18 @@ def test_all_is_read(text: str) -> None:
 def test_what_is_not_understood_is_an_error(text: str) -> None:
     with pytest.raises(SqlSyntaxError):
         read_statement(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["alter ignore table t add unique u (a)", "alter ignore table t add b int, add primary key (b)"]
+)
+def test_alter_ignore_with_a_unique_key_deletes_rows(text: str) -> None:
+    """MariaDB: "If IGNORE is specified, only the first row is used of rows with duplicates on a unique key"."""
+    ((_, actions),) = read_statement(text).changes
+    assert MoveRows("ALTER IGNORE with a unique key") in actions
+
+
+@pytest.mark.parametrize("text", ["alter table t add unique u (a)", "alter ignore table t add b int, add index i (b)"])
+def test_other_alterations_delete_no_row(text: str) -> None:
+    ((_, actions),) = read_statement(text).changes
+    assert not [action for action in actions if isinstance(action, MoveRows)]

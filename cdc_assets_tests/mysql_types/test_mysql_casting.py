@@ -339,10 +339,8 @@ def test_timestamps_in_the_zone_of_the_feed(spark: SparkSession) -> None:
         # 2021: clocks forward on March 28 at 02:00, back on October 31 at 03:00
         "Europe/Berlin": {
             "2021-03-28 01:59:59": "2021-03-28 00:59:59",
-            "2021-03-28 02:30:00": "2021-03-28 01:30:00",  # does not exist
             "2021-03-28 03:00:00": "2021-03-28 01:00:00",
             "2021-10-31 01:59:59": "2021-10-30 23:59:59",
-            "2021-10-31 02:30:00": "2021-10-31 00:30:00",  # twice: the earlier
             "2021-10-31 03:00:00": "2021-10-31 02:00:00",
         },
     }.items():
@@ -351,6 +349,39 @@ def test_timestamps_in_the_zone_of_the_feed(spark: SparkSession) -> None:
         # DATETIME has no zone.
         local = decoded(spark, [("datetime", "2021-10-31 02:30:00")], time_zone=time_zone)
         assert local == [("2021-10-31 02:30:00", None)]
+
+
+@pytest.mark.parametrize(
+    ("time_zone", "text"),
+    [
+        ("Europe/Berlin", "2021-10-31 02:00:00"),
+        ("Europe/Berlin", "2021-10-31 02:59:59.999999"),
+        ("Europe/Berlin", "2021-03-28 02:30:00"),  # does not exist
+        ("America/New_York", "2024-11-03 01:30:00"),
+        ("Australia/Lord_Howe", "2024-04-07 01:45:00"),  # clocks go back by half an hour
+        ("Antarctica/Troll", "2024-10-27 01:30:00"),  # by two hours
+        ("Asia/Shanghai", "1991-09-15 01:30:00"),  # had summer time until 1991
+    ],
+)
+def test_a_timestamp_whose_local_time_does_not_say_the_instant(spark: SparkSession, time_zone: str, text: str) -> None:
+    assert decoded(spark, [("timestamp(6)", text)], time_zone=time_zone) == [(None, "unclear_time")]
+    located = json.dumps({"location": time_zone, "value": text}, separators=(",", ":"))
+    assert decoded(spark, [("timestamp(6)", located)], wire="simple") == [(None, "unclear_time")]
+
+
+@pytest.mark.parametrize(
+    ("time_zone", "text", "instant"),
+    [
+        ("Europe/Berlin", "2021-10-31 01:59:59", "2021-10-30 23:59:59"),
+        ("Europe/Berlin", "2021-10-31 03:00:00", "2021-10-31 02:00:00"),
+        ("Australia/Lord_Howe", "2024-04-07 01:15:00", "2024-04-06 14:15:00"),
+        ("Australia/Lord_Howe", "2024-04-07 02:15:00", "2024-04-06 15:45:00"),
+        ("Antarctica/Troll", "2024-10-27 00:59:59", "2024-10-26 22:59:59"),
+        ("Antarctica/Troll", "2024-10-27 03:00:00", "2024-10-27 03:00:00"),
+    ],
+)
+def test_a_timestamp_beside_a_change_of_clocks(spark: SparkSession, time_zone: str, text: str, instant: str) -> None:
+    assert decoded(spark, [("timestamp(6)", text)], time_zone=time_zone) == [(instant, None)]
 
 
 def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark: SparkSession) -> None:

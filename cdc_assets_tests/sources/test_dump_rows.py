@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 from cdc_assets.initial_load.dumps import DumpFile
 from cdc_assets.initial_load.rows import read_plain_rows, read_rows
+from cdc_assets.mysql_types.casting import decode, problem
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.stores.storage import LOCAL
 
@@ -53,3 +56,20 @@ def test_a_plain_line_has_the_values_that_the_regular_expression_reads(
     assert [(values, e) for values, e in plain if (values, None) != (e["values"], e["bad"])] == []
     others = read_rows(spark, LOCAL, dump_format, files, columns, "UTC", without_plain=True)
     assert others.count() == len(exact) - len(plain)
+
+
+def test_a_local_time_that_occurs_twice_is_no_timestamp(spark: SparkSession, tmp_path: Path) -> None:
+    """Clocks went back in Berlin on 2024-10-27, from 03:00 to 02:00."""
+    path = tmp_path / "t.csv"
+    path.write_text('"id","at"\n1,"2024-10-27 01:30:00"\n2,"2024-10-27 02:30:00"\n3,"0000-00-00 00:00:00"\n')
+    columns = [("id", parse_type("int")), ("at", parse_type("timestamp"))]
+    files = [DumpFile(str(path), path.stat().st_size)]
+    rows = read_rows(spark, LOCAL, "dumpling-csv", files, columns, "Europe/Berlin")
+    text, stamp = F.col("values.at"), parse_type("timestamp")
+    typed = decode(text, stamp, "dump", "UTC", TimestampType())
+    read = rows.select("values.id", typed.cast("string"), problem(text, typed, stamp)).collect()
+    assert [tuple(row) for row in read] == [
+        ("1", "2024-10-26 23:30:00", None),
+        ("2", None, "unclear_time"),
+        ("3", None, "zero_date"),
+    ]

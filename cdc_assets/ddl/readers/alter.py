@@ -6,6 +6,7 @@ from types import MappingProxyType
 from cdc_assets.ddl.actions import (
     Action,
     AddColumn,
+    AddKey,
     DdlKind,
     Default,
     DropColumn,
@@ -43,7 +44,7 @@ def read_alter(cursor: TokenCursor) -> Statement:
         SqlSyntaxError: a part of it is not understood.
     """
     cursor.take_any("ONLINE", "OFFLINE")
-    cursor.take("IGNORE")
+    ignores_duplicates = cursor.take("IGNORE")
     if not cursor.take("TABLE"):
         if cursor.word() in {"DATABASE", "SCHEMA"}:
             skip_other(cursor)
@@ -65,6 +66,8 @@ def read_alter(cursor: TokenCursor) -> Statement:
         after_comma = cursor.symbol(",")
         if after_comma and cursor.done:
             raise SqlSyntaxError("an alteration is missing after the last comma")
+    if ignores_duplicates and any(isinstance(action, AddKey) and action.kind != "index" for action in actions):
+        actions.append(MoveRows("ALTER IGNORE with a unique key"))
     only_renames = bool(actions) and all(isinstance(action, RenameTable) for action in actions)
     kind: DdlKind = "rename_table" if only_renames else "alter_table"
     return Statement(kind, ((table, tuple(actions)),), tolerant=tolerant)

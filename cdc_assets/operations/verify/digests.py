@@ -20,7 +20,6 @@ CanonicalValues = Mapping[str, pa.Array]  # column -> LARGE_BINARY
 
 ROW_ID = pa.binary(16)
 _DIGEST_BITS = 60  # 15 hexadecimal digits fit a BIGINT
-_COLON, _EMPTY = (pa.scalar(text, pa.large_binary()) for text in (b":", b""))
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class ComparedColumn:
             digests = [None if value is None else _hash(value).hex().encode() for value in values.to_pylist()]
             parts = pa.array(digests, pa.large_binary())
         lengths = pc.binary_length(parts).cast(pa.large_string()).cast(pa.large_binary())
-        return pc.binary_join_element_wise(lengths, parts, _COLON).fill_null(b"N")
+        return pc.binary_join_element_wise(lengths, parts, pa.scalar(b":", pa.large_binary())).fill_null(b"N")
 
     def format_value(self, value: bytes | None) -> str | None:
         """Return a canonical value for people; binary values as `0x` and hexadecimal digits."""
@@ -119,7 +118,7 @@ def compute_chunks(ids: pa.Array, chunks: int) -> Numbers:
 
 
 def _hash_rows(parts: Sequence[pa.Array]) -> pa.Array:
-    texts = pc.binary_join_element_wise(*parts, _EMPTY).to_pylist()
+    texts = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())).to_pylist()
     hashes = b"".join(map(_hash, texts))
     return pa.FixedSizeBinaryArray.from_buffers(ROW_ID, len(texts), [None, pa.py_buffer(hashes)])
 

@@ -211,7 +211,7 @@ class Evidence:
             return []
         columns = ", ".join(map(_ARROW.name, (*_PLACE, "column", "reason", "value")))
         offsets = _list_numbers(version["_cdc_offset"] for version in self.versions)
-        reasons = f"'{Reason.BAD_VALUE}', '{Reason.ZERO_DATE}'"
+        reasons = ", ".join(f"'{reason}'" for reason in (Reason.BAD_VALUE, Reason.ZERO_DATE, Reason.UNCLEAR_TIME))
         where = f"{self._of_table} AND reason IN ({reasons}) AND {_ARROW.name('offset')} IN ({offsets})"
         rows: list[Row] = _ARROW.run(f"SELECT {columns} FROM q WHERE {where}", {"q": quarantine}).to_pylist()
         return rows

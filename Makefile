@@ -76,10 +76,11 @@ test-fast: setup  ## every stage, protocol, gate, schema action and type by smal
 ui-test: setup  ## look at the web interface in a real Chromium, and make docs/asset-graph.png anew
 	$(BIN)/pytest -q cdc_assets_tests/ui/pages.py
 
-soak: setup  ## kill the pipeline and the broker at random moments; generated schema changes, all recorded DDL (an hour)
+soak: setup  ## kill the pipeline and the broker at random moments; generated schema changes, all recorded DDL; a live source (hours)
 	$(BIN)/pytest -q -n 2 -m soak
 	$(BIN)/python -m cdc_assets_tests.soak
 	$(BIN)/python -m cdc_assets_tests.soak_broker
+	$(BIN)/python -m cdc_assets_tests.live --minutes 60
 	EVOLUTION_ALL=1 $(BIN)/pytest -q -n 2 cdc_assets_tests/laws/test_evolution_recorded.py
 
 fuzz: setup  ## run the pipeline over bent records of every protocol; RECORDS=1000000 for the whole of it, hours

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from cdc_assets.ddl.resolve import Name
 
 Rename = tuple[Name, Name]  # old and new name
+NameChange = tuple[Name | None, Name | None]  # a Rename; of a CREATE TABLE (None, name), of a DROP TABLE (name, None)
 
 
 class UnorderedError(Exception):
@@ -27,7 +28,7 @@ def order_renames(renames: Sequence[Rename], exists: Callable[[Name], bool], *, 
     Raises:
         UnorderedError: the renames form a circle, and it is not known which of its names was free at first.
     """
-    if not from_one_statement and _is_possible_order(renames, exists):
+    if not from_one_statement and is_possible_order(renames, exists):
         return list(range(len(renames)))
     remaining, order = dict(enumerate(renames)), list[int]()
     while remaining:
@@ -40,13 +41,18 @@ def order_renames(renames: Sequence[Rename], exists: Callable[[Name], bool], *, 
     return order
 
 
-def _is_possible_order(renames: Sequence[Rename], exists: Callable[[Name], bool]) -> bool:
-    """Return whether the renames can have taken effect in the order of their messages."""
+def is_possible_order(steps: Sequence[NameChange], exists: Callable[[Name], bool]) -> bool:
+    """Return whether statements can have taken effect in the order of their messages.
+
+    Args:
+        steps: what the statements do to names.
+        exists: whether a table of this name is known before them.
+    """
     changed: dict[Name, bool] = {}
-    for old, new in renames:
-        if changed.get(new, exists(new)) or changed.get(old) is False:
+    for old, new in steps:
+        if old and new and (changed.get(new, exists(new)) or changed.get(old) is False):
             return False
-        changed |= {old: False, new: True}
+        changed |= ({old: False} if old else {}) | ({new: True} if new else {})
     return True
 
 

@@ -20,7 +20,7 @@ from cdc_assets.ddl.actions import (
     Statement,
 )
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.ddl.renames import Rename, UnorderedError, order_renames
+from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
 from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, find_mentioned_tables, resolve
 from cdc_assets.ddl.shapes import TableSchema, apply_statement
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -156,13 +156,21 @@ class SourceTables:
             UnorderedError: the order of the RENAMEs does not follow from their names.
         """
         renames: dict[int, Rename] = {}
+        steps: list[NameChange] = []
         for n, sent in enumerate(group):
-            statement = self._read_rename(sent)
-            if statement is not None:
+            statement = self._read_names(sent)
+            if statement is None:
+                continue
+            if statement.kind == "rename_table" and len(statement.new_names) == 1:
                 renames[n] = statement.names[0], statement.new_names[0]
-        if len(renames) < 2:
+                steps.append(renames[n])
+            elif statement.kind in ("create_table", "drop_table"):
+                is_created = statement.kind == "create_table"
+                steps += [(None, name) if is_created else (name, None) for name in statement.names]
+        exists = self._names.existing.__contains__
+        if len(renames) < 2 or (not exact and is_possible_order(steps, exists)):
             return list(group)
-        order = order_renames(list(renames.values()), self._names.existing.__contains__, from_one_statement=exact)
+        order = order_renames(list(renames.values()), exists, from_one_statement=exact)
         places = list(renames)
         moved = dict(zip(places, (group[places[n]] for n in order), strict=True))
         return [moved.get(n, sent) for n, sent in enumerate(group)]
@@ -195,13 +203,12 @@ class SourceTables:
             self.asks_rows |= any(name not in self.schemas for name in tables)
         return statement
 
-    def _read_rename(self, sent: SentStatement) -> Statement | None:
-        """Read a statement that renames one table; None for all others."""
+    def _read_names(self, sent: SentStatement) -> Statement | None:
+        """Read a statement; None if it is not understood."""
         try:
-            statement = resolve(read_statement(sent.text or ""), sent.database, self._names)
+            return resolve(read_statement(sent.text or ""), sent.database, self._names)
         except (SqlSyntaxError, UnresolvedNameError):
             return None
-        return statement if statement.kind == "rename_table" and len(statement.new_names) == 1 else None
 
     def _find_possible_tables(self, sent: SentStatement) -> tuple[Name, ...]:
         """Return the tables that a statement may change that is not understood."""

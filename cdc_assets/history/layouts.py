@@ -7,7 +7,7 @@ from typing import Any
 from cdc_assets.config import Feed
 from cdc_assets.history.columns import Layout
 from cdc_assets.history.evolution import Evolution, Slot
-from cdc_assets.lakehouse.decisions import statement_id
+from cdc_assets.lakehouse.decisions import identify_statement
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.loaded import columns_in
@@ -39,7 +39,7 @@ def list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[Declar
         DeclaredTypes(
             (r["commit_ts"], -1) if r["sequence"] is None else (r["position"], r["sequence"]),
             {c["name"].lower(): c["type"] for c in r["columns"]},
-            statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]) if r["ddl_statement"] else None,
+            identify_statement(r) if r["ddl_statement"] else None,
         )
         for r in schema_rows
         if r["columns"] is not None

@@ -11,7 +11,7 @@ from cdc_assets.ddl.actions import Column
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, read_statements
-from cdc_assets.lakehouse.decisions import Decision, statement_id
+from cdc_assets.lakehouse.decisions import Decision, identify_statement
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -58,9 +58,7 @@ class NewReleases:
     @cached_property
     def new_ddls(self) -> dict[str, tuple[int, Ddl]]:
         """Ids of the statements of these releases -> the release and the statement."""
-        releases = {
-            statement_id(s["commit_ts"], s["database"], s["ddl_statement"]): s["release"] for s in self.statements
-        }
+        releases = {identify_statement(s): s["release"] for s in self.statements}
         return {d.id: (releases[d.id], d) for d in read_statements(self.statements, self.schema_rows, self.decided)}
 
     @cached_property

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.config import Feed
-from cdc_assets.history.evolution import Evolution
+from cdc_assets.history.evolution import Evolution, Recover, Rekey
 from cdc_assets.history.new_releases import NewReleases, read_new_releases
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
@@ -158,5 +158,8 @@ def _plan_replays(tables: list[TablePlanner], evolutions: Mapping[Name, Evolutio
 
 
 def _part_order(part: TablePlan) -> tuple[Any, ...]:
-    """Return the sort key of a part: rows come from a table whose own part, which closes them, begins earlier."""
-    return part.steps[0].spot.order if part.arrivals else ()
+    """Return the sort key of a part: rows come from a part of this table or another that closes them and begins earlier."""
+    begins_with_rows = part.arrivals or any(
+        isinstance(op, Recover | Rekey) for step in part.steps[:1] for op in step.ops
+    )
+    return part.steps[0].spot.order if begins_with_rows else ()

@@ -131,10 +131,11 @@ class _EvolvingTables:
         table.has_all_rows = is_taken and is_complete
         of_both = replaced and replace(replaced, columns=replaced.columns & columns.keys())
         arrive = Arrive(origin, columns, self._last_rename(origin, ddl), is_taken, is_complete, of_both)
-        # The earlier rows of this name are removed, and it is not known which rows replace them.
+        # Of a table that the feed does not take no row is known. Else the earlier rows of this name are removed, and it
+        # is not known which rows replace them.
         is_unseen = not is_taken or not (is_complete or origin_before.was_seen)
         why = f"the rows of {'.'.join(origin)} came in, and {_NO_ROWS[is_taken]}: load the table again"
-        flags = [Flag(why, reload=True)] if is_unseen and name_before.was_seen else []
+        flags = [Flag(why, reload=True)] if not is_taken or (is_unseen and name_before.was_seen) else []
         table.add_step(ddl, [arrive, *flags])
 
     def _last_rename(self, name: Name, ddl: Ddl) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, decode_statement
 from cdc_assets.history.progress import Name
-from cdc_assets.lakehouse.decisions import Decision, statement_id
+from cdc_assets.lakehouse.decisions import Decision, identify_statement
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,8 @@ def read_statements(
     rows_of_statement: dict[str, list[Mapping[str, Any]]] = {}
     for r in schema_rows:
         if r["ddl_statement"] is not None:
-            key = statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"])
-            rows_of_statement.setdefault(key, []).append(r)
-    sent_texts = {
-        statement_id(r["commit_ts"], r.get("default_database", r["database"]), r["ddl_statement"]): r["ddl_statement"]
-        for r in rows
-    }
+            rows_of_statement.setdefault(identify_statement(r), []).append(r)
+    sent_texts = {identify_statement(r): r["ddl_statement"] for r in rows}
     texts = {key: decided[key].text(text) if key in decided else text for key, text in sent_texts.items()}
     statements = [_make_ddl(key, text, rows_of_statement[key]) for key, text in texts.items() if text is not None]
     return sorted(statements, key=lambda d: d.spot.order)

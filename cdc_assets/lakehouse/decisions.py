@@ -1,8 +1,10 @@
 """decisions: what people have decided about DDL statements that held tables. A rebuild keeps this table."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -38,10 +40,25 @@ class Decision:
         ]
 
 
-def statement_id(commit_ts: int, default_database: str | None, text: str) -> str:
-    """Return the id of a statement, which is the same for every copy of it in any partition."""
-    identity = "\0".join((str(commit_ts), default_database or "", text))
+def statement_id(commit_ts: int, default_database: str | None, text: str, gtid: str | None = None) -> str:
+    """Return the id of a statement, which is the same for every copy of it in any partition.
+
+    A GTID distinguishes equal statements of one second, and is the same in the logs of all servers.
+    """
+    identity = "\0".join((str(commit_ts), default_database or "", text, *([gtid] if gtid else [])))
     return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+
+
+def identify_statement(row: Mapping[str, Any]) -> str:
+    """Return the id of the statement in a row of table_schemas, change_events or released_changes."""
+    database = row["default_database"] if "default_database" in row else row["database"]
+    return statement_id(row["commit_ts"], database, row["ddl_statement"], gtid_of(row))
+
+
+def gtid_of(row: Mapping[str, Any]) -> str | None:
+    """Return the GTID in a row's `source`; None: it has none."""
+    source: Mapping[str, Any] = row.get("source") or {}
+    return source.get("gtid")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +69,7 @@ class DecisionsCursor(Cursor):
 DECISIONS = Definition(
     columns=StructType(
         [
-            column("statement_id", STRING, "The statement: a hash of its commit_ts, default database and text."),
+            column("statement_id", STRING, "The statement: a hash of its commit_ts, default database, text and GTID."),
             column("verdict", STRING, "apply, ignore, or as (apply read_as in its place)."),
             column("read_as", STRING, "The statement to apply in its place; null unless the verdict is as."),
             column("decided_at", TIMESTAMP, "When the decision was made."),

@@ -71,7 +71,9 @@ TABLE_SCHEMAS = Definition(
                 "be read or is ignored.",
             ),
             column("message_table", STRING, "Of a statement: the table that its message names."),
-            column("source", struct(file=STRING, position=BIGINT), "Of a statement: its position in the binlog."),
+            column(
+                "source", struct(file=STRING, position=BIGINT, gtid=STRING), "Of a statement: its place in the binlog."
+            ),
             column("table_id", BIGINT, "Of a numbered schema: the table's number."),
             column("schema_version", BIGINT, "Of a numbered schema: its number."),
             column("table_schemas", STRING, "Of a statement: the schemas in its message, unchanged."),

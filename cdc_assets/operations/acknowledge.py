@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict
-from cdc_assets.lakehouse.decisions import statement_id as id_of
+from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict, identify_statement
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -105,7 +104,7 @@ def _find_reading_error(lake: Lakehouse, statement: HeldStatement, decision: Dec
     """
     if decision.verdict is DecisionVerdict.APPLY:
         rows = [row for row in lake.schema_rows() if row["ddl_statement"] is not None]
-        own = [r for r in rows if id_of(r["commit_ts"], r["default_database"], r["ddl_statement"]) == statement.id]
+        own = [r for r in rows if identify_statement(r) == statement.id]
         return next((row["error"] for row in own if row["error"] and row["actions"] is None), None)
     if decision.read_as is not None:
         try:

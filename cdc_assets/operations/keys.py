@@ -47,10 +47,12 @@ def find_key_columns(lake: Lakehouse, database: str, table: str) -> list[list[st
     files = released.files(kind=str(ReleasedKind.LAYOUT))
     layouts = released.fetch(files, "database", "table", "last_ts", "key_columns").to_pylist()
     dated = [(r["last_ts"], r["key_columns"]) for r in layouts if (r["database"], r["table"]) == (database, table)]
-    if not dated:
-        schemas = lake.schema_rows([(database, table)])
-        dated = [(r["commit_ts"], r["key_columns"]) for r in schemas if r["columns"] is not None]
-    newest_first: list[list[str]] = [columns for _, columns in sorted(dated, reverse=True)]
+    schemas = lake.schema_rows([(database, table)])
+    stated = sorted((r["commit_ts"], r["key_columns"]) for r in schemas if r["columns"] is not None)
+    newest_first: list[list[str]] = [columns for _, columns in sorted(dated or stated, reverse=True)]
+    # A statement may have given the table another key, or the name to another table, of which no row has come yet.
+    if dated and stated and stated[-1][0] >= max(dated)[0] and set(stated[-1][1]) != set(newest_first[0] or ()):
+        newest_first.insert(0, stated[-1][1])
     return [columns for n, columns in enumerate(newest_first) if columns not in newest_first[:n]]
 
 

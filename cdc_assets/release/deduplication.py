@@ -5,7 +5,9 @@ duplicate, with one exception if only its content shows that it was seen: a row 
 source's clock.
 
 - By binlog position (Debezium): two events are the same change if server, time, file, position and row are equal; after a
-  failover, if GTID, operation and images are equal.
+  failover, if GTID, operation and images are equal. MariaDB 11.4 and later states one position for all row events of a
+  transaction, unless `binlog_legacy_event_pos` is ON. So in MariaDB's binlog operation and images must be equal, too, and
+  where one position has several changes of a key, content decides.
 - By content (Canal): two events are the same change if time, operation and images are equal. A seen change is applied only
   if its key is not within a replay, its before image is the row's state, and its time is the newest of the key. Otherwise
   it is a duplicate, and the key is within a replay until an unseen change or a duplicate of the last change comes.
@@ -24,18 +26,20 @@ from cdc_assets.release.changes import END_STATE_COLUMNS
 from cdc_assets.release.late import LATE_SAMPLE, NO_LATE_EVENTS, LateEvents
 from cdc_assets.spark.session import checkpointed
 
+_MARIADB_GTID = r"^\d+-\d+-\d+$"  # domain, server, number
 _DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
 _KEY = ["database", "table", "key"]
 # The fields of a piece that the native function reads, in this order.
 _COMPARED = [
     "topic", "partition", "offset", "index", "piece", "time", "op", "before", "after", "keyless", "weight", "pass",
-    "identity", "twin", "file_number",
+    "identity", "twin", "file_number", "transaction",
 ]  # fmt: skip
 # The fields of a released change that the native function reads, in this order.
 _RELEASED = {
     "release": "bigint", "ordinal": "int", "commit_ts": "bigint", "topic": "string", "partition": "int", "offset": "bigint",
     "index": "int", "piece": "int", "time": "bigint", "op": "string", "before": "string", "after": "string",
     "keyless": "boolean", "weight": "int", "pass": "bigint", "identity": "bigint", "twin": "bigint", "file_number": "bigint",
+    "transaction": "bigint",
 }  # fmt: skip
 _RELEASED_ARRAY = f"array<struct<{', '.join(f'`{name}`: {kind}' for name, kind in _RELEASED.items())}>>"
 _OTHERS = [c for c in END_STATE_COLUMNS if c not in _COMPARED]
@@ -128,7 +132,12 @@ def _add_prior(by_key: DataFrame, prior: DataFrame, *, by_position: bool) -> Dat
 
 
 def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
-    """Add the columns that identify a change: `keyless`, `identity`, `twin` and `file_number`; clear unrelated images."""
+    """Add the columns that identify a change, and clear unrelated images.
+
+    Returns:
+        `changes` with `keyless` BOOLEAN and BIGINTs: `identity`; `twin`, which is the same in the logs of two servers;
+        `file_number`; `transaction`, which identifies a position that a transaction of MariaDB states. NULL: there is none.
+    """
     images = {
         # A piece of a changed key still has its event's other image, which is of the other key.
         "before": F.when(F.col("op").isin(_DELETE, _UPDATE), F.col("before")),
@@ -136,15 +145,17 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
         "keyless": F.coalesce(F.size("key_columns") == 0, F.lit(False)),
     }
     null = F.lit(None).cast("bigint")
-    position = {"identity": F.lit(0).cast("bigint"), "twin": null, "file_number": null}
+    position = {"identity": F.lit(0).cast("bigint"), "twin": null, "file_number": null, "transaction": null}
     if by_position:
         is_read = F.col("op") == str(Op.SNAPSHOT)
+        is_of_mariadb = F.col("source.gtid").rlike(_MARIADB_GTID)
+        log = ["source.server_id", "source.file", "source.position"]
+        content = [F.when(is_of_mariadb, F.col(name)) for name in ("op", "before", "after")]
         position = {
-            "identity": F.xxhash64(
-                is_read, "source_ms", "source.server_id", "source.file", "source.position", "source.row"
-            ),
+            "identity": F.xxhash64(is_read, "source_ms", *log, "source.row", *content),
             "twin": _hash_transaction_row(),
             "file_number": file_number(),
+            "transaction": F.when(is_of_mariadb, F.xxhash64("source.gtid", *log)),
         }
     return changes.withColumns(images).withColumns(position)
 

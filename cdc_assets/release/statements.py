@@ -17,7 +17,7 @@ from cdc_assets.ddl.actions import (
     Statement,
     decode_statement,
 )
-from cdc_assets.lakehouse.decisions import Decision, statement_id
+from cdc_assets.lakehouse.decisions import Decision, identify_statement
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.release.base import QualifiedName
 
@@ -78,8 +78,8 @@ def build_ddl_events(
     """
     by_id: dict[str, list[Mapping[str, Any]]] = {}
     for r in schema_rows:
-        by_id.setdefault(_id_of_schema_row(r), []).append(r)
-    ids = [statement_id(row["commit_ts"], row["database"], row["ddl_statement"]) for row in rows]
+        by_id.setdefault(identify_statement(r), []).append(r)
+    ids = [identify_statement(row) for row in rows]
     return [DdlEvent(row, key, by_id.get(key, []), decisions.get(key)) for row, key in zip(rows, ids, strict=True)]
 
 
@@ -115,12 +115,8 @@ def keep_first_records(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     A statement may come several times and in several partitions.
     """
     ordered = sorted(rows, key=lambda s: (s["topic"], s["partition"], s["offset"], s["index"]), reverse=True)
-    first = {(s["commit_ts"], s["database"], s["table"], s["ddl_statement"]): s for s in ordered}
+    first = {(identify_statement(s), s["table"]): s for s in ordered}
     return [{k: v for k, v in s.items() if k != "batch"} | {"kind": str(ReleasedKind.DDL)} for s in first.values()]
-
-
-def _id_of_schema_row(row: Mapping[str, Any]) -> str:
-    return statement_id(row["commit_ts"], row["default_database"], row["ddl_statement"])
 
 
 def _changes_table(event: DdlEvent, name: QualifiedName, schema_rows: Sequence[Mapping[str, Any]]) -> bool:

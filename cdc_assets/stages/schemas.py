@@ -19,7 +19,7 @@ from cdc_assets.ddl.replay import SentStatement, TableRows, order_by_effect, rep
 from cdc_assets.ddl.resolve import Name
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.lakehouse.decisions import Decision, statement_id
+from cdc_assets.lakehouse.decisions import Decision, gtid_of, identify_statement
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
@@ -162,7 +162,7 @@ def _binlog_position(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the binlog position in an event's `source`; None: it has none."""
     if not source or not source["file"] or not source["position"]:
         return None
-    return {"file": source["file"], "position": source["position"]}
+    return {"file": source["file"], "position": source["position"], "gtid": source["gtid"]}
 
 
 def _read_bootstraps(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:
@@ -277,7 +277,7 @@ def _make_sent_statement(
 ) -> SentStatement:
     """Return a statement with what its message states, and with the text that a decision gives it."""
     database, text = statement["default_database"] or "", statement["ddl_statement"]
-    decision = decisions.get(statement_id(statement["commit_ts"], statement["default_database"], text))
+    decision = decisions.get(identify_statement(statement))
     return SentStatement(
         position=statement["position"],
         database=database,
@@ -299,7 +299,7 @@ def _count_tables(rows: Iterable[Mapping[str, Any]]) -> int:
 
 def _identity(statement: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what is the same in every record of a statement."""
-    return statement["commit_ts"], statement["default_database"], statement["ddl_statement"]
+    return statement["commit_ts"], statement["default_database"], statement["ddl_statement"], gtid_of(statement)
 
 
 def _schema_columns(schema: TableSchema | None) -> dict[str, Any]:

@@ -166,6 +166,29 @@ def test_the_order_of_renames(kind: str) -> None:
     assert order_renames(names, lambda name: name[1] in existing, from_one_statement=from_one_statement) == order
 
 
+def test_tables_that_come_and_go_between_renames_free_and_take_names() -> None:
+    """A table is renamed, and another of its name created, before both change places, all in one second."""
+    texts = [
+        "CREATE TABLE a (id INT PRIMARY KEY, b INT)",
+        "CREATE TABLE c (id INT PRIMARY KEY, d INT)",
+        "RENAME TABLE c TO e",
+        "CREATE TABLE c (id INT PRIMARY KEY, f INT)",
+        "RENAME TABLE c TO tmp",
+        "RENAME TABLE e TO c",
+        "RENAME TABLE a TO e",
+        "RENAME TABLE tmp TO a",
+    ]
+    done, _ = replay([SentStatement(10, "shop", None, text) for text in texts], {}, exact=False, ignores_case=False)
+    assert [outcome.error for _, outcome in done] == [None] * len(texts)
+    columns = {
+        name: outcome.shapes["shop", name].columns[-1].name
+        for _, outcome in done
+        for name in "ace"
+        if ("shop", name) in outcome.shapes
+    }
+    assert columns == {"a": "f", "c": "d", "e": "b"}
+
+
 def test_a_circle_without_a_free_name_has_no_order() -> None:
     circle = [(("d", old), ("d", new)) for old, new in (("a", "b"), ("b", "a"))]
     with pytest.raises(UnorderedError):

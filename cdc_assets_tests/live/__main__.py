@@ -2,10 +2,10 @@
 
 usage: python -m cdc_assets_tests.live [--minutes 60] [--seed N] [--keep FOLDER]     (what `make soak` runs)
 
-A grammar of DDL and DML changes the tables of a real MariaDB, in several sessions. A real Debezium sends the changes to a real
-broker; it is killed and moved back at random. The pipeline's job runs at random moments. Now and then everything is ingested,
-and every table is compared with its history by `verify`. At a difference the run ends: it prints the difference and the
-table's statements, keeps them and the records in the folder, and looks for fewer statements that have the same outcome.
+A grammar of DDL and DML changes the tables of a real MariaDB, in several sessions. A real Debezium sends the changes to a
+real broker; it is killed and moved back at random. The pipeline's job runs at random moments. Now and then everything is
+ingested, and every table is compared with its history by `verify`. At a difference the run ends: it prints the difference
+and the table's statements, keeps them and the records in the folder, and looks for fewer statements with the same outcome.
 Exit status 0: no difference; 1: a difference; 2: a run of an hour or more in which some rule of the grammar or type is rare.
 """
 

@@ -11,8 +11,8 @@ Name = tuple[str, str]  # database, table
 TOUCHED = "touched"  # a column that no statement changes, to change every row of a table by
 
 _COLUMNS = """
-SELECT table_name, column_name, column_type, character_set_name, collation_name, is_nullable = 'YES', column_default IS NOT NULL,
-    extra LIKE '%%GENERATED%%' OR extra LIKE '%%auto_increment%%' FROM information_schema.columns
+SELECT table_name, column_name, column_type, character_set_name, collation_name, is_nullable = 'YES',
+    column_default IS NOT NULL, extra LIKE '%%GENERATED%%' OR extra LIKE '%%auto_increment%%' FROM information_schema.columns
 WHERE table_schema = %s ORDER BY table_name, ordinal_position"""
 _KEYS = """
 SELECT table_name, column_name FROM information_schema.statistics

@@ -39,9 +39,7 @@ def insert(rng: random.Random, table: Table, verb: str = "INSERT") -> str:
     columns = [c for c in table.columns if not (c.is_filled and c.name not in table.key)]
     if rng.random() < 0.2:  # those with a default are left out
         columns = [c for c in columns if not c.has_default] or columns
-    rows = ", ".join(
-        f"({', '.join(_value(rng, table, c) for c in columns)})" for _ in range(rng.choice([1, 1, 2, 5]))
-    )
+    rows = ", ".join(f"({', '.join(_value(rng, table, c) for c in columns)})" for _ in range(rng.choice([1, 1, 2, 5])))
     return f"{verb} INTO {table.sql} ({', '.join(quoted(c.name) for c in columns)}) VALUES {rows}"
 
 

@@ -9,7 +9,7 @@ from cdc_assets.history.progress import list_holds
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.verify.text import format_text
-from cdc_assets.sources.mysql import ServerAddress, SourceError
+from cdc_assets.sources.mysql import ServerAddress, SourceError, open_snapshot, qualified_name
 from cdc_assets_tests.live.catalog import Name
 from cdc_assets_tests.live.pipeline import FEED, Pipeline, now_or_later
 
@@ -19,23 +19,33 @@ _INCOMPARABLE = ("each server", "servers give", "only the history has it", "is n
 
 @dataclass(frozen=True)
 class Difference:
-    """What is wrong with a table; None: with the feed."""
+    """What is wrong with a table.
+
+    Attributes:
+        table: the table; None: the feed.
+        kind: rows, hold, error, silent, or the check that fails.
+        text: for people.
+    """
 
     table: Name | None
+    kind: str
     text: str
 
 
-def compare_tables(pipeline: Pipeline, address: ServerAddress, tables: Iterable[Name], exempt: Iterable[Name]) -> list[Difference]:
+def compare_tables(
+    pipeline: Pipeline, address: ServerAddress, databases: Iterable[str], tables: Iterable[Name], exempt: Iterable[Name]
+) -> list[Difference]:
     """Return what differs between the server's tables and the histories.
 
     Args:
         pipeline: which has ingested everything.
         address: the server's.
-        tables: all tables of the server, but those that no feed captures.
+        databases: the databases to compare.
+        tables: all tables of these databases.
         exempt: tables that cannot be compared.
     """
     existing, not_compared = set(tables), set(exempt)
-    histories = set(pipeline.lake.histories())
+    histories = {name for name in pipeline.lake.histories() if name[0] in databases}
     found = []
     for name in sorted((existing | histories) - not_compared):
         text = _differs(pipeline, address, name) if name in existing & histories else None
@@ -44,11 +54,13 @@ def compare_tables(pipeline: Pipeline, address: ServerAddress, tables: Iterable[
         if name in existing - histories and (count := _source_rows(address, name)):
             text = f"the source has {count} rows, and there is no history"
         if text:
-            found.append(Difference(name, text))
-    for hold in list_holds(pipeline.lake):
-        if (hold.database, hold.table) not in not_compared:
-            found.append(Difference((hold.database, hold.table), describe_hold(hold, FEED)))
-    return found
+            found.append(Difference(name, "rows", text))
+    holds = {(hold.database, hold.table): hold for hold in list_holds(pipeline.lake)}
+    return found + [
+        Difference(name, "hold", describe_hold(hold, FEED))
+        for name, hold in holds.items()
+        if name[0] in databases and name not in not_compared
+    ]
 
 
 def _differs(pipeline: Pipeline, address: ServerAddress, name: Name) -> str | None:
@@ -56,7 +68,9 @@ def _differs(pipeline: Pipeline, address: ServerAddress, name: Name) -> str | No
         verification = verify_history(pipeline.lake, pipeline.feed, name, address, now_or_later())
     except SourceError as error:
         return str(error)
-    missing = {c: why for c, why in verification.not_compared.items() if not any(known in why for known in _INCOMPARABLE)}
+    missing = {
+        c: why for c, why in verification.not_compared.items() if not any(known in why for known in _INCOMPARABLE)
+    }
     return None if verification.is_equal and not missing else format_text(verification)
 
 
@@ -65,8 +79,6 @@ def _open_rows(pipeline: Pipeline, name: Name) -> int:
 
 
 def _source_rows(address: ServerAddress, name: Name) -> int:
-    from cdc_assets.sources.mysql import open_snapshot, qualified_name
-
     with open_snapshot(address, 0) as source:
         ((count,),) = source.rows(f"SELECT COUNT(*) FROM {qualified_name(*name)}")
     return int(count)
@@ -92,5 +104,5 @@ def unexpected(checks: Iterable[AssetCheckEvaluation], allowed: Mapping[Name, se
     for check in checks:
         name = table_of(check)
         if check.check_name not in (allowed.get(name, set()) if name else anywhere):
-            found[name, check.check_name] = Difference(name, text_of(check))
+            found[name, check.check_name] = Difference(name, check.check_name, text_of(check))
     return list(found.values())

@@ -1,6 +1,6 @@
-"""A real Kafka Connect worker with Debezium's MariaDB connector, in a process of its own that can be killed and moved back.
+"""A real Kafka Connect worker with Debezium's MariaDB connector, in a process that can be killed and moved back.
 
-Its jars come from Maven as the product's do (`cdc_assets.stores.jars`), each with its checksum, as `connect_jars.txt` has it.
+Its jars come from Maven as the product's do (`cdc_assets.stores.jars`); `connect_jars.txt` has their checksums.
 """
 
 import os

@@ -16,7 +16,7 @@ STRANGE = (
     "~2E~",
     "_delta_log",
     "$dollar#@!",
-    "ſharp-ß",
+    "\u017fharp-ß",  # its first letter is an s in lower case
 )
 # Without backticks: Debezium 3.5 doubles them in the names of columns.
 COLUMNS = (

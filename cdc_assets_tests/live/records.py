@@ -1,4 +1,4 @@
-"""Reads what Debezium has sent: the markers that show how far it has come, and all records as a recorded snapshot has them."""
+"""Reads what Debezium has sent: markers that show how far it has come, and all records, as a recorded snapshot has them."""
 
 import base64
 import json
@@ -17,20 +17,25 @@ def wait_for_marker(servers: str, topic: str, number: int) -> None:
     Raises:
         TimeoutError: it does not come.
     """
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "marker", "enable.auto.commit": False, "log_level": 0})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "marker", "enable.auto.commit": False, "log_level": 0}
+    )
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
         end = time.monotonic() + _SECONDS
+        while not (partitions := consumer.list_topics(topic).topics[topic].partitions) and time.monotonic() < end:
+            time.sleep(0.5)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         while time.monotonic() < end:
             message = consumer.poll(0.5)
-            if message and not message.error() and message.value() and _marker(message.value()) == number:
+            value = message.value() if message and not message.error() else None
+            if value and _marker(value) == number:
                 return
     finally:
         consumer.close()
     raise TimeoutError(f"Debezium does not send marker {number}")
 
 
-def _marker(value: bytes) -> int | None:
+def _marker(value: str | bytes) -> int | None:
     message = json.loads(value)
     row = message.get("payload", message).get("after")
     return row["id"] if row else None
@@ -50,10 +55,11 @@ def save(servers: str, prefix: str, file: Path) -> int:
             message = consumer.poll(5)
             if message is None or message.error():
                 continue
-            place = message.topic(), message.partition()
-            lines.write(json.dumps(_line(message)) + "\n")
+            line = _line(message)
+            lines.write(json.dumps(line) + "\n")
             count += 1
-            if message.offset() + 1 >= ends[place]:
+            place = line["topic"], line["partition"]
+            if line["offset"] + 1 >= ends[place]:
                 left.discard(place)
     consumer.close()
     return count

@@ -20,6 +20,8 @@ NOT_HERE = {
     "ADD or DROP SYSTEM VERSIONING (MariaDB)": "Debezium's parser stops at it",
     "a statement whose message carries other columns than it gives": "no server does so",
 }
+# Rows that several productions make on their way.
+FOLLOWS = frozenset({"names without a database", "several statements of one second"})
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,15 @@ class Production:
         row: the row of docs/schema-evolution.md.
         make: the step that it makes of a state; None: it cannot now.
         allowed: the checks that the page lets fail then.
-        ends_comparison: whether the table cannot be compared until it is dropped or truncated.
+        ends_comparison: whether the table cannot be compared until it is dropped.
+        reported: the check that must fail then; "": it need not.
     """
 
     row: str
     make: "Callable[[State], Step | None]"
     allowed: frozenset[str] = frozenset()
     ends_comparison: bool = False
+    reported: str = ""
 
 
 @dataclass
@@ -78,12 +82,12 @@ PRODUCTIONS: list[Production] = []
 
 
 def production(
-    row: str, *allowed: str, ends_comparison: bool = False
+    row: str, *allowed: str, ends_comparison: bool = False, reported: str = ""
 ) -> "Callable[[Callable[[State], Step | None]], Callable[[State], Step | None]]":
     """Register a function that makes a step."""
 
     def kept(make: "Callable[[State], Step | None]") -> "Callable[[State], Step | None]":
-        PRODUCTIONS.append(Production(row, make, frozenset(allowed), ends_comparison))
+        PRODUCTIONS.append(Production(row, make, frozenset({*allowed, reported} - {""}), ends_comparison, reported))
         return make
 
     return kept
@@ -107,7 +111,10 @@ def _alter(state: State, table: Table, *clauses: str, row: str) -> Step:
     if state.rng.random() < 0.12:  # it waits for a transaction, and so has an older time than the row before it
         before = (Statement("BEGIN", 1), Statement(insert_ignored(state.rng, table), 1))
         waiting = [*statements[:-1], Statement(statements[-1].sql, waits=True)]
-        after = (Statement(insert_ignored(state.rng, table), 1, seconds=state.rng.choice([0.2, 1.1])), Statement("COMMIT", 1))
+        after = (
+            Statement(insert_ignored(state.rng, table), 1, seconds=state.rng.choice([0.2, 1.1])),
+            Statement("COMMIT", 1),
+        )
         statements = (*before, *waiting, *after)
     return Step(rows, (table.name,), statements)
 
@@ -171,9 +178,7 @@ def _add_default(state: State) -> Step | None:
     table, declared = state.pick(), _declaration(state, nullable=state.rng.random() < 0.5, with_default=True)
     if not table or not declared:
         return None
-    return _alter(
-        state, table, f"ADD {quoted(state.new_column(table))} {declared}", row="ADD COLUMN with a default"
-    )
+    return _alter(state, table, f"ADD {quoted(state.new_column(table))} {declared}", row="ADD COLUMN with a default")
 
 
 @production("ADD COLUMN, NOT NULL, without a default")
@@ -226,7 +231,8 @@ def _add_at_place(state: State) -> Step | None:
 @production("ADD COLUMN of a type that MySQL does not have (UUID, VECTOR)", "type_mapping", "mysql_type_mapping",
             "jdbc_type_mapping", ends_comparison=True)  # fmt: skip
 def _add_unknown_type(state: State) -> Step | None:
-    if not (table := state.pick()):
+    # Rarely, as what RENAMEs link to the table is blocked with it.
+    if state.rng.random() < 0.6 or not (table := state.pick()):
         return None
     column = f"ADD COLUMN {quoted(state.new_column(table))} {state.rng.choice(UNKNOWN_TYPES)}"
     return _alter(state, table, column, row="ADD COLUMN of a type that MySQL does not have (UUID, VECTOR)")
@@ -250,7 +256,10 @@ def _drop_and_add(state: State) -> Step | None:
     row = "DROP COLUMN, then ADD COLUMN of that name"
     if state.rng.random() < 0.5:
         return _alter(state, table, f"DROP COLUMN {name}", f"ADD COLUMN {name} {declared}", row=row)
-    statements = [f"ALTER TABLE {table.sql} DROP COLUMN {name}", f"ALTER TABLE {table.sql} ADD COLUMN {name} {declared}"]
+    statements = [
+        f"ALTER TABLE {table.sql} DROP COLUMN {name}",
+        f"ALTER TABLE {table.sql} ADD COLUMN {name} {declared}",
+    ]
     return Step((row,), (table.name,), tuple(map(Statement, statements)))
 
 
@@ -299,7 +308,9 @@ def _widened(column: Column, rng: random.Random) -> str | None:
         return rng.choice([_NEXT[column.base], "bigint"]) + sign
     if column.base == "decimal" and column.sizes[0] < 60:
         more = rng.randint(1, 5)
-        return f"decimal({column.sizes[0] + more},{column.sizes[1]})" + (" unsigned" if "unsigned" in column.type else "")
+        return f"decimal({column.sizes[0] + more},{column.sizes[1]})" + (
+            " unsigned" if "unsigned" in column.type else ""
+        )
     return "double" if column.type == "float" else None
 
 
@@ -312,7 +323,9 @@ def _widen(state: State) -> Step | None:
         return None
     column = state.rng.choice([c for c in table.free_columns if is_narrow(c)])
     wider = redeclare(column, _widened(column, state.rng))
-    clause = state.rng.choice([f"MODIFY {quoted(column.name)} {wider}", f"CHANGE {quoted(column.name)} {quoted(column.name)} {wider}"])
+    clause = state.rng.choice(
+        [f"MODIFY {quoted(column.name)} {wider}", f"CHANGE {quoted(column.name)} {quoted(column.name)} {wider}"]
+    )
     return _alter(state, table, clause, row=_WIDER)
 
 
@@ -330,7 +343,7 @@ def _modify_text(state: State) -> Step | None:
     if column.base == "enum":
         labels = [*column.labels, *(label for label in ("new", "Neu") if label not in column.labels)]
         if state.rng.random() < 0.5:
-            labels = labels[::-1]
+            labels.reverse()
         declared = redeclare(column, f"enum({','.join(map(quote, labels))})", column.charset)
     elif column.base == "text":
         declared = redeclare(column, state.rng.choice(["mediumtext", "longtext"]), "utf8mb4")
@@ -420,7 +433,10 @@ def _defaults_and_indexes(state: State) -> Step | None:
     ]
     if table.indexes:
         index = quoted(rng.choice(table.indexes))
-        statements += [f"DROP INDEX {index} ON {table.sql}", f"ALTER TABLE {table.sql} RENAME INDEX {index} TO `renamed`"]
+        statements += [
+            f"DROP INDEX {index} ON {table.sql}",
+            f"ALTER TABLE {table.sql} RENAME INDEX {index} TO `renamed`",
+        ]
     return Step((_DEFAULTS_AND_INDEXES,), (table.name,), (Statement(rng.choice(statements)),))
 
 
@@ -429,7 +445,9 @@ _KEY_BASES = ("tinyint", "smallint", "mediumint", "int", "bigint", "varchar", "c
 
 
 def _can_be_key(column: Column) -> bool:
-    return column.base in _KEY_BASES and not column.nullable and not column.is_filled and (column.sizes or (0,))[0] < 100
+    return (
+        column.base in _KEY_BASES and not column.nullable and not column.is_filled and (column.sizes or (0,))[0] < 100
+    )
 
 
 @production(_KEYS)
@@ -458,7 +476,7 @@ def _drop_key(state: State) -> Step | None:
 _RELOAD_KEY = "ADD PRIMARY KEY of other columns, or in a table whose CREATE TABLE was not seen"
 
 
-@production(_RELOAD_KEY, "reload_required", ends_comparison=True)
+@production(_RELOAD_KEY, ends_comparison=True, reported="reload_required")
 def _other_key(state: State) -> Step | None:
     def dates(table: Table) -> list[str]:
         return [c.name for c in table.free_columns if c.base in ("date", "datetime", "decimal") and not c.is_filled]
@@ -468,12 +486,17 @@ def _other_key(state: State) -> Step | None:
     column = quoted(state.rng.choice(dates(table)))
     statements = (
         Statement(f"DELETE FROM {table.sql} WHERE {column} IS NULL"),
-        Statement(f"ALTER TABLE {table.sql} DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(map(quoted, table.key))}, {column})"),
+        Statement(
+            f"ALTER TABLE {table.sql} DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(map(quoted, table.key))}, {column})"
+        ),
     )
     return Step((_RELOAD_KEY,), (table.name,), statements)
 
 
-_OPTIONS = "comments, engines, character sets, partitions that move no row, and all other clauses that change no column, key or row"
+_OPTIONS = (
+    "comments, engines, character sets, partitions that move no row, and all other clauses that change no column, key or "
+    "row"
+)
 
 
 @production(_OPTIONS)
@@ -556,7 +579,10 @@ def _drop_database(state: State) -> Step | None:
         return None
     database = state.rng.choice(DATABASES)
     tables = tuple(name for name in state.tables if name[0] == database)
-    statements = (Statement(f"DROP DATABASE {database}"), Statement(f"CREATE DATABASE {database} CHARACTER SET utf8mb4"))
+    statements = (
+        Statement(f"DROP DATABASE {database}"),
+        Statement(f"CREATE DATABASE {database} CHARACTER SET utf8mb4"),
+    )
     return Step(("DROP DATABASE",), tables, statements)
 
 
@@ -610,7 +636,8 @@ def _new_table(state: State, table: Table) -> tuple[Table, Table, list[Statement
         insert_ignored(state.rng, table),
         f"REPLACE INTO {new.sql} ({columns}) SELECT {columns} FROM {table.sql}",
     ]
-    return new, old, [Statement(sql) for sql in statements]
+    # Not twice in one second: which of two such RENAMEs moved a row, its history does not show.
+    return new, old, [Statement(sql, seconds=1.1 * (n == 0)) for n, sql in enumerate(statements)]
 
 
 _REPLACED = (
@@ -624,7 +651,9 @@ def _ghost(state: State) -> Step | None:
     if not (table := state.pick(lambda t: not t.name[1].startswith("_"))):
         return None
     new, old, statements = _new_table(state, table)
-    statements.append(Statement(_rename(state, (table.sql, old.sql), (new.sql, table.sql)), seconds=state.rng.choice([0, 1.1])))
+    statements.append(
+        Statement(_rename(state, (table.sql, old.sql), (new.sql, table.sql)), seconds=state.rng.choice([0, 1.1]))
+    )
     if state.rng.random() < 0.5:
         statements.append(Statement(f"DROP TABLE {old.sql}"))
     return Step((_REPLACED,), (table.name, new.name, old.name), tuple(statements))
@@ -657,7 +686,8 @@ def _two_steps_apart(state: State) -> Step | None:
 
 
 _CIRCLES = (
-    "RENAME TABLE that swaps tables, or moves them in a circle; TiCDC sends one message a table, in any order and topics"
+    "RENAME TABLE that swaps tables, or moves them in a circle; TiCDC sends one message a table, in any order and "
+    "topics"
 )
 
 
@@ -677,20 +707,24 @@ def _circle(state: State) -> Step | None:
 _UNCAPTURED = "RENAME TABLE of a table that the feed does not capture to this name"
 
 
-@production(_UNCAPTURED, "reload_required", ends_comparison=True)
+@production(_UNCAPTURED, ends_comparison=True, reported="reload_required")
 def _from_hidden(state: State) -> Step | None:
     hidden = Table((HIDDEN, "outside"))
     name = state.free_name()
     made = _create(state, hidden.name)
     fill = Statement(f"INSERT IGNORE INTO {hidden.sql} (id) VALUES (1)")
     move = Statement(_rename(state, (hidden.sql, Table(name).sql)))
-    return Step((_UNCAPTURED,), (name, hidden.name), (Statement(f"DROP TABLE IF EXISTS {hidden.sql}"), *made.statements, fill, move))
+    return Step(
+        (_UNCAPTURED,),
+        (name, hidden.name),
+        (Statement(f"DROP TABLE IF EXISTS {hidden.sql}"), *made.statements, fill, move),
+    )
 
 
 _PARTITIONS = "TRUNCATE, DROP, EXCHANGE PARTITION"
 
 
-@production(_PARTITIONS, "reload_required", ends_comparison=True)
+@production(_PARTITIONS, ends_comparison=True, reported="reload_required")
 def _partition(state: State) -> Step | None:
     table = state.pick(lambda t: len(t.partitions) > 1)
     if not table:
@@ -709,12 +743,11 @@ def _partition(state: State) -> Step | None:
 def _no_effect(state: State) -> Step | None:
     if not (table := state.pick()):
         return None
-    column = quoted(state.rng.choice(table.columns).name)
+    # No ADD COLUMN IF NOT EXISTS: Debezium 3.5 takes the column to be of the new type.
     missing = quoted(state.new_column(table))
     sql = state.rng.choice(
         [
             f"CREATE TABLE IF NOT EXISTS {table.sql} (other int PRIMARY KEY)",
-            f"ALTER TABLE {table.sql} ADD COLUMN IF NOT EXISTS {column} int DEFAULT 9",
             f"ALTER TABLE {table.sql} DROP COLUMN IF EXISTS {missing}",
             f"DROP TABLE IF EXISTS {Table(state.free_name()).sql}",
             f"CREATE DATABASE IF NOT EXISTS {table.name[0]}",

@@ -72,7 +72,9 @@ class Sessions:
     def _connect(self) -> Any:
         connection = self._server.connect()
         with connection.cursor() as cursor:
-            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}")
+            cursor.execute(
+                f"SET SESSION innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}"
+            )
         return connection
 
     def run(self, step: Step, *, log: bool = True) -> Executed:

@@ -109,6 +109,9 @@ WITHOUT_SCHEMA: dict[str, tuple[str, Any, Any]] = {
     "schemas.enable=false": ("INT", 7, 7),
     "schemas.enable=false, NUMERIC": ("DECIMAL(30,20)", number("0.12345678901234567890"), Decimal("0.12345678901234567890")),
     "schemas.enable=false, NUMERIC, whole": ("DECIMAL(10,0)", number("1234"), Decimal(1234)),
+    "schemas.enable=false, precise": ("BIGINT UNSIGNED", base64_of((2**64 - 1).to_bytes(9, "big")), Decimal(2**64 - 1)),
+    "schemas.enable=false, precise, NUMERIC": ("BIGINT UNSIGNED", number(str(2**64 - 1)), Decimal(2**64 - 1)),
+    "schemas.enable=false, long": ("BIGINT UNSIGNED", -1, Decimal(2**64 - 1)),
     "schemas.enable=false, string": ("DECIMAL(10,2)", "3.14", Decimal("3.14")),
 }  # fmt: skip
 

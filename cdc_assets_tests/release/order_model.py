@@ -12,7 +12,7 @@ class Change:
         time: the time of the source's clock.
         before: the row before the change; None: there was none.
         after: the row after the change; None: there is none.
-        place: the binlog position, if the source states one.
+        place: the binlog position, if the source states one; in MariaDB's binlog several changes may have one.
         message: the number of the record.
     """
 
@@ -35,9 +35,10 @@ class Key:
         state = self.applied[-1].after if self.applied else None
         newest = max((c.time for c in self.applied), default=None)
         same = [c for c in self.applied if c == change]
+        is_one_of_several = any(c.place == change.place and c != change for c in self.applied)
         continues = not self.in_replay and change.before == state and change.time == newest
         of_one_message = any(c.message == change.message for c in same[-1:])
-        if same and not of_one_message and (change.place is not None or not continues):
+        if same and not of_one_message and ((change.place is not None and not is_one_of_several) or not continues):
             self.in_replay = change != self.applied[-1]
             return False
         self.applied.append(change)

@@ -68,6 +68,17 @@ def stream() -> list[Record]:
         change("c", 12, None, "a", source(70)),
         change("d", 12, "a", None, source(80)),
         change("c", 13, None, "a", source(80)),
+        # 14: MariaDB 11.4 states one position for all changes of a transaction
+        change("c", 14, None, "a", source(600, gtid="0-1-20")),
+        change("u", 14, "a", "b", source(600, gtid="0-1-20")),
+        change("u", 14, "b", "a", source(600, row=1, gtid="0-1-20")),
+        change("u", 14, "a", "b", source(600, gtid="0-1-20")),
+        # 15: and the connector sends the transaction again
+        change("c", 15, None, "a", source(610, gtid="0-1-21")),
+        change("u", 15, "a", "b", source(610, gtid="0-1-21")),
+        change("c", 15, None, "a", source(610, gtid="0-1-21")),
+        change("u", 15, "a", "b", source(610, gtid="0-1-21")),
+        change("u", 15, "b", "c", source(620, gtid="0-1-22")),
     ]
     return [r | {"offset": n} for n, r in enumerate(sent)]
 
@@ -86,8 +97,10 @@ EXPECTED = {
     11: ["a", "b"],
     12: ["a", None],
     13: ["a"],
+    14: ["a", "b", "a", "b"],
+    15: ["a", "b", "c"],
 }
-REPEATS = 3 + 1 + 1 + 1 + 1
+REPEATS = 3 + 1 + 1 + 1 + 1 + 2
 
 
 def run_in_parts(spark: SparkSession, folder: Path, cuts: int) -> tuple[Chain, int, int]:

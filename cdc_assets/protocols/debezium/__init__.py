@@ -20,6 +20,7 @@ from cdc_assets.ddl.actions import Column as TableColumn
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.mysql_types.debezium import (
     DECIMAL,
+    SEMANTICS,
     UNSTATED,
     DescribedColumn,
     Field,
@@ -28,6 +29,7 @@ from cdc_assets.mysql_types.debezium import (
     layout,
     mysql_text,
     plain_number,
+    stands_for,
 )
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import NO_SCHEMAS, Envelope, Protocol, SchemaTexts, Watermarks, WireColumn
@@ -115,6 +117,10 @@ class Debezium(Protocol):
             return value
         field = _field(column, mysql_type)
         text = mysql_text(value, field, mysql_type)
+        if column.is_guessed and mysql_type is not None and stands_for(mysql_type) == "bigint unsigned":
+            # bigint.unsigned.handling.mode=precise. The base64 of a number that is not negative begins with a letter.
+            precise = mysql_text(value, Field(field.name, DECIMAL, SEMANTICS[DECIMAL].connect), mysql_type)
+            return F.when(value.rlike("^-?[0-9]"), text).otherwise(precise)
         if field.semantic != DECIMAL:
             return text
         number = mysql_text(value, Field(field.name, "double", "double"), mysql_type)

@@ -63,7 +63,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       val continues = key.isKnown && piece.continues(key.state)
       if (!continues && (piece.time <= trimmed || key.isBehind(piece))) key.lose(piece) else key.apply(piece)
     case Some(same) =>
-      val again = if (byPlace) piece.keyless && piece.op == Read
+      val again = if (byPlace && !key.isOneOfSeveral(piece)) piece.keyless && piece.op == Read
         else same.message == piece.message || (!key.inReplay && piece.time == key.newest && piece.continues(key.state))
       if (again) key.apply(piece) else key.drop(piece, same)
   }
@@ -100,6 +100,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     private var last: Option[Piece] = past.lastOption
     private val applied = mutable.HashMap.empty[(Long, UTF8String), ArrayBuffer[Piece]]
     private val byIdentity, byTwin = mutable.HashMap.empty[Long, Piece]
+    private val atPosition = mutable.HashMap.empty[Long, mutable.HashSet[Long]]
     past.foreach(remember)
 
     private val kept = ArrayBuffer.empty[(Piece, Long)]
@@ -114,9 +115,13 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       if (byPlace) byIdentity.get(piece.identity).orElse(piece.twin.flatMap(byTwin.get).filter(_.file != piece.file))
       else copies((piece.time, piece.op)).reverseIterator.find(_.isSame(piece))
 
+    /** Return whether the piece's position in the binlog has several changes of this key, so that it identifies none. */
+    def isOneOfSeveral(piece: Piece): Boolean = piece.transaction.flatMap(atPosition.get).exists(_.size > 1)
+
     private def remember(piece: Piece): Unit = {
       if (byPlace) {
         byIdentity(piece.identity) = piece
+        piece.transaction.foreach(atPosition.getOrElseUpdate(_, mutable.HashSet.empty) += piece.identity)
         piece.twin.foreach(byTwin(_) = piece)
       } else applied.getOrElseUpdate((piece.time, piece.op), ArrayBuffer.empty) += piece
     }
@@ -206,6 +211,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     val identity: Long = row.getLong(offset + 12)
     val twin: Option[Long] = if (row.isNullAt(offset + 13)) None else Some(row.getLong(offset + 13))
     val file: Option[Long] = if (row.isNullAt(offset + 14)) None else Some(row.getLong(offset + 14))
+    val transaction: Option[Long] = if (row.isNullAt(offset + 15)) None else Some(row.getLong(offset + 15))
 
     /** Return whether both changes have the same images; the caller compares their times and operations. */
     def isSame(other: Piece): Boolean = same(before, other.before) && same(after, other.after)

@@ -1,6 +1,6 @@
 # Everything a user or CI calls. Each target sets up what it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help java setup jars store-jars dist demo ui test test-all test-fast ui-test lint bench bench-all soak fuzz audit lock clean
+.PHONY: help java setup jars store-jars dist demo ui playground test test-all test-fast ui-test lint bench bench-all soak fuzz audit lock clean
 SHELL := /bin/bash
 
 PYTHON ?= python3.11
@@ -53,6 +53,9 @@ demo: setup  ## run the pipeline over the recorded snapshots in data/, and print
 
 ui: setup  ## serve Dagster on 127.0.0.1:3000 (schedule, retries and all), with the demo's runs, checks and metadata
 	@$(BIN)/python -m cdc_assets ui --port $${PORT:-3000}
+
+playground: setup  ## a shop on MariaDB, Debezium, a broker and Dagster's UI, until Ctrl-C; PLAYGROUND=folder keeps the files
+	@$(BIN)/python -m cdc_assets_tests.playground $${PLAYGROUND:+--keep "$$PLAYGROUND"}
 
 lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/ruff check .

@@ -44,6 +44,7 @@ OF_PROCESSES = {
     "test_cluster.py",
     "test_definitions.py",
     "test_kafka_job.py",
+    "test_playground.py",
     "test_table_assets.py",
 }
 # The worker that has these, as xdist calls it.

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets_tests.support import Message, Record, Rows, Stream, no_java, tso, users_environment
+from cdc_assets_tests.web_server import LOG, start_web_server
 
 PROJECT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j", "cdc_pipeline"]
@@ -59,7 +59,7 @@ class Story:
     @property
     def server_log(self) -> str:
         """What the web server, and the runs that it launched, have said."""
-        return (self.home / "server.log").read_text()
+        return (self.home / LOG).read_text()
 
     def feeds(self, mapping: str) -> None:
         (self.home / "feeds.yaml").write_text(FEEDS.format(mapping=mapping))
@@ -181,40 +181,15 @@ class serve:  # noqa: N801 -- a context manager
     """What `make ui` starts, on a free port of the loopback: web server and daemon, with the project's workspace file."""
 
     def __init__(self, told: Story) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
         self.told = told
 
     def __enter__(self) -> None:
-        self.told.server = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "dagster", "dev", "--workspace", str(PROJECT / "workspace.yaml")]
-        command += ["--host", "127.0.0.1", "--port", str(self.port)]
-        told = {"PYTHONWARNINGS": "ignore:Function", "CDC_WEBSERVER": self.told.server}
-        self.log = (self.told.home / "server.log").open("w")
-        self.process = subprocess.Popen(
-            command,
-            env=users_environment(self.told.home, **told),
-            cwd=self.told.home,
-            stdout=self.log,
-            stderr=self.log,
-            start_new_session=True,
-        )
-        for _ in range(2400):
-            try:
-                urllib.request.urlopen(f"{self.told.server}/server_info", timeout=5).close()
-            except OSError:
-                assert self.process.poll() is None, self.told.server_log
-                time.sleep(0.1)
-            else:
-                return
-        raise AssertionError("the web server does not answer")
+        self.told.server, self.process = start_web_server(self.told.home)
 
     def __exit__(self, *_: object) -> None:
         # With all that it has started: to stop one after the other takes seconds, and no test looks at them any more.
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self.log.close()
 
 
 @pytest.fixture

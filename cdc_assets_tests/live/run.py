@@ -7,9 +7,9 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from cdc_assets.sources.mysql import PASSWORD as VERIFY_PASSWORD
-from cdc_assets.sources.mysql import USER as VERIFY_USER
-from cdc_assets.sources.mysql import ServerAddress
+from cdc_assets.config.jdbc import PASSWORD as VERIFY_PASSWORD
+from cdc_assets.config.jdbc import USER as VERIFY_USER
+from cdc_assets.config.jdbc import ServerAddress
 from cdc_assets_tests.broker import TestBroker
 from cdc_assets_tests.live.catalog import Name, Table, read_tables
 from cdc_assets_tests.live.changes import any_change, touch

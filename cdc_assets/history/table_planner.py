@@ -23,7 +23,7 @@ from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
 from cdc_assets.history.table_plan import LoadToApply, TablePlan
-from cdc_assets.lakehouse.decisions import statement_id
+from cdc_assets.lakehouse.decisions import identify_statement
 from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
@@ -339,9 +339,7 @@ class TablePlanner:
     def _has_decisions(self) -> bool:
         """Return whether somebody has decided what a statement about the table does, so that the source may differ."""
         rows = self._releases.schema_rows_by_table.get(self.name, [])
-        ids = {
-            statement_id(r["commit_ts"], r["default_database"], r["ddl_statement"]) for r in rows if r["ddl_statement"]
-        }
+        ids = {identify_statement(r) for r in rows if r["ddl_statement"]}
         return not ids.isdisjoint(self._releases.decided)
 
     def _find_typed_rows(self) -> LoadToApply | None:

@@ -16,7 +16,7 @@ from cdc_assets.history.contradictions import (
     collect_undeclared_columns,
     find_suspicions,
 )
-from cdc_assets.history.evolution import SEEN, Arrive, Evolution, Recover, Rekey, SeenColumns, StepOp
+from cdc_assets.history.evolution import SEEN, Arrive, Close, Evolution, Recover, Rekey, SeenColumns, StepOp
 from cdc_assets.history.layouts import list_declared_types, plan_layouts
 from cdc_assets.history.new_releases import LAYOUT, NewReleases, fetch_released
 from cdc_assets.history.planned_columns import type_overrides
@@ -139,8 +139,8 @@ class TablePlanner:
         types = {f.name: parsed(f.metadata.get("comment", "")) for f in self._source_fields}
         # A column that a killed run created for a statement is left out: the statement comes again and creates it.
         from_rows = [(i, n) for i, n in self._naming.items() if i.startswith(f"{SEEN}:") and i not in slot_ids]
-        last = max((step.spot.commit_ts for step in self.before.steps), default=-1)
-        seen = [SeenColumns(last, [(i.removeprefix(f"{SEEN}:"), types.get(column)) for i, column in from_rows])]
+        of_history = [(i.removeprefix(f"{SEEN}:"), types.get(column)) for i, column in from_rows]
+        seen = [SeenColumns(self._last_position_of_columns, of_history)]
         protocol = protocol_of(self._feed)
         has_places = any(d.spot.place is not None for d in self.new_statements)
         for r in self._layouts:
@@ -149,6 +149,15 @@ class TablePlanner:
             ]
             seen.append(SeenColumns(None if has_places else r["commit_ts"], columns))
         return seen
+
+    @property
+    def _last_position_of_columns(self) -> int:
+        """The last commit_ts at which the table certainly had the columns that only rows have shown."""
+        removals = (Close("drop"), Close("rename"))
+        removed = max((s.spot.commit_ts for s in self.before.steps if any(op in removals for op in s.ops)), default=-1)
+        if self._cursor.newest <= removed:
+            return removed - 1  # No row has come since, so the statement has removed the columns.
+        return max((step.spot.commit_ts for step in self.before.steps), default=-1)
 
     @cached_property
     def _naming(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ def make_schema_lookup(schemas: SchemaRows) -> SchemaLookup:
     """Return a function from (database, table, (lowest, highest commit_ts)) to the table's columns during that span.
 
     The function returns the columns before the span and after each schema change in it, in order; none where they are
-    unknown.
+    unknown. Of several schema changes of one commit_ts before the span it returns the columns after each.
     """
     by_table: dict[tuple[str, str], list[tuple[int, SchemaColumns]]] = defaultdict(list)
     for row in schemas:
@@ -26,8 +26,8 @@ def make_schema_lookup(schemas: SchemaRows) -> SchemaLookup:
 
     def find_columns(database: str, table: str, span: tuple[int, int]) -> list[SchemaColumns]:
         ordered = sorted(by_table[database, table], key=lambda since_and_columns: since_and_columns[0])
-        before = [columns for since, columns in ordered if since < span[0]]
-        return before[-1:] + [columns for since, columns in ordered if span[0] <= since <= span[1]]
+        last = max((since for since, _ in ordered if since < span[0]), default=None)
+        return [columns for since, columns in ordered if since == last or span[0] <= since <= span[1]]
 
     return find_columns
 

@@ -14,7 +14,7 @@ from cdc_assets_tests.assets.test_as_a_user import PROJECT, Story
 
 pytestmark = pytest.mark.extended
 
-_SECONDS = 900
+_SECONDS = 1200
 _TABLES = {"customers", "orders", "items", "carts"}
 _PROGRAMS = ("mariadbd", "kafka.Kafka", "ConnectStandalone", "dagster_webserver", "dagster._daemon")
 _RUNS = "{ runsOrError { ... on Runs { results { jobName status tags { key value } } } } }"
@@ -102,13 +102,13 @@ def test_the_pipeline_follows_the_shop_until_ctrl_c(tmp_path: Path) -> None:
             time.sleep(2)
         answer = subprocess.run(why, shell=True, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
         assert "snapshot: " in answer.partition("The history is complete from")[2]
-        # The shop alters a table now and then: a comparison that sees this warns, and passes the next time.
+        # The schedule compares every five minutes. The shop alters a table now and then: a comparison that sees this may warn,
+        # and passes the next time.
         passed: set[str] = set()
         while passed != _TABLES:
             assert time.monotonic() < deadline, (passed, story.server_log[-3000:])
-            story.launch("comparison", "verify_shop")
-            assert story.outputs["comparison"] == "SUCCESS", story.server_log[-3000:]
             passed |= {table for table, success in results_of_comparison(story).items() if success}
+            time.sleep(2)
         running = " ".join(processes_below(process.pid).values())
         assert [program for program in _PROGRAMS if program not in running] == []
         end(process, signal.SIGINT)

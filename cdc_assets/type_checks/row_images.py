@@ -184,9 +184,10 @@ def _read_schemas(
 ) -> dict[Name, list[_DeclaredSchema]]:
     """Return the schemas of these tables in their order; schemas by number (Simple Protocol) are left out."""
     schemas: dict[Name, list[_DeclaredSchema]] = {}
-    for row in sorted(schema_rows, key=lambda r: (r["commit_ts"], r["topic"], r["partition"], r["offset"])):
+    of_statements = [row for row in schema_rows if row["schema_version"] is None]
+    for row in sorted(of_statements, key=lambda r: (r["commit_ts"], r["sequence"])):
         name = row["database"], row["table"]
-        if row["schema_version"] is None and name in names:
+        if name in names:
             columns = {column["name"].lower(): column for column in row["columns"] or ()}
             key = frozenset(column.lower() for column in row["key_columns"] or ())
             place = row["commit_ts"], row["topic"], row["partition"], row["offset"]

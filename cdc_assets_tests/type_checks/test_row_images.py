@@ -23,6 +23,7 @@ WHOLE = ("id", "title", "body")
 def statement(at: int, columns: str | None, offset: int = 0, *, topic: str = "t", **others: Any) -> dict[str, Any]:
     """Return a row of table_schemas; of `columns`, names in one text, `id` is the key, and `g_...` are generated."""
     place = {"commit_ts": at, "topic": topic, "partition": 0, "offset": offset, "schema_version": None}
+    place |= {"sequence": 10 * at + offset}
     found = (
         None
         if columns is None
@@ -70,6 +71,14 @@ def test_a_column_that_a_statement_adds_or_drops(sending: Sending) -> None:
     # Some rows of one layout come before the statement, some after it.
     assert lacking([rows(*WHOLE, at=(2, 9)), new], [CREATED, added], sending) == [("tag", 6)]
     assert lacking([old, rows("id", "title", at=(3, 9))], [CREATED, dropped], sending) == [("body", 3)]
+
+
+def test_statements_of_one_second_in_two_topics_are_in_the_order_of_their_effect() -> None:
+    """Debezium sends a TRUNCATE in the table's topic, all other statements in a topic of their own."""
+    truncated = statement(5, "id title body", topic="t", sequence=1)
+    dropped = statement(5, "id title", topic="schemas", sequence=2)
+    rows_after = rows("id", "title", at=(6, 9))
+    assert lacking([rows(*WHOLE, at=(2, 4)), rows_after], [CREATED, truncated, dropped], DEBEZIUM) == []
 
 
 def test_offsets_and_not_clocks_order_rows_and_statements() -> None:

@@ -22,6 +22,7 @@ from cdc_assets_tests.chromium import opened
 from cdc_assets_tests.gcs import GcsServer
 from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
+from cdc_assets_tests.mariadb import MariaDB
 from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
 from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, SHORT_LIVED_OPTIONS, Chain, read_lines
@@ -150,6 +151,14 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     server = Hdfs(tmp_path_factory.mktemp("hdfs"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+    """A MariaDB server."""
+    made = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")

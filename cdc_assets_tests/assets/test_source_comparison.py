@@ -1,6 +1,5 @@
 """The job that compares a feed's histories with a real MariaDB server, and what its checks show in Dagster."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,19 +16,12 @@ ORDERS, ITEMS, OTHERS = Rows("shop", "orders"), Rows("shop", "items"), Rows("oth
 POSITION = tso(100) - 1
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    made = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    yield made
-    made.stop()
-
-
 @pytest.fixture
-def compared(job: Job, server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> Job:
+def compared(job: Job, mariadb_server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> Job:
     """The feed shop with three tables, two of which `verify:` names; the server has the rows of one of them."""
     monkeypatch.setenv(USER, mariadb.USER)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
-    monkeypatch.setenv("SHOP_JDBC", server.url)
+    monkeypatch.setenv("SHOP_JDBC", mariadb_server.url)
     settings = 'verify: {jdbc: "${SHOP_JDBC}", tables: ["shop.*"], cron: "0 4 * * *", settle_minutes: 0}'
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("freshness_minutes: 30", settings))
@@ -41,7 +33,7 @@ def compared(job: Job, server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> Job:
     job.add("shop", stream.records)
     job.add("crm", [])
     assert job.run("cdc_pipeline_shop").success
-    server.run(
+    mariadb_server.run(
         "DROP DATABASE IF EXISTS shop",
         "CREATE DATABASE shop CHARACTER SET utf8mb4",
         "CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, v VARCHAR(20), w JSON)",
@@ -63,7 +55,7 @@ HISTORY = ("shop", "history", "shop")
 
 
 def test_each_table_has_its_check_and_record(
-    compared: Job, server: MariaDB, capsys: pytest.CaptureFixture[str]
+    compared: Job, mariadb_server: MariaDB, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = compared.run("verify_shop")
     assert first.success
@@ -83,10 +75,10 @@ def test_each_table_has_its_check_and_record(
     assert "MariaDB" in record["server"]
     assert [each["software"] for each in rows(record["versions"].records)] == ["cdc-assets", "pyspark", "delta-spark"]
     assert rows(record["columns_not_compared"].records) == [{"column": "w", "why": "only the source has it"}]
-    assert cli.main(["verify", "shop", "shop.orders", "--jdbc", server.url]) == 0
+    assert cli.main(["verify", "shop", "shop.orders", "--jdbc", mariadb_server.url]) == 0
     assert f"; digest {record['digest']}.\n" in capsys.readouterr().out
 
-    server.run(
+    mariadb_server.run(
         "UPDATE shop.orders SET v = 'other' WHERE id = 1",
         "DELETE FROM shop.orders WHERE id = 2",
         "INSERT INTO shop.orders (id, v) VALUES (7, 'never sent')",
@@ -103,7 +95,7 @@ def test_each_table_has_its_check_and_record(
     ]
     assert violations[0]["why"] == "The feed has no event of this key."
     assert violations[1]["why"].startswith("The row is there, unchanged since ")
-    assert cli.main(["verify", "shop", "shop.orders", "--jdbc", server.url]) == 1
+    assert cli.main(["verify", "shop", "shop.orders", "--jdbc", mariadb_server.url]) == 1
     record = shown(alone, *HISTORY, "orders")
     digests = f"; digest of the history {record['digest']}, of the source {record['source_digest']}.\n"
     assert digests in capsys.readouterr().out

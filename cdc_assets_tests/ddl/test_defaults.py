@@ -4,8 +4,6 @@ The expected values follow the MySQL 8.4 reference manual. A MariaDB server exec
 says what it gives.
 """
 
-from collections.abc import Iterator
-
 import pymysql
 import pytest
 from pyspark.sql import SparkSession
@@ -266,13 +264,6 @@ def test_what_is_no_literal_is_not_read(text: str) -> None:
     assert cursor.at == 0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    found = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    yield found
-    found.stop()
-
-
 # Where MariaDB prints another text, truncates where MySQL rounds, or refuses the default (None).
 MARIADB: dict[tuple[str, str], str | None] = {
     ("double", "1e300"): "1e300",
@@ -283,24 +274,24 @@ MARIADB: dict[tuple[str, str], str | None] = {
 }
 
 
-def shown(server: MariaDB, mysql_type: str, literal: str) -> str | None:
+def shown(mariadb_server: MariaDB, mysql_type: str, literal: str) -> str | None:
     """Return what an existing row has in a column that is added with this default, as text; None: the server refuses it."""
     base = parse_type(mysql_type.removesuffix(" null")).base
     column = {"bit": "c + 0", "varbinary": "CONVERT(c USING latin1)"}.get(base, "c")
-    server.run("CREATE OR REPLACE TABLE d.t (id INT) CHARACTER SET utf8mb4", "INSERT INTO d.t VALUES (1)")
+    mariadb_server.run("CREATE OR REPLACE TABLE d.t (id INT) CHARACTER SET utf8mb4", "INSERT INTO d.t VALUES (1)")
     try:
-        server.run(f"ALTER TABLE d.t ADD COLUMN c {mysql_type} DEFAULT {literal}")
+        mariadb_server.run(f"ALTER TABLE d.t ADD COLUMN c {mysql_type} DEFAULT {literal}")
     except pymysql.MySQLError:
         return None
-    ((value,),) = server.run(f"SELECT CAST({column} AS CHAR) FROM d.t")
+    ((value,),) = mariadb_server.run(f"SELECT CAST({column} AS CHAR) FROM d.t")
     return str(value)
 
 
 @pytest.mark.extended
-def test_a_server_gives_the_same(server: MariaDB) -> None:
-    server.run("CREATE DATABASE d", "SET NAMES utf8mb4", "SET sql_mode = 'STRICT_TRANS_TABLES'")
+def test_a_server_gives_the_same(mariadb_server: MariaDB) -> None:
+    mariadb_server.run("CREATE DATABASE d", "SET NAMES utf8mb4", "SET sql_mode = 'STRICT_TRANS_TABLES'")
     known = {(t, literal): MARIADB.get((t, literal), value) for t, literal, value in CASES if value is not UNKNOWN}
-    assert {case: shown(server, *case) for case in known} == known
+    assert {case: shown(mariadb_server, *case) for case in known} == known
 
 
 def test_histories_take_every_value(spark: SparkSession) -> None:

@@ -1,7 +1,5 @@
 """A real server as the oracle: what a table is after each statement, by SHOW CREATE TABLE and by the statement itself."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from cdc_assets.ddl.replay import SentStatement, SourceTables
@@ -54,14 +52,6 @@ STATEMENTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    """Start a server for this module, and stop it after its tests."""
-    mariadb = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    yield mariadb
-    mariadb.stop()
-
-
 def in_server(server: MariaDB) -> dict[str, TableSchema]:
     """Return the schemas of the server's tables, read from SHOW CREATE TABLE."""
     tables = {}
@@ -91,10 +81,10 @@ def comparable(table: TableSchema) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_table_after_a_statement(statement: str, server: MariaDB) -> None:
-    server.run("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "USE d", BEGIN, statement)
+def test_a_table_after_a_statement(statement: str, mariadb_server: MariaDB) -> None:
+    mariadb_server.run("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "USE d", BEGIN, statement)
     sent = [SentStatement(at, "d", None, text) for at, text in enumerate((BEGIN, statement))]
     tables = SourceTables({}, ignores_case=False)
     assert [tables.apply(each, ()).error for each in sent] == [None, None]
     found = {name: comparable(table) for (_, name), table in tables.schemas.items()}
-    assert found == {name: comparable(table) for name, table in in_server(server).items()}
+    assert found == {name: comparable(table) for name, table in in_server(mariadb_server).items()}

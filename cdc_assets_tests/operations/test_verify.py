@@ -132,19 +132,12 @@ def feed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain
     return made
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    made = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    yield made
-    made.stop()
-
-
 @pytest.fixture
-def source(server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> MariaDB:
-    """The server with the rows that the feed tells of."""
+def source(mariadb_server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> MariaDB:
+    """The mariadb_server with the rows that the feed tells of."""
     monkeypatch.setenv(USER, mariadb.USER)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
-    server.run(
+    mariadb_server.run(
         "SET NAMES utf8mb4",
         "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'",
         "DROP DATABASE IF EXISTS shop",
@@ -168,7 +161,7 @@ def source(server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> MariaDB:
         "CREATE TABLE totals (id BIGINT PRIMARY KEY, n BIGINT)",
         "INSERT INTO totals VALUES (0, 0), (1, 1), (2, 5000000000)",
     )
-    return server
+    return mariadb_server
 
 
 def no_session() -> SparkSession:

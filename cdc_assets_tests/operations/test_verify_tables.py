@@ -1,7 +1,7 @@
 """The histories of a feed against a real MariaDB server whose rows change: which rows are waited for, and what stays."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,13 +83,6 @@ def no_session() -> SparkSession:
     raise AssertionError("a JVM is asked for")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    made = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    yield made
-    made.stop()
-
-
 def begin() -> Stream:
     it = Stream()
     for n in range(4):
@@ -114,12 +107,12 @@ def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chai
 
 
 @pytest.fixture
-def feed(begun: Chain, server: MariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
+def feed(begun: Chain, mariadb_server: MariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
     """A copy of the feed, and the server with the rows that it tells of."""
     monkeypatch.setenv(USER, mariadb.USER)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
     monkeypatch.setattr(tables, "_POLL_SECONDS", 0.1)
-    server.run(
+    mariadb_server.run(
         "DROP DATABASE IF EXISTS shop",
         "CREATE DATABASE shop CHARACTER SET utf8mb4",
         "USE shop",
@@ -131,7 +124,7 @@ def feed(begun: Chain, server: MariaDB, tmp_path: Path, monkeypatch: pytest.Monk
         "INSERT INTO items VALUES (1, 'a')",
         "CREATE TABLE keyless (v VARCHAR(20))",
     )
-    return Feed(begun.copy(tmp_path / "copy"), begin(), server)
+    return Feed(begun.copy(tmp_path / "copy"), begin(), mariadb_server)
 
 
 def compared(outcome: Verification | NotCompared) -> Verification:

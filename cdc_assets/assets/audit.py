@@ -17,20 +17,14 @@ from dagster import (
     AssetExecutionContext,
     DagsterInstance,
     Failure,
-    In,
-    Nothing,
-    Out,
-    ResourceParam,
-    op,
 )
 
 from cdc_assets.assets import change_events, history, history_specs, raw_records, released_changes, type_observations
+from cdc_assets.assets.check_steps import build_check_step
 from cdc_assets.assets.checks import audit
 from cdc_assets.assets.checks.database import merge_table_verdicts
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import build_check_result
-from cdc_assets.assets.names import build_output_name
-from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_assets import TableAsset, build_table_assets
 from cdc_assets.assets.verdicts import find_last_result
 from cdc_assets.config import Feed
@@ -127,22 +121,6 @@ def _repeat_verdict(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheck
 def build_table_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChecksDefinition:
     """Return the step that checks complete history tables of one feed."""
     specs = history_specs.build_table_check_specs(name, feed, tables)
-    # Do what @multi_asset_check does. It names the inputs after the asset keys, and a table's name may be no valid
-    # input name.
-    inputs = {build_output_name(spec.asset_key): spec.asset_key for spec in specs}
-    outputs = {spec.get_python_identifier(): spec for spec in specs}
-
-    @op(
-        name=f"{name}__history_audit",
-        ins={each: In(Nothing) for each in inputs},
-        out={each: Out(None, is_required=False) for each in outputs},
+    return build_check_step(
+        name, "history_audit", specs, lambda context, lake: evaluate_checks(context, lake, feed, tables)
     )
-    def run_audit(
-        context: AssetCheckExecutionContext, lakehouse: ResourceParam[LakehouseResource], pyspark: SparkResource
-    ) -> Iterator[AssetCheckResult]:
-        yield from evaluate_checks(context, lakehouse.feed(name, pyspark), feed, tables)
-
-    checks: AssetChecksDefinition = AssetChecksDefinition.create(
-        keys_by_input_name=inputs, node_def=run_audit, check_specs_by_output_name=outputs, can_subset=True
-    )
-    return checks

@@ -14,7 +14,7 @@ import zoneinfo
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache, reduce
-from operator import and_
+from operator import or_
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -411,8 +411,8 @@ def _datetime(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001
 
 def _timestamp(value: Column, context: _DecodeContext) -> Column:
     """Read the local time of an instant that the source has printed; NULL if it does not say which instant."""
-    instant = _instant(value, F.lit(context.time_zone))
-    return F.when(occurs_once(value, context.time_zone), instant)
+    zone = F.lit(context.time_zone)
+    return _clear_instant(value, zone) if _changes_clocks(context.time_zone) else _instant(value, zone)
 
 
 def _default_timestamp(value: Column, context: _DecodeContext) -> Column:
@@ -422,7 +422,10 @@ def _default_timestamp(value: Column, context: _DecodeContext) -> Column:
 
 def occurs_once(value: Column, time_zone: str) -> Column:
     """Return whether a local time occurs exactly once in a zone. BOOLEAN; may be NULL if the text is no TIMESTAMP."""
-    return _occurs_once(value, F.lit(time_zone)) if _changes_clocks(time_zone) else F.lit(True)
+    if not _changes_clocks(time_zone):
+        return F.lit(True)
+    zone = F.lit(time_zone)
+    return F.when(_instant(value, zone).isNotNull(), _is_shown_once(value, zone))
 
 
 @cache
@@ -438,19 +441,27 @@ def _changes_clocks(zone: str) -> bool:
     return len({day.astimezone(region).utcoffset() for day in days}) > 1
 
 
-def _occurs_once(value: Column, zone: Column) -> Column:
-    """Return whether a local time, which `_instant` can read, occurs exactly once in its zone. BOOLEAN."""
+def _clear_instant(value: Column, zone: Column) -> Column:
+    """Return the instant of a local time that occurs exactly once in its zone; else NULL. TIMESTAMP."""
+    return compute_once(
+        _instant(value, zone),
+        lambda instant: F.when(F.when(instant.isNotNull(), _is_shown_once(value, zone)), instant),
+    )
+
+
+def _is_shown_once(value: Column, zone: Column) -> Column:
+    """Return whether clocks in a zone show a local time, which `_instant` can read, exactly once. BOOLEAN."""
     utc = F.lit("UTC")
 
-    def is_shown_once(moment: Column) -> Column:
-        local = F.convert_timezone(utc, zone, F.convert_timezone(zone, utc, moment))
-        again = [
-            F.convert_timezone(utc, zone, F.convert_timezone(zone, utc, moment) + F.expr(f"INTERVAL {minutes} MINUTE"))
-            for minutes in _REPEATED_MINUTES
-        ]
-        return reduce(and_, [each != moment for each in again], local == moment)
+    def compare(moment: Column, in_utc: Column) -> Column:
+        again = [in_utc + F.expr(f"INTERVAL {minutes} MINUTE") for minutes in _REPEATED_MINUTES]
+        is_shown_again = [F.convert_timezone(utc, zone, each) == moment for each in again]
+        return (F.convert_timezone(utc, zone, in_utc) == moment) & ~reduce(or_, is_shown_again)
 
-    return F.when(_instant(value, zone).isNotNull(), compute_once(value.try_cast(TimestampNTZType()), is_shown_once))
+    def read_clocks(moment: Column) -> Column:
+        return compute_once(F.convert_timezone(zone, utc, moment), lambda in_utc: compare(moment, in_utc))
+
+    return compute_once(value.try_cast(TimestampNTZType()), read_clocks)
 
 
 def _instant(value: Column, zone: Column) -> Column:
@@ -466,7 +477,7 @@ def _located_timestamp(value: Column, context: _DecodeContext) -> Column:
     located = F.from_json(F.when(value.startswith("{"), value), "location STRING, value STRING")
     clock = F.coalesce(located["value"], F.when(~value.startswith("{"), value))
     zone = F.coalesce(located["location"], F.lit(context.time_zone))
-    return F.when(_occurs_once(clock, zone), _instant(clock, zone))
+    return _clear_instant(clock, zone)
 
 
 def _timestamp_in_utc(value: Column, context: _DecodeContext) -> Column:

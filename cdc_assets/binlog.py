@@ -27,6 +27,18 @@ def is_at_or_after(number: int | None, position: int) -> Column:
     return (row_file > given_file) | ((row_file == given_file) & (F.col("source.position") >= position))
 
 
+def is_after_place(file: str, position: int) -> Column:
+    """Return whether a row's binlog coordinates are after those given, both of one server. BOOLEAN; NULL without a file."""
+    in_file = (F.col("source.file") == file) & (F.col("source.position") > position)
+    return (F.col("source.file") > file) | in_file
+
+
+def is_before_place(file: str, position: int) -> Column:
+    """Return whether a row's binlog coordinates are before those given, both of one server. BOOLEAN; NULL without a file."""
+    in_file = (F.col("source.file") == file) & (F.col("source.position") < position)
+    return (F.col("source.file") < file) | in_file
+
+
 def log_hash() -> Column:
     """Return a hash of the server's id and its log's base name. BIGINT.
 

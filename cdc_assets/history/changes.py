@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField
 
+from cdc_assets.binlog import is_after_place
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.table_plan import LoadToApply, TablePlan
@@ -101,9 +102,7 @@ def _is_after(spot: Spot) -> Column:
     later = (F.col("commit_ts") > spot.commit_ts) | (same & behind)
     if spot.place is None:
         return later
-    file, position = spot.place
-    in_file = (F.col("source.file") == file) & (F.col("source.position") > position)
-    return F.coalesce((F.col("source.file") > file) | in_file, later)
+    return F.coalesce(is_after_place(*spot.place), later)
 
 
 def drop_unused_layouts(plan: TablePlan, changes: DataFrame) -> TablePlan:

@@ -17,6 +17,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.binlog import is_after_place, is_before_place
 from cdc_assets.ddl.actions import AddColumn, Column, DropColumn, ModifyColumn, RenameColumn
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, Spot
@@ -308,7 +309,7 @@ def _is_after(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") > spot.commit_ts
     if spot.place is not None:
-        return _compare_places(*spot.place, is_after=True)
+        return is_after_place(*spot.place)
     return _in_partition(spot) & (F.col("offset") > spot.offset) & (_own_time() > spot.commit_ts)
 
 
@@ -316,14 +317,8 @@ def _is_before(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") <= spot.commit_ts
     if spot.place is not None:
-        return _compare_places(*spot.place, is_after=False)
+        return is_before_place(*spot.place)
     return (~_in_partition(spot) | (F.col("offset") < spot.offset)) & (_own_time() < spot.commit_ts)
-
-
-def _compare_places(file: str, position: int, *, is_after: bool) -> Expression:
-    """Return whether a row comes after a place in the binlog, or else before it. BOOLEAN; NULL without a place."""
-    row, place = F.struct("source.file", "source.position"), F.struct(F.lit(file), F.lit(position).cast("bigint"))
-    return F.when(F.col("source.file").isNotNull(), row > place if is_after else row < place)
 
 
 def _in_partition(spot: Spot) -> Expression:

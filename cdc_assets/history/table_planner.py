@@ -342,7 +342,8 @@ class TablePlanner:
         stated = [] if protocol.carries_schemas else collect_stated_columns(self.name, statements)
         if not self._has_decisions():
             undeclared = collect_undeclared_columns(self.name, statements, [columns for columns, _ in layouts.values()])
-            stated += [each for each in undeclared if each.name not in {name.lower() for name in overrides}]
+            given = {name.lower() for name in overrides}
+            stated += [each for each in undeclared if each.name not in given]
         return tuple(find_suspicions(layouts, stated, lambda column: column in overrides))
 
     def _has_decisions(self) -> bool:

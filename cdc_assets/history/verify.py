@@ -186,10 +186,10 @@ def _find_unreflected_keys(versions: pa.Table, changes: pa.Table) -> list[Violat
         pc.not_equal(both["opened_sum"], expected),
     )
     unreflected = both.append_column("expected_open", expected).filter(wrong).slice(0, SHOWN)
-    fill_deleted_rows = {"key": "_cdc_key", "op": "op", "opened_sum": "counted_open", "expected_open": "expected_open",
+    shown = {"key": "_cdc_key", "op": "op", "opened_sum": "counted_open", "expected_open": "expected_open",
              "topic": "_cdc_topic", "partition": "_cdc_partition", "offset": "_cdc_offset"}  # fmt: skip
     rule = {"rule": UNREFLECTED}
-    return [rule | {new: row[old] for old, new in fill_deleted_rows.items()} for row in unreflected.to_pylist()]
+    return [rule | {new: row[old] for old, new in shown.items()} for row in unreflected.to_pylist()]
 
 
 def _shift_up(column: pa.ChunkedArray) -> pa.ChunkedArray:

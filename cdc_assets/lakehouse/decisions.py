@@ -52,13 +52,8 @@ def statement_id(commit_ts: int, default_database: str | None, text: str, gtid: 
 def identify_statement(row: Mapping[str, Any]) -> str:
     """Return the id of the statement in a row of table_schemas, change_events or released_changes."""
     database = row["default_database"] if "default_database" in row else row["database"]
-    return statement_id(row["commit_ts"], database, row["ddl_statement"], gtid_of(row))
-
-
-def gtid_of(row: Mapping[str, Any]) -> str | None:
-    """Return the GTID in a row's `source`; None: it has none."""
     source: Mapping[str, Any] = row.get("source") or {}
-    return source.get("gtid")
+    return statement_id(row["commit_ts"], database, row["ddl_statement"], source.get("gtid"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from cdc_assets.ddl.replay import SentStatement, TableRows, order_by_effect, rep
 from cdc_assets.ddl.resolve import Name
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.lakehouse.decisions import Decision, gtid_of, identify_statement
+from cdc_assets.lakehouse.decisions import Decision, identify_statement
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
@@ -104,11 +104,11 @@ class Schemas:
         advanced = SchemasCursor(sequence=cursor.sequence + 1, batch=batch, decisions=decisions, loads=loads)
         # Sources repeat their bootstraps. One without a new schema advances the cursor alone, so it is read once.
         lake.table_schemas.commit(lake.table_schemas.stage_rows(rows), advanced, replaces=bool(rows))
-        earlier_identities = {_identity(s) for s in earlier}
+        earlier_identities = {identify_statement(s) for s in earlier}
         return SchemasReport(
-            statements=len({_identity(s) for s in new} - earlier_identities),
+            statements=len({identify_statement(s) for s in new} - earlier_identities),
             tables=_count_tables(rows or present_rows),
-            errors=[r for r in rows if r["error"] and _identity(r) not in earlier_identities],
+            errors=[r for r in rows if r["error"] and identify_statement(r) not in earlier_identities],
             schemas=len(added),
         )
 
@@ -244,10 +244,10 @@ def apply_statements(
     Returns:
         Rows of table_schemas, those of ignored statements without actions; and whether more row events might show more.
     """
-    ordered, identities = list[dict[str, Any]](), set[tuple[Any, ...]]()
+    ordered, identities = list[dict[str, Any]](), set[str]()
     for statement in order_by_effect(statements, exact=exact):
-        if _identity(statement) not in identities:
-            identities.add(_identity(statement))
+        if identify_statement(statement) not in identities:
+            identities.add(identify_statement(statement))
             ordered.append(statement)
     sent = [_make_sent_statement(protocol, statement, decisions) for statement in ordered]
     outcomes, asks_rows = replay(sent, rows, exact=exact, ignores_case=ignores_case)
@@ -295,11 +295,6 @@ def _count_tables(rows: Iterable[Mapping[str, Any]]) -> int:
     )
     last = {(r["database"], r["table"]): r for r in ordered}
     return sum(r["columns"] is not None for r in last.values())
-
-
-def _identity(statement: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what is the same in every record of a statement."""
-    return statement["commit_ts"], statement["default_database"], statement["ddl_statement"], gtid_of(statement)
 
 
 def _schema_columns(schema: TableSchema | None) -> dict[str, Any]:

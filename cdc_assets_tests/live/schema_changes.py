@@ -743,6 +743,16 @@ def _partition(state: State) -> Step | None:
     return _alter(state, table, clause, row=_PARTITIONS)
 
 
+_IGNORE = "ALTER IGNORE TABLE with a unique key, which deletes rows (MariaDB)"
+
+
+@production(_IGNORE, ends_comparison=True, reported="reload_required")
+def _ignore(state: State) -> Step | None:
+    if not (table := state.pick()):
+        return None
+    return Step((_IGNORE,), (table.name,), (Statement(f"ALTER IGNORE TABLE {table.sql} ADD UNIQUE ({TOUCHED})"),))
+
+
 # --- any statement
 
 

@@ -5,8 +5,9 @@ function in the JVM, `ValueChecks.scala`, compares the values with it.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -142,6 +143,38 @@ def limits_of(mysql_type: MySQLType | None, binary: TextForm = TextForm.ANY) -> 
     elif number_range := _number_range(mysql_type, family):
         limits = limits._replace(ranges=(*number_range, *number_range))
     return limits
+
+
+def widest_limits(limits: Sequence[Limits]) -> Limits:
+    """Return the limits of values that have one of several types; values of types in different forms have no limits.
+
+    Args:
+        limits: of the types; all have the same `null` and `wires`.
+    """
+    first = limits[0]
+    if len({each.form for each in limits}) > 1:
+        return Limits(null=first.null, wires=first.wires)
+    ranges = [each.ranges for each in limits if each.ranges is not None]
+    labels = [each.labels for each in limits if each.labels is not None]
+    return first._replace(
+        ranges=_widest_ranges(ranges) if len(ranges) == len(limits) else None,
+        length=_largest([each.length for each in limits]),
+        scale=_largest([each.scale for each in limits]),
+        signed=any(each.signed for each in limits),
+        labels=tuple(dict.fromkeys(chain.from_iterable(labels))) if len(labels) == len(limits) else None,
+    )
+
+
+def _widest_ranges(ranges: Sequence[tuple[int, int, int, int]]) -> tuple[int, int, int, int]:
+    """Return the widest range of the type codes, and the widest of the types."""
+    code_low, code_high, low, high = zip(*ranges, strict=True)
+    return min(code_low), max(code_high), min(low), max(high)
+
+
+def _largest(numbers: Sequence[int | None]) -> int | None:
+    """Return the largest number; None if one is unknown."""
+    known = [number for number in numbers if number is not None]
+    return max(known) if len(known) == len(numbers) else None
 
 
 def _number_range(mysql_type: MySQLType, family: Family) -> Range | None:

@@ -6,7 +6,7 @@ statements, of this run and of earlier runs.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -53,6 +53,7 @@ from cdc_assets.type_checks.values import (
     ValueClass,
     integer_limits,
     limits_of,
+    widest_limits,
 )
 
 _LAST_COMMIT_TS = (1 << 63) - 1
@@ -173,8 +174,10 @@ def _make_column(
         given: the type in the feeds file.
         nullable: whether the message's schema permits NULL.
     """
-    mysql_type = parsed(given) if given else _choose_type(field, declared, later)
-    limits = _limits(field, _with_labels(mysql_type, later))._replace(null=None if nullable else ValueClass.NOT_NULL)
+    types = [parsed(given)] if given else _possible_types(field, declared, later)
+    mysql_type = types[-1]
+    limits = widest_limits([_limits(field, _with_labels(t, later)) for t in types])
+    limits = limits._replace(null=None if nullable else ValueClass.NOT_NULL)
     own = {
         "semantic_type": field.semantic,
         "connect_type": field.connect,
@@ -185,18 +188,20 @@ def _make_column(
     return MessageColumn(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=is_unstated)
 
 
-def _choose_type(field: Field, declared: list[MySQLType], later: list[MySQLType]) -> MySQLType | None:
-    """Return the newest declared type that the field may stand for, else the newest, else the type by the field alone.
+def _possible_types(field: Field, declared: list[MySQLType], later: list[MySQLType]) -> Sequence[MySQLType | None]:
+    """Return the types that the rows' column may have, the newest last.
 
-    Debezium 1.9 stamps statements with its own clock, and so later than the rows after them. If no type declared until then
-    fits, the first later type that fits counts.
+    These are the declared types that the field may stand for, because a statement may lie between the rows. If there are
+    none, it is the newest declared type, else the type by the field alone. Debezium 1.9 stamps statements with its own
+    clock, and so later than the rows after them. So if no type declared until then fits, the first later type that fits
+    counts.
     """
     fitting = [t for t in declared if _fits(field.semantic, t)] or [t for t in later if _fits(field.semantic, t)][:1]
-    return [field.alone, *declared, *fitting][-1]
+    return fitting or declared[-1:] or [field.alone]
 
 
 def _with_labels(mysql_type: MySQLType | None, later: list[MySQLType]) -> MySQLType | None:
-    """Return a type with the labels that later schemas add, because `later` may apply to the rows (see `_choose_type`)."""
+    """Return a type with the labels that later schemas add, because these may apply to the rows (`_possible_types`)."""
     if mysql_type is None or not mysql_type.labels:
         return mysql_type
     more = [label for t in later if t.base == mysql_type.base for label in t.labels or ()]

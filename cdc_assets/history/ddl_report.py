@@ -70,7 +70,8 @@ def _count_touched(versions: pa.Table, step: Step) -> int:
 
 
 def _describe(op: StepOp) -> str:
-    """Return in words what an operation did to rows."""
+    """Return in words what an operation did to rows; an empty text if it did nothing."""
+    text = ""
     match op:
         case Close(reason):
             text = f"all rows end ({reason})"

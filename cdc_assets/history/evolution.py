@@ -32,6 +32,7 @@ class Slot:
         name: the column's name in the source; its last name if the source no longer has the column.
         type: its newest type; None if it is unknown.
         virtual: whether it is a virtual generated column, of which the source sends no values.
+        not_null: whether a statement has declared it NOT NULL.
         added: whether an ALTER TABLE created the column, so that the history has it before any row does.
         removed_at: the commit_ts of the statement that removed the column from the source's table.
         is_put_aside: whether another column now has its name.
@@ -43,6 +44,7 @@ class Slot:
     name: str
     type: MySQLType | None
     virtual: bool = False
+    not_null: bool = False
     added: bool = False
     removed_at: int | None = None
     is_put_aside: bool = False
@@ -177,7 +179,22 @@ class Flag:
     reload: bool = False
 
 
-StepOp = Close | Fill | Convert | Forget | Arrive | Recover | Rekey | Flag
+@dataclass(frozen=True)
+class Restrict:
+    """Report open rows with a value that the column cannot have after the statement.
+
+    Attributes:
+        slot: the column.
+        type: its new type if this type holds fewer values; None: only NULL is excluded.
+        not_null: whether the column takes no NULL from then on.
+    """
+
+    slot: Slot
+    type: MySQLType | None
+    not_null: bool
+
+
+StepOp = Close | Fill | Convert | Forget | Arrive | Recover | Rekey | Flag | Restrict
 
 
 @dataclass(frozen=True)
@@ -200,6 +217,11 @@ class Step:
     def spot(self) -> Spot:
         """The position of the statement."""
         return self.ddl.spot
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether the statement does more than to report rows."""
+        return any(not isinstance(op, Restrict) for op in self.ops)
 
     @property
     def replaces_table(self) -> bool:

@@ -26,13 +26,20 @@ from cdc_assets.history.evolution import (
     Recover,
     Rekey,
     Replaced,
+    Restrict,
     Slot,
     Step,
     StepOp,
 )
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
-from cdc_assets.history.type_changes import KEY_TYPES, fits_history_column, keeps_values
+from cdc_assets.history.type_changes import (
+    KEY_TYPES,
+    ZERO_DATE_TYPES,
+    fits_history_column,
+    holds_less,
+    keeps_values,
+)
 from cdc_assets.mysql_types.types import MySQLType, parsed
 
 # Names of columns with their types; None if a type is unknown.
@@ -128,7 +135,8 @@ class EvolvingTable:
             column, lower = action.column, action.column.name.lower()
             mysql_type = parsed(column.type)
             if not existing:
-                self._take_name(lower, column.name, mysql_type, ddl).virtual = column.virtual
+                slot = self._take_name(lower, column.name, mysql_type, ddl)
+                slot.virtual, slot.not_null = column.virtual, not column.nullable
             elif lower in existing and existing[lower].type is None:
                 existing[lower].type = mysql_type
 
@@ -179,7 +187,7 @@ class EvolvingTable:
                 # A version that continues may have a value of a column that was dropped earlier.
                 self._put_aside(old, ddl)
             own = self._take_name(lower, before.name, before.type, ddl)
-            own.virtual = before.virtual
+            own.virtual, own.not_null = before.virtual, before.not_null
             taken[own] = slot
         for slot in origin.removed_columns:
             named = self._find_named(slot.name.lower())
@@ -259,7 +267,8 @@ class EvolvingTable:
             self._put_aside(self._find_named(lower), ddl)
             slot = self._live[lower] = self._add_slot(ddl.id, column.name, mysql_type)
         # Otherwise rows that came after the statement have an earlier commit_ts, and have shown the column.
-        slot.type, slot.virtual, slot.added = mysql_type or slot.type, column.virtual, True
+        slot.type, slot.added = mysql_type or slot.type, True
+        slot.virtual, slot.not_null = column.virtual, not column.nullable
         if mysql_type is None:
             is_filled = (column.computed_default or not column.nullable) and not column.generated
             why = f"{slot.column} is NULL in earlier rows: the value that they got as {column.type} is not known"
@@ -292,17 +301,24 @@ class EvolvingTable:
         column = action.column
         slot, new = self._named_slot(column.name), parsed(column.type)
         old, slot.virtual = slot.type, column.virtual
+        # Histories have no zero dates, which a NOT NULL column may have.
+        may_be_zero = new is not None and new.base in ZERO_DATE_TYPES
+        not_null = not (column.nullable or slot.not_null or column.generated or may_be_zero)
+        slot.not_null = not column.nullable
         if new is None or old is None or old == new or self._overridden(self.evolution.name, column.name):
             slot.type = new or old
-            return []
+            return [Restrict(slot, None, not_null)] if not_null else []
         if fits_history_column(old, new) and keeps_values(old, new):
             slot.type = new
-            return []
+            is_narrower = holds_less(old, new)
+            return [Restrict(slot, new if is_narrower else None, not_null)] if is_narrower or not_null else []
         # Rows that are open before and after the statement have a value in each of the two columns.
         self._put_aside(slot, ddl)
         self._removed_columns.append(slot)
         converted = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, new)
-        return [Convert(converted, slot, old, new), Forget(slot)]
+        converted.not_null = slot.not_null
+        restricted = [Restrict(slot, None, not_null)] if not_null else []
+        return [Convert(converted, slot, old, new), Forget(slot), *restricted]
 
     # --- Keys.
 

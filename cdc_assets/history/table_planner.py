@@ -198,7 +198,7 @@ class TablePlanner:
     def _find_replay_position(self, evolution: Evolution) -> int | None:
         """Return the lowest position at which something came late; None if nothing did."""
         newest, first = self._cursor.newest, self.first_position
-        applied = [s for s in evolution.steps if s.ddl.id in self.applied_ids and s.ops]
+        applied = [s for s in evolution.steps if s.ddl.id in self.applied_ids and s.changes_rows]
         last = max((d.spot.order for d in self.applied_statements), default=(-1, -1))
         new = [s.spot for s in evolution.steps if s.ddl.id not in self.applied_ids]
         late = [spot.commit_ts for spot in new if spot.commit_ts < newest or spot.order < last]

@@ -6,10 +6,13 @@ from pyspark.sql.types import BinaryType, StringType
 
 from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.simple import largest_length
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType
 
 # Types whose values in the history have the text that a message's key has.
 KEY_TYPES = INTEGERS | {"char", "varchar"}
+# Types with a zero date (0000-00-00), which no history can hold.
+ZERO_DATE_TYPES = {"date", "datetime", "timestamp"}
 _LABELS = {Family.ENUM, Family.SET}
 # MySQL rounds values when a column of these types gets fewer digits after the point.
 _FRACTIONS = {Family.DATETIME, Family.TIMESTAMP, Family.TIME}
@@ -38,6 +41,18 @@ def keeps_values(old: MySQLType, new: MySQLType) -> bool:
     if before in _FRACTIONS:
         return before is after and (new.length or 0) >= (old.length or 0)
     return before is after or spark_type(old) != spark_type(new) or spark_type(new) not in (StringType(), BinaryType())
+
+
+def holds_less(old: MySQLType, new: MySQLType) -> bool:
+    """Return whether a text, binary, ENUM or SET column can no longer hold some of its values; other types: False.
+
+    Only for types for which `keeps_values` is true.
+    """
+    if old.labels and new.labels:
+        return not {label.lower() for label in old.labels} <= {label.lower() for label in new.labels}
+    sizes = [each.length or largest_length(each) for each in (old, new)]
+    is_text = {TYPES[each.base].family for each in (old, new)} <= {Family.TEXT, Family.BINARY}
+    return is_text and sizes[1] is not None and (sizes[0] is None or sizes[1] < sizes[0])
 
 
 def _keeps_order(old: Sequence[str], new: Sequence[str]) -> bool:

@@ -22,6 +22,7 @@ from cdc_assets.history.contradictions import find_contradictions
 from cdc_assets.history.days import count_by_day, count_by_day_in_spark, update_days
 from cdc_assets.history.ddl_report import report_statements
 from cdc_assets.history.effects import UnappliedStatement, build_effects, list_unapplied
+from cdc_assets.history.excluded_values import list_excluded_values
 from cdc_assets.history.moved_rows import list_moves, read_moved_rows
 from cdc_assets.history.open_versions import list_new_columns, read_open_versions
 from cdc_assets.history.planned_columns import plan_columns, resolve_columns
@@ -86,7 +87,7 @@ def apply_plan(
     staged = _stage_versions(plan, shape, columns, versions)
     lost_values = quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0
     report = _report_versions(session, plan, shape, staged, lost_values)
-    report = _report_statements(feed, plan, columns, staged, report)
+    report = _report_statements(session, feed, plan, columns, shape, staged, report)
     report = _report_wrong_rows(feed, plan, columns, effects, changes, line, metrics, report)
     complete, met = completeness.advance(metrics.get["met"])
     return _commit(session, plan, shape, staged, replace(report, complete=complete, met=met))
@@ -135,10 +136,18 @@ def _stage_versions(plan: TablePlan, shape: Shape, columns: list[SourceColumn], 
 
 
 def _report_statements(
-    feed: Feed, plan: TablePlan, columns: list[SourceColumn], staged: Staged, report: TableReport
+    session: SparkSession,
+    feed: Feed,
+    plan: TablePlan,
+    columns: list[SourceColumn],
+    shape: Shape,
+    staged: Staged,
+    report: TableReport,
 ) -> TableReport:
-    """Add to the report what the statements did, and which could not be applied in full."""
+    """Add to the report what the statements did, which could not be applied in full, and which exclude values of rows."""
     unapplied = list_unapplied(plan, columns, staged, feed.time_zone) if report.versions else []
+    closed = staged.in_partition(**{_PART: _CLOSED})
+    unapplied += list_excluded_values(session, plan, columns, shape.columns, staged, closed) if report.versions else []
     return replace(
         report,
         statements=report_statements(plan, staged),

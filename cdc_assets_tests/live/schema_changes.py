@@ -423,6 +423,29 @@ def _several(state: State) -> Step | None:
 
 # --- defaults, keys, indexes, options
 
+_EXCLUDING = "MODIFY to NOT NULL, to a shorter text or to fewer labels, where open rows have a value that it excludes"
+
+
+@production(_EXCLUDING, ends_comparison=True, reported="reload_required")
+def _exclude(state: State) -> Step | None:
+    def can_exclude(column: Column) -> bool:
+        return column.base in ("int", "varchar") and column.nullable and not column.is_filled
+
+    if not (table := state.pick(lambda t: bool(t.key) and any(map(can_exclude, t.free_columns)))):
+        return None
+    column = state.rng.choice([c for c in table.free_columns if can_exclude(c)])
+    name, longer = quoted(column.name), column.base == "varchar" and state.rng.random() < 0.5
+    value, declared = ("'ab'", "varchar(1) NULL") if longer else ("NULL", f"{column.type} NOT NULL")
+    statements = (
+        Statement(insert_ignored(state.rng, table)),
+        Statement(f"UPDATE {table.sql} SET {name} = {value}"),
+        Statement("SET SESSION sql_mode = ''"),
+        Statement(f"ALTER TABLE {table.sql} MODIFY {name} {declared}", seconds=1.1),
+        Statement("SET SESSION sql_mode = DEFAULT"),
+    )
+    return Step((_EXCLUDING,), (table.name,), statements)
+
+
 _DEFAULTS_AND_INDEXES = "ALTER COLUMN SET or DROP DEFAULT; CREATE, DROP, RENAME INDEX"
 
 
@@ -560,7 +583,9 @@ def _columns(table: Table) -> str:
 @production("CREATE OR REPLACE TABLE (MariaDB)")
 def _or_replace(state: State) -> Step | None:
     # Of a new name: Debezium 3.5 keeps the columns of a table that exists.
-    step = _create(state, state.free_name(), words="CREATE OR REPLACE TABLE")
+    # A new name: Debezium 3.5 keeps a table that ALTER TABLE ... RENAME renames, and does not replace it.
+    name = state.rng.choice(DATABASES), f"replacing {state.rng.randrange(10**6)}"
+    step = _create(state, name, words="CREATE OR REPLACE TABLE")
     return Step(("CREATE OR REPLACE TABLE (MariaDB)",), step.tables, step.statements)
 
 

@@ -1,0 +1,113 @@
+"""Open rows with a value that a statement has excluded: the source changed them without row events.
+
+MODIFY to NOT NULL, to a shorter text or to fewer labels changes such values if the server's SQL mode is not strict, and is
+refused if it is. The source sends no row events of it. So after the statement no row of the source has such a value.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from cdc_assets.history.columns import SourceColumn
+from cdc_assets.history.effects import UnappliedStatement
+from cdc_assets.history.evolution import Restrict, Step
+from cdc_assets.history.open_versions import copy_expression
+from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.lakehouse.schema import quoted
+from cdc_assets.lakehouse.table import Staged
+from cdc_assets.mysql_types.simple import largest_length
+from cdc_assets.mysql_types.types import MySQLType
+
+
+def list_excluded_values(
+    session: SparkSession,
+    plan: TablePlan,
+    columns: Iterable[SourceColumn],
+    shape: StructType,
+    staged: Staged,
+    closed: Staged,
+) -> list[UnappliedStatement]:
+    """Return the statements of the commit that exclude a value of a row which stays open.
+
+    A row that ends in this commit is left out, because the clock of the change may be later than that of a statement after
+    it. `changes_continue` compares such rows.
+
+    Args:
+        session: runs the queries.
+        plan: the commit.
+        columns: the columns of the history.
+        shape: the columns of the history table.
+        staged: the versions that the commit writes.
+        closed: those of them that the commit closes.
+    """
+    names = {c.id: c.column for c in columns}
+    restrictions = [
+        (step, op)
+        for step in plan.steps
+        for op in step.ops
+        if isinstance(op, Restrict) and op.slot.id in names and not op.slot.virtual
+    ]
+    if not restrictions:
+        return []
+    rows = _read_open_rows(session, plan, shape, staged, closed)
+    conditions = [_was_open(step) & _is_excluded(op, names) for step, op in restrictions]
+    found = rows.agg(*[F.coalesce(F.max(each), F.lit(False)) for each in conditions]).head() or ()
+    return [
+        UnappliedStatement(step.spot.commit_ts, step.ddl.text, _explain(op, names), reload=True)
+        for (step, op), is_found in zip(restrictions, found, strict=True)
+        if is_found
+    ]
+
+
+def _read_open_rows(
+    session: SparkSession, plan: TablePlan, shape: StructType, staged: Staged, closed: Staged
+) -> DataFrame:
+    """Return the rows that are open after the commit. Out: `shape`."""
+    rows = plan.table.read_staged(session, staged, shape).where("_cdc_is_current")
+    if plan.present is None or plan.rewrites_all_open or plan.reopens:
+        return rows
+    key = ["_cdc_key", "_cdc_from_ts", copy_expression(shape.names)]
+    ended = plan.table.read_staged(session, closed, shape).select(
+        *[F.expr(e).alias(f"_{n}") for n, e in enumerate(key)]
+    )
+    before = plan.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
+    key = ["_cdc_key", "_cdc_from_ts", copy_expression(before.columns)]
+    is_ended = reduce(lambda a, b: a & b, [F.expr(e) == F.col(f"_{n}") for n, e in enumerate(key)])
+    return rows.unionByName(before.join(ended, is_ended, "left_anti"), allowMissingColumns=True)
+
+
+def _was_open(step: Step) -> Column:
+    """Return whether a version that is open now began before a statement."""
+    return F.col("_cdc_from_ts") < step.spot.commit_ts
+
+
+def _is_excluded(op: Restrict, names: Mapping[str, str]) -> Column:
+    """Return whether a row has a value that the statement excludes."""
+    value = F.col(quoted(names[op.slot.id]))
+    conditions = [value.isNull()] if op.not_null else []
+    if op.type is not None:
+        conditions.append(F.coalesce(_does_not_fit(value, op.type), F.lit(False)))
+    return reduce(or_, conditions)
+
+
+def _does_not_fit(value: Column, new: MySQLType) -> Column:
+    """Return whether a type does not hold a value; MySQL ignores the letter case of labels."""
+    if new.labels is None:
+        return F.length(value) > F.lit(new.length or largest_length(new))
+    labels = [label.lower() for label in new.labels]
+    given = F.split(F.lower(value), ",") if new.base == "set" else F.array(F.lower(value))
+    return F.exists(given, lambda label: ~label.isin("", *labels))
+
+
+def _explain(op: Restrict, names: Mapping[str, str]) -> str:
+    values = ["NULL"] if op.not_null else []
+    if op.type is not None:
+        values.append("a label that the column lost" if op.type.labels else f"more than {op.type}")
+    return (
+        f"open rows from before the statement have {' or '.join(values)} in {names[op.slot.id]}, which the statement "
+        "excludes: the source changed them without row events, as its SQL mode is not strict, or events were lost"
+    )

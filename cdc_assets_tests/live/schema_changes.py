@@ -582,8 +582,7 @@ def _columns(table: Table) -> str:
 
 @production("CREATE OR REPLACE TABLE (MariaDB)")
 def _or_replace(state: State) -> Step | None:
-    # Of a new name: Debezium 3.5 keeps the columns of a table that exists.
-    # A new name: Debezium 3.5 keeps a table that ALTER TABLE ... RENAME renames, and does not replace it.
+    # Of a new name: Debezium 3.5 keeps the columns of a table that exists, and a table that ALTER TABLE ... RENAME renamed.
     name = state.rng.choice(DATABASES), f"replacing {state.rng.randrange(10**6)}"
     step = _create(state, name, words="CREATE OR REPLACE TABLE")
     return Step(("CREATE OR REPLACE TABLE (MariaDB)",), step.tables, step.statements)

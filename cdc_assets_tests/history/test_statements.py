@@ -245,6 +245,20 @@ def test_nothing_is_said_of_excluded_values_that_row_events_have_changed(chain: 
     assert [v["n"] for v in it.versions("orders") if v["_cdc_to_ts"] is None] == [1]
 
 
+def test_two_renames_of_one_name_to_one_other_with_one_commit_ts_ask_for_a_reload(chain: Callable[..., Chain]) -> None:
+    """No clock tells which of the two tables a row belongs to."""
+    it, stream = chain(tidb_extension=False), Stream()
+    run(it, stream, create(), insert(2, 1), upto=3)
+    rename = statement(4, "RENAME TABLE `shop`.`orders` TO `shop`.`old`", "old")
+    drop = statement(4, "DROP TABLE `shop`.`old`", "old")
+    again = statement(4, "CREATE TABLE `shop`.`orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20), `n` INT)")
+    once = run(it, stream, rename, drop, again, insert(4, 2), upto=5)
+    assert reload_required(once["old"]).passed
+    twice = run(it, stream, rename | {"sql": rename["sql"].replace("TABLE", "TABLES")}, upto=7)
+    (told,) = reload_required(twice["old"]).violations
+    assert "two RENAMEs of shop.orders to this name have one commit_ts" in told["why"]
+
+
 HARMLESS = {
     "partitions": "REORGANIZE PARTITION p0 INTO (PARTITION p1 VALUES LESS THAN (9))",
     "index": "ADD INDEX i (`v`)",

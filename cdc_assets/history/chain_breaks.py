@@ -56,19 +56,20 @@ def find_chain_breaks(
     effects: Effects,
     value_changes: ValueChanges,
     *,
-    has_exact_order: bool,
+    has_exact_eras: bool,
 ) -> ChainBreaks:
     """Return the changes whose row before is not the row in the chain.
 
     Only columns that both rows have are compared: a message may leave out columns of the row before, and a DELETE all
-    columns but the key. Without an exact order, rows before and after a statement are not compared with each other.
+    columns but the key. Without exact eras, rows before and after a statement are not compared with each other.
 
     Args:
         line: the frame of `versions.build_timeline`.
         columns: the columns of the history.
         effects: what statements do to rows.
         value_changes: the result of `list_value_changes`.
-        has_exact_order: whether commit_ts orders rows and statements; otherwise commit_ts is a clock.
+        has_exact_eras: whether it is certain which statements came before a row: by a commit_ts that is not a clock, or by
+            places in the binlog.
     """
     differing = F.array_compact(
         F.array(*[_name_if_different(each, value_changes.get(each.id, ())) for each in columns if each.readings])
@@ -76,7 +77,7 @@ def find_chain_breaks(
     names = F.transform(field_names(F.col("image")), F.lower)
     breaks = (
         add_previous(line, effects)
-        .where(differs_from_chain() & (F.lit(has_exact_order) | (F.col("before")["era"] == F.col("era"))))
+        .where(differs_from_chain() & (F.lit(has_exact_eras) | (F.col("before")["era"] == F.col("era"))))
         .withColumn("names", names)
         .select("topic", "partition", "offset", "op", "commit_ts", "key", differing.alias("columns"))
         .where(F.size("columns") > 0)

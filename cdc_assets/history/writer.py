@@ -172,7 +172,8 @@ def _report_wrong_rows(
     breaks = NO_BREAKS
     if metrics.get.get("unlike"):
         value_changes = list_value_changes(plan)
-        breaks = find_chain_breaks(line, columns, effects, value_changes, has_exact_order=has_exact_order)
+        has_exact_eras = has_exact_order or plan.evolution.has_binlog_places
+        breaks = find_chain_breaks(line, columns, effects, value_changes, has_exact_eras=has_exact_eras)
     contradicting = find_contradictions(changes, plan.suspicions, exact=has_exact_order) if plan.suspicions else []
     return replace(report, breaks=breaks, contradictions=contradicting)
 

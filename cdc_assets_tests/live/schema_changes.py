@@ -34,14 +34,14 @@ class Production:
         make: the step that it makes of a state; None: it cannot now.
         allowed: the checks that the page lets fail then.
         ends_comparison: whether the table cannot be compared until it is dropped.
-        reported: the check that must fail then; "": it need not.
+        reported: the checks of which one must fail then; none: no check need fail.
     """
 
     row: str
     make: "Callable[[State], Step | None]"
     allowed: frozenset[str] = frozenset()
     ends_comparison: bool = False
-    reported: str = ""
+    reported: tuple[str, ...] = ()
 
 
 @dataclass
@@ -83,12 +83,12 @@ PRODUCTIONS: list[Production] = []
 
 
 def production(
-    row: str, *allowed: str, ends_comparison: bool = False, reported: str = ""
+    row: str, *allowed: str, ends_comparison: bool = False, reported: tuple[str, ...] = ()
 ) -> "Callable[[Callable[[State], Step | None]], Callable[[State], Step | None]]":
     """Register a function that makes a step."""
 
     def kept(make: "Callable[[State], Step | None]") -> "Callable[[State], Step | None]":
-        PRODUCTIONS.append(Production(row, make, frozenset({*allowed, reported} - {""}), ends_comparison, reported))
+        PRODUCTIONS.append(Production(row, make, frozenset({*allowed, *reported}), ends_comparison, reported))
         return make
 
     return kept
@@ -232,7 +232,7 @@ def _add_at_place(state: State) -> Step | None:
 _UNKNOWN_TYPE = "ADD COLUMN of a type that MySQL does not have (UUID, VECTOR)"
 
 
-@production(_UNKNOWN_TYPE, reported="type_mapping")
+@production(_UNKNOWN_TYPE, reported=("type_mapping",))
 def _add_unknown_type(state: State) -> Step | None:
     # A table of its own, as it stays blocked, and so does what a RENAME links to it.
     table = Table((ODD, f"t{state.rng.randrange(10**6)}"))
@@ -426,7 +426,7 @@ def _several(state: State) -> Step | None:
 _EXCLUDING = "MODIFY to NOT NULL, to a shorter text or to fewer labels, where open rows have a value that it excludes"
 
 
-@production(_EXCLUDING, ends_comparison=True, reported="reload_required")
+@production(_EXCLUDING, ends_comparison=True, reported=("reload_required", "changes_continue"))
 def _exclude(state: State) -> Step | None:
     def can_exclude(column: Column) -> bool:
         return column.base in ("int", "varchar") and column.nullable and not column.is_filled
@@ -506,7 +506,7 @@ def _drop_key(state: State) -> Step | None:
 _RELOAD_KEY = "ADD PRIMARY KEY of other columns, or in a table whose CREATE TABLE was not seen"
 
 
-@production(_RELOAD_KEY, ends_comparison=True, reported="reload_required")
+@production(_RELOAD_KEY, ends_comparison=True, reported=("reload_required",))
 def _other_key(state: State) -> Step | None:
     def dates(table: Table) -> list[str]:
         return [c.name for c in table.free_columns if c.base in ("date", "datetime", "decimal") and not c.is_filled]
@@ -738,7 +738,7 @@ def _circle(state: State) -> Step | None:
 _UNCAPTURED = "RENAME TABLE of a table that the feed does not capture to this name"
 
 
-@production(_UNCAPTURED, ends_comparison=True, reported="reload_required")
+@production(_UNCAPTURED, ends_comparison=True, reported=("reload_required",))
 def _from_hidden(state: State) -> Step | None:
     hidden = Table((HIDDEN, "outside"))
     name = state.free_name()
@@ -755,7 +755,7 @@ def _from_hidden(state: State) -> Step | None:
 _PARTITIONS = "TRUNCATE, DROP, EXCHANGE PARTITION"
 
 
-@production(_PARTITIONS, ends_comparison=True, reported="reload_required")
+@production(_PARTITIONS, ends_comparison=True, reported=("reload_required",))
 def _partition(state: State) -> Step | None:
     table = state.pick(lambda t: len(t.partitions) > 1)
     if not table:
@@ -770,7 +770,7 @@ def _partition(state: State) -> Step | None:
 _IGNORE = "ALTER IGNORE TABLE with a unique key, which deletes rows (MariaDB)"
 
 
-@production(_IGNORE, ends_comparison=True, reported="reload_required")
+@production(_IGNORE, ends_comparison=True, reported=("reload_required",))
 def _ignore(state: State) -> Step | None:
     if not (table := state.pick()):
         return None

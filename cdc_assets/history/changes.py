@@ -1,7 +1,7 @@
 """The changes that a commit applies to a history table, each with its era: the number of statements before it."""
 
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +14,7 @@ from cdc_assets.history.table_plan import LoadToApply, TablePlan
 from cdc_assets.history.versions import Effects, Replacement, number_copies
 from cdc_assets.lakehouse.files import read_file_schema
 from cdc_assets.lakehouse.history import source_columns, source_name
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleasedKind
 from cdc_assets.lakehouse.schema import conform, quoted
@@ -32,12 +33,12 @@ def read_changes(lake: Lakehouse, session: SparkSession, plan: TablePlan) -> Dat
 
 
 def is_ordered_by_clock(lake: Lakehouse, session: SparkSession, plan: TablePlan, replacement: Replacement) -> bool:
-    """Return whether all changes after the replacement, by their place in the binlog, have a commit_ts at or above its own.
+    """Return whether all changes after the replacement have a commit_ts at or above its own.
 
     If one does not, a version that spans the statement's position need not have been open at the statement.
     """
-    if not plan.evolution.has_binlog_places:
-        return True  # only commit_ts orders changes and statements
+    if plan.has_exact_order:
+        return True
     is_stamped_before = (F.col("era") > replacement.new_era) & (F.col("commit_ts") < replacement.commit_ts)
     return _read_changes_of_run(lake, session, plan).where(is_stamped_before).isEmpty()
 
@@ -88,21 +89,24 @@ def era_column(plan: TablePlan) -> Column:
     """Return the era of a change: how many statements came before it. INT."""
     low, high = plan.among
     spots = [step.spot for step in plan.evolution.steps[low:high]]
-    return reduce(lambda era, spot: era + F.when(_is_after(spot), 1).otherwise(0), spots, F.lit(low))
+    is_after = partial(_is_after, has_exact_order=plan.has_exact_order)
+    return reduce(lambda era, spot: era + F.when(is_after(spot), 1).otherwise(0), spots, F.lit(low))
 
 
-def _is_after(spot: Spot) -> Column:
-    """Return whether a change came after a statement: by the binlog, else by commit_ts, then by offset in one partition.
+def _is_after(spot: Spot, *, has_exact_order: bool) -> Column:
+    """Return whether a change came after a statement: by the binlog, else by offset in one partition, else by commit_ts.
 
-    The binlog comes first because Debezium 1.9 gives statements the time of its own clock.
+    Clocks come last. A statement that waited for a lock has an older time than the changes before it, and Debezium 1.9 gives
+    statements the time of its own clock.
     """
-    same = F.col("commit_ts") == spot.commit_ts
     in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
-    behind = in_partition & (F.col("offset") > spot.offset)
-    later = (F.col("commit_ts") > spot.commit_ts) | (same & behind)
-    if spot.place is None:
-        return later
-    return F.coalesce(is_after_place(*spot.place), later)
+    is_behind = F.col("offset") > spot.offset
+    same = F.col("commit_ts") == spot.commit_ts
+    is_later = (F.col("commit_ts") > spot.commit_ts) | (same & in_partition & is_behind)
+    if has_exact_order or spot.topic == LOAD_TOPIC:
+        return is_later
+    by_offset = F.when(in_partition, is_behind).otherwise(is_later)
+    return by_offset if spot.place is None else F.coalesce(is_after_place(*spot.place), by_offset)
 
 
 def drop_unused_layouts(plan: TablePlan, changes: DataFrame) -> TablePlan:

@@ -84,7 +84,7 @@ def read_moved_rows(
             frames.append(_rekey(versions, plan, spot, era, op, columns, effects))
         else:
             names = {mine.id: theirs.column for mine, theirs in op.columns.items()}
-            moved = _select_ended(versions, move.after, spot.commit_ts, "rename", move.went_on)
+            moved = versions.where(_ended_with(op, spot.commit_ts) | move.went_on)
             frames.append(_open_at(spot, era, moved, names, columns))
     return reduce(DataFrame.unionByName, frames) if frames else None
 
@@ -119,10 +119,22 @@ def _rekey(
     return numbered.withColumn("copy", F.col("n")).drop("n")
 
 
-def _select_ended(versions: DataFrame, after: int, until: int, reason: str, went_on: Column | None = None) -> DataFrame:
-    """Return the versions that ended in (after, until] for the reason, and those that `went_on`."""
+def _select_ended(versions: DataFrame, after: int, until: int, reason: str) -> DataFrame:
+    """Return the versions that ended in (after, until] for the reason."""
     within = (F.col("_cdc_to_ts") > after) & (F.col("_cdc_to_ts") <= until) & (F.col("_cdc_closed_by") == reason)
-    return versions.where(within if went_on is None else within | went_on)
+    return versions.where(within)
+
+
+def _ended_with(op: Arrive, at: int) -> Column:
+    """Return whether a version of the origin ended with the RENAME at commit_ts `at`. BOOLEAN.
+
+    A RENAME that waited for a lock has an older time than the last changes before it. Their versions end when they begin.
+    """
+    begin, end = F.col("_cdc_from_ts"), F.col("_cdc_to_ts")
+    within = (end > op.since) & (end <= at)
+    began_later = (begin == end) & (end > at) & (F.lit(True) if op.next is None else end < op.next)
+    of_earlier = (begin == end) & (end < at) & F.lit(op.since >= 0)
+    return (F.col("_cdc_closed_by") == "rename") & ((within & ~of_earlier) | began_later)
 
 
 def _open_at(

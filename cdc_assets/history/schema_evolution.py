@@ -48,24 +48,29 @@ def evolve_tables(
         )
     show(None)
     evolutions = {name: table.evolution for name, table in database.tables.items()}
-    _mark_replaced_origins(evolutions)
+    _mark_later_statements(evolutions)
     return evolutions
 
 
-def _mark_replaced_origins(tables: Mapping[Name, Evolution]) -> None:
-    """Set `Arrive.origin_is_replaced`; a later statement of the same position may be the one that replaces the origin."""
+def _mark_later_statements(tables: Mapping[Name, Evolution]) -> None:
+    """Set `Arrive.next` and `Arrive.origin_is_replaced`, which depend on later statements about the origin."""
     replaced = {
         (name, step.spot.commit_ts) for name, table in tables.items() for step in table.steps if step.replaces_table
     }
+    renamed = {
+        name: [step.spot.commit_ts for step in table.steps if Close("rename") in step.ops]
+        for name, table in tables.items()
+    }
+
+    def mark(op: StepOp, at: int) -> StepOp:
+        if not isinstance(op, Arrive):
+            return op
+        later = min((ts for ts in renamed.get(op.origin, ()) if ts > at), default=None)
+        return replace(op, next=later, origin_is_replaced=(op.origin, at) in replaced)
+
     for table in tables.values():
         for n, step in enumerate(table.steps):
-            ops = tuple(
-                replace(op, origin_is_replaced=True)
-                if isinstance(op, Arrive) and (op.origin, step.spot.commit_ts) in replaced
-                else op
-                for op in step.ops
-            )
-            table.steps[n] = replace(step, ops=ops)
+            table.steps[n] = replace(step, ops=tuple(mark(op, step.spot.commit_ts) for op in step.ops))
 
 
 class _EvolvingTables:
@@ -130,7 +135,7 @@ class _EvolvingTables:
             table.is_keyed_by_row = True
         table.has_all_rows = is_taken and is_complete
         of_both = replaced and replace(replaced, columns=replaced.columns & columns.keys())
-        arrive = Arrive(origin, columns, self._last_rename(origin, ddl), is_taken, is_complete, of_both)
+        arrive = Arrive(origin, columns, self._last_rename(origin, ddl), None, is_taken, is_complete, of_both)
         # Of a table that the feed does not take no row is known. Else the earlier rows of this name are removed, and it
         # is not known which rows replace them.
         is_unseen = not is_taken or not (is_complete or origin_before.was_seen)

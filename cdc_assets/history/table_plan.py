@@ -66,6 +66,8 @@ class TablePlan:
         read: commit_ts of the last reads of the connector's snapshots of the table that have ended.
         planned_naming: ids of columns -> their names in the history table before the first commit of the run.
         suspicions: the rows that may contradict a statement before them.
+        has_exact_order: whether commit_ts orders rows and statements. Otherwise commit_ts is a clock: places in the binlog
+            order them, where messages state these, else offsets within a partition, else the clock.
     """
 
     name: Name
@@ -92,6 +94,7 @@ class TablePlan:
     read: tuple[int, ...]
     planned_naming: Mapping[str, str]
     suspicions: tuple[Suspicion, ...]
+    has_exact_order: bool
 
     @property
     def reload_positions(self) -> tuple[int, ...]:

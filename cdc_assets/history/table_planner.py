@@ -30,6 +30,7 @@ from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, ReleasedKind
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
 from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of
 
 
@@ -59,6 +60,7 @@ class TablePlanner:
         self.before = Evolution(name)
         self.replay: int | None = None
         self._lake, self._feed, self._releases, self._through = lake, feed, releases, through
+        self._has_exact_order = protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
         self._table = lake.history(*name)
         self._cursor = cursor or self._table.cursor() or HistoryCursor(sequence=0)
         self._present = self._table.schema()
@@ -305,12 +307,13 @@ class TablePlanner:
             read=tuple(at for release, at in self._releases.read.get(self.name, {}).items() if self._is_new(release)),
             planned_naming=self._naming,
             suspicions=self._find_suspicions(statements),
+            has_exact_order=self._has_exact_order,
         )
 
     def _plan_layouts(self, evolution: Evolution, eras: tuple[int, int]) -> list[Layout]:
         """Return the layouts that the rows to apply may have; `eras`: `_possible_eras`."""
         declared = list_declared_types(self._releases.schema_rows_by_table.get(self.name, []))
-        possible = eras if evolution.has_binlog_places else None
+        possible = None if self._has_exact_order else eras
         return plan_layouts(self._feed, self._layouts, declared, evolution, possible)
 
     def _list_files(self) -> list[DataFile]:
@@ -364,7 +367,7 @@ class TablePlanner:
         """Return the first and the last era that the rows to apply may be of."""
         if not self._layouts:
             return self._base_era(evolution), self._base_era(evolution)
-        if evolution.has_binlog_places:
+        if not self._has_exact_order:
             # The statements that are applied came before these rows.
             return self._base_era(evolution), len(evolution.steps)
         first, last = min(r["commit_ts"] for r in self._layouts), max(r["last_ts"] for r in self._layouts)

@@ -36,7 +36,6 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.schema import literal, quoted
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Watermarks
 from cdc_assets.spark.session import checkpointed, compiled_plans
 
 # The column that partitions staged files by what the commit does to a version, and its values.
@@ -88,7 +87,7 @@ def apply_plan(
     lost_values = quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0
     report = _report_versions(session, plan, shape, staged, lost_values)
     report = _report_statements(session, feed, plan, columns, shape, staged, report)
-    report = _report_wrong_rows(feed, plan, columns, effects, changes, line, metrics, report)
+    report = _report_wrong_rows(plan, columns, effects, changes, line, metrics, report)
     complete, met = completeness.advance(metrics.get["met"])
     return _commit(session, plan, shape, staged, replace(report, complete=complete, met=met))
 
@@ -158,7 +157,6 @@ def _report_statements(
 
 
 def _report_wrong_rows(
-    feed: Feed,
     plan: TablePlan,
     columns: list[SourceColumn],
     effects: Effects,
@@ -168,13 +166,12 @@ def _report_wrong_rows(
     report: TableReport,
 ) -> TableReport:
     """Add to the report the changes that do not continue the history, and the rows that contradict a statement."""
-    has_exact_order = protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
     breaks = NO_BREAKS
     if metrics.get.get("unlike"):
         value_changes = list_value_changes(plan)
-        has_exact_eras = has_exact_order or plan.evolution.has_binlog_places
+        has_exact_eras = plan.has_exact_order or plan.evolution.has_binlog_places
         breaks = find_chain_breaks(line, columns, effects, value_changes, has_exact_eras=has_exact_eras)
-    contradicting = find_contradictions(changes, plan.suspicions, exact=has_exact_order) if plan.suspicions else []
+    contradicting = find_contradictions(changes, plan.suspicions, exact=plan.has_exact_order) if plan.suspicions else []
     return replace(report, breaks=breaks, contradictions=contradicting)
 
 

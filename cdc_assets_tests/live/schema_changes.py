@@ -640,6 +640,8 @@ def _rename_table(state: State) -> Step | None:
     if state.rng.random() < 0.3:
         column = quoted(state.new_column(table))
         statements = [Statement(f"ALTER TABLE {table.sql} ADD COLUMN {column} int DEFAULT 4, RENAME {new.sql}")]
+    # Debezium 3.5 keeps the table in its schemas after ALTER TABLE ... RENAME, and a later CREATE TABLE does not replace it.
+    statements.append(Statement(f"DROP TABLE IF EXISTS {table.sql}"))
     return Step(("RENAME TABLE",), (table.name, new.name), tuple(statements))
 
 

@@ -109,15 +109,20 @@ def _alter(state: State, table: Table, *clauses: str, row: str) -> Step:
     form = "ALTER TABLE {t} " + ", ".join(clauses)
     statements = _statements(state, table, form)
     rows = (row, "names without a database") if len(statements) > 1 else (row,)
-    if state.rng.random() < 0.12:  # it waits for a transaction, and so has an older time than the row before it
-        before = (Statement("BEGIN", 1), Statement(insert_ignored(state.rng, table), 1))
-        waiting = [*statements[:-1], Statement(statements[-1].sql, waits=True)]
-        after = (
-            Statement(insert_ignored(state.rng, table), 1, seconds=state.rng.choice([0.2, 1.1])),
-            Statement("COMMIT", 1),
-        )
-        statements = (*before, *waiting, *after)
+    if state.rng.random() < 0.12:
+        statements = _waiting(state, table, statements)
     return Step(rows, (table.name,), statements)
+
+
+def _waiting(state: State, table: Table, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Return statements of which the last waits for a transaction, and so has an older time than the row before it."""
+    before = (Statement("BEGIN", 1), Statement(insert_ignored(state.rng, table), 1))
+    waiting = [*statements[:-1], Statement(statements[-1].sql, waits=True)]
+    after = (
+        Statement(insert_ignored(state.rng, table), 1, seconds=state.rng.choice([0.2, 1.1])),
+        Statement("COMMIT", 1),
+    )
+    return (*before, *waiting, *after)
 
 
 def _declaration(state: State, *, nullable: bool | None = None, with_default: bool = False) -> str | None:
@@ -593,6 +598,8 @@ def _truncate(state: State) -> Step | None:
     if not (table := state.pick(keyless=True)):
         return None
     statements = _statements(state, table, state.rng.choice(["TRUNCATE TABLE {t}", "truncate {t}"]))
+    if state.rng.random() < 0.3:
+        statements = _waiting(state, table, statements)
     return Step(("TRUNCATE TABLE",), (table.name,), statements)
 
 
@@ -601,6 +608,8 @@ def _drop_table(state: State) -> Step | None:
     if not (table := state.pick(keyless=True)):
         return None
     statements = _statements(state, table, state.rng.choice(["DROP TABLE {t}", "DROP TABLE IF EXISTS {t} CASCADE"]))
+    if state.rng.random() < 0.3:
+        statements = _waiting(state, table, statements)
     return Step(("DROP TABLE",), (table.name,), statements)
 
 
@@ -635,14 +644,16 @@ def _rename_table(state: State) -> Step | None:
     if not (table := state.pick()):
         return None
     new = Table(state.free_name(None if state.rng.random() < 0.3 else table.name[0]))
-    verb = state.rng.choice([_rename(state, (table.sql, new.sql)), f"ALTER TABLE {table.sql} RENAME TO {new.sql}"])
-    statements = [Statement(verb)]
+    column = quoted(state.new_column(table))
+    clause = state.rng.choice(["", f"RENAME TO {new.sql}", f"ADD COLUMN {column} int DEFAULT 4, RENAME {new.sql}"])
+    if clause:
+        # Debezium 3.5 keeps the old name in its schemas after ALTER TABLE ... RENAME, and a CREATE TABLE does not replace it.
+        sqls = [f"ALTER TABLE {table.sql} {clause}", f"DROP TABLE IF EXISTS {table.sql}"]
+        return Step(("RENAME TABLE",), (table.name, new.name), tuple(map(Statement, sqls)))
+    statements = (Statement(_rename(state, (table.sql, new.sql))),)
     if state.rng.random() < 0.3:
-        column = quoted(state.new_column(table))
-        statements = [Statement(f"ALTER TABLE {table.sql} ADD COLUMN {column} int DEFAULT 4, RENAME {new.sql}")]
-    # Debezium 3.5 keeps the table in its schemas after ALTER TABLE ... RENAME, and a later CREATE TABLE does not replace it.
-    statements.append(Statement(f"DROP TABLE IF EXISTS {table.sql}"))
-    return Step(("RENAME TABLE",), (table.name, new.name), tuple(statements))
+        statements = _waiting(state, table, statements)
+    return Step(("RENAME TABLE",), (table.name, new.name), statements)
 
 
 @production("RENAME TABLE, then CREATE TABLE of the old name")

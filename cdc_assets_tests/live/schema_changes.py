@@ -647,12 +647,11 @@ def _rename_table(state: State) -> Step | None:
     column = quoted(state.new_column(table))
     clause = state.rng.choice(["", f"RENAME TO {new.sql}", f"ADD COLUMN {column} int DEFAULT 4, RENAME {new.sql}"])
     if clause:
-        # Debezium 3.5 keeps the old name in its schemas after ALTER TABLE ... RENAME, and a CREATE TABLE does not replace it.
+        # Debezium 3.5 keeps the old name in its schemas, and a later CREATE TABLE does not replace it.
         sqls = [f"ALTER TABLE {table.sql} {clause}", f"DROP TABLE IF EXISTS {table.sql}"]
         return Step(("RENAME TABLE",), (table.name, new.name), tuple(map(Statement, sqls)))
-    statements = (Statement(_rename(state, (table.sql, new.sql))),)
-    if state.rng.random() < 0.3:
-        statements = _waiting(state, table, statements)
+    rename = Statement(_rename(state, (table.sql, new.sql)))
+    statements = _waiting(state, table, [rename]) if state.rng.random() < 0.3 else (rename,)
     return Step(("RENAME TABLE",), (table.name, new.name), statements)
 
 

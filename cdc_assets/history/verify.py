@@ -130,9 +130,12 @@ def find_violations(versions: pa.Table) -> list[Violation]:
     """
     if not versions.num_rows:
         return []
-    # A version of zero length comes before the version that begins at the same position and lasts.
+    # A version of zero length comes before the version that begins at the same position and lasts. Of several of zero length,
+    # the one that a delete closed comes last: their order within one tick of the clock is not known.
     order = versions.append_column("_until", pc.fill_null(versions["_cdc_to_ts"], (1 << 63) - 1))
-    rows = order.sort_by([(c, "ascending") for c in ("_cdc_key", COPY.name, "_cdc_from_ts", "_until")]).combine_chunks()
+    order = order.append_column("_ends", pc.is_in(versions["_cdc_closed_by"], pa.array(_ENDINGS)))
+    sorted_by = ("_cdc_key", COPY.name, "_cdc_from_ts", "_until", "_ends")
+    rows = order.sort_by([(c, "ascending") for c in sorted_by]).combine_chunks()
     start, end = rows["_cdc_from_ts"], rows["_cdc_to_ts"]
     following = pc.if_else(_is_same_as_next(rows, "_cdc_key", COPY.name), _shift_up(start), pa.scalar(None, pa.int64()))
     is_open, is_last = pc.is_null(end), pc.is_null(following)

@@ -41,6 +41,8 @@ GOOD: dict[str, list[Version]] = {
     "renamed away": [(10, 20, "rename")],
     "superseded within one commit_ts": [(10, 10, "update"), (10, None, None)],
     "superseded twice within one commit_ts": [(10, 10, "update"), (10, 10, "update"), (10, 20, "delete")],
+    "deleted within one commit_ts": [(10, 10, "delete"), (10, 10, "update")],
+    "deleted and inserted within one commit_ts": [(10, 10, "delete"), (10, 10, "update"), (10, None, None)],
     "closed by a change of the table": [(10, 20, "ddl"), (20, None, None)],
     "gone to another key with a statement, and come back": [(10, 20, "ddl"), (25, None, None)],
 }

@@ -10,6 +10,7 @@ from cdc_assets.history.completeness import NEVER
 from cdc_assets.history.contradictions import Contradiction
 from cdc_assets.history.ddl_report import merge_statement_reports
 from cdc_assets.history.effects import UnappliedStatement
+from cdc_assets.history.unstated_columns import UnstatedColumn
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 
@@ -40,6 +41,7 @@ class TableReport:
         met: as `HistoryCursor.met`.
         breaks: changes whose row before is not the row in the history.
         contradictions: rows that contradict a statement before them.
+        unstated: columns that rows begin to have although no statement has added them.
         days: as `HistoryCursor.days`.
         loaded: position of the last reload that was applied; -1 if there was none.
         commits: how many commits the run made to the table.
@@ -66,6 +68,7 @@ class TableReport:
     met: int = 0
     breaks: ChainBreaks = NO_BREAKS
     contradictions: list[Contradiction] = field(default_factory=list)
+    unstated: list[UnstatedColumn] = field(default_factory=list)
     days: dict[str, int] = field(default_factory=dict)
     loaded: int = -1
     commits: int = 1
@@ -92,5 +95,6 @@ def merge_reports(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
             sum(part.breaks.count for part in parts), [row for part in parts for row in part.breaks.sample]
         ),
         contradictions=[each for part in parts for each in part.contradictions],
+        unstated=[each for part in parts for each in part.unstated],
         commits=len(parts),
     )

@@ -130,8 +130,8 @@ def find_violations(versions: pa.Table) -> list[Violation]:
     """
     if not versions.num_rows:
         return []
-    # A version of zero length comes before the version that begins at the same position and lasts. Of several of zero length,
-    # the one that a delete closed comes last: their order within one tick of the clock is not known.
+    # A version of zero length comes before the version that begins at the same position and lasts. Of several of zero
+    # length, the one that a delete closed comes last: their order within one tick of the clock is not known.
     order = versions.append_column("_until", pc.fill_null(versions["_cdc_to_ts"], (1 << 63) - 1))
     order = order.append_column("_ends", pc.is_in(versions["_cdc_closed_by"], pa.array(_ENDINGS)))
     sorted_by = ("_cdc_key", COPY.name, "_cdc_from_ts", "_until", "_ends")

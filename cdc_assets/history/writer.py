@@ -30,6 +30,7 @@ from cdc_assets.history.row_keys import eras_without_key, fill_deleted_rows, key
 from cdc_assets.history.shape import Shape, plan_shape
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport
+from cdc_assets.history.unstated_columns import list_unstated_columns
 from cdc_assets.history.versions import Effects, build_timeline, build_versions, continue_versions, keep_boundaries
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -87,6 +88,7 @@ def apply_plan(
     lost_values = quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0
     report = _report_versions(session, plan, shape, staged, lost_values)
     report = _report_statements(session, feed, plan, columns, shape, staged, report)
+    report = replace(report, unstated=list_unstated_columns(plan, columns, changes))
     report = _report_wrong_rows(plan, columns, effects, changes, line, metrics, report)
     complete, met = completeness.advance(metrics.get["met"])
     return _commit(session, plan, shape, staged, replace(report, complete=complete, met=met))

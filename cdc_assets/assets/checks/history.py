@@ -77,7 +77,7 @@ def conservation_of_recovered() -> Verdict:
 
 
 def ddl_applied(report: TableReport) -> Verdict:
-    """Return whether this run applied its statements in full, and no row contradicts a statement before it."""
+    """Return whether this run applied its statements in full, and rows have the columns that statements say."""
     unapplied = [asdict(each) for each in report.unapplied if not each.reload]
     count = len(report.statements)
     description = f"{count} DDL statements were applied." if count else "There was no DDL statement."
@@ -89,7 +89,9 @@ def ddl_applied(report: TableReport) -> Verdict:
         )
     if report.contradictions:
         description += f" {_describe_contradictions(report)}"
-    failures = [*unapplied, *(asdict(each) for each in report.contradictions)]
+    if report.unstated:
+        description += f" {_describe_unstated_columns(report)}"
+    failures = [*unapplied, *map(asdict, report.contradictions), *map(asdict, report.unstated)]
     return Verdict(not failures, description, failures, {"statements": report.statements} if count else {})
 
 
@@ -106,6 +108,19 @@ def _describe_contradictions(report: TableReport) -> str:
         "the table, run the job rebuild, and decide about the statement (`cdc-assets acknowledge`, --ignore or --as). If it "
         "did, the rows come from a sender with an older schema: restart the sender, and load the table again from a dump "
         "that is taken after that."
+    )
+
+
+def _describe_unstated_columns(report: TableReport) -> str:
+    """Return a text that names the columns that no statement has added, and says what to do."""
+    names = ", ".join(f"`{each.column}`" for each in report.unstated)
+    first = report.unstated[0]
+    return (
+        f"Rows of `{report.database}`.`{report.table}` have the columns {names}, which earlier rows lack, and no statement "
+        f"has added them: the first such row is at topic {first.topic}, partition {first.partition}, offset {first.offset}. "
+        "The earlier rows have NULL there, which need not be the source's value; each is right with its next change. The "
+        "statement was lost, or is not sent: send statements, too (Canal: canal.instance.filter.query.ddl=false; Debezium: "
+        "the schema-change topic in topics:), and load the table again from a dump."
     )
 
 

@@ -24,13 +24,18 @@ def add_foreign_key(keys: ForeignKeys, action: AddForeignKey, table: str) -> For
         action: the key to add.
         table: the table's name.
     """
-    key = action.key
+    key, given_name = action.key, (action.key.name or action.key.index_name).lower()
+    has_name = bool(given_name) and any(given_name in _names(each) for each in keys)
+    if (action.only_if_missing and has_name) or any(replace(each, name=key.name) == key for each in keys):
+        return keys
     if not key.name:
-        if any(replace(each, name="") == key for each in keys):
-            return keys
         key = replace(key, name=_choose_name(keys, table))
-    others = tuple(each for each in keys if each.name.lower() != key.name.lower())
-    return keys if action.only_if_missing and others != keys else (*others, key)
+    return (*(each for each in keys if each.name.lower() != key.name.lower()), key)
+
+
+def _names(key: ForeignKey) -> set[str]:
+    """Return the names that a statement may call a foreign key by, in lower case."""
+    return {key.name.lower(), key.index_name.lower()}
 
 
 def _choose_name(keys: ForeignKeys, table: str) -> str:

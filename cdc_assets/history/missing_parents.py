@@ -1,7 +1,7 @@
 """Open rows whose parent row is gone: the source changed or deleted them by a foreign key, without row events.
 
-MySQL before 9.6 and MariaDB carry out CASCADE, SET NULL and SET DEFAULT of foreign keys in the storage engine, and do not write
-the child's row changes to the binlog. At the source, no row of the child keeps its values while its parent goes.
+MySQL before 9.6 and MariaDB carry out CASCADE, SET NULL and SET DEFAULT of foreign keys in the storage engine, and do not
+write the child's row changes to the binlog. At the source, no row of the child keeps its values while its parent goes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,8 +75,8 @@ def find_rows_without_parent(
             key ends its version as a delete does, so deletes always count.
 
     Returns:
-        One row for each open row: `key` STRING, `parent_values` ARRAY<STRING>, `removed_ts` BIGINT: the commit_ts at which the
-        parent first ended while the row was open. A row with NULL in a column of the foreign key has no parent.
+        One row for each open row: `key` STRING, `parent_values` STRING, `removed_ts` BIGINT: the commit_ts at which
+        the parent first ended while the row was open. A row with NULL in a column of the foreign key has no parent.
     """
     names = [f"value_{n}" for n in range(len(pairs))]
     rows = children.where("_cdc_is_current").select(
@@ -103,7 +103,11 @@ def find_rows_without_parent(
         lost.join(others, goes_on, "left_anti")
         .groupBy("key", "begin", "copy", *names)
         .agg(F.min("removed_ts").alias("removed_ts"))
-        .select("key", F.array(*[F.col(name).cast("string") for name in names]).alias("parent_values"), "removed_ts")
+        .select(
+            "key",
+            F.concat_ws(", ", *[F.col(name).cast("string") for name in names]).alias("parent_values"),
+            "removed_ts",
+        )
     )
 
 

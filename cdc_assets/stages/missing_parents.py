@@ -1,14 +1,14 @@
 """Open rows whose parent row is gone, in the histories of the tables that a run of the stage history changed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
 
 from cdc_assets.config import Feed
-from cdc_assets.ddl.actions import ForeignKey, TableName, decode_statement
-from cdc_assets.ddl.foreign_keys import follow_parent
+from cdc_assets.ddl.actions import ForeignKey, Statement, TableName, decode_statement
+from cdc_assets.ddl.foreign_keys import follow_parent, gives_names
 from cdc_assets.errors import first_line
 from cdc_assets.history.missing_parents import MissingParents, find_rows_without_parent, pair_columns, summarize
 from cdc_assets.history.progress import Name
@@ -23,8 +23,8 @@ _COLUMNS = ("database", "table", "sequence", "primary_key", "foreign_keys", "act
 def find_missing_parents(lake: Lakehouse, feed: Feed, reports: Iterable[TableReport]) -> dict[Name, MissingParents]:
     """Return the open rows without a parent of each table whose foreign keys change rows, and that a run may have affected.
 
-    A table is examined if the run opened or closed versions of it, or closed versions of a parent. TiDB writes row events of
-    what foreign keys do, and did not enforce them in earlier versions, so its tables are not examined.
+    A table is examined if the run opened or closed versions of it, or wrote ended versions of a parent. TiDB writes row events
+    of what foreign keys do, and did not enforce them in earlier versions, so its tables are not examined.
 
     Args:
         lake: the feed's tables.
@@ -35,14 +35,19 @@ def find_missing_parents(lake: Lakehouse, feed: Feed, reports: Iterable[TableRep
     if not changed or protocol_of(feed).source_kind(feed) == "tidb":
         return {}
     names = {(report.database, report.table) for report in changed}
-    with_ends = {(report.database, report.table) for report in changed if report.closed}
+    with_ends = {(report.database, report.table) for report in changed if _has_ended_versions(report)}
     examined: dict[Name, MissingParents] = {}
     for child, keys in _read_foreign_keys(lake).items():
-        if child in names or any(tuple(key.parent) in with_ends for key in keys):
+        if child in names or any(key.parent in with_ends for key in keys):
             results = [each for each in (_examine(lake, child, key) for key in keys) if each is not None]
             if results:
                 examined[child] = reduce(add, results)
     return examined
+
+
+def _has_ended_versions(report: TableReport) -> bool:
+    """Return whether a run closed versions, or wrote versions that began and ended within it."""
+    return report.closed > 0 or any(file.partition.get("_cdc_is_current") is False for file in report.files)
 
 
 def _read_foreign_keys(lake: Lakehouse) -> dict[Name, list[ForeignKey]]:
@@ -56,17 +61,25 @@ def _read_foreign_keys(lake: Lakehouse) -> dict[Name, list[ForeignKey]]:
         key=lambda row: row["sequence"],
     )
     newest = {(row["database"], row["table"]): row for row in rows}
+    renames = _read_renames(rows)
     return {
-        name: [_read_foreign_key(key, row["sequence"], rows, newest) for key in row["foreign_keys"]]
+        name: [_read_foreign_key(key, row["sequence"], renames, newest) for key in row["foreign_keys"]]
         for name, row in newest.items()
         if row["foreign_keys"]
     }
 
 
+def _read_renames(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Statement]]:
+    """Return the statements that may rename tables or columns, in order, each with its number."""
+    actions = {row["sequence"]: row["actions"] for row in rows if row["actions"]}
+    statements = ((sequence, decode_statement(text)) for sequence, text in actions.items())
+    return [(sequence, statement) for sequence, statement in statements if gives_names(statement)]
+
+
 def _read_foreign_key(
     stored: Mapping[str, Any],
     sequence: int,
-    rows: Iterable[Mapping[str, Any]],
+    renames: Sequence[tuple[int, Statement]],
     newest: Mapping[Name, Mapping[str, Any]],
 ) -> ForeignKey:
     """Return a foreign key as the statements after its row of table_schemas have left it.
@@ -74,7 +87,7 @@ def _read_foreign_key(
     Args:
         stored: an element of the column `foreign_keys`.
         sequence: the number of the statement that the element belongs to.
-        rows: the rows of statements, in order.
+        renames: the statements that may rename tables or columns, in order, each with its number.
         newest: the last row of each table.
     """
     key = ForeignKey(
@@ -85,12 +98,10 @@ def _read_foreign_key(
         stored["on_delete"],
         stored["on_update"],
     )
-    later = {row["sequence"]: row["actions"] for row in rows if row["sequence"] > sequence and row["actions"]}
-    for actions in later.values():
-        key = follow_parent(key, decode_statement(actions))
+    key = reduce(follow_parent, (statement for number, statement in renames if number > sequence), key)
     if key.parent_columns:
         return key
-    primary_key = newest.get(tuple(key.parent), {}).get("primary_key")
+    primary_key = newest.get(key.parent, {}).get("primary_key")
     return replace(key, parent_columns=tuple(primary_key or ()))
 
 

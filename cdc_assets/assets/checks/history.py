@@ -182,20 +182,21 @@ def parents_exist(table: str, missing: MissingParents) -> Verdict:
     description = (
         "Each open row has the parent rows that the table's foreign keys refer to, unless they were never seen."
     )
-    violations = [{"table": table} | row | {"removed": time_text(row["removed_ts"])} for row in missing.sample] + [
-        {"table": table, "error": error} for error in missing.errors
+    violations = [
+        *({"table": table} | row | {"removed": time_text(row["removed_ts"])} for row in missing.sample),
+        *({"table": table, "error": error} for error in missing.errors),
     ]
     if missing.count:
         parents = ", ".join(sorted({f"`{row['parent']}` (foreign key {row['foreign_key']})" for row in missing.sample}))
         description = (
             f"{missing.count} open rows of `{table}` have lost their parent row in {parents}: it was deleted, or its key "
-            "changed, while these rows were open. The foreign key has CASCADE, SET NULL or SET DEFAULT, so the source deleted "
-            "or changed the rows too, but MySQL before 9.6 and MariaDB do not write that to the binlog. The history still has "
-            "the rows as they were. Load the table again from a dump that was taken after that (initial_load: in the feeds "
-            "file), or have the connector take a snapshot of the table, with snapshots: whole. So that it does not happen "
-            "again, delete or change the child rows by statements of their own before those of the parent. If the source still "
-            "has the rows, it did not enforce the foreign key (foreign_key_checks=0, or an engine other than InnoDB): delete "
-            "them there."
+            "changed, while these rows were open. The foreign key has CASCADE, SET NULL or SET DEFAULT, so the source "
+            "deleted or changed the rows too, but MySQL before 9.6 and MariaDB do not write that to the binlog. The history "
+            "still has the rows as they were. Load the table again from a dump that was taken after that (initial_load: in "
+            "the feeds file), or have the connector take a snapshot of the table, with snapshots: whole. So that it does "
+            "not happen again, delete or change the child rows by statements of their own before those of the parent. If "
+            "the source still has the rows, it did not enforce the foreign key (foreign_key_checks=0, or an engine other "
+            "than InnoDB): delete them there."
         )
     if missing.errors:
         description += (

@@ -23,8 +23,8 @@ _COLUMNS = ("database", "table", "sequence", "primary_key", "foreign_keys", "act
 def find_missing_parents(lake: Lakehouse, feed: Feed, reports: Iterable[TableReport]) -> dict[Name, MissingParents]:
     """Return the open rows without a parent of each table whose foreign keys change rows, and that a run may have affected.
 
-    A table is examined if the run opened or closed versions of it, or wrote ended versions of a parent. TiDB writes row events
-    of what foreign keys do, and did not enforce them in earlier versions, so its tables are not examined.
+    A table is examined if the run opened or closed versions of it, or wrote ended versions of a parent. TiDB writes row
+    events of what foreign keys do, and did not enforce them in earlier versions, so its tables are not examined.
 
     Args:
         lake: the feed's tables.

@@ -20,25 +20,24 @@ from cdc_assets.spark.session import session_for
 _COLUMNS = ("database", "table", "sequence", "primary_key", "foreign_keys", "actions")
 
 
-def find_missing_parents(lake: Lakehouse, feed: Feed, reports: Iterable[TableReport]) -> dict[Name, MissingParents]:
+def find_missing_parents(lake: Lakehouse, feed: Feed, reports: Sequence[TableReport]) -> dict[Name, MissingParents]:
     """Return the open rows without a parent of each table whose foreign keys change rows, and that a run may have affected.
 
-    A table is examined if the run opened or closed versions of it, or wrote ended versions of a parent. TiDB writes row
-    events of what foreign keys do, and did not enforce them in earlier versions, so its tables are not examined.
+    A table is examined if the run wrote it, or wrote ended versions of a parent. TiDB writes row events of what foreign keys
+    do, and did not enforce them in earlier versions, so its tables are not examined.
 
     Args:
         lake: the feed's tables.
         feed: the feed.
         reports: what the run did to the tables that it wrote.
     """
-    changed = [report for report in reports if report.opened or report.closed]
-    if not changed or protocol_of(feed).source_kind(feed) == "tidb":
+    if not reports or protocol_of(feed).source_kind(feed) == "tidb":
         return {}
-    names = {(report.database, report.table) for report in changed}
-    with_ends = {(report.database, report.table) for report in changed if _has_ended_versions(report)}
+    written = {(report.database, report.table) for report in reports}
+    with_ends = {(report.database, report.table) for report in reports if _has_ended_versions(report)}
     examined: dict[Name, MissingParents] = {}
     for child, keys in _read_foreign_keys(lake).items():
-        if child in names or any(key.parent in with_ends for key in keys):
+        if child in written or any(key.parent in with_ends for key in keys):
             results = [each for each in (_examine(lake, child, key) for key in keys) if each is not None]
             if results:
                 examined[child] = reduce(add, results)

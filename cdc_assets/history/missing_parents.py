@@ -75,7 +75,7 @@ def find_rows_without_parent(
             key ends its version as a delete does, so deletes always count.
 
     Returns:
-        One row for each open row: `key` STRING, `parent_values` STRING, `removed_ts` BIGINT: the commit_ts at which
+        One row for each such row: `key` STRING, `parent_values` STRING, `removed_ts` BIGINT: the commit_ts at which
         the parent first ended while the row was open. A row with NULL in a column of the foreign key has no parent.
     """
     names = [f"value_{n}" for n in range(len(pairs))]
@@ -92,7 +92,8 @@ def find_rows_without_parent(
     )
     ended = ended.distinct().alias("ended")
     rows = rows.alias("rows")
-    lost = rows.join(ended, _are_equal("rows", "ended", names) & (F.col("begin") < F.col("removed_ts"))).select(
+    # A row that began in the tick in which its parent ended needed the parent, so it began before that.
+    lost = rows.join(ended, _are_equal("rows", "ended", names) & (F.col("begin") <= F.col("removed_ts"))).select(
         "rows.*", "removed_ts"
     )
     # Another version of the parent may have the same values from then on: an UPDATE of other columns began it.

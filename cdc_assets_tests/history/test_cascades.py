@@ -1,16 +1,18 @@
 """Which tables a run examines for rows that a foreign key changed without row events, and what it reports."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.history import parents_exist
 from cdc_assets.history.missing_parents import MissingParents
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages.missing_parents import find_missing_parents
-from cdc_assets_tests.support import Chain, Message, Stream, ddl, dml, tso
+from cdc_assets_tests.support import RECORDED, Chain, Message, Stream, ddl, dml, read_lines, tso
 
 ORDERS, NOTES, TYPES = ("shop", "orders"), ("shop", "notes"), {"id": "bigint", "customer_id": "bigint"}
 _CHILD = "(id BIGINT PRIMARY KEY, customer_id BIGINT, FOREIGN KEY (customer_id) REFERENCES customers (id)"
@@ -85,3 +87,16 @@ def test_spark_does_not_run_while_no_version_of_the_parent_has_ended(chain: Call
     with_watermarks = it.feed.model_copy(update={"tidb_extension": True})
     assert find_missing_parents(lake, with_watermarks, reports) == {}, "TiDB sends what its foreign keys do"
     assert find_missing_parents(lake, it.feed, []) == {}
+
+
+def test_a_cascade_of_a_real_server(spark: SparkSession, tmp_path: Path) -> None:
+    """The records of Debezium lack the DELETEs of the rows 10 and 11, whose parent 1 was deleted within the same second."""
+    it = Chain(spark, tmp_path, protocol="debezium")
+    it.add(read_lines(RECORDED / "mysql/dbz350m-schemas/extra"))
+    found = find_missing_parents(it.lake, it.feed, it.run().history)
+    assert found.keys() == {("dbz_extra", "child")}
+    (missing,) = found.values()
+    assert [(row["key"], row["parent"], row["parent_values"]) for row in missing.sample] == [
+        ('["10"]', "dbz_extra.parent", "1"),
+        ('["11"]', "dbz_extra.parent", "1"),
+    ]

@@ -181,6 +181,7 @@ def test_history_tables_that_are_known_are_assets_of_their_own_under_their_own_n
         "type_mapping",
         "history_complete",
         "changes_continue",
+        "parents_exist",
         "column_schema_change",
     }
     for key in tables:
@@ -200,7 +201,7 @@ def test_above_the_limit_of_the_feeds_file_each_database_is_an_asset_with_its_ta
         assert isinstance(node.partitions_def, DynamicPartitionsDefinition)
         assert node.partitions_def.name == "/".join(key.path)
         checks = [check for check in found.asset_check_keys if check.asset_key == key]
-        assert len(checks) == 8
+        assert len(checks) == 9
         assert all("table of the database" in found.get_check_spec(check).description for check in checks)
     audited = loaded.resolve_job_def("audit").asset_layer.asset_graph.asset_check_keys
     assert {check for check in audited if check.asset_key in histories} == {

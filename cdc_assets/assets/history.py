@@ -48,6 +48,7 @@ from cdc_assets.assets.checks.history import (
     history_complete,
     history_complete_of_refused,
     history_intervals,
+    parents_exist,
     reload_required,
     type_mapping,
 )
@@ -101,7 +102,7 @@ class NotWrittenError(RuntimeError):
 CONSERVATION, INTERVALS = "conservation", "history_intervals"
 DDL_APPLIED, RELOAD = "ddl_applied", "reload_required"
 TYPE_MAPPING, COMPLETE = "type_mapping", "history_complete"
-COLUMNS, CONTINUE = "column_schema_change", "changes_continue"
+COLUMNS, CONTINUE, PARENTS = "column_schema_change", "changes_continue", "parents_exist"
 
 
 def build_key(name: str) -> AssetKey:
@@ -152,6 +153,10 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
         add_partitions(context.instance, [asset_of(*table) for table in sorted({*listed, *changed, *failed})])
     outcomes = _report_tables(context, lake, done, asset_of, holds, errors)
     outcomes += _report_failures(context, lake, done, blocked, asset_of)
+    outcomes += [
+        _CheckOutcome(asset_of(*table), PARENTS, parents_exist(".".join(table), missing))
+        for table, missing in sorted(done.missing_parents.items())
+    ]
     if feed.views is not None and done.tables:
         _register_views(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - changed - failed):

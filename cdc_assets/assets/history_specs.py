@@ -41,6 +41,11 @@ _DESCRIPTIONS = {
         "Each UPDATE and DELETE found the row that the history has, as far as its message contains the row before. If "
         "not, an earlier change was lost: the row is right again, but its earlier versions may be wrong."
     ),
+    history.PARENTS: (
+        "No open row has lost its parent by a foreign key with CASCADE, SET NULL or SET DEFAULT: MySQL before 9.6 and "
+        "MariaDB send no row events of what these do. If one has, load the table again, from a dump. Evaluated for "
+        "tables with such a foreign key whose parent is in the feed, too."
+    ),
     history.COLUMNS: (
         "The columns are those of the last run. If not, adapt the table's readers: the check shows what changed, and "
         "ddl_applied shows the statement. The check passes again with the table's next change."

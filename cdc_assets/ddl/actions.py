@@ -157,6 +157,50 @@ class RenameKey:
 
 
 @dataclass(frozen=True)
+class ForeignKey:
+    """A foreign key: columns of a child table that refer to columns of its parent table.
+
+    Attributes:
+        name: its name; empty: the statement gives none.
+        columns: the child's columns.
+        parent: the parent table.
+        parent_columns: the parent's columns, parallel to `columns`; empty: the parent's primary key.
+        on_delete: what the server does to the child's rows when their parent is deleted: CASCADE, SET NULL or SET DEFAULT.
+            None: nothing, or it refuses the statement.
+        on_update: likewise when the parent's columns change.
+        index_name: the name between FOREIGN KEY and the columns. Some versions of the server take it as the key's name.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    parent: TableName
+    parent_columns: tuple[str, ...] = ()
+    on_delete: str | None = None
+    on_update: str | None = None
+    index_name: str = ""
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether the server changes rows of the child when rows of the parent change."""
+        return self.on_delete is not None or self.on_update is not None
+
+
+@dataclass(frozen=True)
+class AddForeignKey:
+    """ADD FOREIGN KEY, or REFERENCES in the definition of a column."""
+
+    key: ForeignKey
+    only_if_missing: bool = False
+
+
+@dataclass(frozen=True)
+class DropForeignKey:
+    """DROP FOREIGN KEY, or DROP CONSTRAINT."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class RenameTable:
     """RENAME TO."""
 
@@ -171,7 +215,7 @@ class MoveRows:
 
 
 _ColumnAction = AddColumn | ModifyColumn | DropColumn | RenameColumn | SetDefault
-Action = _ColumnAction | AddKey | DropKey | RenameKey | RenameTable | MoveRows
+Action = _ColumnAction | AddKey | DropKey | RenameKey | AddForeignKey | DropForeignKey | RenameTable | MoveRows
 Changes = tuple[tuple[TableName, tuple[Action, ...]], ...]
 
 
@@ -240,7 +284,7 @@ _CLASSES: dict[str, Any] = {
     each.__name__: each
     for each in (
         Statement, TableName, Column, AddColumn, ModifyColumn, DropColumn, RenameColumn, SetDefault, Default, Token,
-        AddKey, DropKey, RenameKey, RenameTable, MoveRows,
+        AddKey, DropKey, RenameKey, ForeignKey, AddForeignKey, DropForeignKey, RenameTable, MoveRows,
     )
 }  # fmt: skip
 

@@ -19,10 +19,11 @@ from cdc_assets.ddl.actions import (
     RenameTable,
     Statement,
 )
+from cdc_assets.ddl.apply import apply_statement
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
 from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, find_mentioned_tables, resolve
-from cdc_assets.ddl.shapes import TableSchema, apply_statement
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
 from cdc_assets.mysql_types.types import INTEGERS, parsed
 

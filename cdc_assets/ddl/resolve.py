@@ -9,7 +9,7 @@ states none for a statement that it cannot read.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cdc_assets.ddl.actions import Action, RenameTable, Statement, TableName
+from cdc_assets.ddl.actions import Action, AddForeignKey, RenameTable, Statement, TableName
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenKind, tokenize
 
 Name = tuple[str, str]  # database and table
@@ -107,7 +107,8 @@ def resolve(statement: Statement, database: str, names: TableNames) -> Statement
     if statement.kind == "create_table":
         ((name, actions),) = statement.changes
         created = _find_created(qualified(name), names, statement)
-        return replace(statement, changes=((created, actions),), like=like)
+        resolved_keys = tuple(_resolve_parent(action, created.database, names) for action in actions)
+        return replace(statement, changes=((created, resolved_keys),), like=like)
     if statement.kind == "drop_database" and statement.database is not None:
         return replace(statement, database=_find_database(statement.database, names))
     resolved: dict[TableName, TableName] = {}
@@ -132,9 +133,25 @@ def resolve(statement: Statement, database: str, names: TableNames) -> Statement
                 new_names[TableName(*_lower(new_name))] = new_name
                 resolved_actions.append(RenameTable(new_name))
             else:
-                resolved_actions.append(action)
+                resolved_actions.append(_resolve_parent(action, table.database, names))
         changes.append((table, tuple(resolved_actions)))
     return replace(statement, changes=tuple(changes))
+
+
+def _resolve_parent(action: Action, database: str, names: TableNames) -> Action:
+    """Return an action with the full name of the parent table if it adds a foreign key.
+
+    Args:
+        action: any action.
+        database: the database of the child table, which is that of a parent without one.
+        names: the names that the statement may mean.
+    """
+    if not isinstance(action, AddForeignKey):
+        return action
+    parent = TableName(action.key.parent.database or database, action.key.parent.table)
+    match = names.find(parent)
+    resolved = _choose_new_name(parent, names) if match is None else TableName(*match)
+    return replace(action, key=replace(action.key, parent=resolved))
 
 
 def _find_existing(name: TableName, names: TableNames, *, tolerant: bool) -> TableName:

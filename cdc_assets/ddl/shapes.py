@@ -1,4 +1,4 @@
-"""Apply DDL statements to table schemas: the columns and keys of tables."""
+"""The schemas of tables, and what schema actions do to the schema of one table."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,23 +8,26 @@ from typing import Any
 from cdc_assets.ddl.actions import (
     Action,
     AddColumn,
+    AddForeignKey,
     AddKey,
     Column,
-    DdlKind,
     DropColumn,
+    DropForeignKey,
     DropKey,
+    ForeignKey,
     ModifyColumn,
     MoveRows,
     RenameColumn,
     RenameKey,
     RenameTable,
     SetDefault,
-    Statement,
-    TableName,
 )
-from cdc_assets.ddl.readers import read_statement
-from cdc_assets.ddl.resolve import TableNames, UnresolvedNameError, resolve
-from cdc_assets.mysql_types.tokens import SqlSyntaxError
+from cdc_assets.ddl.foreign_keys import (
+    add_foreign_key,
+    drop_foreign_key,
+    rename_column_in_foreign_keys,
+    rename_table_in_foreign_keys,
+)
 from cdc_assets.mysql_types.types import parsed
 
 
@@ -40,6 +43,7 @@ class TableSchema:
         unique_keys: the columns of each unique key in the key's order; the keys in the order of their creation.
         unique_names: the names of the unique keys, parallel to `unique_keys`.
         index_names: the names of all other indexes.
+        foreign_keys: the foreign keys, also those that change no row.
     """
 
     database: str
@@ -49,6 +53,7 @@ class TableSchema:
     unique_keys: tuple[tuple[str, ...], ...] = ()
     unique_names: tuple[str, ...] = ()
     index_names: tuple[str, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -59,127 +64,15 @@ class TableSchema:
         return next((key for key in self.unique_keys if required.issuperset(key)), ())
 
 
-@dataclass(frozen=True)
-class DdlEffect:
-    """What a DDL statement does to table schemas.
-
-    Attributes:
-        kind: the statement's kind.
-        affected: the tables that it changes: for a RENAME the old and the new name, for DROP DATABASE its known tables.
-        tables: the schemas of all known tables after it.
-        statement: its schema actions on resolved tables; None: it is not understood.
-        error: why it could not be read or applied. The tables are unchanged then.
-    """
-
-    kind: DdlKind
-    affected: tuple[TableName, ...]
-    tables: Mapping[tuple[str, str], TableSchema]
-    statement: Statement | None = None
-    error: str | None = None
-
-
-def apply_ddl(tables: Mapping[tuple[str, str], TableSchema], text: str, database: str) -> DdlEffect:
-    """Read a DDL statement, and apply it to the known tables.
-
-    Args:
-        tables: their schemas, by database and table name.
-        text: the SQL of the statement.
-        database: the database of names without one.
-
-    Returns:
-        The effect. SQL that cannot be read gives an effect with an `error`; nothing is raised.
-    """
-    try:
-        statement = resolve(read_statement(text), database, TableNames(tables.keys(), ignores_case=True))
-    except (SqlSyntaxError, UnresolvedNameError) as error:
-        return DdlEffect("other", (), tables, error=f"{error}, in: {text}")
-    effect = apply_statement(tables, statement)
-    return replace(effect, error=effect.error and f"{effect.error}, in: {text}")
-
-
-def apply_statement(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> DdlEffect:
-    """Apply a statement whose names are resolved to the known tables.
-
-    A table that is not among `tables` is among the `affected` of the effect, and not among its `tables`.
-    """
-    affected = tuple(dict.fromkeys((*statement.names, *statement.new_names)))
-    effect = DdlEffect(statement.kind, affected, tables, statement)
-    try:
-        after = _CHANGES.get(statement.kind, _keep_tables)(tables, statement)
-    except _NotApplicable as error:
-        return replace(effect, statement=None, error=str(error))
-    if statement.kind == "drop_database":
-        effect = replace(effect, affected=tuple(TableName(*name) for name in tables if name not in after))
-    return replace(effect, tables=after)
-
-
-class _NotApplicable(Exception):  # noqa: N818 -- becomes DdlEffect.error
+class NotApplicable(Exception):  # noqa: N818 -- becomes `DdlEffect.error`
     """The statement does not fit the schema of the table."""
 
 
-_Tables = dict[tuple[str, str], TableSchema]
-
-
-def _keep_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:  # noqa: ARG001
-    """Return the tables after a statement that changes no schema."""
-    return dict(tables)
-
-
-def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """Return the tables after CREATE TABLE."""
-    ((name, actions),) = statement.changes
-    after = dict(tables)
-    if statement.tolerant and not statement.replaces and name in after:
-        return after
-    table = TableSchema(name.database, name.table, ())
-    if statement.like is not None:
-        pattern = after.get(statement.like)
-        if pattern is None:
-            raise _NotApplicable(f"the columns of {'.'.join(statement.like)}, which LIKE names, are not known")
-        table = replace(pattern, database=name.database, table=name.table)
-    after[name] = _apply_actions(table, actions)
-    return after
-
-
-def _alter_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """Return the tables after ALTER TABLE, RENAME TABLE, CREATE INDEX or DROP INDEX. Renames take effect in order."""
-    after = dict(tables)
-    for name, actions in statement.changes:
-        table = after.pop(name, None)
-        if table is not None:
-            table = _apply_actions(table, actions)
-            after[TableName(table.database, table.table)] = table
-    return after
-
-
-def _drop_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """Return the tables after DROP TABLE."""
-    dropped = {name for name, _ in statement.changes}
-    return {name: table for name, table in tables.items() if name not in dropped}
-
-
-def _drop_database(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """Return the tables after DROP DATABASE."""
-    return {name: table for name, table in tables.items() if name[0] != statement.database}
-
-
-_CHANGES: Mapping[DdlKind, Callable[[Mapping[tuple[str, str], TableSchema], Statement], _Tables]] = MappingProxyType(
-    {
-        "create_table": _create_table,
-        "alter_table": _alter_tables,
-        "rename_table": _alter_tables,
-        "create_index": _alter_tables,
-        "drop_index": _alter_tables,
-        "drop_table": _drop_tables,
-        "drop_database": _drop_database,
-    }
-)
-
-
-def _apply_actions(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
+def apply_actions(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
     """Return the schema of a table after the actions of one statement. Columns of its primary key become NOT NULL."""
     table, actions = _free_old_names(table, actions)
-    for action in actions:
+    # A statement may drop a foreign key and add one of the same name, in any order.
+    for action in sorted(actions, key=lambda each: not isinstance(each, DropForeignKey)):
         table = _APPLIERS[type(action)](table, action)
     required = {name.lower() for name in table.primary_key}
     return replace(
@@ -218,11 +111,11 @@ def _required_place(table: TableSchema, name: str) -> int:
     """Return the index of a column.
 
     Raises:
-        _NotApplicable: the table has no such column.
+        NotApplicable: the table has no such column.
     """
     at = _place(table, name)
     if at is None:
-        raise _NotApplicable(f"{table.database}.{table.table} has no column {name}")
+        raise NotApplicable(f"{table.database}.{table.table} has no column {name}")
     return at
 
 
@@ -298,7 +191,10 @@ def _rename_in_keys(table: TableSchema, old: str, new: str) -> TableSchema:
         return tuple(new if name == old else name for name in key)
 
     return replace(
-        table, primary_key=renamed(table.primary_key), unique_keys=tuple(renamed(key) for key in table.unique_keys)
+        table,
+        primary_key=renamed(table.primary_key),
+        unique_keys=tuple(renamed(key) for key in table.unique_keys),
+        foreign_keys=rename_column_in_foreign_keys(table.foreign_keys, old, new),
     )
 
 
@@ -377,9 +273,20 @@ def _rename_key(table: TableSchema, action: RenameKey) -> TableSchema:
     return replace(table, unique_names=renamed(_unique_names(table)), index_names=renamed(table.index_names))
 
 
+def _add_foreign_key(table: TableSchema, action: AddForeignKey) -> TableSchema:
+    """Return the table after ADD FOREIGN KEY."""
+    return replace(table, foreign_keys=add_foreign_key(table.foreign_keys, action, table.table))
+
+
+def _drop_foreign_key(table: TableSchema, action: DropForeignKey) -> TableSchema:
+    """Return the table after DROP FOREIGN KEY or DROP CONSTRAINT."""
+    return replace(table, foreign_keys=drop_foreign_key(table.foreign_keys, action.name))
+
+
 def _rename_table(table: TableSchema, action: RenameTable) -> TableSchema:
     """Return the table after RENAME."""
-    return replace(table, database=action.new_name.database, table=action.new_name.table)
+    keys = rename_table_in_foreign_keys(table.foreign_keys, table.table, action.new_name.table)
+    return replace(table, database=action.new_name.database, table=action.new_name.table, foreign_keys=keys)
 
 
 # The function of each kind of action. A function takes only its own kind, which mypy cannot see: hence `Any`.
@@ -393,6 +300,8 @@ _APPLIERS: Mapping[type[Action], Callable[[TableSchema, Any], TableSchema]] = Ma
         AddKey: _add_key,
         DropKey: _drop_key,
         RenameKey: _rename_key,
+        AddForeignKey: _add_foreign_key,
+        DropForeignKey: _drop_foreign_key,
         RenameTable: _rename_table,
         MoveRows: lambda table, _: table,
     }

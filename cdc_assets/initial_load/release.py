@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from cdc_assets import tso
 from cdc_assets.config import Feed
-from cdc_assets.ddl.shapes import TableSchema, apply_ddl
+from cdc_assets.ddl.apply import apply_ddl
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.initial_load.dumps import DumpError, DumpFile
 from cdc_assets.initial_load.released_rows import TableDump, TypedDumpRows, describe_layout, hash_layout
 from cdc_assets.initial_load.rows import DumpColumns

@@ -56,6 +56,23 @@ TABLE_SCHEMAS = Definition(
             ),
             column("primary_key", array(STRING), "The primary key's columns."),
             column("key_columns", array(STRING), "The columns that identify a row."),
+            column(
+                "foreign_keys",
+                array(
+                    struct(
+                        name=STRING,
+                        columns=array(STRING),
+                        database=STRING,
+                        table=STRING,
+                        parent_columns=array(STRING),
+                        on_delete=STRING,
+                        on_update=STRING,
+                    )
+                ),
+                "The foreign keys by which the source changes rows of the table without row events, when rows of the parent "
+                "(`database`, `table`) change; empty `parent_columns`: the parent's primary key. Null if there are none, or "
+                "`columns` is null. A later RENAME of the parent writes no row for this table.",
+            ),
             column("error", STRING, "Why the statement could not be read, or what contradicts it."),
             column("sequence", INT, "Of a statement: its number in the order in which statements take effect."),
             column(

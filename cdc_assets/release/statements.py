@@ -9,7 +9,9 @@ from typing import Any
 from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import (
     Action,
+    AddForeignKey,
     AddKey,
+    DropForeignKey,
     DropKey,
     MoveRows,
     RenameKey,
@@ -143,7 +145,7 @@ def _changes_table(event: DdlEvent, name: QualifiedName, schema_rows: Sequence[M
 
 
 def _is_index_action(action: Action) -> bool:
-    """Return whether an action changes only an index that is not a key."""
+    """Return whether an action changes only a foreign key, or an index that is not a key."""
     is_plain_index = isinstance(action, AddKey) and action.kind == "index"
     is_secondary = isinstance(action, DropKey) and action.name.lower() != "primary"
-    return is_plain_index or isinstance(action, RenameKey) or is_secondary
+    return is_plain_index or is_secondary or isinstance(action, RenameKey | AddForeignKey | DropForeignKey)

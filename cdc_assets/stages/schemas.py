@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cdc_assets.config import Feed
-from cdc_assets.ddl.actions import encode_statement
+from cdc_assets.ddl.actions import ForeignKey, encode_statement
 from cdc_assets.ddl.replay import SentStatement, TableRows, order_by_effect, replay
 from cdc_assets.ddl.resolve import Name
 from cdc_assets.ddl.shapes import TableSchema
@@ -300,7 +300,7 @@ def _count_tables(rows: Iterable[Mapping[str, Any]]) -> int:
 def _schema_columns(schema: TableSchema | None) -> dict[str, Any]:
     """Return the columns of table_schemas that state a table's schema; None: its schema is not known."""
     if schema is None:
-        return {"columns": None, "character_sets": None, "primary_key": None, "key_columns": None}
+        return dict.fromkeys(("columns", "character_sets", "primary_key", "key_columns", "foreign_keys"))
     columns = [
         {"name": c.name, "type": c.type, "nullable": c.nullable, "default": c.default, "generated": c.generated}
         for c in schema.columns
@@ -315,4 +315,18 @@ def _schema_columns(schema: TableSchema | None) -> dict[str, Any]:
         "character_sets": character_sets or None,
         "primary_key": list(schema.primary_key),
         "key_columns": list(schema.key_columns),
+        "foreign_keys": [_foreign_key_row(key) for key in schema.foreign_keys if key.changes_rows] or None,
+    }
+
+
+def _foreign_key_row(key: ForeignKey) -> dict[str, Any]:
+    """Return a foreign key as an element of the column `foreign_keys`."""
+    return {
+        "name": key.name,
+        "columns": list(key.columns),
+        "database": key.parent.database,
+        "table": key.parent.table,
+        "parent_columns": list(key.parent_columns),
+        "on_delete": key.on_delete,
+        "on_update": key.on_update,
     }

@@ -394,6 +394,9 @@ def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_chec
         path = each["assetKey"]["path"]
         for name, check in node(*path)["checks"].items():
             run = check["executionForLatestMaterialization"]
+            if name == "parents_exist":  # the tables have no foreign key
+                assert run is None
+                continue
             assert run["status"] == ("FAILED" if failed(check) else "SUCCEEDED")
             # No CREATE TABLE is among the records.
             wanted = name in {"jdbc_type_mapping", "history_complete"}

@@ -2,8 +2,9 @@
 
 import pytest
 
+from cdc_assets.ddl.apply import apply_ddl
 from cdc_assets.ddl.replay import SentStatement, SourceTables
-from cdc_assets.ddl.shapes import TableSchema, apply_ddl
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets_tests.mariadb import MariaDB
 

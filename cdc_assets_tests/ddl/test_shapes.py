@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc_assets.ddl.apply import DdlEffect, apply_ddl
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.ddl.shapes import DdlEffect, TableSchema, apply_ddl
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parse_type
 
 pytestmark = pytest.mark.fast

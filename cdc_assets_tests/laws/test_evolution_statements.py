@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from cdc_assets.ddl.shapes import TableSchema, apply_ddl
+from cdc_assets.ddl.apply import apply_ddl
+from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets_tests.laws.evolution_cases import CASES, Case
 from cdc_assets_tests.laws.mysql_model import Dialect, Model, Name, Statement
 from cdc_assets_tests.laws.test_evolution_model import Life, lives

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
 from cdc_assets.assets.checks.conservation import events_placed
 from cdc_assets.assets.checks.history import history_complete, history_complete_of_refused, reload_required
-from cdc_assets.ddl.shapes import apply_ddl
+from cdc_assets.ddl.apply import apply_ddl
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import read_statements
 from cdc_assets.history.verify import verify_written_tables

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed
 from cdc_assets.assets.checks.history import history_complete
-from cdc_assets.ddl.shapes import apply_ddl
+from cdc_assets.ddl.apply import apply_ddl
 from cdc_assets.initial_load.dumps import DumpedTable, DumpError, find_dumped_tables, read_dump_position
 from cdc_assets.initial_load.rows import read_rows
 from cdc_assets.mysql_types.types import parse_type

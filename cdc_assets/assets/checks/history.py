@@ -7,6 +7,7 @@ from typing import Any
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.errors import first_line
 from cdc_assets.history.completeness import NEVER, describe_completeness
+from cdc_assets.history.missing_parents import MissingParents
 from cdc_assets.history.table_report import TableReport
 from cdc_assets.lakehouse.initial_load import RefusedLoad
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
@@ -184,6 +185,39 @@ def changes_continue(report: TableReport) -> Verdict:
             "verify` compares the open rows with the source."
         )
     return Verdict(not breaks.count, description, breaks.sample)
+
+
+def parents_exist(table: str, missing: MissingParents) -> Verdict:
+    """Return whether each open row of a table still has its parent rows, as foreign keys that change rows require.
+
+    Args:
+        table: database and table, for the message.
+        missing: the open rows without a parent.
+    """
+    description = (
+        "Each open row has the parent rows that the table's foreign keys refer to, unless they were never seen."
+    )
+    violations = [
+        *({"table": table} | row | {"removed": time_text(row["removed_ts"])} for row in missing.sample),
+        *({"table": table, "error": error} for error in missing.errors),
+    ]
+    if missing.count:
+        parents = ", ".join(sorted({f"`{row['parent']}` (foreign key {row['foreign_key']})" for row in missing.sample}))
+        description = (
+            f"{missing.count} open rows of `{table}` have lost their parent row in {parents}: it was deleted, or its key "
+            "changed, while these rows were open. The foreign key has CASCADE, SET NULL or SET DEFAULT, so the source "
+            "deleted or changed the rows too, but MySQL before 9.6 and MariaDB do not write that to the binlog. The history "
+            "still has the rows as they were. Load the table again from a dump that was taken after that (initial_load: in "
+            "the feeds file), or have the connector take a snapshot of the table, with snapshots: whole. So that it does "
+            "not happen again, delete or change the child rows by statements of their own before those of the parent. If "
+            "the source still has the rows, it did not enforce the foreign key (foreign_key_checks=0, or an engine other "
+            "than InnoDB): delete them there."
+        )
+    if missing.errors:
+        description += (
+            f" Not compared: {'; '.join(missing.errors)}. The next run that changes the tables compares them again."
+        )
+    return Verdict(not violations, description, violations)
 
 
 def history_complete(report: TableReport) -> Verdict:

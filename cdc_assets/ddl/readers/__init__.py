@@ -5,7 +5,7 @@
 several statements have, and `tokens` the words between them.
 
 The grammar is that of the chapters on data definition in the reference manuals of MySQL 8.4, MariaDB and TiDB. The readers
-skip what changes neither a column nor a key nor a table's name: options, PARTITION BY, comments, foreign keys, checks. They
+skip what changes neither a column nor a key nor a table's name: options, PARTITION BY, comments, checks. They
 return names as written, with an empty database where none is written; `ddl.resolve` finds the table that a name means.
 
 Each reader takes tokens, because the parser of sqlglot 30.30 (dialect `mysql`) fails on statements that real sources send.

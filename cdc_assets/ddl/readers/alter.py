@@ -6,10 +6,12 @@ from types import MappingProxyType
 from cdc_assets.ddl.actions import (
     Action,
     AddColumn,
+    AddForeignKey,
     AddKey,
     DdlKind,
     Default,
     DropColumn,
+    DropForeignKey,
     DropKey,
     ModifyColumn,
     MoveRows,
@@ -40,6 +42,8 @@ from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 def read_alter(cursor: TokenCursor) -> Statement:
     """Read a statement from after ALTER. It is of kind `rename_table` if it only renames the table.
 
+    Foreign keys change neither columns nor rows, so they do not count for the kind.
+
     Raises:
         SqlSyntaxError: a part of it is not understood.
     """
@@ -68,7 +72,8 @@ def read_alter(cursor: TokenCursor) -> Statement:
             raise SqlSyntaxError("an alteration is missing after the last comma")
     if ignores_duplicates and any(isinstance(action, AddKey) and action.kind != "index" for action in actions):
         actions.append(MoveRows("ALTER IGNORE with a unique key"))
-    only_renames = bool(actions) and all(isinstance(action, RenameTable) for action in actions)
+    others = [action for action in actions if not isinstance(action, AddForeignKey | DropForeignKey)]
+    only_renames = bool(others) and all(isinstance(action, RenameTable) for action in others)
     kind: DdlKind = "rename_table" if only_renames else "alter_table"
     return Statement(kind, ((table, tuple(actions)),), tolerant=tolerant)
 
@@ -87,7 +92,7 @@ def _read_add(cursor: TokenCursor) -> list[Action]:
     if not cursor.take("COLUMN"):
         key = read_key(cursor)
         if key is not None:
-            return [key] if key.columns else []
+            return [key] if isinstance(key, AddForeignKey) or key.columns else []
     tolerant = cursor.take("IF", "NOT", "EXISTS")
     if cursor.symbol("("):
         return read_columns_and_keys(cursor, only_if_missing=tolerant)
@@ -112,9 +117,15 @@ def _read_drop(cursor: TokenCursor) -> list[Action]:
     tolerant = cursor.take("IF", "EXISTS")
     name = cursor.name()
     cursor.take_any("RESTRICT", "CASCADE")
-    if object_kind in {"INDEX", "KEY", "CONSTRAINT"}:
-        return [DropKey(name, tolerant)]
-    return [DropColumn(name, tolerant)] if object_kind in {"COLUMN", ""} else []
+    dropped: Mapping[str, list[Action]] = {
+        "INDEX": [DropKey(name, tolerant)],
+        "KEY": [DropKey(name, tolerant)],
+        "CONSTRAINT": [DropKey(name, tolerant), DropForeignKey(name)],
+        "FOREIGN": [DropForeignKey(name)],
+        "COLUMN": [DropColumn(name, tolerant)],
+        "": [DropColumn(name, tolerant)],
+    }
+    return dropped.get(object_kind, [])
 
 
 def _read_modify(cursor: TokenCursor) -> list[Action]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from cdc_assets.ddl.actions import Action, AddColumn, AddKey, Column, Default
+from cdc_assets.ddl.actions import Action, AddColumn, AddForeignKey, AddKey, Column, Default
 from cdc_assets.ddl.literals import read_literal
-from cdc_assets.ddl.readers.keys import read_key, skip_check, skip_index_options, skip_reference
+from cdc_assets.ddl.readers.keys import read_key, read_reference, skip_check, skip_index_options
 from cdc_assets.ddl.readers.options import skip_charset, skip_named_option
 from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
@@ -23,7 +23,7 @@ def read_columns_and_keys(cursor: TokenCursor, *, only_if_missing: bool = False)
         key = read_key(cursor)
         if key is None:
             actions += read_column(cursor, only_if_missing=only_if_missing)
-        elif key.columns:
+        elif isinstance(key, AddForeignKey) or key.columns:
             actions.append(key)
         if not cursor.symbol(","):
             break
@@ -35,7 +35,7 @@ def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[A
     """Read the definition of a column from its name on.
 
     Returns:
-        An `AddColumn`, then an `AddKey` for each key that the definition declares.
+        An `AddColumn`, then an `AddKey` or `AddForeignKey` for each key that the definition declares.
 
     Raises:
         SqlSyntaxError: an attribute is not understood.
@@ -63,6 +63,9 @@ def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[A
             skip_index_options(cursor)
             keys.append(AddKey("primary", (name,), "PRIMARY", only_if_missing=only_if_missing))
             column = replace(column, nullable=False)
+        elif cursor.take("REFERENCES"):
+            # MariaDB since 10.5 and MySQL since 9.0 make a foreign key of it; earlier servers ignore it.
+            keys.append(AddForeignKey(read_reference(cursor, (name,)), only_if_missing=only_if_missing))
         else:
             column = _read_attribute(cursor, column, mysql_type)
     return [AddColumn(column, position, only_if_missing), *keys]
@@ -166,8 +169,6 @@ def _skip_attribute(cursor: TokenCursor) -> None:
     if cursor.take("ON", "UPDATE"):
         expect_any_word(cursor, "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
         cursor.skip_group()
-    elif cursor.take("REFERENCES"):
-        skip_reference(cursor)
     elif cursor.take("CONSTRAINT"):
         if not cursor.sees("CHECK"):
             cursor.name()

@@ -1,8 +1,9 @@
-"""Read the keys of a table, and skip constraints that make no key."""
+"""Read the keys and foreign keys of a table, and skip other constraints."""
 
+from dataclasses import replace
 from typing import Literal
 
-from cdc_assets.ddl.actions import AddKey
+from cdc_assets.ddl.actions import AddForeignKey, AddKey, ForeignKey
 from cdc_assets.ddl.readers.options import skip_named_option, skip_value
 from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
@@ -10,11 +11,11 @@ from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
 
 
-def read_key(cursor: TokenCursor) -> AddKey | None:
+def read_key(cursor: TokenCursor) -> AddKey | AddForeignKey | None:
     """Read a key or another constraint if one comes next.
 
     Returns:
-        The key; a key without columns for a constraint that makes no key; None if a column comes next.
+        The key or foreign key; a key without columns for a constraint that makes no key; None if a column comes next.
 
     Raises:
         SqlSyntaxError: the constraint is not understood.
@@ -35,6 +36,8 @@ def read_key(cursor: TokenCursor) -> AddKey | None:
         cursor.take_any(*INDEX_KINDS)
         cursor.take_any("INDEX", "KEY")
         return _read_named_key(cursor, "index", "")
+    if cursor.take("FOREIGN", "KEY"):
+        return _read_foreign_key(cursor, symbol)
     if _skip_constraint(cursor):
         return AddKey("index", ())
     if symbol:
@@ -54,15 +57,8 @@ def _read_primary_key(cursor: TokenCursor) -> AddKey:
 
 
 def _skip_constraint(cursor: TokenCursor) -> bool:
-    """Skip a foreign key, a check or a period if it comes next, and return whether it does."""
-    if cursor.take("FOREIGN", "KEY"):
-        cursor.take("IF", "NOT", "EXISTS")
-        if cursor.peek() != (TokenKind.OTHER, "("):
-            cursor.name()
-        read_key_columns(cursor)
-        expect_word(cursor, "REFERENCES")
-        skip_reference(cursor)
-    elif cursor.take("CHECK"):
+    """Skip a check or a period if it comes next, and return whether it does."""
+    if cursor.take("CHECK"):
         cursor.take("IF", "NOT", "EXISTS")
         skip_check(cursor)
     elif cursor.take("PERIOD", "FOR"):
@@ -103,19 +99,49 @@ _INDEX_FLAGS = (
 _INDEX_OPTIONS = frozenset({"KEY_BLOCK_SIZE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PRE_SPLIT_REGIONS"})
 
 
-def skip_reference(cursor: TokenCursor) -> None:
-    """Skip the columns that a foreign key refers to and its options, from after REFERENCES."""
-    read_table_name(cursor)
-    if cursor.peek() == (TokenKind.OTHER, "("):
-        read_key_columns(cursor)
+def _read_foreign_key(cursor: TokenCursor, symbol: str) -> AddForeignKey:
+    """Read a foreign key, from after FOREIGN KEY; `symbol`: the name of its CONSTRAINT."""
+    tolerant = cursor.take("IF", "NOT", "EXISTS")
+    index_name = cursor.name() if cursor.peek() != (TokenKind.OTHER, "(") else ""
+    columns = read_key_columns(cursor)
+    expect_word(cursor, "REFERENCES")
+    key = replace(read_reference(cursor, columns), name=symbol, index_name=index_name)
+    return AddForeignKey(key, only_if_missing=tolerant)
+
+
+def read_reference(cursor: TokenCursor, columns: tuple[str, ...]) -> ForeignKey:
+    """Read the table and columns that a foreign key refers to and its options, from after REFERENCES.
+
+    Args:
+        cursor: after REFERENCES.
+        columns: the columns of the foreign key.
+
+    Returns:
+        The foreign key, without a name.
+    """
+    parent = read_table_name(cursor)
+    parent_columns = read_key_columns(cursor) if cursor.peek() == (TokenKind.OTHER, "(") else ()
     if cursor.take("MATCH"):
         expect_any_word(cursor, "FULL", "PARTIAL", "SIMPLE")
+    actions: dict[str, str | None] = {}
     while cursor.sees("ON", "DELETE") or cursor.sees("ON", "UPDATE"):
+        event = cursor.word(1)
         cursor.at += 2
-        if cursor.take("SET"):
-            expect_any_word(cursor, "NULL", "DEFAULT")
-        elif not cursor.take("NO", "ACTION"):
-            expect_any_word(cursor, "CASCADE", "RESTRICT")
+        actions[event] = _read_reference_action(cursor)
+    return ForeignKey("", columns, parent, parent_columns, actions.get("DELETE"), actions.get("UPDATE"))
+
+
+def _read_reference_action(cursor: TokenCursor) -> str | None:
+    """Read what a foreign key does to rows, from after ON DELETE or ON UPDATE; None for an action that changes no row."""
+    if cursor.take("SET"):
+        value = cursor.word()
+        expect_any_word(cursor, "NULL", "DEFAULT")
+        return f"SET {value}"
+    if cursor.take("CASCADE"):
+        return "CASCADE"
+    if not cursor.take("NO", "ACTION"):
+        expect_word(cursor, "RESTRICT")
+    return None
 
 
 def skip_check(cursor: TokenCursor) -> None:

@@ -20,15 +20,23 @@ from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample
 
 # What a protocol's messages do not state; docs/protocols.md explains it.
 _ZONE = "the zone in which the source prints TIMESTAMP values (`time_zone`)"
+_CASCADES = (
+    "rows of MySQL before 9.6 or MariaDB that CASCADE, SET NULL or SET DEFAULT of a foreign key changes: they are not in "
+    "the binlog, and the check `parents_exist` reports them"
+)
 _CANNOT_TELL = {
-    CANAL_JSON: (_ZONE, "parameters of types that `mysqlType` lacks: they come from the CREATE TABLE or `columns:`"),
+    CANAL_JSON: (
+        _ZONE,
+        "parameters of types that `mysqlType` lacks: they come from the CREATE TABLE or `columns:`",
+        _CASCADES,
+    ),
     OPEN_PROTOCOL: (
         _ZONE,
         "parameters of types, such as the length of a decimal: they come from the DDL or `columns:`",
     ),
     SIMPLE: (_ZONE, "how often BOOTSTRAP messages come (`bootstrap_interval`)"),
     DEBEZIUM: (
-        "rows that ON DELETE CASCADE deletes: they are not in the binlog",
+        _CASCADES,
         "NULL in a column with a DEFAULT, if the converter writes the default in its place",
         "zero and invalid dates of DATE and DATETIME columns",
     ),

@@ -15,6 +15,7 @@ from cdc_assets.ddl.actions import (
     MoveRows,
     RenameColumn,
 )
+from cdc_assets.history.action_order import RenameColumns, order_actions
 from cdc_assets.history.evolution import (
     SEEN,
     Close,
@@ -63,13 +64,6 @@ class TableBefore:
     is_keyed_by_row: bool = False
     has_all_rows: bool = False
     was_seen: bool = False
-
-
-@dataclass(frozen=True)
-class _RenameColumns:
-    """All renames of columns in one statement: columns may swap their names."""
-
-    names: tuple[tuple[str, str], ...]
 
 
 class EvolvingTable:
@@ -203,7 +197,7 @@ class EvolvingTable:
 
     def alter(self, ddl: Ddl, actions: Sequence[Action]) -> None:
         """Apply a statement's actions on columns and keys, and add its step if it changes anything."""
-        ops = [op for action in _order_actions(actions) for op in self._apply(action, ddl)]
+        ops = [op for action in order_actions(actions) for op in self._apply(action, ddl)]
         ops = [*self._change_key(ddl), *ops]
         # Binlog places, not clocks, say which statement came before a row: so each statement with a schema begins an era.
         begins_era = ddl.spot.place is not None and self.evolution.name in ddl.shapes
@@ -242,7 +236,7 @@ class EvolvingTable:
         ]
         return (*added, *dropped, *changed)
 
-    def _apply(self, action: Action | _RenameColumns, ddl: Ddl) -> list[StepOp]:
+    def _apply(self, action: Action | RenameColumns, ddl: Ddl) -> list[StepOp]:
         """Apply one action; return the operations on open rows."""
         match action:
             case AddColumn():
@@ -251,7 +245,7 @@ class EvolvingTable:
                 return self._drop_column(action, ddl)
             case ModifyColumn():
                 return self._modify_column(action, ddl)
-            case _RenameColumns():
+            case RenameColumns():
                 self._rename_columns(action, ddl)
             case MoveRows():
                 return [Flag(f"{action.how}: it adds or removes rows, and no row event says so", reload=True)]
@@ -284,7 +278,7 @@ class EvolvingTable:
         self._removed_columns.append(slot)
         return [Forget(slot)]
 
-    def _rename_columns(self, action: _RenameColumns, ddl: Ddl) -> None:
+    def _rename_columns(self, action: RenameColumns, ddl: Ddl) -> None:
         slots = {new: self._named_slot(old) for old, new in action.names}
         for old, _ in action.names:
             self._live.pop(old.lower(), None)
@@ -397,19 +391,3 @@ class EvolvingTable:
         if slot is not None:
             slot.removed_at = ddl.spot.commit_ts if slot.removed_at is None else slot.removed_at
             self.evolution.put_aside(slot)
-
-
-def _order_actions(actions: Sequence[Action]) -> list[Action | _RenameColumns]:
-    """Return the actions of one statement in an order in which they can be applied one after the other.
-
-    All names in a statement are names before it. So first drop columns, then rename, then apply the rest by the new names.
-    """
-    renames = [(a.old_name, a.new_name) for a in actions if isinstance(a, RenameColumn)]
-    renames += [
-        (a.old_name, a.column.name)
-        for a in actions
-        if isinstance(a, ModifyColumn) and a.old_name.lower() != a.column.name.lower()
-    ]
-    dropped = [a for a in actions if isinstance(a, DropColumn)]
-    others = [a for a in actions if not isinstance(a, DropColumn | RenameColumn)]
-    return [*dropped, *([_RenameColumns(tuple(renames))] if renames else []), *others]

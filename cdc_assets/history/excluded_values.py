@@ -55,11 +55,11 @@ def list_excluded_values(
         return []
     rows = _read_open_rows(session, plan, shape, staged, closed)
     conditions = [_was_open(step) & _is_excluded(op, names) for step, op in restrictions]
-    found = rows.agg(*[F.coalesce(F.max(each), F.lit(False)) for each in conditions]).head() or ()
+    excluded = rows.agg(*[F.coalesce(F.max(each), F.lit(False)) for each in conditions]).head() or ()
     return [
         UnappliedStatement(step.spot.commit_ts, step.ddl.text, _explain(op, names), reload=True)
-        for (step, op), is_found in zip(restrictions, found, strict=True)
-        if is_found
+        for (step, op), is_excluded in zip(restrictions, excluded, strict=True)
+        if is_excluded
     ]
 
 

@@ -46,7 +46,7 @@ def list_unstated_columns(plan: TablePlan, columns: Sequence[SourceColumn], chan
         changes: the changes of the commit, as `changes.read_changes` returns them.
     """
     rows = changes.where(F.col("op") != str(Op.DELETE))
-    found = []
+    unstated = []
     for column in columns:
         if not column.id.startswith(f"{SEEN}:") or column.id in plan.naming or not column.readings:
             continue
@@ -57,5 +57,5 @@ def list_unstated_columns(plan: TablePlan, columns: Sequence[SourceColumn], chan
             place = F.min(F.struct("commit_ts", "topic", "partition", "offset"))
             (first,) = rows.where(F.col("layout_id").isin(*layout_ids)).agg(place).head() or (None,)
             if first is not None:
-                found.append(UnstatedColumn(column.column, **first.asDict()))
-    return found
+                unstated.append(UnstatedColumn(column.column, **first.asDict()))
+    return unstated

@@ -172,9 +172,9 @@ def _widest_ranges(ranges: Sequence[tuple[int, int, int, int]]) -> tuple[int, in
 
 
 def _largest(numbers: Sequence[int | None]) -> int | None:
-    """Return the largest number; None if one is unknown."""
-    known = [number for number in numbers if number is not None]
-    return max(known) if len(known) == len(numbers) else None
+    """Return the largest number; None if one is None."""
+    given = [number for number in numbers if number is not None]
+    return max(given) if len(given) == len(numbers) else None
 
 
 def _number_range(mysql_type: MySQLType, family: Family) -> Range | None:

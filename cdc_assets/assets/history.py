@@ -48,7 +48,6 @@ from cdc_assets.assets.checks.history import (
     history_complete,
     history_complete_of_refused,
     history_intervals,
-    parents_exist,
     reload_required,
     type_mapping,
 )
@@ -67,6 +66,7 @@ from cdc_assets.assets.common import (
 )
 from cdc_assets.assets.names import asset_key
 from cdc_assets.assets.page import draw_versions
+from cdc_assets.assets.parents import check_parents
 from cdc_assets.assets.table_assets import (
     TableAsset,
     add_partitions,
@@ -153,10 +153,10 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
         add_partitions(context.instance, [asset_of(*table) for table in sorted({*listed, *changed, *failed})])
     outcomes = _report_tables(context, lake, done, asset_of, holds, errors)
     outcomes += _report_failures(context, lake, done, blocked, asset_of)
-    outcomes += [
-        _CheckOutcome(asset_of(*table), PARENTS, parents_exist(".".join(table), missing))
-        for table, missing in sorted(done.missing_parents.items())
-    ]
+    parents = check_parents(
+        context.instance, lake, feed, done.tables, lambda t: AssetCheckKey(asset_of(*t).key, PARENTS)
+    )
+    outcomes += [_CheckOutcome(asset_of(*table), PARENTS, verdict) for table, verdict in parents.items()]
     if feed.views is not None and done.tables:
         _register_views(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - changed - failed):

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.history.missing_parents import MissingParents
 from cdc_assets.history.new_releases import measure_lags
 from cdc_assets.history.plan import LinkedTableError, plan_tables
 from cdc_assets.history.progress import (
@@ -33,7 +32,6 @@ from cdc_assets.initial_load.apply import adopt_loaded_rows
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.spark.session import session_for
-from cdc_assets.stages.missing_parents import find_missing_parents
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.version import code_version
 
@@ -74,7 +72,6 @@ class HistoryReport:
         failures: tables that it could not write.
         recovered: tables that failed in an earlier run, and needed no commit.
         broken: versions that break a rule, by table, in the tables that it wrote.
-        missing_parents: open rows whose parent row is gone, by table, for each table that was examined.
     """
 
     tables: list[TableReport] = field(default_factory=list)
@@ -82,7 +79,6 @@ class HistoryReport:
     failures: list[Failure] = field(default_factory=list)
     recovered: list[Name] = field(default_factory=list)
     broken: dict[Name, list[Violation]] = field(default_factory=dict)
-    missing_parents: dict[Name, MissingParents] = field(default_factory=dict)
 
 
 class History:
@@ -147,7 +143,6 @@ class History:
         progress = _advance_progress(lake, feed, before, released.sequence, tried, errors)
         write_progress(lake, progress)
         _complete_report(lake, report, before, progress, tried, errors)
-        report.missing_parents.update(find_missing_parents(lake, feed, report.tables))
         return report
 
 

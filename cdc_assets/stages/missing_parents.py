@@ -1,6 +1,6 @@
 """Open rows whose parent row is gone, in the histories of the tables that a run of the stage history changed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -20,16 +20,20 @@ from cdc_assets.spark.session import session_for
 _COLUMNS = ("database", "table", "sequence", "primary_key", "foreign_keys", "actions")
 
 
-def find_missing_parents(lake: Lakehouse, feed: Feed, reports: Sequence[TableReport]) -> dict[Name, MissingParents]:
+def find_missing_parents(
+    lake: Lakehouse, feed: Feed, reports: Sequence[TableReport], had_missing: Callable[[Name], bool]
+) -> dict[Name, MissingParents]:
     """Return the open rows without a parent of each table whose foreign keys change rows, and that a run may have affected.
 
-    A table is examined if the run wrote it, or wrote ended versions of a parent. TiDB writes row events of what foreign keys
-    do, and did not enforce them in earlier versions, so its tables are not examined.
+    A table is examined if the run wrote ended versions of a parent; and if the run wrote the table itself, and it had such
+    rows before: the comparison reads all open rows. TiDB writes row events of what foreign keys do, and did not enforce them
+    in earlier versions, so its tables are not examined.
 
     Args:
         lake: the feed's tables.
         feed: the feed.
         reports: what the run did to the tables that it wrote.
+        had_missing: returns whether a table had such rows when it was last examined.
     """
     if not reports or protocol_of(feed).source_kind(feed) == "tidb":
         return {}
@@ -37,7 +41,7 @@ def find_missing_parents(lake: Lakehouse, feed: Feed, reports: Sequence[TableRep
     with_ends = {(report.database, report.table) for report in reports if _has_ended_versions(report)}
     examined: dict[Name, MissingParents] = {}
     for child, keys in _read_foreign_keys(lake).items():
-        if child in written or any(key.parent in with_ends for key in keys):
+        if any(key.parent in with_ends for key in keys) or (child in written and had_missing(child)):
             results = [each for each in (_examine(lake, child, key) for key in keys) if each is not None]
             if results:
                 examined[child] = reduce(add, results)

@@ -72,7 +72,9 @@ def _differs(pipeline: Pipeline, address: ServerAddress, name: Name) -> str | No
     missing = {
         c: why for c, why in verification.not_compared.items() if not any(known in why for known in _INCOMPARABLE)
     }
-    return None if verification.is_equal and not missing else format_text(verification)
+    # The history of a table that was created anew has its columns from the first row on.
+    is_empty = not verification.rows and not verification.source_rows
+    return None if verification.is_equal and (is_empty or not missing) else format_text(verification)
 
 
 def _open_rows(pipeline: Pipeline, name: Name) -> int:

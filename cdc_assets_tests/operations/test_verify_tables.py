@@ -255,6 +255,16 @@ def test_a_table_that_cannot_be_compared_fails_alone(feed: Feed) -> None:
     )
 
 
+def test_a_table_created_anew_that_has_no_row_yet(feed: Feed) -> None:
+    """Its history has the columns of the dropped table."""
+    drop, create = "DROP TABLE orders", "CREATE TABLE orders (code varchar(9) PRIMARY KEY, v varchar(20))"
+    feed.server.run(drop, create)
+    dropped = ddl(drop, tso(110), table="orders", ddl_type="DROP")
+    feed.ingest(dropped, ddl(create, tso(111), table="orders"), watermark=120)
+    outcome = compared(feed.verify("orders")["orders"])
+    assert (outcome.grade, outcome.rows, outcome.source_rows) == (Grade.PASSED, 0, 0)
+
+
 def test_columns_that_change_meanwhile(feed: Feed) -> None:
     """At the source only, and on both sides."""
     feed.server.run("INSERT INTO orders VALUES (9, 'lost')")

@@ -139,11 +139,16 @@ def compare_rows(
         SourceError: the source does not answer, or no column or not the whole key can be compared.
     """
     compared_at = datetime.now(UTC).isoformat(timespec="seconds")
-    digests, not_compared = _choose_columns(lake, name, snapshot)
+    digests, not_compared, lost_key = _choose_columns(lake, name, snapshot)
     table = lake.history(*name)
     history = HistorySide(table, engine_for(lake.session, table), position, digests)
     source = SourceSide(snapshot, qualified_name(*name), digests)
     rows, source_rows = history.count_rows(), source.count_rows()
+    # The history of a table that was created anew has its columns from the first row on.
+    if lost_key and (rows or source_rows):
+        raise SourceError(
+            f"{'.'.join(name)}: its rows cannot be matched, as {', '.join(lost_key)} of its key cannot be compared."
+        )
     chunks = min(_MAX_CHUNKS, max(rows, source_rows) // _ROWS_A_CHUNK + 1)
     sums, source_sums = history.sum_chunks(chunks), source.sum_chunks(chunks)
     differing = find_differing_chunks(sums, source_sums)
@@ -197,11 +202,11 @@ def read_samples(
 
 def _choose_columns(
     lake: Lakehouse, name: tuple[str, str], source: DatabaseSnapshot
-) -> tuple[RowDigests, dict[str, str]]:
-    """Return the columns that both sides hold in comparable types, and column -> why for the others.
+) -> tuple[RowDigests, dict[str, str], list[str]]:
+    """Return the columns that both sides hold in comparable types, column -> why for the others, and the key's of these.
 
     Raises:
-        SourceError: no column can be compared, or a column of the key cannot.
+        SourceError: no column can be compared.
     """
     history = lake.history(*name)
     schema = _read_schema(history, engine_for(lake.session, history))
@@ -221,14 +226,11 @@ def _choose_columns(
     not_compared |= dict.fromkeys(in_history.values(), "only the history has it")
     keys = find_key_columns(lake, *name)
     key = [column.lower() for column in keys[0]] if keys else []
-    table = ".".join(name)
-    if missing := [column for column in key if column not in columns]:
-        raise SourceError(
-            f"{table}: its rows cannot be matched, as {', '.join(missing)} of its key cannot be compared."
-        )
     if not columns:
-        raise SourceError(f"{table}: it has no column that can be compared.")
-    return RowDigests(list(columns.values()), [columns[column] for column in key]), not_compared
+        raise SourceError(f"{'.'.join(name)}: it has no column that can be compared.")
+    lost_key = [column for column in key if column not in columns]
+    digests = RowDigests(list(columns.values()), [columns[column] for column in key if column in columns])
+    return digests, not_compared, lost_key
 
 
 def _read_schema(table: LakeTable[Any], engine: Engine[Any]) -> pa.Schema:

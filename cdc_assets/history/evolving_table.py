@@ -75,11 +75,13 @@ class EvolvingTable:
         has_all_rows: whether a statement left the table empty, so that all of its rows are known.
     """
 
-    def __init__(self, name: Name, overridden: Callable[[Name, str], bool]) -> None:
+    def __init__(
+        self, name: Name, overridden: Callable[[Name, str], bool], changes_key_text: Callable[[MySQLType], bool]
+    ) -> None:
         self.evolution = Evolution(name)
         self.is_keyed_by_row = False
         self.has_all_rows = False
-        self._overridden = overridden
+        self._overridden, self._changes_key_text = overridden, changes_key_text
         self._live: dict[str, Slot] = {}
         self._removed_columns: list[Slot] = []  # columns that only the history of this table still has
         self._dropped: tuple[int, dict[str, Slot]] | None = None  # the last DROP TABLE, and the columns it removed
@@ -341,7 +343,8 @@ class EvolvingTable:
     def _rekey_rows(self, ddl: Ddl, after: tuple[Slot, ...], by_row: bool | None) -> list[StepOp]:  # noqa: FBT001
         """Close the open rows and open them under a key of the columns `after`; `by_row`: `Rekey.by_row`."""
         self.is_keyed_by_row = False
-        if not all(s.type and s.type.base in KEY_TYPES and s.id.split(":")[0] != ddl.id for s in after):
+        types = [s.type for s in after if s.id.split(":")[0] != ddl.id]
+        if len(types) < len(after) or not all(map(self._gives_key, types)):
             self._has_old_keys = True
             return [Flag("open rows keep their old key: their columns do not give the new one", reload=True)]
         self.add_step(ddl, [Close("ddl")])
@@ -349,6 +352,10 @@ class EvolvingTable:
         if not after:
             self.is_keyed_by_row = True
         return [Rekey(after, by_row)]
+
+    def _gives_key(self, mysql_type: MySQLType | None) -> bool:
+        """Return whether the history's values of a type have the text that they have in keys of messages."""
+        return mysql_type is not None and mysql_type.base in KEY_TYPES and not self._changes_key_text(mysql_type)
 
     # --- Slots.
 

@@ -16,6 +16,7 @@ from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_planner import TablePlanner
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.protocols import protocol_of
 
 
 class LinkedTableError(Exception):
@@ -117,6 +118,7 @@ def _plan_unit(
             lambda name, column: column in type_overrides(feed, name),
             releases.loaded,
             lambda name: feed.takes(*name),
+            protocol_of(feed).changes_key_text,
         )
 
     before = evolve([d for d in ordered if d.id in applied], with_rows=False)

@@ -9,6 +9,7 @@ from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Close, Evolutio
 from cdc_assets.history.evolving_table import EvolvingTable, NamedTypes, TableBefore
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
+from cdc_assets.mysql_types.types import MySQLType
 
 # Why no row of a renamed table is known, by whether the feed takes the table.
 _NO_ROWS = {True: "none of them has come through the feed", False: "the feed does not take that table (`tables:`)"}
@@ -20,6 +21,7 @@ def evolve_tables(
     overridden: Callable[[Name, str], bool] = lambda *_: False,
     loaded: Mapping[Name, int] = MappingProxyType({}),
     taken: Callable[[Name], bool] = lambda _: True,
+    changes_key_text: Callable[[MySQLType], bool] = lambda _: False,
 ) -> dict[Name, Evolution]:
     """Return the evolution of each table that statements or rows name.
 
@@ -29,8 +31,9 @@ def evolve_tables(
         overridden: returns whether the feeds file gives the type of a column.
         loaded: the loaded tables and the positions of their loads: a dump has the rows that an earlier RENAME moved.
         taken: returns whether the feed takes a table.
+        changes_key_text: as `Protocol.changes_key_text`.
     """
-    database = _EvolvingTables(overridden, loaded, taken)
+    database = _EvolvingTables(lambda name: EvolvingTable(name, overridden, changes_key_text), loaded, taken)
     end = (1 << 63) - 1
     waiting = {name: sorted(each, key=lambda s: end if s.since is None else s.since) for name, each in seen.items()}
 
@@ -77,15 +80,15 @@ class _EvolvingTables:
     """The tables of a feed as they are after some of the statements."""
 
     def __init__(
-        self, overridden: Callable[[Name, str], bool], loaded: Mapping[Name, int], taken: Callable[[Name], bool]
+        self, make: Callable[[Name], EvolvingTable], loaded: Mapping[Name, int], taken: Callable[[Name], bool]
     ) -> None:
         self.tables: dict[Name, EvolvingTable] = {}
-        self._overridden, self._loaded, self._taken = overridden, loaded, taken
+        self._make, self._loaded, self._taken = make, loaded, taken
 
     def table(self, name: Name) -> EvolvingTable:
         """Return the table of a name; it has no columns if neither statements nor rows have named it before."""
         if name not in self.tables:
-            self.tables[name] = EvolvingTable(name, self._overridden)
+            self.tables[name] = self._make(name)
         return self.tables[name]
 
     def apply(self, ddl: Ddl, seen_at: Mapping[Name, Sequence[NamedTypes]]) -> None:

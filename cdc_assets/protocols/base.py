@@ -199,6 +199,10 @@ class Protocol(Reader):
         that would fit them. In: key BINARY, value BINARY of a record.
         """
 
+    def changes_key_text(self, mysql_type: MySQLType) -> bool:  # noqa: ARG002
+        """Return whether keys of messages have values of a type as another text than the value itself has."""
+        return False
+
     @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":
         """Return the rules that the type checks apply to the feed's messages."""

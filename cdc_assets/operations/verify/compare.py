@@ -122,6 +122,15 @@ def verify_history(
         return replace(verification, samples=rows, caveats=[*verification.caveats, *caveats])
 
 
+class _NoKeyError(SourceError):
+    """Not the whole key can be compared."""
+
+    def __init__(self, name: tuple[str, str], columns: Sequence[str]) -> None:
+        super().__init__(
+            f"{'.'.join(name)}: its rows cannot be matched, as {', '.join(columns)} of its key cannot be compared."
+        )
+
+
 def compare_rows(
     lake: Lakehouse, name: tuple[str, str], snapshot: DatabaseSnapshot, position: int, most: int
 ) -> Comparison:
@@ -144,11 +153,8 @@ def compare_rows(
     history = HistorySide(table, engine_for(lake.session, table), position, digests)
     source = SourceSide(snapshot, qualified_name(*name), digests)
     rows, source_rows = history.count_rows(), source.count_rows()
-    # The history of a table that was created anew has its columns from the first row on.
-    if lost_key and (rows or source_rows):
-        raise SourceError(
-            f"{'.'.join(name)}: its rows cannot be matched, as {', '.join(lost_key)} of its key cannot be compared."
-        )
+    if lost_key and (rows or source_rows):  # a table that was created anew, and has no row yet, has its old columns
+        raise _NoKeyError(name, lost_key)
     chunks = min(_MAX_CHUNKS, max(rows, source_rows) // _ROWS_A_CHUNK + 1)
     sums, source_sums = history.sum_chunks(chunks), source.sum_chunks(chunks)
     differing = find_differing_chunks(sums, source_sums)

@@ -145,6 +145,10 @@ class Debezium(Protocol):
         described = described_tables(statement["table_schemas"] or "[]")
         return {name: _described_table(name, *shape, from_statement.get(name)) for name, shape in described.items()}
 
+    def changes_key_text(self, mysql_type: MySQLType) -> bool:
+        """Return whether it is BIGINT UNSIGNED, which `bigint.unsigned.handling.mode` makes bytes, or negative numbers."""
+        return mysql_type.base == "bigint" and mysql_type.unsigned
+
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for the semantic types of columns."""
         from cdc_assets.protocols.debezium.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow

@@ -228,9 +228,10 @@ def sent(broker: TestBroker, topic: str, lines: Lines) -> None:
     with Broker(Kafka(bootstrap_servers=broker.servers, topics=(topic,))) as asked:
         asked.create_topics({topic: 2})
     producer = Producer({"bootstrap.servers": broker.servers})
-    for line in lines:
+    for number, line in enumerate(lines):
         key, value = (None if line[name] is None else base64.b64decode(line[name]) for name in ("key", "value"))
-        producer.produce(topic, value=value, key=key)
+        # The client would put as many records as it gets within some milliseconds into one partition.
+        producer.produce(topic, value=value, key=key, partition=number % 2)
     assert producer.flush(30) == 0
 
 

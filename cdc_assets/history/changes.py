@@ -1,7 +1,8 @@
 """The changes that a commit applies to a history table, each with its era: the number of statements before it."""
 
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
+from operator import add
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -89,8 +90,8 @@ def era_column(plan: TablePlan) -> Column:
     """Return the era of a change: how many statements came before it. INT."""
     low, high = plan.among
     spots = [step.spot for step in plan.evolution.steps[low:high]]
-    is_after = partial(_is_after, has_exact_order=plan.has_exact_order)
-    return reduce(lambda era, spot: era + F.when(is_after(spot), 1).otherwise(0), spots, F.lit(low))
+    later = [F.when(_is_after(spot, has_exact_order=plan.has_exact_order), 1).otherwise(0) for spot in spots]
+    return reduce(add, later, F.lit(low))
 
 
 def _is_after(spot: Spot, *, has_exact_order: bool) -> Column:

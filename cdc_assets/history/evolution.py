@@ -135,22 +135,22 @@ class Arrive:
         origin: the name of the origin.
         columns: the columns of this table -> the columns of the origin.
         since: the commit_ts of the origin's earlier RENAME, with which its earlier rows moved elsewhere; -1 without one.
-        next: the commit_ts of the origin's later RENAME; None without one.
         is_taken: whether the feed takes the origin.
         is_complete: whether an earlier statement left the origin empty, so that all rows of the origin are known.
         replaced: the table that had this name until the same position; None if there was none.
         origin_is_replaced: whether a third table takes the origin's name at the same position. Versions of the origin may
             then continue in that table, though their rows move here.
+        next: the commit_ts of the origin's later RENAME; None without one.
     """
 
     origin: Name
     columns: Mapping[Slot, Slot]
     since: int
-    next: int | None = None
     is_taken: bool = True
     is_complete: bool = False
     replaced: Replaced | None = None
     origin_is_replaced: bool = False
+    next: int | None = None
 
 
 @dataclass(frozen=True)

@@ -301,19 +301,18 @@ class EvolvingTable:
         may_be_zero = new is not None and new.base in ZERO_DATE_TYPES
         not_null = not (column.nullable or slot.not_null or column.generated or may_be_zero)
         slot.not_null = not column.nullable
+        restricted: list[StepOp] = [Restrict(slot, None, not_null)] if not_null else []
         if new is None or old is None or old == new or self._overridden(self.evolution.name, column.name):
             slot.type = new or old
-            return [Restrict(slot, None, not_null)] if not_null else []
+            return restricted
         if fits_history_column(old, new) and keeps_values(old, new):
             slot.type = new
-            is_narrower = holds_less(old, new)
-            return [Restrict(slot, new if is_narrower else None, not_null)] if is_narrower or not_null else []
+            return [Restrict(slot, new, not_null)] if holds_less(old, new) else restricted
         # Rows that are open before and after the statement have a value in each of the two columns.
         self._put_aside(slot, ddl)
         self._removed_columns.append(slot)
         converted = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, new)
         converted.not_null = slot.not_null
-        restricted = [Restrict(slot, None, not_null)] if not_null else []
         return [Convert(converted, slot, old, new), Forget(slot), *restricted]
 
     # --- Keys.
@@ -343,8 +342,7 @@ class EvolvingTable:
     def _rekey_rows(self, ddl: Ddl, after: tuple[Slot, ...], by_row: bool | None) -> list[StepOp]:  # noqa: FBT001
         """Close the open rows and open them under a key of the columns `after`; `by_row`: `Rekey.by_row`."""
         self.is_keyed_by_row = False
-        types = [s.type for s in after if s.id.split(":")[0] != ddl.id]
-        if len(types) < len(after) or not all(map(self._gives_key, types)):
+        if not all(self._gives_key(s.type) and s.id.split(":")[0] != ddl.id for s in after):
             self._has_old_keys = True
             return [Flag("open rows keep their old key: their columns do not give the new one", reload=True)]
         self.add_step(ddl, [Close("ddl")])

@@ -17,10 +17,13 @@ from cdc_assets.history.effects import UnappliedStatement
 from cdc_assets.history.evolution import Restrict, Step
 from cdc_assets.history.open_versions import copy_expression
 from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.lakehouse.history import COPY
 from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.lakehouse.table import Staged
-from cdc_assets.mysql_types.simple import largest_length
+from cdc_assets.mysql_types.simple import capacity
 from cdc_assets.mysql_types.types import MySQLType
+
+_VERSION = ["_cdc_key", "_cdc_from_ts", COPY.name]
 
 
 def list_excluded_values(
@@ -70,14 +73,14 @@ def _read_open_rows(
     rows = plan.table.read_staged(session, staged, shape).where("_cdc_is_current")
     if plan.present is None or plan.rewrites_all_open or plan.reopens:
         return rows
-    key = ["_cdc_key", "_cdc_from_ts", copy_expression(shape.names)]
-    ended = plan.table.read_staged(session, closed, shape).select(
-        *[F.expr(e).alias(f"_{n}") for n, e in enumerate(key)]
-    )
-    before = plan.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
-    key = ["_cdc_key", "_cdc_from_ts", copy_expression(before.columns)]
-    is_ended = reduce(lambda a, b: a & b, [F.expr(e) == F.col(f"_{n}") for n, e in enumerate(key)])
-    return rows.unionByName(before.join(ended, is_ended, "left_anti"), allowMissingColumns=True)
+    before = _with_copy(plan.table.read(session).where(F.col("_cdc_is_current") == F.lit(True)))
+    ended = _with_copy(plan.table.read_staged(session, closed, shape)).select(*_VERSION)
+    return rows.unionByName(before.join(ended, _VERSION, "left_anti"), allowMissingColumns=True)
+
+
+def _with_copy(versions: DataFrame) -> DataFrame:
+    """Return versions whose copy number is 0 for rows with a key, so that `_VERSION` identifies a version."""
+    return versions.withColumn(COPY.name, F.expr(copy_expression(versions.columns)))
 
 
 def _was_open(step: Step) -> Column:
@@ -97,7 +100,7 @@ def _is_excluded(op: Restrict, names: Mapping[str, str]) -> Column:
 def _does_not_fit(value: Column, new: MySQLType) -> Column:
     """Return whether a type does not hold a value; MySQL ignores the letter case of labels."""
     if new.labels is None:
-        return F.length(value) > F.lit(new.length or largest_length(new))
+        return F.length(value) > F.lit(capacity(new))
     labels = [label.lower() for label in new.labels]
     given = F.split(F.lower(value), ",") if new.base == "set" else F.array(F.lower(value))
     return F.exists(given, lambda label: ~label.isin("", *labels))

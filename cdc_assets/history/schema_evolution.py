@@ -138,7 +138,7 @@ class _EvolvingTables:
             table.is_keyed_by_row = True
         table.has_all_rows = is_taken and is_complete
         of_both = replaced and replace(replaced, columns=replaced.columns & columns.keys())
-        arrive = Arrive(origin, columns, self._last_rename(origin, ddl), None, is_taken, is_complete, of_both)
+        arrive = Arrive(origin, columns, self._last_rename(origin, ddl), is_taken, is_complete, of_both)
         # Of a table that the feed does not take no row is known. Else the earlier rows of this name are removed, and it
         # is not known which rows replace them.
         is_unseen = not is_taken or not (is_complete or origin_before.was_seen)

@@ -6,7 +6,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from cdc_assets.mysql_types.casting import spark_type, widen
 from cdc_assets.mysql_types.reference import TYPES, Family
-from cdc_assets.mysql_types.simple import largest_length
+from cdc_assets.mysql_types.simple import capacity
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType
 
 # Types whose values in the history have the text that a message's key has.
@@ -50,7 +50,7 @@ def holds_less(old: MySQLType, new: MySQLType) -> bool:
     """
     if old.labels and new.labels:
         return not {label.lower() for label in old.labels} <= {label.lower() for label in new.labels}
-    sizes = [each.length or largest_length(each) for each in (old, new)]
+    sizes = [capacity(each) for each in (old, new)]
     is_text = {TYPES[each.base].family for each in (old, new)} <= {Family.TEXT, Family.BINARY}
     return is_text and sizes[1] is not None and (sizes[0] is None or sizes[1] < sizes[0])
 

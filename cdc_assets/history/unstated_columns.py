@@ -38,24 +38,30 @@ class UnstatedColumn:
 def list_unstated_columns(plan: TablePlan, columns: Sequence[SourceColumn], changes: DataFrame) -> list[UnstatedColumn]:
     """Return the columns that the commit adds to the history because rows have them, where earlier rows lack them.
 
-    Runs queries only if the commit adds such columns to open rows, or has layouts without them.
+    Runs one query, and only if the commit adds such columns to open rows, or has several layouts.
 
     Args:
         plan: the commit.
         columns: the columns of the history.
         changes: the changes of the commit, as `changes.read_changes` returns them.
     """
-    rows = changes.where(F.col("op") != str(Op.DELETE))
+    added = [c for c in columns if c.id.startswith(f"{SEEN}:") and c.id not in plan.naming and c.readings]
+    has_open_rows = plan.present is not None and plan.cursor.current > 0
+    if not added or not (has_open_rows or len({layout.layout_id for layout in plan.layouts}) > 1):
+        return []
+    first_rows = _find_first_rows(changes)
     unstated = []
-    for column in columns:
-        if not column.id.startswith(f"{SEEN}:") or column.id in plan.naming or not column.readings:
-            continue
+    for column in added:
         layout_ids = {plan.layouts[n].layout_id for reading in column.readings for n in reading.layouts}
-        others = {layout.layout_id for layout in plan.layouts} - layout_ids
-        has_open_rows = plan.present is not None and plan.cursor.current > 0
-        if has_open_rows or (others and not rows.where(F.col("layout_id").isin(*others)).isEmpty()):
-            place = F.min(F.struct("commit_ts", "topic", "partition", "offset"))
-            (first,) = rows.where(F.col("layout_id").isin(*layout_ids)).agg(place).head() or (None,)
-            if first is not None:
-                unstated.append(UnstatedColumn(column.column, **first.asDict()))
+        places = [place for layout_id, place in first_rows.items() if layout_id in layout_ids]
+        if places and (has_open_rows or len(places) < len(first_rows)):
+            commit_ts, topic, partition, offset = min(places)
+            unstated.append(UnstatedColumn(column.column, topic, partition, offset, commit_ts))
     return unstated
+
+
+def _find_first_rows(changes: DataFrame) -> dict[int, tuple[int, str, int, int]]:
+    """Return layout_id -> commit_ts, topic, partition and offset of its first row after a change."""
+    place = F.min(F.struct("commit_ts", "topic", "partition", "offset")).alias("place")
+    rows = changes.where(F.col("op") != str(Op.DELETE)).groupBy("layout_id").agg(place).collect()
+    return {row["layout_id"]: tuple(row["place"]) for row in rows}

@@ -88,7 +88,6 @@ def apply_plan(
     lost_values = quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0
     report = _report_versions(session, plan, shape, staged, lost_values)
     report = _report_statements(session, feed, plan, columns, shape, staged, report)
-    report = replace(report, unstated=list_unstated_columns(plan, columns, changes))
     report = _report_wrong_rows(plan, columns, effects, changes, line, metrics, report)
     complete, met = completeness.advance(metrics.get["met"])
     return _commit(session, plan, shape, staged, replace(report, complete=complete, met=met))
@@ -146,9 +145,11 @@ def _report_statements(
     report: TableReport,
 ) -> TableReport:
     """Add to the report what the statements did, which could not be applied in full, and which exclude values of rows."""
-    unapplied = list_unapplied(plan, columns, staged, feed.time_zone) if report.versions else []
-    closed = staged.in_partition(**{_PART: _CLOSED})
-    unapplied += list_excluded_values(session, plan, columns, shape.columns, staged, closed) if report.versions else []
+    unapplied: list[UnappliedStatement] = []
+    if report.versions:
+        closed = staged.in_partition(**{_PART: _CLOSED})
+        unapplied += list_unapplied(plan, columns, staged, feed.time_zone)
+        unapplied += list_excluded_values(session, plan, columns, shape.columns, staged, closed)
     return replace(
         report,
         statements=report_statements(plan, staged),
@@ -167,14 +168,15 @@ def _report_wrong_rows(
     metrics: Observation,
     report: TableReport,
 ) -> TableReport:
-    """Add to the report the changes that do not continue the history, and the rows that contradict a statement."""
+    """Add to the report the changes that do not continue the history, and rows that do not fit the statements."""
     breaks = NO_BREAKS
     if metrics.get.get("unlike"):
         value_changes = list_value_changes(plan)
         has_exact_eras = plan.has_exact_order or plan.evolution.has_binlog_places
         breaks = find_chain_breaks(line, columns, effects, value_changes, has_exact_eras=has_exact_eras)
     contradicting = find_contradictions(changes, plan.suspicions, exact=plan.has_exact_order) if plan.suspicions else []
-    return replace(report, breaks=breaks, contradictions=contradicting)
+    unstated = list_unstated_columns(plan, columns, changes)
+    return replace(report, breaks=breaks, contradictions=contradicting, unstated=unstated)
 
 
 def _list_needed_reloads(plan: TablePlan, unapplied: list[UnappliedStatement]) -> list[dict[str, Any]]:

@@ -48,8 +48,10 @@ def _with_parts(named: MySQLType, data_type: Mapping[str, Any]) -> MySQLType:
 _LARGEST = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1, "long": (1 << 32) - 1}
 
 
-def largest_length(mysql_type: MySQLType) -> int | None:
-    """Return how many bytes a text or blob type holds; None for other types."""
+def capacity(mysql_type: MySQLType) -> int | None:
+    """Return how many characters or bytes a type of text or bytes holds; None: it is not known."""
+    if mysql_type.length:
+        return mysql_type.length
     size, kind = mysql_type.base[:-4], mysql_type.base[-4:]
     return _LARGEST[size] if kind in {"text", "blob"} and size in _LARGEST else None
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.schema import STRING, array, struct
 from cdc_assets.mysql_types.reference import TYPES, Family, Range, value_range
-from cdc_assets.mysql_types.simple import largest_length
+from cdc_assets.mysql_types.simple import capacity
 from cdc_assets.mysql_types.types import MySQLType
 
 
@@ -134,7 +134,7 @@ def limits_of(mysql_type: MySQLType | None, binary: TextForm = TextForm.ANY) -> 
     limits = Limits(form, signed=not mysql_type.unsigned, labels=mysql_type.labels)
     if family in {Family.TEXT, Family.BINARY}:
         # MySQL limits the bytes of a TEXT in the column's character set, which has at least one byte a character.
-        limits = limits._replace(length=length or largest_length(mysql_type))
+        limits = limits._replace(length=capacity(mysql_type))
     elif mysql_type.base == "float":
         limits = limits._replace(form=TextForm.FLOAT)
     elif family is Family.DECIMAL and length is not None:

@@ -28,7 +28,8 @@ from cdc_assets.spark.session import checkpointed
 
 _MARIADB_GTID = r"^\d+-\d+-\d+$"  # domain, server, number
 _DELETE, _UPDATE = str(Op.DELETE), str(Op.UPDATE)
-_KEY = ["database", "table", "key"]
+# Rows of one key text are different rows if the text has the values of other columns, as before a change of the key.
+_KEY = ["database", "table", "key_names", "key"]
 # The fields of a piece that the native function reads, in this order.
 _COMPARED = [
     "topic", "partition", "offset", "index", "piece", "time", "op", "before", "after", "keyless", "weight", "pass",
@@ -63,11 +64,12 @@ def judge_pieces(split: DataFrame, prior: DataFrame | None, *, by_position: bool
         trimmed: the highest commit_ts of a change that maintenance has deleted.
 
     Returns:
-        One row a key: database, table, key; `pieces` ARRAY<STRUCT>, the new ones; `applied` ARRAY<STRUCT>, the changes of
-        earlier releases; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats INT>>, the pieces that are applied, in order,
-        each with its index in `pieces`, a commit_ts that never falls, and the number of row events that duplicate it;
-        `repeated` ARRAY<STRUCT<at INT, repeats INT>>, the indexes in `applied` of the changes that have duplicates;
-        `lost` ARRAY<INT>, the indexes of the pieces that are neither; `unseen` INT, how many row events these are;
+        One row a key: database, table, key; `key_names` STRING, as `_add_identity`; `pieces` ARRAY<STRUCT>, the new ones;
+        `applied` ARRAY<STRUCT>, the changes of earlier releases; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats
+        INT>>, the pieces that are applied, in order, each with its index in `pieces`, a commit_ts that never falls, and the
+        number of row events that duplicate it; `repeated` ARRAY<STRUCT<at INT, repeats INT>>, the indexes in `applied` of
+        the changes that have duplicates; `lost` ARRAY<INT>, the indexes of the pieces that are neither; `unseen` INT, how
+        many row events these are;
         `in_replay` BOOLEAN.
     """
     pieces = _add_identity(
@@ -135,10 +137,12 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
     """Add the columns that identify a change, and clear unrelated images.
 
     Returns:
-        `changes` with `keyless` BOOLEAN and BIGINTs: `identity`; `twin`, which is the same in the logs of two servers;
-        `file_number`; `transaction`, which identifies a position that a transaction of MariaDB states. NULL: there is none.
+        `changes` with `key_names` STRING, a JSON array of the key's columns, `keyless` BOOLEAN, and BIGINTs: `identity`;
+        `twin`, which is the same in the logs of two servers; `file_number`; `transaction`, which identifies a position that
+        a transaction of MariaDB states. NULL: there is none.
     """
     images = {
+        "key_names": F.coalesce(F.to_json("key_columns"), F.lit("")),
         # A piece of a changed key still has its event's other image, which is of the other key.
         "before": F.when(F.col("op").isin(_DELETE, _UPDATE), F.col("before")),
         "after": F.when(F.col("op") != _DELETE, F.col("after")),
@@ -185,7 +189,9 @@ def number_passes(split: DataFrame, *, has_unkeyed: bool) -> DataFrame:
         return split.withColumn("pass", F.lit(0).cast("bigint"))
     is_keyless = F.size("key_columns") == 0
     in_kafka = Window.partitionBy("topic", "partition", "database", "table").orderBy("offset", "index", "piece")
-    equal = Window.partitionBy("topic", "partition", *_KEY, "commit_ts", "piece_op").orderBy("offset", "index")
+    equal = Window.partitionBy("topic", "partition", "database", "table", "key", "commit_ts", "piece_op").orderBy(
+        "offset", "index"
+    )
     goes_back = (F.col("commit_ts") < F.lag("commit_ts").over(in_kafka)) & (F.col("occurrence") > 1)
     numbered = (
         split.where(is_keyless)
@@ -212,9 +218,9 @@ def deduplicate(
     # Two DataFrames read the result, and Spark plans expressions that build on it slowly.
     judged = checkpointed(judge_pieces(split, prior, by_position=by_position, trimmed=trimmed), eager=False)
     changes = _select_changes(judged)
-    if prior is None:
-        return changes, NO_LATE_EVENTS
-    return changes.unionByName(_select_repeats(judged), allowMissingColumns=True), _count_lost(judged)
+    if prior is not None:
+        changes = changes.unionByName(_select_repeats(judged), allowMissingColumns=True)
+    return changes, _count_lost(judged)
 
 
 def _select_changes(judged: DataFrame) -> DataFrame:
@@ -224,7 +230,9 @@ def _select_changes(judged: DataFrame) -> DataFrame:
     time, position = F.col("p.time"), F.col("k.commit_ts")
     return piece.select(
         F.lit(str(ReleasedKind.ROW)).alias("kind"),
-        *_KEY,
+        "database",
+        "table",
+        "key",
         position.alias("commit_ts"),
         F.when(time != position, time).alias("event_ts"),
         *[F.col(f"p.{c}").alias(c) for c in [*END_STATE_COLUMNS, "op", "before"]],
@@ -246,7 +254,10 @@ def _select_repeats(judged: DataFrame) -> DataFrame:
     change = flat.withColumn("a", F.get("applied", F.col("at")))
     return change.select(
         F.lit(str(ReleasedKind.REPEAT)).alias("kind"),
-        *_KEY,
+        "database",
+        "table",
+        "key",
+        F.from_json("key_names", "array<string>").alias("key_columns"),
         "commit_ts",
         F.col("a.time").alias("event_ts"),
         *[F.col(f"a.{c}").alias(c) for c in ("topic", "partition", "offset", "index", "op")],

@@ -11,6 +11,7 @@ from cdc_assets_tests.protocols.debezium_encoder import FIELDS, change, envelope
 from cdc_assets_tests.support import Chain, Record, histories, record
 
 A, B = "00000000-aaaa", "00000000-bbbb"
+Row = tuple[int, int, int] | None
 
 
 def stream() -> list[Record]:
@@ -190,3 +191,39 @@ def test_one_instant_in_two_texts_is_one_key(spark: SparkSession, tmp_path: Path
         ("2024-01-02 03:04:10.000000", "a"),
         ("2024-01-02 03:04:10.000001", "b"),
     ]
+
+
+def test_one_text_of_other_key_columns_is_another_row(spark: SparkSession, tmp_path: Path) -> None:
+    """The primary key (id, k) became (k, id): `["9","12"]` is the key of a row with id 9, and later of one with id 12."""
+    fields = [{"type": "int32", "optional": False, "field": name} for name in ("id", "k", "v")]
+
+    def sent(op: str, key: list[str], before: Row, after: Row, where: dict[str, Any]) -> Record:
+        names = ("id", "k", "v")
+        images = [dict(zip(names, image, strict=True)) if image else None for image in (before, after)]
+        row = images[1] or images[0] or {}
+        value = with_schema(envelope(op, images[0], images[1], where), fields)
+        return record(text(value), 0, 0, "s.inventory.customers", key=text({name: row[name] for name in key}))
+
+    first = sent("c", ["id", "k"], None, (9, 12, 1), source(10, seconds=1))
+    end = sent("d", ["id", "k"], (9, 12, 1), None, source(20, seconds=2)) | {"offset": 1}
+    other = sent("u", ["k", "id"], (12, 9, 3), (12, 9, 4), source(90, seconds=9)) | {"partition": 1}
+    chain = Chain(spark, tmp_path, protocol="debezium")
+    chain.add([first, end, other])
+    release = chain.run().release
+    assert (release.released, release.duplicate, release.late_unseen) == (3, 0, 0)
+    versions = [(v["id"], v["v"], v["_cdc_closed_by"]) for v in chain.versions("customers", "inventory")]
+    assert sorted(versions) == [(9, 1, "delete"), (12, 4, None)]
+
+
+def test_an_event_without_a_place_is_late_in_the_first_run_too(spark: SparkSession, tmp_path: Path) -> None:
+    """A row that came and went has no place before a later change in another partition, of which the INSERT is lost."""
+    chain = Chain(spark, tmp_path, protocol="debezium")
+    came = [
+        change("c", 1, None, "a", source(10, seconds=1)),
+        change("d", 1, "a", None, source(20, seconds=2), offset=1),
+    ]
+    later = change("u", 1, "b", "c", source(90, seconds=9)) | {"partition": 1}
+    chain.add([*came, later])
+    release = chain.run().release
+    assert (release.window, release.released, release.duplicate, release.late_unseen) == (1, 1, 0, 2)
+    assert sorted(e["offset"] for e in release.late_sample) == [0, 1]

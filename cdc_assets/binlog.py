@@ -1,5 +1,8 @@
 """Comparison of binlog coordinates, for rows with `source` (STRUCT<server_id, file, position, ...>)."""
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -27,16 +30,53 @@ def is_at_or_after(number: int | None, position: int) -> Column:
     return (row_file > given_file) | ((row_file == given_file) & (F.col("source.position") >= position))
 
 
-def is_after_place(file: str, position: int) -> Column:
-    """Return whether a row's binlog coordinates are after those given, both of one server. BOOLEAN; NULL without a file."""
-    in_file = (F.col("source.file") == file) & (F.col("source.position") > position)
-    return (F.col("source.file") > file) | in_file
+class BinlogPlace(NamedTuple):
+    """The coordinates of a statement in a binlog.
+
+    Attributes:
+        server_id: the id of the server that wrote the log; 0: a connector's snapshot states the place, and no server.
+        file: the name of the log's file.
+        position: the position in that file.
+    """
+
+    server_id: int
+    file: str
+    position: int
+
+    @property
+    def number(self) -> int | None:
+        """The number at the end of the file's name; None without one."""
+        suffix = self.file.rpartition(".")[2]
+        return int(suffix) if suffix.isdecimal() else None
 
 
-def is_before_place(file: str, position: int) -> Column:
-    """Return whether a row's binlog coordinates are before those given, both of one server. BOOLEAN; NULL without a file."""
-    in_file = (F.col("source.file") == file) & (F.col("source.position") < position)
-    return (F.col("source.file") < file) | in_file
+def read_place(source: Mapping[str, Any] | None) -> BinlogPlace | None:
+    """Return the place in the `source` of a statement; None: it states none."""
+    return BinlogPlace(source["server_id"] or 0, source["file"], source["position"]) if source else None
+
+
+def is_after_place(place: BinlogPlace) -> Column:
+    """Return whether a row's coordinates are after a place. BOOLEAN; NULL without them, or in another server's log."""
+    number = file_number()
+    is_later = (number > F.lit(place.number)) | (
+        (number == F.lit(place.number)) & (F.col("source.position") > place.position)
+    )
+    return F.when(_is_in_log(place), is_later)
+
+
+def is_before_place(place: BinlogPlace) -> Column:
+    """Return whether a row's coordinates are before a place. BOOLEAN; NULL without them, or in another server's log."""
+    number = file_number()
+    is_earlier = (number < F.lit(place.number)) | (
+        (number == F.lit(place.number)) & (F.col("source.position") < place.position)
+    )
+    return F.when(_is_in_log(place), is_earlier)
+
+
+def _is_in_log(place: BinlogPlace) -> Column:
+    if place.number is None:
+        return F.lit(False)
+    return F.lit(True) if place.server_id == 0 else F.col("source.server_id").isin(0, place.server_id)
 
 
 def log_hash() -> Column:

@@ -107,7 +107,7 @@ def _is_after(spot: Spot, *, has_exact_order: bool) -> Column:
     if has_exact_order or spot.topic == LOAD_TOPIC:
         return is_later
     by_offset = F.when(in_partition, is_behind).otherwise(is_later)
-    return by_offset if spot.place is None else F.coalesce(is_after_place(*spot.place), by_offset)
+    return by_offset if spot.place is None else F.coalesce(is_after_place(spot.place), by_offset)
 
 
 def drop_unused_layouts(plan: TablePlan, changes: DataFrame) -> TablePlan:

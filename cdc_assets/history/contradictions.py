@@ -309,7 +309,7 @@ def _is_after(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") > spot.commit_ts
     if spot.place is not None:
-        return is_after_place(*spot.place)
+        return is_after_place(spot.place)
     return _in_partition(spot) & (F.col("offset") > spot.offset) & (_own_time() > spot.commit_ts)
 
 
@@ -317,7 +317,7 @@ def _is_before(spot: Spot, *, exact: bool) -> Expression:
     if exact:
         return F.col("commit_ts") <= spot.commit_ts
     if spot.place is not None:
-        return is_before_place(*spot.place)
+        return is_before_place(spot.place)
     return (~_in_partition(spot) | (F.col("offset") < spot.offset)) & (_own_time() < spot.commit_ts)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdc_assets.binlog import BinlogPlace, read_place
 from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, decode_statement
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.decisions import Decision, identify_statement
@@ -18,7 +19,7 @@ class Spot:
         topic: topic of its record.
         partition: partition of its record.
         offset: offset of its record.
-        place: binlog file and position of the statement; None where the source does not state them.
+        place: the statement's place in the binlog; None where the source does not state it.
         sequence: the statement's number in the order in which the feed's statements take effect.
     """
 
@@ -26,7 +27,7 @@ class Spot:
     topic: str = ""
     partition: int = 0
     offset: int = 0
-    place: tuple[str, int] | None = None
+    place: BinlogPlace | None = None
     sequence: int = 0
 
     @property
@@ -104,13 +105,12 @@ def read_statements(
 def _make_ddl(key: str, text: str, schema_rows: Sequence[Mapping[str, Any]]) -> Ddl:
     """Return a statement from its rows of table_schemas."""
     first = schema_rows[0]
-    place = first["source"]
     spot = Spot(
         first["position"],
         first["topic"],
         first["partition"],
         first["offset"],
-        (place["file"], place["position"]) if place else None,
+        read_place(first["source"]),
         first["sequence"],
     )
     with_columns = [r for r in schema_rows if r["columns"] is not None]

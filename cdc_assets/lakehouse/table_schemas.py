@@ -89,7 +89,9 @@ TABLE_SCHEMAS = Definition(
             ),
             column("message_table", STRING, "Of a statement: the table that its message names."),
             column(
-                "source", struct(file=STRING, position=BIGINT, gtid=STRING), "Of a statement: its place in the binlog."
+                "source",
+                struct(server_id=BIGINT, file=STRING, position=BIGINT, gtid=STRING),
+                "Of a statement: its place in the binlog.",
             ),
             column("table_id", BIGINT, "Of a numbered schema: the table's number."),
             column("schema_version", BIGINT, "Of a numbered schema: its number."),

@@ -111,21 +111,27 @@ def add_statement_holds(
         before: the hold positions until this run.
         explain: returns why a DDL event waits for a decision, given its tables that the feed takes; None: it does not.
     """
-    result, axis = keep_earliest(holds, gate.axis), gate.axis
-    for event, names in sorted(statements, key=lambda s: (s[0].row[axis], s[0].row["commit_ts"])):
-        tables = {name for name in names if feed.takes(*name)}
-        if not gate.releases_statement(event.row, tables, before, {}):
-            continue
-        position, held = event.row[axis], gate.hold_positions(result)
-        linked = sorted(name for name in tables if held.get(name, position + 1) <= position)
-        if linked:
-            reason, why = HoldReason.LINKED, f"the statement also names the blocked table {'.'.join(linked[0])}"
-        elif (explanation := explain(event, tables)) is not None:
-            reason, why = HoldReason.DDL, explanation
-        else:
-            continue
-        added = [_build_statement_hold(event, name, reason, why, axis) for name in sorted(tables)]
-        result = keep_earliest([*result, *added], axis)
+    axis = gate.axis
+    candidates = [(event, {name for name in names if feed.takes(*name)}) for event, names in statements]
+    waiting = sorted(
+        ((event, tables) for event, tables in candidates if gate.releases_statement(event.row, tables, before, {})),
+        key=lambda s: (s[0].row[axis], s[0].row["commit_ts"]),
+    )
+    result, linked_before = keep_earliest(holds, axis), None
+    # A hold begins with a whole batch, or commit_ts, so a statement may link tables that an earlier one there links, too.
+    while (positions := gate.hold_positions(result)) != linked_before:
+        linked_before = positions
+        for event, tables in waiting:
+            position, held = event.row[axis], gate.hold_positions(result)
+            linked = sorted(name for name in tables if held.get(name, position + 1) <= position)
+            if linked:
+                reason, why = HoldReason.LINKED, f"the statement also names the blocked table {'.'.join(linked[0])}"
+            elif (explanation := explain(event, tables)) is not None:
+                reason, why = HoldReason.DDL, explanation
+            else:
+                continue
+            added = [_build_statement_hold(event, name, reason, why, axis) for name in sorted(tables)]
+            result = keep_earliest([*result, *added], axis)
     return result
 
 

@@ -162,7 +162,7 @@ def _binlog_position(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the binlog position in an event's `source`; None: it has none."""
     if not source or not source["file"] or not source["position"]:
         return None
-    return {"file": source["file"], "position": source["position"], "gtid": source["gtid"]}
+    return {name: source[name] for name in ("server_id", "file", "position", "gtid")}
 
 
 def _read_bootstraps(lake: Lakehouse, files: list[DataFile], after: int) -> list[dict[str, Any]]:

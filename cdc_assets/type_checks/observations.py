@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.binlog import file_number
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.mysql_types.types import parsed
 from cdc_assets.type_checks.declared_types import SchemaRows
@@ -24,7 +25,15 @@ from cdc_assets.type_checks.occurrences import (
     occurrence_aggregates,
     read_occurrences,
 )
-from cdc_assets.type_checks.row_images import Earlier, Image, Observation, Sending, Stretch, find_missing_columns
+from cdc_assets.type_checks.row_images import (
+    Earlier,
+    Image,
+    LogSpan,
+    Observation,
+    Sending,
+    Stretch,
+    find_missing_columns,
+)
 from cdc_assets.type_checks.validation import FAILING_VALUE, pa
 from cdc_assets.type_checks.values import (
     ABSENT,
@@ -186,7 +195,10 @@ def with_layout_hash(events: DataFrame, **stated: Column) -> DataFrame:
 def _stretch_aggregates() -> list[Column]:
     """Return the aggregates over the events of one layout and partition that `_read_stretch` reads."""
     offsets = [F.min("offset").alias("low"), F.max("offset").alias("high")]
-    return [*offsets, F.any_value("key_columns").alias("key_columns"), F.count("key").alias("keyed")]
+    has_place = file_number().isNotNull() & F.col("source.position").isNotNull()
+    place = F.when(has_place, F.array(file_number(), F.col("source.position")))
+    log = [F.collect_set("source.server_id").alias("servers"), F.min(place).alias("begin"), F.max(place).alias("end")]
+    return [*offsets, *log, F.any_value("key_columns").alias("key_columns"), F.count("key").alias("keyed")]
 
 
 def group_by_layout(events: DataFrame, *stated: str) -> list[LayoutGroup]:
@@ -214,7 +226,8 @@ def group_by_layout(events: DataFrame, *stated: str) -> list[LayoutGroup]:
 def _read_stretch(row: Mapping[str, Any], occurrences: Observation) -> Stretch:
     first, last = occurrences["first"]["commit_ts"], occurrences["last"]["commit_ts"]
     place = row["topic"], row["partition"], row["low"], row["high"]
-    return Stretch(*place, first, last, row["events"], row["first_batch"], row["keyed"] == row["events"])
+    log = LogSpan(frozenset(row["servers"]), *map(tuple, (row["begin"], row["end"]))) if row["begin"] else None
+    return Stretch(*place, first, last, row["events"], row["first_batch"], row["keyed"] == row["events"], log)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
+from cdc_assets.binlog import BinlogPlace, read_place
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 
 Name = tuple[str, str]  # database, table
@@ -39,6 +40,20 @@ class Sending(NamedTuple):
     keys_in_rows: bool = True
 
 
+class LogSpan(NamedTuple):
+    """The part of a binlog that events come from.
+
+    Attributes:
+        servers: the ids of the servers that wrote it; 0 is a connector's snapshot.
+        first: number of the log's file, and position in it, of the first event.
+        last: the same of the last event.
+    """
+
+    servers: frozenset[int]
+    first: tuple[int, int]
+    last: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Stretch:
     """The events of one layout in one partition.
@@ -53,6 +68,7 @@ class Stretch:
         events: the number of events.
         batch: the lowest raw batch.
         keyed: whether the messages state the key of every event.
+        log: where in the binlog they are; None: they do not state it.
     """
 
     topic: str
@@ -64,6 +80,7 @@ class Stretch:
     events: int
     batch: int
     keyed: bool = True
+    log: LogSpan | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +146,7 @@ class _DeclaredSchema:
         offset: the offset of that record.
         columns: the columns by their lower-case names; empty if the table was dropped or the statement was not understood.
         key: the lower-case names of the key's columns.
+        binlog_place: the statement's place in the binlog; None: its record states none.
     """
 
     at: int
@@ -137,6 +155,7 @@ class _DeclaredSchema:
     offset: int
     columns: Mapping[str, Mapping[str, Any]]
     key: frozenset[str]
+    binlog_place: BinlogPlace | None = None
 
     @property
     def is_load(self) -> bool:
@@ -146,6 +165,16 @@ class _DeclaredSchema:
     def is_in_partition(self, stretch: Stretch) -> bool:
         """Return whether the statement came in the partition of these events."""
         return (self.topic, self.partition) == (stretch.topic, stretch.partition)
+
+    def find_in_log(self, log: LogSpan | None) -> str | None:
+        """Return where the statement lies in the binlog: before all events, inside, or after them; None: it is not known."""
+        place = self.binlog_place
+        if place is None or place.number is None or log is None:
+            return None
+        if place.server_id != 0 and not log.servers <= {0, place.server_id}:
+            return None
+        at = place.number, place.position
+        return "before" if at < log.first else "inside" if at < log.last else "after"
 
 
 _Rows = tuple[Image, Stretch]
@@ -191,7 +220,8 @@ def _read_schemas(
             columns = {column["name"].lower(): column for column in row["columns"] or ()}
             key = frozenset(column.lower() for column in row["key_columns"] or ())
             place = row["commit_ts"], row["topic"], row["partition"], row["offset"]
-            schemas.setdefault(name, []).append(_DeclaredSchema(*place, columns, key))
+            schema = _DeclaredSchema(*place, columns, key, read_place(row["source"]))
+            schemas.setdefault(name, []).append(schema)
     return schemas
 
 
@@ -236,11 +266,16 @@ def _schemas_of_rows(stretch: Stretch, schemas: Sequence[_DeclaredSchema], sendi
     inside = [each for place, each in placed if place == "inside"]
     # The last row comes after all statements inside the stretch. The first row comes before them, unless the row is older
     # than a statement before the stretch, because the row waited for a lock or is a repeat. Rows before a dump do not count.
-    is_first_unsure = any(each.is_load or (not sending.by_commit_ts and each.offset < stretch.low) for each in inside)
+    is_first_unsure = any(each.is_load or _may_precede_first(each, stretch, sending) for each in inside)
     of_first_row = [] if is_first_unsure else before[-1:]
     certain = [(each, False) for each in of_first_row] + [(each, True) for each in inside[-1:]]
     possible = [each for place, each in placed if place == "unsure" and each.columns]
     return _RowSchemas([(each, within) for each, within in certain if each.columns], possible, bool(inside))
+
+
+def _may_precede_first(schema: _DeclaredSchema, stretch: Stretch, sending: Sending) -> bool:
+    """Return whether a statement that is older than the last row of a stretch may come before its first row."""
+    return not sending.by_commit_ts and schema.find_in_log(stretch.log) is None and schema.offset < stretch.low
 
 
 def _find_by_schema(image: Image, stretch: Stretch, schemas: _RowSchemas, sending: Sending) -> Iterator[MissingColumn]:
@@ -331,6 +366,9 @@ def _begins_before(one: Stretch, other: Stretch, sending: Sending) -> bool:
 
 def _may_be_between(schema: _DeclaredSchema, before: Stretch, after: Stretch) -> bool:
     """Return whether a statement may lie between the rows of two stretches."""
+    in_log = schema.find_in_log(before.log), schema.find_in_log(after.log)
+    if None not in in_log:
+        return in_log[0] != "before" and in_log[1] != "after"
     if schema.is_in_partition(after):
         return before.low <= schema.offset <= after.high
     return schema.at >= before.first
@@ -341,6 +379,8 @@ def _place_schema(schema: _DeclaredSchema, stretch: Stretch, sending: Sending) -
     at = schema.at
     if sending.by_commit_ts or schema.is_load:
         return "before" if at < stretch.first else "inside" if at < stretch.last else "after"
+    if in_log := schema.find_in_log(stretch.log):
+        return in_log
     if not schema.is_in_partition(stretch):
         return "before" if at < stretch.first else "unsure"
     if schema.offset > stretch.high:

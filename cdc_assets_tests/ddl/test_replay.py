@@ -199,7 +199,7 @@ def ordered(rows: Iterable[tuple[int, str, int, int | None]], *, exact: bool = F
     """Return the numbers and positions of statements (commit_ts, topic, offset, binlog position) in the order of effect."""
     statements = [
         {"commit_ts": ts, "topic": topic, "partition": 0, "offset": offset, "n": n}
-        | {"source": place and {"file": "b.1", "position": place}}
+        | {"source": place and {"server_id": 1, "file": "b.1", "position": place}}
         for n, (ts, topic, offset, place) in enumerate(rows)
     ]
     return [(s["n"], s["position"]) for s in order_by_effect(statements, exact=exact)]

@@ -185,6 +185,29 @@ def test_a_held_rename_holds_the_table_that_it_leads_to(chain: Callable[..., Cha
     assert values(it, "archive") == [(1, "one", tso(3), tso(4)), (1, "two", tso(4), None)]
 
 
+def test_a_rename_in_the_batch_of_a_held_statement_waits_with_both_tables(chain: Callable[..., Chain]) -> None:
+    """Without watermarks a hold begins with a whole batch, and so with statements before the one that holds."""
+    it, stream, orders, archive = chain(tidb_extension=False), Stream(), Rows(), Rows(table="archive")
+    stream.send(orders.insert(tso(1), 1, "one"))
+    it.add(stream.records)
+    it.run()
+    stream.send(ddl("RENAME TABLE `orders` TO `archive`", tso(2), ddl_type="RENAME"))
+    stream.send(ddl("CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20))", tso(3), ddl_type="CREATE"))
+    stream.send(archive.update(tso(4), 1, "two", "one"))
+    stream.send(ddl("ALTER TABLE `orders` ADD COLUMN `w` INT FANCY", tso(5), ddl_type="ALTER"))
+    it.add(stream.records[1:])
+    holds = {h.table: (h.reason, h.events, h.first["why"].partition(":")[0]) for h in it.run().release.holds}
+    assert holds == {
+        "orders": (HoldReason.DDL, 0, "the statement could not be read, and may change the table"),
+        "archive": (HoldReason.LINKED, 1, "the statement also names the blocked table shop.orders"),
+    }
+    (statement,) = list_held_statements(it.lake)
+    record_decision(it.lake, statement.id, IGNORE)
+    assert it.run().release.holds == []
+    assert values(it, "orders") == [(1, "one", tso(1), tso(2))]
+    assert values(it, "archive") == [(1, "one", tso(2), tso(4)), (1, "two", tso(4), None)]
+
+
 CURES = [{"columns": {"shop.orders.v": "varchar(20)"}}, {"type_mapping": {"shop.o*": "warn"}}]
 
 

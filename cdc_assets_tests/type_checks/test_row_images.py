@@ -7,7 +7,15 @@ import pytest
 
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.type_checks.incomplete_rows import columns_in_rows, refuse_incomplete_columns
-from cdc_assets.type_checks.row_images import Image, Name, Sending, Stretch, find_missing_columns, nothing_earlier
+from cdc_assets.type_checks.row_images import (
+    Image,
+    LogSpan,
+    Name,
+    Sending,
+    Stretch,
+    find_missing_columns,
+    nothing_earlier,
+)
 from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, ValueClass
 
 pytestmark = pytest.mark.fast
@@ -23,7 +31,7 @@ WHOLE = ("id", "title", "body")
 def statement(at: int, columns: str | None, offset: int = 0, *, topic: str = "t", **others: Any) -> dict[str, Any]:
     """Return a row of table_schemas; of `columns`, names in one text, `id` is the key, and `g_...` are generated."""
     place = {"commit_ts": at, "topic": topic, "partition": 0, "offset": offset, "schema_version": None}
-    place |= {"sequence": 10 * at + offset}
+    place |= {"sequence": 10 * at + offset, "source": None}
     found = (
         None
         if columns is None
@@ -35,7 +43,8 @@ def statement(at: int, columns: str | None, offset: int = 0, *, topic: str = "t"
 def rows(*columns: str, at: tuple[int, int], offsets: tuple[int, int] | None = None, **others: Any) -> Image:
     """Return events of one layout in one partition, at these commit_ts, and at the same offsets if there are no others."""
     low, high = offsets or at
-    stretch = Stretch("t", 0, low, high, *at, 1, 1, keyed=others.pop("keyed", True))
+    more = {name: others.pop(name) for name in ("keyed", "log") if name in others}
+    stretch = Stretch("t", 0, low, high, *at, 1, 1, **more)
     return Image(TABLE, columns, others.pop("changed", True), others.pop("key", ()), [stretch])
 
 
@@ -200,3 +209,30 @@ def test_as_many_layouts_as_messages_cost_no_more_than_the_messages() -> None:
     for sending in ALL:
         found = find_missing_columns(images, [], sending, nothing_earlier)
         assert len(found) == (4999 if sending.statements else 0)
+
+
+def in_log(first: int, last: int, server: int = 1) -> LogSpan:
+    return LogSpan(frozenset({server}), (7, first), (7, last))
+
+
+def added_at(position: int) -> dict[str, Any]:
+    """Return ADD COLUMN body at commit_ts 4, in the topic of Debezium's schema changes."""
+    place = {"server_id": 1, "file": "binlog.000007", "position": position, "gtid": None}
+    return statement(4, "id title body", topic="changes", source=place)
+
+
+# The clock of the rows is 6 to 8, later than that of the statement, which waited for their transaction.
+@pytest.mark.parametrize(
+    ("log", "missing"),
+    [
+        (in_log(100, 200), []),
+        (in_log(600, 700), [("body", 6)]),
+        (in_log(400, 600), [("body", 6)]),
+        (in_log(100, 200, server=2), [("body", 6)]),
+        (None, [("body", 6)]),
+    ],
+)
+def test_the_binlog_tells_rows_before_a_statement_that_waited(log: LogSpan | None, missing: list[Any]) -> None:
+    created = statement(1, "id title", topic="changes")
+    lacking_rows = rows("id", "title", at=(6, 8), log=log)
+    assert lacking([lacking_rows, rows(*WHOLE, at=(9, 9))], [created, added_at(500)], DEBEZIUM) == missing

@@ -43,7 +43,9 @@ def build_effects(plan: TablePlan, columns: Sequence[SourceColumn], time_zone: s
         values = {c.id: row.getField(c.column) for c in columns}
         for era, op in ops:
             within = (since <= era) & (until > era)
-            values |= _apply_operation(op, values, columns_by_id, time_zone, within, forget=forget)
+            values |= _apply_operation(
+                op, values, columns_by_id, time_zone, within, forget=forget, of_tidb=plan.has_exact_order
+            )
         return F.when(row.isNotNull(), F.struct(*[values[c.id].alias(c.column) for c in columns]))
 
     return Effects(
@@ -136,7 +138,9 @@ def _explain_unknown_values(op: StepOp, time_zone: str) -> str | None:
     if isinstance(op, Fill) and op.text is None:
         return f"{op.slot.column} is NULL in rows from before the statement: only the source knows their values"
     if isinstance(op, Convert):
-        value = converted(F.lit(None).cast(spark_type(op.old)), op.old, op.new, spark_type(op.new), time_zone)
+        value = converted(
+            F.lit(None).cast(spark_type(op.old)), op.old, op.new, spark_type(op.new), time_zone, of_tidb=False
+        )
         why = f"it is not known how MySQL converts {op.old} to {op.new}"
         return f"{op.slot.column} is NULL in rows from before the statement: {why}" if value is None else None
     return op.why if isinstance(op, Flag) else None
@@ -150,6 +154,7 @@ def _apply_operation(
     within: Column,
     *,
     forget: bool,
+    of_tidb: bool,
 ) -> dict[str, Column]:
     """Return the values that one operation changes in a row that is open at its statement.
 
@@ -160,6 +165,7 @@ def _apply_operation(
         time_zone: of the feed.
         within: whether the statement lies between the two eras of the row.
         forget: whether dropped columns become NULL.
+        of_tidb: as in `conversion.converted`.
     """
     if isinstance(op, Fill) and op.slot.id in columns and op.text is not None:
         default = decode(F.lit(op.text), op.type, _DEFAULTS, time_zone, columns[op.slot.id].target)
@@ -167,18 +173,18 @@ def _apply_operation(
         return {op.slot.id: F.coalesce(values[op.slot.id], F.when(within, default))}
     if isinstance(op, Convert) and op.origin.id in columns and op.slot.id in columns:
         target = columns[op.slot.id].target
-        value = compute_once(values[op.origin.id], _make_conversion(op, target, time_zone))
+        value = compute_once(values[op.origin.id], _make_conversion(op, target, time_zone, of_tidb=of_tidb))
         return {op.slot.id: F.coalesce(values[op.slot.id], F.when(within, value))}
     if isinstance(op, Forget) and op.slot.id in columns and forget:
         return {op.slot.id: F.when(~within, values[op.slot.id])}
     return {}
 
 
-def _make_conversion(op: Convert, target: DataType, time_zone: str) -> Callable[[Column], Column]:
+def _make_conversion(op: Convert, target: DataType, time_zone: str, *, of_tidb: bool) -> Callable[[Column], Column]:
     """Return a function that converts a value as the statement does; to NULL if that is not known."""
 
     def convert(value: Column) -> Column:
-        result = converted(value, op.old, op.new, target, time_zone)
+        result = converted(value, op.old, op.new, target, time_zone, of_tidb=of_tidb)
         return F.lit(None).cast(target) if result is None else result
 
     return convert

@@ -38,8 +38,9 @@ from cdc_assets.history.type_changes import (
     KEY_TYPES,
     ZERO_DATE_TYPES,
     fits_history_column,
-    holds_less,
+    keeps_key_text,
     keeps_values,
+    may_exclude,
 )
 from cdc_assets.mysql_types.types import MySQLType, parsed
 
@@ -307,7 +308,8 @@ class EvolvingTable:
             return restricted
         if fits_history_column(old, new) and keeps_values(old, new):
             slot.type = new
-            return [Restrict(slot, new, not_null)] if holds_less(old, new) else restricted
+            kept_key = self._keep_key(slot, old, new)
+            return [Restrict(slot, new, not_null), *kept_key] if may_exclude(old, new) else [*restricted, *kept_key]
         # Rows that are open before and after the statement have a value in each of the two columns.
         self._put_aside(slot, ddl)
         self._removed_columns.append(slot)
@@ -316,6 +318,14 @@ class EvolvingTable:
         return [Convert(converted, slot, old, new), Forget(slot), *restricted]
 
     # --- Keys.
+
+    def _keep_key(self, slot: Slot, old: MySQLType, new: MySQLType) -> list[StepOp]:
+        """Return what a new type of a column means for the keys of open rows: nothing, or that they keep the old text."""
+        has_same_text = keeps_key_text(old, new) and self._changes_key_text(old) == self._changes_key_text(new)
+        if slot not in (self._key or ()) or has_same_text:
+            return []
+        self._has_old_keys = True
+        return [Flag(f"open rows keep their old key: it has values of {slot.name} as {old}", reload=True)]
 
     def _change_key(self, ddl: Ddl) -> list[StepOp]:
         """Change the key if the statement does so: close open rows, and open them under the new key where that is known."""

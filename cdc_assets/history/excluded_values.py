@@ -1,7 +1,8 @@
 """Open rows with a value that a statement has excluded: the source changed them without row events.
 
-MODIFY to NOT NULL, to a shorter text or to fewer labels changes such values if the server's SQL mode is not strict, and is
-refused if it is. The source sends no row events of it. So after the statement no row of the source has such a value.
+MODIFY to NOT NULL, to a shorter text, to a narrower or unsigned number or to fewer labels changes such values if the
+server's SQL mode is not strict, and is refused if it is. MODIFY to CHAR removes blanks at the end in any mode. The source
+sends no row events of it. So after the statement no row of the source has such a value.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, StructType
 
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.effects import UnappliedStatement
@@ -20,6 +21,7 @@ from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.history import COPY
 from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.lakehouse.table import Staged
+from cdc_assets.mysql_types.reference import TYPES, Family, value_range
 from cdc_assets.mysql_types.simple import capacity
 from cdc_assets.mysql_types.types import MySQLType
 
@@ -93,24 +95,31 @@ def _is_excluded(op: Restrict, names: Mapping[str, str]) -> Column:
     value = F.col(quoted(names[op.slot.id]))
     conditions = [value.isNull()] if op.not_null else []
     if op.type is not None:
-        conditions.append(F.coalesce(_does_not_fit(value, op.type), F.lit(False)))
+        conditions.append(F.coalesce(does_not_fit(value, op.type), F.lit(False)))
     return reduce(or_, conditions)
 
 
-def _does_not_fit(value: Column, new: MySQLType) -> Column:
-    """Return whether a type does not hold a value; MySQL ignores the letter case of labels."""
-    if new.labels is None:
-        return F.length(value) > F.lit(capacity(new))
-    labels = [label.lower() for label in new.labels]
-    given = F.split(F.lower(value), ",") if new.base == "set" else F.array(F.lower(value))
-    return F.exists(given, lambda label: ~label.isin("", *labels))
+def does_not_fit(value: Column, new: MySQLType) -> Column:
+    """Return whether a type does not hold a value as it is; MySQL ignores the letter case of labels."""
+    if new.labels is not None:
+        labels = [label.lower() for label in new.labels]
+        given = F.split(F.lower(value), ",") if new.base == "set" else F.array(F.lower(value))
+        return F.exists(given, lambda label: ~label.isin("", *labels))
+    if (numbers := value_range(new)) is not None:
+        low, high = (F.lit(str(bound)).cast(DecimalType(20, 0)) for bound in (numbers.low, numbers.high))
+        return ~value.between(low, high)
+    if TYPES[new.base].family in {Family.DECIMAL, Family.FLOAT}:
+        return value < 0
+    has_blanks = value.endswith(" ") if new.base == "char" else F.lit(False)
+    return has_blanks | (F.length(value) > F.lit(capacity(new)))
 
 
 def _explain(op: Restrict, names: Mapping[str, str]) -> str:
     values = ["NULL"] if op.not_null else []
     if op.type is not None:
-        values.append("a label that the column lost" if op.type.labels else f"more than {op.type}")
+        values.append("a label that the column lost" if op.type.labels else f"a value that {op.type} does not hold")
     return (
         f"open rows from before the statement have {' or '.join(values)} in {names[op.slot.id]}, which the statement "
-        "excludes: the source changed them without row events, as its SQL mode is not strict, or events were lost"
+        "excludes: the source changed them without row events, as its SQL mode is not strict or CHAR removes blanks at the "
+        "end, or events were lost"
     )

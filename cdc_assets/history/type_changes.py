@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql.types import BinaryType, StringType
 
 from cdc_assets.mysql_types.casting import spark_type, widen
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.reference import TYPES, Family, value_range
 from cdc_assets.mysql_types.simple import capacity
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType
 
@@ -31,7 +31,7 @@ def fits_history_column(old: MySQLType | None, new: MySQLType | None) -> bool:
 def keeps_values(old: MySQLType, new: MySQLType) -> bool:
     """Return whether a change of a column's type leaves its values in the history as they are.
 
-    Only for types for which `fits_history_column` is true.
+    Only for types for which `fits_history_column` is true. `may_exclude` is true if some values do not stay, nevertheless.
     """
     before, after = TYPES[old.base].family, TYPES[new.base].family
     if before is after is Family.SET:
@@ -40,19 +40,42 @@ def keeps_values(old: MySQLType, new: MySQLType) -> bool:
         return after is Family.TEXT or before is after is Family.ENUM
     if before in _FRACTIONS:
         return before is after and (new.length or 0) >= (old.length or 0)
+    is_year_of_number = after is Family.YEAR and before is not after  # 1 becomes 2001
+    is_filled_up = new.base == "binary" and (old.base != new.base or (old.length or 0) < (new.length or 0))
+    has_as_many_digits = old.base == new.base and old.scale is not None and old.scale <= (new.scale or 0)
+    is_rounded = after is Family.FLOAT and new.scale is not None and not has_as_many_digits
+    if is_year_of_number or is_filled_up or is_rounded:
+        return False
     return before is after or spark_type(old) != spark_type(new) or spark_type(new) not in (StringType(), BinaryType())
 
 
-def holds_less(old: MySQLType, new: MySQLType) -> bool:
-    """Return whether a text, binary, ENUM or SET column can no longer hold some of its values; other types: False.
+def may_exclude(old: MySQLType, new: MySQLType) -> bool:
+    """Return whether the new type cannot hold some values of the old one, or changes some: CHAR removes blanks at the end.
 
     Only for types for which `keeps_values` is true.
     """
     if old.labels and new.labels:
         return not {label.lower() for label in old.labels} <= {label.lower() for label in new.labels}
-    sizes = [capacity(each) for each in (old, new)]
-    is_text = {TYPES[each.base].family for each in (old, new)} <= {Family.TEXT, Family.BINARY}
-    return is_text and sizes[1] is not None and (sizes[0] is None or sizes[1] < sizes[0])
+    families = {TYPES[each.base].family for each in (old, new)}
+    if families <= {Family.TEXT, Family.BINARY}:
+        sizes = [capacity(each) for each in (old, new)]
+        is_shorter = sizes[1] is not None and (sizes[0] is None or sizes[1] < sizes[0])
+        return is_shorter or (new.base == "char" and old.base != "char")
+    ranges = [value_range(each) for each in (old, new)]
+    if ranges[0] and ranges[1]:
+        return ranges[1].low > ranges[0].low or ranges[1].high < ranges[0].high
+    return new.unsigned and not old.unsigned
+
+
+def keeps_key_text(old: MySQLType, new: MySQLType) -> bool:
+    """Return whether a change of type leaves the text of values in keys of messages, whatever the protocol."""
+    families = [TYPES[each.base].family for each in (old, new)]
+    if {old.base, new.base} <= KEY_TYPES:
+        return families[0] is families[1] and old.zerofill == new.zerofill and not (new.zerofill and old != new)
+    if families[0] is not families[1]:
+        return False
+    is_same_size = (old.base, old.length, old.scale) == (new.base, new.length, new.scale)
+    return families[0] in {Family.TEXT, Family.BINARY, Family.ENUM} or is_same_size
 
 
 def _keeps_order(old: Sequence[str], new: Sequence[str]) -> bool:

@@ -22,8 +22,9 @@ from cdc_assets.history.contradictions import find_contradictions
 from cdc_assets.history.days import count_by_day, count_by_day_in_spark, update_days
 from cdc_assets.history.ddl_report import report_statements
 from cdc_assets.history.effects import UnappliedStatement, build_effects, list_unapplied
+from cdc_assets.history.evolution import Arrive, Close, Step
 from cdc_assets.history.excluded_values import list_excluded_values
-from cdc_assets.history.moved_rows import list_moves, read_moved_rows
+from cdc_assets.history.moved_rows import Move, list_moves, read_moved_rows
 from cdc_assets.history.open_versions import list_new_columns, read_open_versions
 from cdc_assets.history.planned_columns import plan_columns, resolve_columns
 from cdc_assets.history.row_keys import eras_without_key, fill_deleted_rows, key_by_row
@@ -74,7 +75,8 @@ def apply_plan(
     watched = typed.observe(loss, F.max(F.col("lost").cast("int")).alias("lost"))
 
     open_versions = read_open_versions(session, plan, shape, typing.schema, typed, list_new_columns(plan, columns))
-    moved_rows = read_moved_rows(session, plan, list_moves(lake, feed, plan), columns, effects)
+    moves = list_moves(lake, feed, plan)
+    moved_rows = read_moved_rows(session, plan, moves, columns, effects)
     applied = add_copy_numbers(plan, watched, open_versions, moved_rows, effects)
     if plan.reload_positions:
         absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
@@ -88,6 +90,7 @@ def apply_plan(
     lost_values = quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0
     report = _report_versions(session, plan, shape, staged, lost_values)
     report = _report_statements(session, feed, plan, columns, shape, staged, report)
+    report = replace(report, reload=_list_needed_reloads(plan, moves, report.unapplied))
     report = _report_wrong_rows(plan, columns, effects, changes, line, metrics, report)
     complete, met = completeness.advance(metrics.get["met"])
     return _commit(session, plan, shape, staged, replace(report, complete=complete, met=met))
@@ -154,7 +157,6 @@ def _report_statements(
         report,
         statements=report_statements(plan, staged),
         unapplied=unapplied,
-        reload=_list_needed_reloads(plan, unapplied),
         loaded=max(plan.reload_positions, default=-1),
     )
 
@@ -179,12 +181,32 @@ def _report_wrong_rows(
     return replace(report, breaks=breaks, contradictions=contradicting, unstated=unstated)
 
 
-def _list_needed_reloads(plan: TablePlan, unapplied: list[UnappliedStatement]) -> list[dict[str, Any]]:
-    """Return the statements after which rows are wrong; a reload after a statement has corrected them."""
-    statements = [*plan.cursor.reload, *(asdict(each) for each in unapplied if each.reload)]
-    pending = [r for r in statements if r["commit_ts"] > max(plan.reload_positions, default=-1)]
+def _list_needed_reloads(
+    plan: TablePlan, moves: Iterable[Move], unapplied: Iterable[UnappliedStatement]
+) -> list[dict[str, Any]]:
+    """Return the statements after which rows are wrong: of this commit, of earlier ones, and of tables that rows came from.
+
+    A reload after a statement has corrected the rows, and a DROP or TRUNCATE has ended them. A statement that one of these
+    follows in the same commit is still returned, so that a check fails once.
+    """
+    mended = max(plan.reload_positions, default=-1)
+    ended = max((step.spot.commit_ts for step in plan.evolution.steps if _ends_all_rows(step)), default=-1)
+    earlier = [r for r in plan.cursor.reload if r["commit_ts"] >= ended]
+    inherited = [
+        r
+        for move in moves
+        if isinstance(move.op, Arrive) and (cursor := move.origin.cursor()) is not None
+        for r in cursor.reload
+        if move.op.since < r["commit_ts"] <= move.spot.commit_ts
+    ]
+    statements = [*earlier, *inherited, *(asdict(each) for each in unapplied if each.reload)]
+    pending = [r for r in statements if r["commit_ts"] > mended]
     # A replay finds statements that the cursor has already.
     return [r for n, r in enumerate(pending) if r not in pending[:n]]
+
+
+def _ends_all_rows(step: Step) -> bool:
+    return any(isinstance(op, Close) and op.reason in {"drop", "truncate"} for op in step.ops)
 
 
 def _rewritten_condition(plan: TablePlan) -> str:

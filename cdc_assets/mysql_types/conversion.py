@@ -44,6 +44,7 @@ class _TypeChange(NamedTuple):
     new: MySQLType
     target: DataType
     time_zone: str
+    of_tidb: bool
 
 
 _Printer = Callable[[Column, _TypeChange], Column | None]
@@ -52,7 +53,9 @@ _Reader = Callable[[Column, _TypeChange], Column]
 """Returns the value of the new type that a text states."""
 
 
-def converted(value: Column, old: MySQLType, new: MySQLType, target: DataType, time_zone: str) -> Column | None:
+def converted(
+    value: Column, old: MySQLType, new: MySQLType, target: DataType, time_zone: str, *, of_tidb: bool
+) -> Column | None:
     """Return a value after the type of its column was changed.
 
     Args:
@@ -65,6 +68,8 @@ def converted(value: Column, old: MySQLType, new: MySQLType, target: DataType, t
         time_zone: the zone of the feed. MySQL converts between TIMESTAMP and other types in the zone of the session that
             changes the table; no record states that zone, so the feed's is assumed. A local time that occurs twice is the
             earlier instant, as in `casting.decode`.
+        of_tidb: whether the source is TiDB, which rounds fractions of seconds as MySQL does, and stores texts in UTF-8. Else
+            it may be MariaDB, which cuts fractions off, and bytes of texts depend on the column's character set.
 
     Returns:
         A column of type `target`, NULL if the value is NULL or its conversion is not known; None if conversions between
@@ -73,7 +78,7 @@ def converted(value: Column, old: MySQLType, new: MySQLType, target: DataType, t
     if any(t.base in {"enum", "set"} and t.labels is None for t in (old, new)):
         return None
     conversion = _CONVERSIONS.get((TYPES[old.base].family, TYPES[new.base].family))
-    return conversion and conversion(value, _TypeChange(old, new, target, time_zone))
+    return conversion and conversion(value, _TypeChange(old, new, target, time_zone, of_tidb))
 
 
 _Conversion = Callable[[Column, _TypeChange], Column | None]
@@ -126,6 +131,11 @@ def _numeric_text(text: Column) -> Column:
     """Return a text that is one number, without blanks and plus sign; NULL for another text, which strict mode refuses."""
     number = F.regexp_extract(text, _NUMBER, 1)
     return F.when(text.rlike(_NUMBER), F.regexp_replace(number, "^[+]", ""))
+
+
+def _read_whole(text: Column, change: _TypeChange) -> Column:
+    """Read a text as an integer; NULL for a fraction, which MariaDB does not round, if the source may be MariaDB."""
+    return _read_integer(text if change.of_tidb else F.when(~text.rlike("[.eE]"), text), change)
 
 
 def _read_integer(text: Column, change: _TypeChange) -> Column:
@@ -278,7 +288,9 @@ def _read_text(text: Column, change: _TypeChange) -> Column:
 
 
 def _read_bytes(text: Column, change: _TypeChange) -> Column:
-    return _stored_bytes(F.encode(text, "UTF-8"), change)
+    """Read the bytes of a text; NULL for other characters than ASCII if they may have another character set than UTF-8."""
+    known = text if change.of_tidb else F.when(text.rlike(r"^[\x00-\x7f]*\z"), text)
+    return _stored_bytes(F.encode(known, "UTF-8"), change)
 
 
 def _stored_bytes(data: Column, change: _TypeChange) -> Column:
@@ -349,6 +361,18 @@ def _rounded(stamp: Column, digits: int) -> Column:
     return F.substring(_stamp_text(later), 1, 19 + digits + bool(digits))
 
 
+def _settled(rounded: Column, cut: Column, change: _TypeChange) -> Column:
+    """Return the rounded value; NULL if MariaDB would have another, `cut`, and the source may be MariaDB."""
+    return rounded if change.of_tidb else F.when(rounded == cut, rounded)
+
+
+def _shortened(stamp: Column, change: _TypeChange) -> Column:
+    """Return the text of a date and time with the fractional digits of the new type."""
+    digits = _digits(change.new)
+    cut = F.substring(_stamp_text(stamp), 1, 19 + digits + bool(digits))
+    return _settled(_rounded(stamp, digits), cut, change)
+
+
 def _digits(mysql_type: MySQLType) -> int:
     """Return the fractional digits of a type: "If omitted, the default precision is 0"."""
     return mysql_type.length or 0
@@ -397,11 +421,16 @@ def _if_digits_stated(text: Column, change: _TypeChange) -> Column:
 
 def _read_date(text: Column, change: _TypeChange) -> Column:
     """Read a date; in the last half second of a day it is the next day, as the manual says."""
-    return _decoded(F.substring(_rounded(_read_stamp(text), 0), 1, 10), change)
+
+    def date(stamp: Column) -> Column:
+        return _settled(F.substring(_rounded(stamp, 0), 1, 10), F.substring(_stamp_text(stamp), 1, 10), change)
+
+    return _decoded(compute_once(_read_stamp(text), date), change)
 
 
 def _read_datetime(text: Column, change: _TypeChange) -> Column:
-    return _decoded(_rounded(_read_stamp(_if_digits_stated(text, change)), _digits(change.new)), change)
+    stamp = _read_stamp(_if_digits_stated(text, change))
+    return _decoded(compute_once(stamp, lambda computed: _shortened(computed, change)), change)
 
 
 def _read_timestamp(text: Column, change: _TypeChange) -> Column:
@@ -412,7 +441,8 @@ def _read_timestamp(text: Column, change: _TypeChange) -> Column:
         local = _local(decoded, change._replace(old=change.new))
         return F.when(local == rounded.try_cast(TimestampNTZType()), decoded)
 
-    return compute_once(_rounded(_read_stamp(_if_digits_stated(text, change)), _digits(change.new)), instant)
+    stamp = _read_stamp(_if_digits_stated(text, change))
+    return compute_once(compute_once(stamp, lambda computed: _shortened(computed, change)), instant)
 
 
 def _rounded_instant(value: Column, change: _TypeChange) -> Column | None:
@@ -424,7 +454,7 @@ def _read_time_of_day(text: Column, change: _TypeChange) -> Column:
     """Read the time of a date and time; NULL if rounding goes to the next day, for which the manual has no rule."""
 
     def clock(stamp: Column) -> Column:
-        rounded = _rounded(stamp, _digits(change.new))
+        rounded = _shortened(stamp, change)
         is_same_day = F.substring(rounded, 1, 10) == F.substring(_stamp_text(stamp), 1, 10)
         return F.when(is_same_day, F.substring(rounded, 12, 15))
 
@@ -471,10 +501,14 @@ def _clock_text(micros: Column, digits: int) -> Column:
 
 
 def _read_time(text: Column, change: _TypeChange) -> Column:
-    clock = compute_once(
-        _micros(_if_digits_stated(text, change)), lambda micros: _clock_text(micros, _digits(change.new))
-    )
-    return _decoded(clock, change)
+    digits = _digits(change.new)
+    unit = 10 ** (6 - digits)
+
+    def clock(micros: Column) -> Column:
+        # Java's remainder has the sign of the dividend.
+        return _settled(_clock_text(micros, digits), _clock_text(micros - micros % unit, digits), change)
+
+    return _decoded(compute_once(_micros(_if_digits_stated(text, change)), clock), change)
 
 
 def _time_text(value: Column, change: _TypeChange) -> Column:
@@ -510,7 +544,8 @@ def _time_number(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 
 def _read_clock_as_integer(text: Column, change: _TypeChange) -> Column:
     """Read a rounded number; NULL for 60 seconds, which stay by the manual and become a minute by MySQL's code."""
     rounded = _numeric_text(text).try_cast(_WIDE_INTEGER)
-    return _decoded(F.when(F.abs(rounded) % 100 != 60, rounded.cast(StringType())), change)
+    settled = _settled(rounded, F.substring_index(text, ".", 1).try_cast(_WIDE_INTEGER), change)
+    return _decoded(F.when(F.abs(settled) % 100 != 60, settled.cast(StringType())), change)
 
 
 # "The YEAR Type", "2-Digit Years in Dates".
@@ -694,6 +729,7 @@ _CONVERSIONS: Mapping[tuple[Family, Family], _Conversion] = MappingProxyType(
             (old, Family.INTEGER): _through_text(_NUMBERS[old], _read_clock_as_integer)
             for old in (Family.DATETIME, Family.TIMESTAMP, Family.TIME)
         },
+        (Family.TEXT, Family.INTEGER): _through_text(_as_text, _read_whole),
         (Family.FLOAT, Family.FLOAT): _through_text(_double_text, _read_float),
         (Family.FLOAT, Family.INTEGER): _through_text(_nearest_text, _read_integer),
         (Family.JSON, Family.INTEGER): _through_text(_as_text, _read_exact_integer),

@@ -2,10 +2,13 @@
 
 import pytest
 
-from cdc_assets.history.evolution import Arrive
+from cdc_assets.history.evolution import Arrive, Evolution, Flag
+from cdc_assets.history.progress import Name
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import read_statements
+from cdc_assets.protocols.base import Protocol
 from cdc_assets.protocols.canal_json import CanalJson
+from cdc_assets.protocols.debezium import Debezium
 from cdc_assets.stages.schemas import apply_statements
 
 pytestmark = pytest.mark.fast
@@ -17,8 +20,11 @@ CREATED = [
 ]
 
 
-def arrivals(statements: list[tuple[int, str]], *, taken: bool = True) -> dict[str, Arrive]:
-    """Return the last arrival of rows in each table, after statements at a position each."""
+def evolve(
+    statements: list[tuple[int, str]], *, taken: bool = True, protocol: Protocol | None = None
+) -> dict[Name, Evolution]:
+    """Return what statements at a position each do to each table."""
+    protocol = protocol or CanalJson()
     sent = [
         {
             "commit_ts": at,
@@ -33,11 +39,20 @@ def arrivals(statements: list[tuple[int, str]], *, taken: bool = True) -> dict[s
         }
         for offset, (at, text) in enumerate(statements)
     ]
-    known, _ = apply_statements(CanalJson(), sent, {})
-    tables = evolve_tables(read_statements(known, known, {}), {}, taken=lambda name: taken or name[1] == "t")
+    known, _ = apply_statements(protocol, sent, {})
+    return evolve_tables(
+        read_statements(known, known, {}),
+        {},
+        taken=lambda name: taken or name[1] == "t",
+        changes_key_text=protocol.changes_key_text,
+    )
+
+
+def arrivals(statements: list[tuple[int, str]], *, taken: bool = True) -> dict[str, Arrive]:
+    """Return the last arrival of rows in each table."""
     return {
         name: op
-        for (_, name), table in tables.items()
+        for (_, name), table in evolve(statements, taken=taken).items()
         for step in table.steps
         for op in step.ops
         if isinstance(op, Arrive)
@@ -100,3 +115,30 @@ def test_a_column_that_comes_back_is_not_the_one_that_was_dropped() -> None:
     assert {slot.column for slot in arrive.columns} == {"id", "was"}
     assert arrive.replaced is not None
     assert {slot.column for slot in arrive.replaced.columns} == {"id"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "protocol", "changes"),
+    [
+        ("INT", "BIGINT", CanalJson(), False),
+        ("INT", "BIGINT UNSIGNED", CanalJson(), False),
+        ("INT", "BIGINT UNSIGNED", Debezium(), True),
+        ("VARCHAR(9)", "VARCHAR(20)", CanalJson(), False),
+        ("VARCHAR(9)", "CHAR(9)", CanalJson(), False),
+        ("ENUM('a')", "ENUM('a','b')", CanalJson(), False),
+        ("VARBINARY(4)", "VARBINARY(9)", CanalJson(), False),
+        ("DECIMAL(9,2)", "DECIMAL(12,4)", CanalJson(), True),
+        ("DATETIME", "DATETIME(3)", CanalJson(), True),
+        ("INT(5) ZEROFILL", "INT(7) ZEROFILL", CanalJson(), True),
+        ("FLOAT", "DOUBLE", CanalJson(), True),
+        ("INT", "VARCHAR(9)", CanalJson(), True),
+        ("BINARY(4)", "BINARY(8)", CanalJson(), True),
+    ],
+)
+def test_a_new_type_that_changes_the_text_of_keys_asks_for_a_reload(
+    old: str, new: str, protocol: Protocol, changes: bool
+) -> None:
+    statements = [(1, f"CREATE TABLE t (id {old} PRIMARY KEY, v INT)"), (2, f"ALTER TABLE t MODIFY id {new} NOT NULL")]
+    steps = evolve(statements, protocol=protocol)["shop", "t"].steps
+    flags = [op for step in steps for op in step.ops if isinstance(op, Flag)]
+    assert [flag.reload and flag.why.startswith("open rows keep their old key") for flag in flags] == [True] * changes

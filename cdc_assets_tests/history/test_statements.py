@@ -196,9 +196,13 @@ EXCLUDED: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "null": ("MODIFY `n` INT NOT NULL", {"n": None}, "have NULL in n"),
     "renamed": ("CHANGE `n` `m` BIGINT NOT NULL", {"n": None}, "have NULL in m"),
     "retyped": ("MODIFY `n` VARCHAR(9) NOT NULL", {"n": None}, f"have NULL in n__until_{tso(4)}"),
-    "shorter": ("MODIFY `v` VARCHAR(2)", {"v": "abc"}, "have more than varchar(2) in v"),
-    "both": ("MODIFY `v` CHAR(1) NOT NULL", {"v": None}, "have NULL or more than char(1) in v"),
+    "shorter": ("MODIFY `v` VARCHAR(2)", {"v": "abc"}, "have a value that varchar(2) does not hold in v"),
+    "both": ("MODIFY `v` CHAR(1) NOT NULL", {"v": None}, "have NULL or a value that char(1) does not hold in v"),
+    "blanks": ("MODIFY `v` CHAR(9)", {"v": "ab "}, "have a value that char(9) does not hold in v"),
+    "unsigned": ("MODIFY `n` INT UNSIGNED", {"n": "-1"}, "have a value that int unsigned does not hold in n"),
+    "bits": ("MODIFY `n` BIT(2)", {"n": "4"}, "have a value that bit(2) does not hold in n"),
     "right": ("MODIFY `n` INT NOT NULL, MODIFY `v` VARCHAR(2) NOT NULL", {"n": "2"}, None),
+    "within": ("MODIFY `n` INT UNSIGNED, MODIFY `v` CHAR(2)", {"n": "0", "v": "ab"}, None),
     "nullable": ("MODIFY `n` BIGINT NULL, MODIFY `v` VARCHAR(30)", {"n": None, "v": None}, None),
 }
 

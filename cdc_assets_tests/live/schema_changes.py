@@ -368,11 +368,11 @@ def _modify_text(state: State) -> Step | None:
 
 _OTHER = "any other MODIFY (INT to VARCHAR, DATE to DATETIME, fewer digits, members of a SET in another order)"
 _CONVERTED = {
-    "tinyint": ("varchar(20)", "decimal(30,2)", "double", "tinyint unsigned", "bit(8)", "text"),
+    "tinyint": ("varchar(20)", "decimal(30,2)", "double", "tinyint unsigned", "bit(8)", "text", "year"),
     "int": ("varchar(40)", "decimal(30,2)", "double", "int unsigned", "char(30)", "bigint unsigned", "varbinary(40)"),
     "bigint": ("varchar(40)", "decimal(40,0)", "bigint unsigned", "int"),
     "decimal": ("varchar(80)", "decimal(20,1)", "double", "bigint", "decimal(65,30)"),
-    "double": ("varchar(60)", "decimal(30,5)", "bigint", "float"),
+    "double": ("varchar(60)", "decimal(30,5)", "bigint", "float", "double(30,2)"),
     "float": ("varchar(60)", "decimal(30,5)", "int"),
     "date": ("datetime", "datetime(3)", "varchar(30)", "timestamp", "int", "char(10)"),
     "datetime": ("date", "datetime", "datetime(6)", "varchar(40)", "timestamp(6)", "time"),
@@ -386,7 +386,7 @@ _CONVERTED = {
     "char": ("varchar(40) CHARACTER SET utf8mb4", "binary(80)", "varbinary(200)"),
     "text": ("blob", "varchar(400) CHARACTER SET utf8mb4", "longblob"),
     "varbinary": ("blob", "binary(200)", "varchar(600) CHARACTER SET latin1"),
-    "binary": ("varbinary(40)", "blob", "binary(30)"),
+    "binary": ("varbinary(40)", "blob", "binary(30)", "binary(90)"),
     "blob": ("text CHARACTER SET latin1", "longblob", "varbinary(400)"),
 }
 
@@ -429,7 +429,10 @@ def _several(state: State) -> Step | None:
 
 # --- defaults, keys, indexes, options
 
-_EXCLUDING = "MODIFY to NOT NULL, to a shorter text or to fewer labels, where open rows have a value that it excludes"
+_EXCLUDING = (
+    "MODIFY to NOT NULL, to CHAR, to a shorter text, a narrower number or fewer labels, "
+    "where open rows have a value that it excludes"
+)
 
 
 @production(_EXCLUDING, ends_comparison=True, reported=("reload_required", "changes_continue"))
@@ -440,8 +443,12 @@ def _exclude(state: State) -> Step | None:
     if not (table := state.pick(lambda t: bool(t.key) and any(map(can_exclude, t.free_columns)))):
         return None
     column = state.rng.choice([c for c in table.free_columns if can_exclude(c)])
-    name, longer = quoted(column.name), column.base == "varchar" and state.rng.random() < 0.5
-    value, declared = ("'ab'", "varchar(1) NULL") if longer else ("NULL", f"{column.type} NOT NULL")
+    name = quoted(column.name)
+    choices = {
+        "varchar": [("'ab'", "varchar(1) NULL"), ("'a '", "char(9) NULL")],
+        "int": [("-1", "int unsigned NULL"), ("9", "bit(3) NULL")],
+    }
+    value, declared = state.rng.choice([("NULL", f"{column.type} NOT NULL"), *choices[column.base]])
     statements = (
         Statement(insert_ignored(state.rng, table)),
         Statement(f"UPDATE {table.sql} SET {name} = {value}"),

@@ -56,6 +56,11 @@ GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 Snapshots = Literal["partial", "whole"]
+TimePrecisionMode = Literal[
+    "adaptive_time_microseconds", "adaptive", "connect", "isostring", "microseconds", "nanoseconds"
+]
+DecimalHandlingMode = Literal["precise", "string", "double"]
+BinaryHandlingMode = Literal["bytes", "base64", "base64-url-safe", "hex"]
 OnDataLoss = Literal["fail", "skip"]
 GitPlatform = Literal["github", "gitlab"]
 Automation = Literal["running", "stopped"]
@@ -214,6 +219,28 @@ class SchemaRegistry(_Model):
         return value
 
 
+class ConnectorSettings(_Model):
+    """Settings of a feed's Debezium connector, by the connector's own names.
+
+    They count where a message does not state how its values are written.
+    """
+
+    time_precision_mode: TimePrecisionMode | None = Field(
+        None, alias="time.precision.mode", description=", ".join(get_args(TimePrecisionMode))
+    )
+    decimal_handling_mode: DecimalHandlingMode | None = Field(
+        None, alias="decimal.handling.mode", description=", ".join(get_args(DecimalHandlingMode))
+    )
+    binary_handling_mode: BinaryHandlingMode | None = Field(
+        None, alias="binary.handling.mode", description=", ".join(get_args(BinaryHandlingMode))
+    )
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The settings that are given, by the connector's names."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
 class SourceComparison(_Model):
     """When which histories of a feed are compared with the rows of the source database.
 
@@ -251,6 +278,7 @@ class Feed(_Model):
     schema_changes: _SchemaChanges = Field("evolve", description=by_table_allowed(get_args(SchemaChanges)))
     # "whole": a snapshot of the connector contains every row of each table that it covers.
     snapshots: Snapshots = Field("partial", description=", ".join(get_args(Snapshots)))
+    connector_settings: ConnectorSettings = ConnectorSettings()
     freshness_minutes: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     # A watermark that is further ahead of its record's Kafka timestamp is quarantined.
     max_watermark_lead: Duration = Field(timedelta(days=1), description=DURATION)
@@ -306,9 +334,11 @@ class Feed(_Model):
             reject("schema_registry only with protocol: debezium and encoding: avro")
         return value
 
-    @field_validator("snapshots")
+    @field_validator("snapshots", "connector_settings")
     @classmethod
-    def _check_debezium(cls, value: Snapshots, info: ValidationInfo) -> Snapshots:
+    def _check_debezium(
+        cls, value: Snapshots | ConnectorSettings, info: ValidationInfo
+    ) -> Snapshots | ConnectorSettings:
         _only_with("debezium", info)
         return value
 

@@ -8,6 +8,7 @@ statements, of this run and of earlier runs.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -17,17 +18,29 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.mysql_types.debezium import (
+    BASE64_BYTES,
+    BINARY_MODE,
     BITS,
     DECIMAL,
+    DECIMAL_MODE,
+    DEFAULT_TIME_MODE,
+    HEX_BYTES,
     JDBC_TYPES,
+    MODES,
     SEMANTICS,
+    TIME_MODE,
     UNSTATED,
+    UNSTATED_BYTES,
+    UNSTATED_DECIMAL,
     Field,
+    assumed_field,
+    deciding_setting,
     described_tables,
+    fixed_size,
     layout,
     stands_for,
 )
-from cdc_assets.mysql_types.reference import value_range
+from cdc_assets.mysql_types.reference import TYPES, Family, value_range
 from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
 from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows, make_schema_lookup
 from cdc_assets.type_checks.observations import (
@@ -47,9 +60,13 @@ from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, not
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import (
     ANYTHING,
+    BASE64,
     DESCRIBED,
+    SECOND_PARTS,
+    SHOWS_NO_READING,
     Limits,
     TextForm,
+    Unit,
     ValueClass,
     integer_limits,
     limits_of,
@@ -57,17 +74,30 @@ from cdc_assets.type_checks.values import (
 )
 
 _LAST_COMMIT_TS = (1 << 63) - 1
+# TiCDC has no such settings: without a schema, too, it writes these forms.
+_TICDC: Mapping[str, str] = MappingProxyType({TIME_MODE: DEFAULT_TIME_MODE, BINARY_MODE: "bytes"})
+# What is assumed of settings that are not given.
+_ASSUMED: Mapping[str, str] = MappingProxyType(
+    {TIME_MODE: DEFAULT_TIME_MODE, DECIMAL_MODE: "precise or string", BINARY_MODE: "base64 or hex"}
+)
 
-_FIELDS = (*COLUMN_FIELDS, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
+_FIELDS = (
+    *COLUMN_FIELDS,
+    *("mysql_type", "jdbc_type", "semantic_type", "connect_type", "assumed", "wire_type", "value_class"),
+)
 
 
-def make_rules() -> Rules:
-    """Return the type rules of Debezium."""
-    return Rules(observe=observe_types, model=ConnectTypes, fields=_FIELDS, expected=_expected)
+def make_rules(settings: Mapping[str, str] = MappingProxyType({})) -> Rules:
+    """Return the type rules of Debezium; `settings`: those of the connector that the feeds file gives."""
+    return Rules(observe=partial(observe_types, settings), model=ConnectTypes, fields=_FIELDS, expected=_expected)
 
 
 def observe_types(
-    events: DataFrame, schemas: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
+    settings: Mapping[str, str],
+    events: DataFrame,
+    schemas: SchemaRows,
+    columns: Mapping[str, str],
+    earlier: Earlier = nothing_earlier,
 ) -> list[Observation]:
     """Return the observations of row events and of schema-change records.
 
@@ -75,6 +105,7 @@ def observe_types(
     of schema-change records one for each table, column, MySQL type and JDBC code.
 
     Args:
+        settings: the connector's settings that the feeds file gives.
         events: rows of change_events.
         schemas: rows of table_schemas.
         columns: `database.table.column` -> the type that the feeds file gives.
@@ -94,7 +125,7 @@ def observe_types(
     find_schemas = make_schema_lookup([*schemas, *(row for rows, _ in described for row in rows)])
     # Schema changes come in a topic of their own, which a feed need not read.
     sending = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
-    layouts = [_make_layout(group, find_schemas, columns) for group in groups if group.kind == Kind.ROW]
+    layouts = [_make_layout(group, find_schemas, columns, settings) for group in groups if group.kind == Kind.ROW]
     of_statements = [o for _, observations in described for o in observations]
     of_rows = [
         *observe_values(select_row_events(with_types), layouts, has_wire_types=True),
@@ -103,23 +134,28 @@ def observe_types(
     return of_statements + of_rows
 
 
-def _make_layout(group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
+def _make_layout(
+    group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str], settings: Mapping[str, str]
+) -> RowLayout:
     """Return the columns of a group of row events.
 
     Args:
         group: the events.
         find_schemas: the declared columns of a table during a span of commit_ts.
         given_types: `database.table.column` -> the type that the feeds file gives.
+        settings: the connector's settings that the feeds file gives.
     """
     declared = find_schemas(group.database, group.table, group.span)
     later = find_schemas(group.database, group.table, (group.span[1] + 1, _LAST_COMMIT_TS))
     optional = _read_optional(group.stated["schema"])
+    of_sender = {**_TICDC, **settings} if group.stated["of_ticdc"] else settings
     columns = [
         _make_column(
             field,
             _declared_types(field, declared),
             _declared_types(field, later),
             given_types.get(f"{group.database}.{group.table}.{field.name}"),
+            of_sender,
             nullable=optional.get(field.name) is not False,
         )
         for field in layout(group.stated["schema"])
@@ -163,7 +199,13 @@ def _declared_types(field: Field, schemas: Iterable[SchemaColumns]) -> list[MySQ
 
 
 def _make_column(
-    field: Field, declared: list[MySQLType], later: list[MySQLType], given: str | None, *, nullable: bool
+    field: Field,
+    declared: list[MySQLType],
+    later: list[MySQLType],
+    given: str | None,
+    settings: Mapping[str, str],
+    *,
+    nullable: bool,
 ) -> MessageColumn:
     """Return a column with what its values may be.
 
@@ -172,16 +214,22 @@ def _make_column(
         declared: the types that the table's schemas at that time declare.
         later: the types that later schemas declare.
         given: the type in the feeds file.
+        settings: the connector's settings, as far as they are known.
         nullable: whether the message's schema permits NULL.
     """
     types = [parsed(given)] if given else _possible_types(field, declared, later)
     mysql_type = types[-1]
-    limits = widest_limits([_limits(field, _with_labels(t, later)) for t in types])
-    limits = limits._replace(null=None if nullable else ValueClass.NOT_NULL)
+    # No row without a schema shows that it does not have the type of the next statement yet.
+    possible = [*types, *later[:2]] if field.semantic == UNSTATED and not given else types
+    limits = widest_limits([_limits(field, _with_labels(t, later), settings) for t in dict.fromkeys(possible)])
+    usual_null = SHOWS_NO_READING if limits.usual else None
+    limits = limits._replace(null=usual_null if nullable else ValueClass.NOT_NULL)
+    setting = deciding_setting(field, mysql_type)
     own = {
         "semantic_type": field.semantic,
         "connect_type": field.connect,
         "stands_for": stands_for(mysql_type) if mysql_type else None,
+        "assumed": f"{setting}={settings.get(setting, _ASSUMED[setting])}" if setting else None,
     }
     # A message without a schema states no types; only schema changes declare the column's type then.
     is_unstated = field.semantic == UNSTATED
@@ -224,15 +272,45 @@ _OF_LABELS = frozenset({"io.debezium.data.Enum", "io.debezium.data.EnumSet"})
 _BITS_BY_INTEGER = MappingProxyType({"int8": 8, "int16": 16, "int32": 32, "int64": 64})
 _FIRST_DAY, _LAST_DAY = -719_528, 2_932_896  # days since 1970 of the years 0 to 9999
 _SECONDS_A_DAY, _LONGEST_TIME = 86_400, 3_020_399  # seconds; 838:59:59
-_UNITS_A_SECOND = MappingProxyType({"": 10**3, "Micro": 10**6, "Nano": 10**9})
 
 
-def _limits(field: Field, mysql_type: MySQLType | None) -> Limits:
+def _limits(field: Field, mysql_type: MySQLType | None, settings: Mapping[str, str]) -> Limits:
     """Return what the values of a field may be, as Connect's JSON converter writes them."""
     wires = _WIRES.get(field.connect)
     if field.semantic == DECIMAL:
         wires = ("string", "number")  # decimal.format=NUMERIC
-    return _limits_of_values(field, mysql_type)._replace(wires=wires)
+    setting = deciding_setting(field, mysql_type)
+    if setting is None or mysql_type is None:
+        return _limits_of_values(field, mysql_type)._replace(wires=wires)
+    limits = _limits_of_assumed(assumed_field(field, mysql_type, settings), mysql_type)._replace(wires=wires)
+    family = TYPES[mysql_type.base].family
+    if setting == TIME_MODE and setting not in settings and family is not Family.DATE:
+        units = tuple(_make_unit(reading, mysql_type, parts) for reading, parts in SECOND_PARTS.items())
+        usual = next(unit.reading for unit in units if limits.ranges and unit.high == limits.ranges[1])
+        limits = limits._replace(usual=usual, units=units)
+    return limits
+
+
+def _limits_of_assumed(field: Field, mysql_type: MySQLType) -> Limits:
+    """Return what the values of a column may be whose form the message does not state; `field`: as `assumed_field`."""
+    length = limits_of(mysql_type).length
+    if field.semantic == HEX_BYTES:
+        return Limits(TextForm.HEX, length=length)
+    if field.semantic == BASE64_BYTES:
+        return Limits(TextForm.BASE64_OR_URL, length=length)
+    if field.semantic == UNSTATED_DECIMAL:
+        size = _largest_size(DECIMAL, mysql_type)
+        return Limits(TextForm.UNSCALED_OR_DIGITS, length=size, usual=BASE64)
+    if field.semantic == UNSTATED_BYTES or TYPES[mysql_type.base].family is Family.BINARY:
+        return Limits(TextForm.HEX_OR_BASE64, length=fixed_size(mysql_type), usual=BASE64)
+    return _limits_of_values(field, mysql_type)
+
+
+def _make_unit(reading: str, mysql_type: MySQLType, parts: int) -> Unit:
+    """Return a unit in which a TIME or DATETIME may be; `parts`: the number of them in a second."""
+    is_time = TYPES[mysql_type.base].family is Family.TIME
+    low, high = _time_range(parts) if is_time else _datetime_range(parts)
+    return Unit(reading, low, high, max(1, parts // 10 ** (mysql_type.length or 0)))
 
 
 def _limits_of_values(field: Field, mysql_type: MySQLType | None) -> Limits:
@@ -274,16 +352,28 @@ def _limits_of_time(name: str) -> Limits:
     Args:
         name: the last part of the semantic type's name.
     """
-    seconds = (_FIRST_DAY * _SECONDS_A_DAY, (_LAST_DAY + 1) * _SECONDS_A_DAY)
     of_names = {
         "Date": integer_limits(_FIRST_DAY, _LAST_DAY),
         "Year": integer_limits(1900, 2155),  # Debezium writes the YEAR 0 as 1900
         "ZonedTimestamp": Limits(TextForm.ZONED),
+        "IsoDate": Limits(TextForm.ISO_DATE),
+        "IsoTime": Limits(TextForm.ISO_TIME),
+        "IsoTimestamp": Limits(TextForm.ISO_DATETIME),
     }
-    for size, unit in _UNITS_A_SECOND.items():
-        of_names[f"{size}Timestamp"] = integer_limits(seconds[0] * unit, seconds[1] * unit - 1)
-        of_names[f"{size}Time"] = integer_limits(-_LONGEST_TIME * unit, _LONGEST_TIME * unit)
+    for size, parts in zip(("", "Micro", "Nano"), SECOND_PARTS.values(), strict=True):
+        of_names[f"{size}Timestamp"] = integer_limits(*_datetime_range(parts))
+        of_names[f"{size}Time"] = integer_limits(*_time_range(parts))
     return of_names.get(name, ANYTHING)
+
+
+def _datetime_range(parts: int) -> tuple[int, int]:
+    """Return the lowest and the highest DATETIME, with so many parts in a second."""
+    return _FIRST_DAY * _SECONDS_A_DAY * parts, (_LAST_DAY + 1) * _SECONDS_A_DAY * parts - 1
+
+
+def _time_range(parts: int) -> tuple[int, int]:
+    """Return the lowest and the highest TIME, with so many parts in a second."""
+    return -_LONGEST_TIME * parts, _LONGEST_TIME * parts
 
 
 def _largest_size(semantic: str, mysql_type: MySQLType | None) -> int | None:
@@ -367,6 +457,12 @@ def _expected(row: Mapping[str, Any]) -> str:
         mysql_type = parsed(row["mysql_type"])
         codes: Iterable[int] = sorted(JDBC_TYPES[mysql_type.base]) if mysql_type else ()
         return f"JDBC code {', '.join(map(str, codes))}" if mysql_type else "no such type"
+    if row.get("assumed"):
+        setting, _, mode = row["assumed"].partition("=")
+        field = Field(row["column"], row["semantic_type"], row["connect_type"])
+        given = {setting: mode} if mode in MODES[setting] else {}
+        read_as = assumed_field(field, parsed(row["mysql_type"]), given).semantic
+        return f"{read_as}, as with {setting}={mode}: the message does not state this setting of the connector"
     if row.get("semantic_type") == UNSTATED:
         return "any: the message has no schema"
     semantic = SEMANTICS.get(row.get("semantic_type") or "")

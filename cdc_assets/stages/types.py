@@ -83,9 +83,13 @@ class Types:
     name = "type_observations"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Return whether new events, or tables to be checked again, exist."""
+        """Return whether new events, or tables to be checked again, exist, or settings of the verdicts have changed."""
         decoded, cursor = lake.change_events.cursor(), _cursor(lake)
-        return decoded is not None and (decoded.batch > cursor.batch or bool(_tables_to_recheck(lake, feed, cursor)))
+        return decoded is not None and (
+            decoded.batch > cursor.batch
+            or cursor.settings != _settings(feed)
+            or bool(_tables_to_recheck(lake, feed, cursor))
+        )
 
     def run(self, lake: Lakehouse, feed: Feed) -> TypesReport:
         """Check these events, and commit the observations and the blocked tables at once.
@@ -97,7 +101,8 @@ class Types:
         span = _Span(cursor.batch, _tables_to_recheck(lake, feed, cursor))
         table = lake.type_observations.at_current_version()
         stored = _fetch_observations(table)
-        if decoded is None or (decoded.batch <= cursor.batch and not span.rechecked):
+        is_current = cursor.settings == _settings(feed) and not span.rechecked
+        if decoded is None or (decoded.batch <= cursor.batch and is_current):
             return _make_report(feed, cursor.batch, cursor, stored, [])
         files, schema_rows = _list_files(lake, feed, span), lake.schema_rows()
         # A batch may hold watermarks alone.

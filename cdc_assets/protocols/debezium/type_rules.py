@@ -280,10 +280,12 @@ def _limits(field: Field, mysql_type: MySQLType | None, settings: Mapping[str, s
     if field.semantic == DECIMAL:
         wires = ("string", "number")  # decimal.format=NUMERIC
     setting = deciding_setting(field, mysql_type)
-    if setting is None or mysql_type is None:
+    family = TYPES[mysql_type.base].family if mysql_type else None
+    # Every setting writes a TIMESTAMP in the same way.
+    is_known_form = setting is not None or (field.semantic == UNSTATED and family is Family.TIMESTAMP)
+    if mysql_type is None or not is_known_form:
         return _limits_of_values(field, mysql_type)._replace(wires=wires)
     limits = _limits_of_assumed(assumed_field(field, mysql_type, settings), mysql_type)._replace(wires=wires)
-    family = TYPES[mysql_type.base].family
     if setting == TIME_MODE and setting not in settings and family is not Family.DATE:
         units = tuple(_make_unit(reading, mysql_type, parts) for reading, parts in SECOND_PARTS.items())
         usual = next(unit.reading for unit in units if limits.ranges and unit.high == limits.ranges[1])
@@ -303,7 +305,7 @@ def _limits_of_assumed(field: Field, mysql_type: MySQLType) -> Limits:
         return Limits(TextForm.UNSCALED_OR_DIGITS, length=size, usual=BASE64)
     if field.semantic == UNSTATED_BYTES or TYPES[mysql_type.base].family is Family.BINARY:
         return Limits(TextForm.HEX_OR_BASE64, length=fixed_size(mysql_type), usual=BASE64)
-    return _limits_of_values(field, mysql_type)
+    return Limits(TextForm.DOUBLE) if field.semantic == "double" else _limits_of_values(field, mysql_type)
 
 
 def _make_unit(reading: str, mysql_type: MySQLType, parts: int) -> Unit:

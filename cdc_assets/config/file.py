@@ -18,10 +18,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from cdc_assets.config.connector_settings import ConnectorSettings
 from cdc_assets.config.models import (
     Alerts,
     CodeReferences,
-    ConnectorSettings,
     Feed,
     FeedsFile,
     FeedSource,

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, Secr
 from pydantic_core import PydanticCustomError
 
 from cdc_assets.config import cron, jdbc
+from cdc_assets.config.connector_settings import ConnectorSettings
 from cdc_assets.config.kafka_options import OptionError, librdkafka_options
 from cdc_assets.config.patterns import choice_for_table, matches_pattern
 from cdc_assets.config.values import (
@@ -56,11 +57,6 @@ GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
 Snapshots = Literal["partial", "whole"]
-TimePrecisionMode = Literal[
-    "adaptive_time_microseconds", "adaptive", "connect", "isostring", "microseconds", "nanoseconds"
-]
-DecimalHandlingMode = Literal["precise", "string", "double"]
-BinaryHandlingMode = Literal["bytes", "base64", "base64-url-safe", "hex"]
 OnDataLoss = Literal["fail", "skip"]
 GitPlatform = Literal["github", "gitlab"]
 Automation = Literal["running", "stopped"]
@@ -217,28 +213,6 @@ class SchemaRegistry(_Model):
         if id_kind is not None and id_kind.get_secret_value() not in REGISTRY_IDS:
             reject(f"{USE_ID}: {' or '.join(REGISTRY_IDS)}")
         return value
-
-
-class ConnectorSettings(_Model):
-    """Settings of a feed's Debezium connector, by the connector's own names.
-
-    They count where a message does not state how its values are written.
-    """
-
-    time_precision_mode: TimePrecisionMode | None = Field(
-        None, alias="time.precision.mode", description=", ".join(get_args(TimePrecisionMode))
-    )
-    decimal_handling_mode: DecimalHandlingMode | None = Field(
-        None, alias="decimal.handling.mode", description=", ".join(get_args(DecimalHandlingMode))
-    )
-    binary_handling_mode: BinaryHandlingMode | None = Field(
-        None, alias="binary.handling.mode", description=", ".join(get_args(BinaryHandlingMode))
-    )
-
-    @property
-    def by_name(self) -> dict[str, str]:
-        """The settings that are given, by the connector's names."""
-        return self.model_dump(by_alias=True, exclude_none=True)
 
 
 class SourceComparison(_Model):

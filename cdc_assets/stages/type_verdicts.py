@@ -4,11 +4,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.type_checks.incomplete_rows import (
     ADVICE,
     LACKING,
@@ -113,6 +116,23 @@ def advice_on(observation: Observation) -> str | None:
         f"Messages do not state how the connector writes values, and {setting}={mode} does not fit them: state the "
         f"connector's own {setting} under connector_settings: of the feed in the feeds file"
     )
+
+
+def find_unproven_settings(feed: Feed, stored: pa.Table, new: list[Observation]) -> list[UnprovenSetting]:
+    """Return the connector's settings by which values may have been read wrongly, because nothing proves them.
+
+    Args:
+        feed: the feed.
+        stored: the observations of earlier runs.
+        new: the observations of this run.
+    """
+    protocol = protocol_of(feed)
+    if not protocol.assumes_settings:
+        return []
+    # Most observations are of columns whose messages state everything.
+    earlier = stored.filter(pc.match_substring(stored["stated"], '"assumed": "')).to_pylist() if stored.num_rows else []
+    taken = (o for o in [*earlier, *new] if feed.takes(o["database"], o["table"]))
+    return protocol.find_unproven_settings(taken)
 
 
 def describe_observation(observation: Observation, verdict: str, events_in_run: int = 0) -> dict[str, Any]:

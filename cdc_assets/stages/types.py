@@ -34,6 +34,7 @@ from cdc_assets.stages.type_verdicts import (
     breaks_any_mapping,
     breaks_mapping,
     check_event_types,
+    find_unproven_settings,
     identity_of,
 )
 from cdc_assets.type_checks.occurrences import merge_occurrences
@@ -391,15 +392,5 @@ def _make_report(feed: Feed, after: int, cursor: TypesCursor, stored: pa.Table, 
         new=[o for o in new if identity_of(o) not in earlier],
         wrong=_merge_by_identity(wrong, without_doubted),
         refused=cursor.refused,
-        unproven=_find_unproven_settings(feed, stored, new),
+        unproven=find_unproven_settings(feed, stored, new),
     )
-
-
-def _find_unproven_settings(feed: Feed, stored: pa.Table, new: list[Observation]) -> list[UnprovenSetting]:
-    """Return the connector's settings by which values of any run may have been read wrongly."""
-    protocol = protocol_of(feed)
-    if not protocol.assumes_settings:
-        return []
-    # Most observations are of columns whose messages state everything.
-    earlier = stored.filter(pc.match_substring(stored["stated"], '"assumed": "')).to_pylist() if stored.num_rows else []
-    return protocol.find_unproven_settings(o for o in [*earlier, *new] if feed.tables.takes(*_name(o)))

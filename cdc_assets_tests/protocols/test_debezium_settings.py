@@ -173,7 +173,7 @@ def without_schema(tables: Iterable[tuple[str, str, Sequence[Any]]]) -> list[Rec
     """Records without a schema: each table with its statement, and a row for each value."""
     records: list[Record] = []
     for table, declared, values in tables:
-        sent = [(schema_change(table, declared), None)]
+        sent: list[tuple[bytes, dict[str, int] | None]] = [(schema_change(table, declared), None)]
         sent += [(row(table, value, None, key=n), {"id": n}) for n, value in enumerate(values, 1)]
         for value, key in sent:
             records.append(record(value, 0, len(records), "s", key=text(key) if key else None))

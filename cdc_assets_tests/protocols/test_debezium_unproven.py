@@ -99,7 +99,7 @@ def observed(
     spark: SparkSession, folder: Path, tables: Mapping[str, tuple[str, list[Any]]], **settings: Any
 ) -> list[Observation]:
     """The observations of tables: name -> type, of messages with a schema if it says so, and values."""
-    records = []
+    records: list[tuple[bytes | None, bytes]] = []
     for table, (declared, values) in tables.items():
         kind, _, has_schema = declared.partition(", ")
         records.append((None, schema_change(table, kind)))

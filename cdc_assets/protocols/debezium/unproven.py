@@ -50,8 +50,8 @@ def find_unproven_settings(observations: Iterable[Observation], given: Mapping[s
         if readings:
             values = _Values(observation, setting, readings, has_schema=stated["semantic_type"] != UNSTATED)
             values_by_setting.setdefault(setting, []).append(values)
-    found = (_find_unproven(setting, values) for setting, values in sorted(values_by_setting.items()))
-    return [each for each in found if each is not None]
+    unproven = (_find_unproven(setting, values) for setting, values in sorted(values_by_setting.items()))
+    return [each for each in unproven if each is not None]
 
 
 @dataclass(frozen=True)

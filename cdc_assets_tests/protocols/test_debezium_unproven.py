@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.assets.checks.types import connector_settings, jdbc_type_mapping
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.protocols import protocol_of
+from cdc_assets.stages import TYPES
 from cdc_assets.stages.type_verdicts import breaks_any_mapping, check_event_types
 from cdc_assets.type_checks.row_images import Observation
 from cdc_assets_tests.protocols.debezium_encoder import text
@@ -199,5 +200,8 @@ def test_a_setting_that_is_stated_without_new_records_passes_at_once(spark: Spar
     feed = Chain(spark, tmp_path, protocol="debezium")
     feed.add(without_schema([("short", "TIME", [2_700_000_000])]))
     feed.run()
+    assert not TYPES.due(feed.lake, feed.feed)
     feed.feed = make_feed(feed.snapshots, protocol="debezium", connector_settings={TIME_MODE: "microseconds"})
-    assert connector_settings(feed.run().types).passed
+    assert TYPES.due(feed.lake, feed.feed)
+    assert connector_settings(TYPES.run(feed.lake, feed.feed)).passed
+    assert not TYPES.due(feed.lake, feed.feed)

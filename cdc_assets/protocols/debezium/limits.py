@@ -55,7 +55,9 @@ def limits_of_field(field: Field, mysql_type: MySQLType | None, settings: Mappin
         return _limits_of_values(field, mysql_type)._replace(wires=wires)
     limits = _limits_of_assumed(assumed_field(field, mysql_type, settings), mysql_type)._replace(wires=wires)
     if setting == TIME_MODE and setting not in settings and family is not Family.DATE:
-        units = tuple(_make_unit(reading, mysql_type, parts) for reading, parts in SECOND_PARTS.items())
+        # A DATETIME in nanoseconds is outside the range of the assumed unit, unless it is within eight years of 1970.
+        readings = [r for r in SECOND_PARTS if r != "nanoseconds" or family is Family.TIME]
+        units = tuple(_make_unit(reading, mysql_type, SECOND_PARTS[reading]) for reading in readings)
         usual = next(unit.reading for unit in units if limits.ranges and unit.high == limits.ranges[1])
         limits = limits._replace(usual=usual, units=units)
     return limits

@@ -265,7 +265,13 @@ def test_checks_and_which_of_them_block(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    "feeds", [TWO_FEEDS, VERIFIED, LIVE, LIVE.replace("canal-json", "simple").replace("tidb_extension: true", "")]
+    "feeds",
+    [
+        TWO_FEEDS,
+        VERIFIED,
+        LIVE,
+        *(LIVE.replace("canal-json", p).replace("tidb_extension: true", "") for p in ("simple", "debezium")),
+    ],
 )
 def test_each_check_says_what_to_do_when_it_fails(load: Load, feeds: str) -> None:
     found = graph(load(feeds, histories=None if "live:" in feeds else [("sales", "orders")]))

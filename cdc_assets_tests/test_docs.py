@@ -74,6 +74,9 @@ feeds:
     protocol: canal-json
     source: {recorded: snapshots}
     verify: {jdbc: "jdbc:mysql://db.example/", cron: "0 4 * * *"}
+  debezium:
+    protocol: debezium
+    source: {recorded: debezium}
   live:
     protocol: simple
     freshness_minutes: 30

@@ -514,6 +514,31 @@ def test_settings_that_only_locate_credentials_are_accepted(load: Load) -> None:
             {"protocol": "debezium", "snapshots": "all"},
             'feeds.shop.snapshots: found "all"; allowed: partial, whole',
         ),
+        (
+            {"connector_settings": {"time.precision.mode": "connect"}},
+            "feeds.shop.connector_settings: found a mapping; allowed: connector_settings only with protocol: debezium",
+        ),
+        (
+            {"protocol": "debezium", "connector_settings": {"time.precision.mode": "seconds"}},
+            (
+                'feeds.shop.connector_settings["time.precision.mode"]: found "seconds"; allowed: '
+                "adaptive_time_microseconds, adaptive, connect, isostring, microseconds, nanoseconds"
+            ),
+        ),
+        (
+            {"protocol": "debezium", "connector_settings": {"time_precision_mode": "connect"}},
+            (
+                "feeds.shop.connector_settings.time_precision_mode: unknown key; did you mean time.precision.mode?; known: "
+                "time.precision.mode, decimal.handling.mode, binary.handling.mode"
+            ),
+        ),
+        (
+            {"protocol": "debezium", "connector_settings": "connect"},
+            (
+                'feeds.shop.connector_settings: found "connect"; allowed: a mapping with the keys time.precision.mode, '
+                "decimal.handling.mode, binary.handling.mode"
+            ),
+        ),
         *[
             (
                 {"protocol": "simple", "max_watermark_lead": wrong},

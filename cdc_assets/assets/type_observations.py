@@ -11,6 +11,7 @@ from cdc_assets.assets.common import StageResult, Stopwatch, build_check_result,
 from cdc_assets.assets.names import asset_key
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.protocols import protocol_of
 from cdc_assets.stages import TYPES
 from cdc_assets.stages.types import TypesReport
 
@@ -32,10 +33,10 @@ def build_spec(name: str, feed: Feed) -> AssetSpec:
     )
 
 
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
+def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
     """Return the specs of the asset's checks."""
     key = build_key(name)
-    return [
+    checks = [
         AssetCheckSpec(
             "mysql_type_mapping",
             asset=key,
@@ -49,6 +50,13 @@ def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: A
             "blocked: compare the record at the coordinates with the producer's version, or set type_mapping: warn.",
         ),
     ]
+    if protocol_of(feed).assumes_settings:
+        description = (
+            "Each value is read as its message, the feeds file or other values prove that the connector writes it. If not, "
+            "state the connector's settings under connector_settings: in the feeds file, and run the job rebuild."
+        )
+        checks.append(AssetCheckSpec("connector_settings", asset=key, description=description))
+    return checks
 
 
 def describe_status(report: TypesReport) -> dict[str, Any]:
@@ -63,7 +71,7 @@ def describe_status(report: TypesReport) -> dict[str, Any]:
         "refused_tables": len(report.refused),
         "raw_batches": f"({report.after}, {report.through}]",
         "next_step": "look at the failing check: it names the columns, the records, and what to do"
-        if wrong
+        if wrong or report.unproven
         else "none",
     }
 
@@ -87,4 +95,6 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
             ("jdbc_type_mapping", types.jdbc_type_mapping(report)),
         )
     ]
+    if protocol_of(feed).assumes_settings:
+        checks.append(build_check_result("connector_settings", key, types.connector_settings(report)))
     return build_stage_result(lake.type_observations, metadata, checks)

@@ -15,8 +15,10 @@ from typing import Any, NoReturn, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from cdc_assets.config.connector_settings import ConnectorSettings
 from cdc_assets.config.models import (
     Alerts,
     CodeReferences,
@@ -220,7 +222,7 @@ def _explain(error: ErrorDetails, raw: _Yaml) -> tuple[_Loc, str]:
 
 def _unknown_key(where: _Loc) -> str:
     model = _model_at(where[:-1])
-    fields = list(model.model_fields) if model else []
+    fields = list(_fields_of(model)) if model else []
     return "; ".join(filter(None, ["unknown key", did_you_mean(str(where[-1]), fields), f"known: {', '.join(fields)}"]))
 
 
@@ -232,6 +234,7 @@ _MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
         ("code_references",): CodeReferences,
         ("storage",): Storage,
         ("feeds", "*"): Feed,
+        ("feeds", "*", "connector_settings"): ConnectorSettings,
         ("feeds", "*", "schema_registry"): SchemaRegistry,
         ("feeds", "*", "source"): FeedSource,
         ("feeds", "*", "source", "kafka"): Kafka,
@@ -251,8 +254,13 @@ def _model_at(where: _Loc) -> type[BaseModel] | None:
     return _MODELS.get(where)
 
 
+def _fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a model by the names that they have in the file."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def _keys_of(model: type[BaseModel]) -> str:
-    return f"a mapping with the keys {', '.join(model.model_fields)}"
+    return f"a mapping with the keys {', '.join(_fields_of(model))}"
 
 
 def _allowed(where: _Loc) -> str:
@@ -260,7 +268,7 @@ def _allowed(where: _Loc) -> str:
         return _keys_of(model)
     for end in range(len(where) - 1, -1, -1):  # for an item of a list or mapping, the field that contains it
         model = _model_at(where[:end])
-        if model and (field := model.model_fields.get(str(where[end]))):
+        if model and (field := _fields_of(model).get(str(where[end]))):
             return field.description or ""
     return ""
 

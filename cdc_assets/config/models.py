@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, Secr
 from pydantic_core import PydanticCustomError
 
 from cdc_assets.config import cron, jdbc
+from cdc_assets.config.connector_settings import ConnectorSettings
 from cdc_assets.config.kafka_options import OptionError, librdkafka_options
 from cdc_assets.config.patterns import choice_for_table, matches_pattern
 from cdc_assets.config.values import (
@@ -251,6 +252,7 @@ class Feed(_Model):
     schema_changes: _SchemaChanges = Field("evolve", description=by_table_allowed(get_args(SchemaChanges)))
     # "whole": a snapshot of the connector contains every row of each table that it covers.
     snapshots: Snapshots = Field("partial", description=", ".join(get_args(Snapshots)))
+    connector_settings: ConnectorSettings = ConnectorSettings()
     freshness_minutes: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     # A watermark that is further ahead of its record's Kafka timestamp is quarantined.
     max_watermark_lead: Duration = Field(timedelta(days=1), description=DURATION)
@@ -306,9 +308,11 @@ class Feed(_Model):
             reject("schema_registry only with protocol: debezium and encoding: avro")
         return value
 
-    @field_validator("snapshots")
+    @field_validator("snapshots", "connector_settings")
     @classmethod
-    def _check_debezium(cls, value: Snapshots, info: ValidationInfo) -> Snapshots:
+    def _check_debezium(
+        cls, value: Snapshots | ConnectorSettings, info: ValidationInfo
+    ) -> Snapshots | ConnectorSettings:
         _only_with("debezium", info)
         return value
 

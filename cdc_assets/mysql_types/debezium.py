@@ -3,7 +3,9 @@
 Sources: the document `debezium-mysql-change-event-values`, and the connectors 1.9.5.Final and 3.5.0.Final as recorded.
 A field has a Connect type and may have a semantic name: one of Debezium's (`io.debezium.*`) or Connect's
 (`org.apache.kafka.connect.data.*`). The names depend on the MySQL type and on the connector's settings
-`decimal.handling.mode`, `time.precision.mode`, `bigint.unsigned.handling.mode` and `binary.handling.mode`.
+`decimal.handling.mode`, `time.precision.mode`, `bigint.unsigned.handling.mode` and `binary.handling.mode`. What a message
+does not state follows from the feed's `connector_settings`, else from the connector's defaults and the value itself
+(`assumed_field`).
 
 Values are first written as MySQL prints them, and then cast like those of every other protocol (dialect `debezium` of
 `casting`). A value that cannot be read becomes a text that no type has, so that it is quarantined.
@@ -34,6 +36,10 @@ GEOMETRY = "io.debezium.data.geometry.Geometry"
 _ISO_DATE, _ISO_TIME, _ISO_TIMESTAMP = (f"io.debezium.time.Iso{what}" for what in ("Date", "Time", "Timestamp"))
 # The semantic and Connect type of a column in a message without a schema.
 UNSTATED = "unstated"
+# The semantic types of fields whose form no message states: bytes and decimals as texts. With `UNSTATED_` the setting is not
+# given either, and each value decides.
+HEX_BYTES, BASE64_BYTES, UNSTATED_BYTES = "bytes in hex", "bytes in base64", "bytes in base64 or hex"
+UNSTATED_DECIMAL = "decimal in base64 or digits"
 # The semantic and Connect type of a field that does not have Connect's form.
 _UNREADABLE = "unreadable"
 
@@ -136,27 +142,46 @@ JDBC_TYPES: Mapping[str, frozenset[int]] = MappingProxyType(
     }
 )
 
+# The connector's settings that decide how values are written.
+TIME_MODE, DECIMAL_MODE, BINARY_MODE = "time.precision.mode", "decimal.handling.mode", "binary.handling.mode"
+DEFAULT_TIME_MODE = "adaptive_time_microseconds"
 # The semantic type of each family from a connector with default settings, for messages without a schema.
 _DEFAULTS: Mapping[Family, str] = MappingProxyType(
     {
         Family.INTEGER: "int64",
-        Family.DECIMAL: DECIMAL,
         Family.FLOAT: "double",
         Family.BIT: BITS,
         Family.TEXT: "string",
-        Family.BINARY: "bytes",
         Family.ENUM: "io.debezium.data.Enum",
         Family.SET: "io.debezium.data.EnumSet",
-        Family.DATE: "io.debezium.time.Date",
-        Family.DATETIME: "io.debezium.time.Timestamp",
         Family.TIMESTAMP: "io.debezium.time.ZonedTimestamp",
-        Family.TIME: "io.debezium.time.MicroTime",
         Family.YEAR: "io.debezium.time.Year",
         Family.JSON: "io.debezium.data.Json",
         Family.SPATIAL: GEOMETRY,
     }
 )
-_MILLISECOND_DIGITS = 3  # A DATETIME with more digits is sent in microseconds.
+# time.precision.mode -> the semantic types of DATE, TIME and DATETIME, without `io.debezium.time.`. A mode that adapts to
+# the column sends more than `_MILLISECOND_DIGITS` in microseconds.
+_MILLISECOND_DIGITS = 3
+_TIMES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
+    {
+        DEFAULT_TIME_MODE: ("Date", "MicroTime", "Timestamp"),
+        "adaptive": ("Date", "Time", "Timestamp"),
+        "connect": ("Date", "Time", "Timestamp"),
+        "microseconds": ("Date", "MicroTime", "MicroTimestamp"),
+        "nanoseconds": ("Date", "NanoTime", "NanoTimestamp"),
+        "isostring": ("IsoDate", "IsoTime", "IsoTimestamp"),
+    }
+)
+_ADAPTING = frozenset({DEFAULT_TIME_MODE, "adaptive"})
+# The values of each setting.
+MODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        TIME_MODE: tuple(_TIMES),
+        DECIMAL_MODE: ("precise", "string", "double"),
+        BINARY_MODE: ("bytes", "base64", "base64-url-safe", "hex"),
+    }
+)
 _MAX_PRECISION = 38
 # With the connector's column.propagate.source.type, parameters of a field state its MySQL type and its column's name.
 _SOURCE = "__debezium.source.column."
@@ -328,18 +353,53 @@ def _field(entry: Any) -> Field | None:  # noqa: ANN401 -- JSON
     return Field(field.field, field.name or field.type, field.type, tuple((field.parameters or {}).items()))
 
 
-def default_field(name: str, mysql_type: MySQLType | None) -> Field:
-    """Return the field of a column from a connector with default settings."""
-    if mysql_type is None:
-        return Field(name, UNSTATED, UNSTATED)
-    family = TYPES[mysql_type.base].family
-    semantic = _DEFAULTS[family]
-    if family is Family.BIT and mysql_type.length in {None, 1}:
-        semantic = "boolean"
-    if family is Family.DATETIME and (mysql_type.length or 0) > _MILLISECOND_DIGITS:
-        semantic = "io.debezium.time.MicroTimestamp"
+def deciding_setting(field: Field, mysql_type: MySQLType | None) -> str | None:
+    """Return the connector's setting that decides how a column's values are written; None: the message states it."""
+    family = TYPES[mysql_type.base].family if mysql_type else None
+    if family is Family.BINARY and field.semantic in {UNSTATED, "string"}:
+        return BINARY_MODE
+    if field.semantic != UNSTATED:
+        return None
+    if family is Family.DECIMAL:
+        return DECIMAL_MODE
+    return TIME_MODE if family in {Family.DATE, Family.TIME, Family.DATETIME} else None
+
+
+def assumed_field(field: Field, mysql_type: MySQLType | None, settings: Mapping[str, str]) -> Field:
+    """Return the field by which a column's values are read.
+
+    Args:
+        field: the column's field in the message.
+        mysql_type: the column's MySQL type; None: unknown.
+        settings: the connector's settings, by its names. What they lack is assumed.
+    """
+    setting = deciding_setting(field, mysql_type)
+    if mysql_type is None or (setting is None and field.semantic != UNSTATED):
+        return field
+    mode, family = settings.get(setting or ""), TYPES[mysql_type.base].family
     parameters = (("scale", str(mysql_type.scale or 0)),) if family is Family.DECIMAL else ()
-    return Field(name, semantic, SEMANTICS[semantic].connect, parameters)
+    if setting == TIME_MODE:
+        semantic = _time_semantic(mysql_type, mode or DEFAULT_TIME_MODE)
+    elif setting == DECIMAL_MODE:
+        semantic = mode if mode in {"string", "double"} else DECIMAL
+        if mode is None and not mysql_type.scale:
+            semantic = UNSTATED_DECIMAL
+    elif setting == BINARY_MODE and mode is None:
+        semantic = UNSTATED_BYTES if field.semantic == UNSTATED else field.semantic
+    elif setting == BINARY_MODE:
+        semantic = HEX_BYTES if mode == "hex" else BASE64_BYTES
+    else:
+        is_boolean = family is Family.BIT and mysql_type.length in {None, 1}
+        semantic = "boolean" if is_boolean else _DEFAULTS[family]
+    return Field(field.name, semantic, field.connect, parameters)
+
+
+def _time_semantic(mysql_type: MySQLType, mode: str) -> str:
+    """Return the semantic type of a DATE, TIME or DATETIME in a `time.precision.mode`."""
+    names = dict(zip((Family.DATE, Family.TIME, Family.DATETIME), _TIMES[mode], strict=True))
+    name = names[TYPES[mysql_type.base].family]
+    is_finer = mode in _ADAPTING and (mysql_type.length or 0) > _MILLISECOND_DIGITS
+    return f"io.debezium.time.{'Micro' if is_finer and name in {'Time', 'Timestamp'} else ''}{name}"
 
 
 # --- values as MySQL's text
@@ -405,15 +465,42 @@ def plain_number(value: Column) -> Column:
     return F.when(value.rlike("[eE]"), F.concat(sign, F.regexp_replace(text, "[.]?0*$", ""))).otherwise(value)
 
 
-def _string(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
-    """Return a text, or bytes with binary.handling.mode hex, base64 or base64-url-safe, which the message does not state."""
+def _string(value: Column, column: Field, mysql_type: MySQLType) -> Column:
+    """Return a text, or bytes in hex, base64 or base64-url-safe: a text that may be both hex and base64 is hex."""
     if TYPES[mysql_type.base].family is not Family.BINARY:
         return value
+    return F.when(_may_be_hex(value, mysql_type), _hex_bytes(value, column, mysql_type)).otherwise(
+        _base64_bytes(value, column, mysql_type)
+    )
+
+
+def _unstated_bytes(value: Column, column: Field, mysql_type: MySQLType) -> Column:
+    """Return bytes in base64, hex or base64-url-safe: a text that may be both hex and base64 is base64."""
+    is_hex = _may_be_hex(value, mysql_type)
+    if fixed_size(mysql_type) is None:
+        is_hex = is_hex & (F.length(value) % 4 != 0)
+    return F.when(is_hex, _hex_bytes(value, column, mysql_type)).otherwise(_base64_bytes(value, column, mysql_type))
+
+
+def _may_be_hex(value: Column, mysql_type: MySQLType) -> Column:
     digits = value.rlike(r"^([0-9a-f]{2})*\z")
-    if mysql_type.base == "binary" and mysql_type.length is not None:
-        # The base64 of n bytes has 2n characters only if some of them are padding.
-        digits = digits & (F.length(value) == 2 * mysql_type.length)
-    return F.when(digits, F.concat(F.lit(HEX), value)).otherwise(F.translate(value, "-_", "+/"))
+    size = fixed_size(mysql_type)
+    # The base64 of n bytes has 2n characters only if some of them are padding.
+    return digits if size is None else digits & (F.length(value) == 2 * size)
+
+
+def fixed_size(mysql_type: MySQLType) -> int | None:
+    """Return the number of bytes of each value of a BINARY(n); None for other types."""
+    return mysql_type.length if mysql_type.base == "binary" else None
+
+
+def _hex_bytes(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    return F.concat(F.lit(HEX), value)
+
+
+def _base64_bytes(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
+    """Return bytes in base64; the alphabet of base64-url-safe differs in two characters."""
+    return F.translate(value, "-_", "+/")
 
 
 def _bits(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
@@ -439,6 +526,11 @@ def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
         return unscaled
     zeros = F.regexp_replace(unscaled, "^(-?)", "$1" + "0" * scale)
     return F.regexp_replace(zeros, rf"^(-?)0*([0-9]+)([0-9]{{{scale}}})\z", "$1$2.$3")
+
+
+def _unstated_decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
+    """Return a decimal without a fraction from its digits or from base64: a text that may be both is digits."""
+    return F.when(value.rlike(r"^[0-9]+\z"), value).otherwise(_decimal(value, column, mysql_type))
 
 
 # Hexadecimal digits of 8, 16 and 28 bytes; DECIMAL(65) has 27 bytes.
@@ -619,7 +711,11 @@ _TEXT_OF: Mapping[str, _Text] = MappingProxyType(
         "double": _double,
         "string": _string,
         BITS: _bits,
+        HEX_BYTES: _hex_bytes,
+        BASE64_BYTES: _base64_bytes,
+        UNSTATED_BYTES: _unstated_bytes,
         DECIMAL: _decimal,
+        UNSTATED_DECIMAL: _unstated_decimal,
         "io.debezium.data.Enum": _enum,
         "io.debezium.time.ZonedTimestamp": _timestamp,
         "io.debezium.time.Year": _year,

@@ -17,7 +17,7 @@ _PROTOCOLS: dict[str, Protocol] = {p.name: p for p in (CanalJson(), OpenProtocol
 
 def protocol_of(feed: Feed) -> Protocol:
     """Return the protocol of a feed's messages."""
-    return _PROTOCOLS[feed.protocol]
+    return _PROTOCOLS[feed.protocol].for_feed(feed)
 
 
 def recognize_settings(feed: Feed) -> Column:

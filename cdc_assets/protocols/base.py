@@ -1,7 +1,7 @@
 """The interface of a protocol: everything that the pipeline must know of a protocol, in one object."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.lakehouse.registry_schemas import SchemaId
 from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
+from cdc_assets.type_checks.row_images import Observation
 
 if TYPE_CHECKING:
     from cdc_assets.type_checks.observations import Rules
@@ -52,6 +53,26 @@ class DeniedSetting(NamedTuple):
     right: str
     evidence: str
     consequence: str
+
+
+class UnprovenSetting(NamedTuple):
+    """A setting of the connector that decided how values were read, and that nothing proves.
+
+    Attributes:
+        setting: the connector's name of it.
+        observation: the first values that may be wrong; a row of type_observations.
+        as_read: the first of these values as it was read, for people.
+        otherwise: the same value as it would be read under another setting, for people.
+        assumed: the values of the setting under which the values are right.
+        proven: the other values of the setting that other records prove; empty if none does.
+    """
+
+    setting: str
+    observation: Observation
+    as_read: str
+    otherwise: str
+    assumed: Sequence[str]
+    proven: Sequence[str]
 
 
 class Watermarks(Enum):
@@ -134,6 +155,8 @@ class Protocol(Reader):
         carries_schemas: whether messages carry table schemas, against which rows are checked.
         marks_transactions: whether a feed may have transaction markers.
         takes_snapshots: whether the connector takes snapshots of tables; a read's `detail` then says its place in one.
+        assumes_settings: whether messages may lack a statement of how values are written, so that the feed's
+            `connector_settings` decide it.
     """
 
     name: ClassVar[str]
@@ -145,6 +168,11 @@ class Protocol(Reader):
     carries_schemas: ClassVar[bool] = False
     marks_transactions: ClassVar[bool] = False
     takes_snapshots: ClassVar[bool] = False
+    assumes_settings: ClassVar[bool] = False
+
+    def for_feed(self, feed: Feed) -> "Protocol":  # noqa: ARG002
+        """Return the protocol for the messages of a feed."""
+        return self
 
     @abstractmethod
     def decode(self, raw: DataFrame, feed: Feed) -> DataFrame:
@@ -202,6 +230,14 @@ class Protocol(Reader):
     def changes_key_text(self, mysql_type: MySQLType) -> bool:  # noqa: ARG002
         """Return whether keys of messages have values of a type as another text than the value itself has."""
         return False
+
+    def find_unproven_settings(self, observations: Iterable[Observation]) -> list[UnprovenSetting]:  # noqa: ARG002
+        """Return the settings of the connector by which values may have been read wrongly, because nothing proves them.
+
+        Args:
+            observations: rows of type_observations.
+        """
+        return []
 
     @abstractmethod
     def type_rules(self, feed: Feed) -> "Rules":

@@ -4,15 +4,20 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.mysql_types.reference import jdbc_text
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.type_checks.incomplete_rows import (
+    ADVICE,
     LACKING,
     LEFT_OUT_OF_ALL,
     columns_in_rows,
+    lacks_column,
     refuse_incomplete_columns,
 )
 from cdc_assets.type_checks.occurrences import OCCURRENCE_FIELDS
@@ -23,6 +28,8 @@ from cdc_assets.type_checks.values import ValueClass
 IDENTITY = ("database", "table", "column", "mysql_type", "stated")
 VERDICTS = ("mysql_type_verdict", "code_verdict")
 _OK, _ACCEPTED = "ok", "accepted: the feeds file gives the column's type"
+# The classes of values that the assumed setting of the connector cannot have written.
+_NOT_AS_WRITTEN = frozenset({ValueClass.OUTSIDE, ValueClass.UNREADABLE, ValueClass.TOO_LONG})
 # The verdicts that break no mapping.
 PASSING_VERDICTS = frozenset({_OK, _ACCEPTED, LEFT_OUT_OF_ALL})
 
@@ -95,6 +102,37 @@ def breaks_mapping(observation: Observation, verdict: str) -> bool:
 def breaks_any_mapping(observation: Observation) -> bool:
     """Return whether an observation breaks one of the two mappings."""
     return any(breaks_mapping(observation, verdict) for verdict in VERDICTS)
+
+
+def advice_on(observation: Observation) -> str | None:
+    """Return what to do about an observation that breaks a mapping; None: give the column's type, as for most of them."""
+    if lacks_column(observation):
+        return ADVICE
+    stated = json.loads(observation["stated"])
+    setting, _, mode = (stated.get("assumed") or "").partition("=")
+    if not setting or stated["value_class"] not in _NOT_AS_WRITTEN:
+        return None
+    return (
+        f"Messages do not state how the connector writes values, and {setting}={mode} does not fit them: state the "
+        f"connector's own {setting} under connector_settings: of the feed in the feeds file"
+    )
+
+
+def find_unproven_settings(feed: Feed, stored: pa.Table, new: list[Observation]) -> list[UnprovenSetting]:
+    """Return the connector's settings by which values may have been read wrongly, because nothing proves them.
+
+    Args:
+        feed: the feed.
+        stored: the observations of earlier runs.
+        new: the observations of this run.
+    """
+    protocol = protocol_of(feed)
+    if not protocol.assumes_settings:
+        return []
+    # Most observations are of columns whose messages state everything.
+    earlier = stored.filter(pc.match_substring(stored["stated"], '"assumed": "')).to_pylist() if stored.num_rows else []
+    taken = (o for o in [*earlier, *new] if feed.takes(o["database"], o["table"]))
+    return protocol.find_unproven_settings(taken)
 
 
 def describe_observation(observation: Observation, verdict: str, events_in_run: int = 0) -> dict[str, Any]:

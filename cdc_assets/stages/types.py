@@ -23,18 +23,20 @@ from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.lakehouse.type_observations import TYPE_OBSERVATIONS, Doubted, Refused, TypesCursor
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.release.tables import taken_tables
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages.type_verdicts import (
     IDENTITY,
     PASSING_VERDICTS,
     VERDICTS,
+    advice_on,
     breaks_any_mapping,
     breaks_mapping,
     check_event_types,
+    find_unproven_settings,
     identity_of,
 )
-from cdc_assets.type_checks.incomplete_rows import ADVICE, lacks_column
 from cdc_assets.type_checks.occurrences import merge_occurrences
 from cdc_assets.type_checks.row_images import Name, Observation
 
@@ -61,6 +63,7 @@ class TypesReport:
         new: the observations of this run that no earlier run made.
         wrong: the observations that break a mapping: of blocked tables, and of the newest run that checked any events.
         refused: the tables that the gate must hold.
+        unproven: the connector's settings by which values of any run may have been read wrongly.
     """
 
     after: int
@@ -72,6 +75,7 @@ class TypesReport:
     new: list[Observation] = field(default_factory=list)
     wrong: list[Observation] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
+    unproven: list[UnprovenSetting] = field(default_factory=list)
 
 
 class Types:
@@ -80,9 +84,13 @@ class Types:
     name = "type_observations"
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
-        """Return whether new events, or tables to be checked again, exist."""
+        """Return whether new events, or tables to be checked again, exist, or settings of the verdicts have changed."""
         decoded, cursor = lake.change_events.cursor(), _cursor(lake)
-        return decoded is not None and (decoded.batch > cursor.batch or bool(_tables_to_recheck(lake, feed, cursor)))
+        return decoded is not None and (
+            decoded.batch > cursor.batch
+            or cursor.settings != _settings(feed)
+            or bool(_tables_to_recheck(lake, feed, cursor))
+        )
 
     def run(self, lake: Lakehouse, feed: Feed) -> TypesReport:
         """Check these events, and commit the observations and the blocked tables at once.
@@ -94,7 +102,8 @@ class Types:
         span = _Span(cursor.batch, _tables_to_recheck(lake, feed, cursor))
         table = lake.type_observations.at_current_version()
         stored = _fetch_observations(table)
-        if decoded is None or (decoded.batch <= cursor.batch and not span.rechecked):
+        is_current = cursor.settings == _settings(feed) and not span.rechecked
+        if decoded is None or (decoded.batch <= cursor.batch and is_current):
             return _make_report(feed, cursor.batch, cursor, stored, [])
         files, schema_rows = _list_files(lake, feed, span), lake.schema_rows()
         # A batch may hold watermarks alone.
@@ -140,7 +149,9 @@ def _cursor(lake: Lakehouse) -> TypesCursor:
 
 def _settings(feed: Feed) -> str:
     """Return the settings that the verdicts depend on, and the version of the rules, as the cursor stores them."""
-    settings = feed.model_dump_json(include={"type_mapping", "tidb_extension", "columns", "tables"})
+    settings = feed.model_dump_json(
+        include={"type_mapping", "tidb_extension", "columns", "tables", "connector_settings"}
+    )
     return json.dumps([_RULES_VERSION, json.loads(settings)])
 
 
@@ -291,7 +302,11 @@ def _refuse_tables(cursor: TypesCursor, span: _Span, wrong: Iterable[Observation
         name, place = _name(o), dict(o["first"])
         commit_ts = place.pop("commit_ts")
         errors = "; ".join(o[verdict] for verdict in VERDICTS if breaks_mapping(o, verdict))
-        first = place | {"column": o["column"], "problem": errors} | ({"advice": ADVICE} if lacks_column(o) else {})
+        first = (
+            place
+            | {"column": o["column"], "problem": errors}
+            | ({"advice": advice} if (advice := advice_on(o)) else {})
+        )
         of_observation = Refused(*name, commit_ts, o["first_batch"], first)
         other = refused.get(name, of_observation)
         lowest = min(other, of_observation, key=_position)
@@ -377,4 +392,5 @@ def _make_report(feed: Feed, after: int, cursor: TypesCursor, stored: pa.Table, 
         new=[o for o in new if identity_of(o) not in earlier],
         wrong=_merge_by_identity(wrong, without_doubted),
         refused=cursor.refused,
+        unproven=find_unproven_settings(feed, stored, new),
     )

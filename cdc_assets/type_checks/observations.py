@@ -131,7 +131,9 @@ class MessageColumn:
 
     @property
     def usual_class(self) -> str:
-        """The class of the values within the limits: of whole numbers their range, else `ANY`."""
+        """The class of the values within the limits: the usual reading, of other whole numbers their range, else `ANY`."""
+        if self.limits.usual:
+            return self.limits.usual
         is_number = self.limits.form in {TextForm.INTEGER, TextForm.LABEL}
         return format_range(*self.limits.ranges[:2]) if is_number and self.limits.ranges else ANY
 

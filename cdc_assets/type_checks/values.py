@@ -41,6 +41,13 @@ class TextForm(StrEnum):
     LABELS = "LABELS"  # labels of a set, maybe none
     JSON = "JSON"  # a JSON document
     UNSCALED = "UNSCALED"  # the bytes of a decimal in base64, or the number itself
+    UNSCALED_OR_DIGITS = "UNSCALED_OR_DIGITS"  # the same, or the digits of a decimal without fraction as a text
+    HEX = "HEX"  # bytes in lower-case hexadecimal digits
+    BASE64_OR_URL = "BASE64_OR_URL"  # base64 in the usual or in the URL-safe alphabet
+    HEX_OR_BASE64 = "HEX_OR_BASE64"  # one of these two
+    ISO_DATE = "ISO_DATE"  # in ISO 8601, in UTC, as are the next two
+    ISO_TIME = "ISO_TIME"
+    ISO_DATETIME = "ISO_DATETIME"
 
 
 class ValueClass(StrEnum):
@@ -58,10 +65,34 @@ class ValueClass(StrEnum):
 
 
 ANY = "any"
+# The readings that a value may have where the message does not state how it is written. The class of such a value joins
+# those that fit by `_OR`.
+HEX, BASE64, DIGITS = "hex", "base64", "digits"
+SECOND_PARTS: Mapping[str, int] = MappingProxyType({"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9})
+_OR = " or "
+_READINGS = frozenset({HEX, BASE64, DIGITS, *SECOND_PARTS})
+# The class of NULL, 0 and other values that show no reading.
+SHOWS_NO_READING = "shows nothing of how it is written"
 # The class in a remark on a column that the row lacks and may lack, and the class of the observation made of it.
 ABSENT, LEFT_OUT = "absent", "left out of the row"
 # The class of an observation of a schema change, which has no value.
 DESCRIBED = "described by a schema change"
+
+
+class Unit(NamedTuple):
+    """A unit in which a number may be.
+
+    Attributes:
+        reading: its name.
+        low: the lowest number that the column's type permits in this unit.
+        high: the highest one.
+        step: the numbers are multiples of it, by the digits that the type has after the point.
+    """
+
+    reading: str
+    low: int
+    high: int
+    step: int
 
 
 class Limits(NamedTuple):
@@ -69,23 +100,27 @@ class Limits(NamedTuple):
 
     Attributes:
         form: how a value's text is written.
-        null: what is wrong with NULL; None: nothing.
+        null: the class of NULL; None: the usual one.
         wires: the types that a value may have on the wire, such as JSON types, the usual one first; None: any.
         ranges: of whole numbers: lowest and highest value of the column's type code, then of its type.
         length: the largest number of characters, bytes, or digits before the point; None: unknown.
         scale: the largest number of digits after the point.
         signed: whether a value may be negative.
         labels: of an enum or a set.
+        usual: the usual class of the values, if it is a reading.
+        units: of whole numbers, if the message does not state their unit: all that it may be.
     """
 
     form: TextForm = TextForm.ANY
-    null: ValueClass | None = None
+    null: str | None = None
     wires: tuple[str, ...] | None = None
     ranges: tuple[int, int, int, int] | None = None
     length: int | None = None
     scale: int | None = None
     signed: bool = True
     labels: tuple[str, ...] | None = None
+    usual: str | None = None
+    units: tuple[Unit, ...] = ()
 
 
 ANYTHING = Limits()
@@ -94,7 +129,13 @@ _BIGINT = Range(-(1 << 63), (1 << 63) - 1)
 # number.
 LOWER, UPPER = f"0..{_BIGINT.high}", f"{_BIGINT.high + 1}..{(1 << 64) - 1}"
 # The JVM function's name for a class -> the class.
-_CLASSES_BY_NAME = {each.name: str(each) for each in ValueClass} | {"ABSENT": ABSENT, "LOWER": LOWER, "UPPER": UPPER}
+_CLASSES_BY_NAME = {each.name: str(each) for each in ValueClass} | {
+    "ABSENT": ABSENT,
+    "LOWER": LOWER,
+    "UPPER": UPPER,
+    "SHOWS_NO_READING": SHOWS_NO_READING,
+}
+_NAMES_BY_CLASS = {value_class: name for name, value_class in _CLASSES_BY_NAME.items()}
 
 _FORMS: Mapping[Family, TextForm] = MappingProxyType(
     {
@@ -146,13 +187,16 @@ def limits_of(mysql_type: MySQLType | None, binary: TextForm = TextForm.ANY) -> 
 
 
 def widest_limits(limits: Sequence[Limits]) -> Limits:
-    """Return the limits of values that have one of several types; values of types in different forms have no limits.
+    """Return the limits of values that have one of several types.
+
+    Values of types in different forms have no limits, nor have values of different types whose form messages do not state.
 
     Args:
         limits: of the types; all have the same `null` and `wires`.
     """
     first = limits[0]
-    if len({each.form for each in limits}) > 1:
+    is_unstated = any(each.usual for each in limits)
+    if len({each.form for each in limits}) > 1 or (is_unstated and len(set(limits)) > 1):
         return Limits(null=first.null, wires=first.wires)
     ranges = [each.ranges for each in limits if each.ranges is not None]
     labels = [each.labels for each in limits if each.labels is not None]
@@ -188,8 +232,13 @@ def _number_range(mysql_type: MySQLType, family: Family) -> Range | None:
 
 
 def class_of(name: str | None) -> str | None:
-    """Return the class whose name a remark has in `class`."""
-    return None if name is None else _CLASSES_BY_NAME[name]
+    """Return the class whose name a remark has in `class`; the readings that fit a value have no other name."""
+    return None if name is None else _CLASSES_BY_NAME.get(name, name)
+
+
+def readings_of_class(value_class: str) -> frozenset[str]:
+    """Return the readings that a class of values names."""
+    return _READINGS.intersection(value_class.split(_OR))
 
 
 def find_remarks(
@@ -206,8 +255,8 @@ def find_remarks(
 
     Returns:
         ARRAY<STRUCT<name, wire, class, text>> of STRINGs. `wire` is the wire type where it is not the usual one. `class` is
-        the name of a `ValueClass`, ABSENT, LOWER or UPPER; NULL where only the wire type is unusual. `text` is the beginning
-        of the value.
+        the name of a `ValueClass`, ABSENT, LOWER, UPPER or SHOWS_NO_READING, or the readings that fit; NULL where only the
+        wire type is unusual. `text` is the beginning of the value.
     """
     layouts = {
         layout_hash: {
@@ -227,5 +276,5 @@ _REMARKS = array(struct(**dict.fromkeys(["name", "wire", "class", "text"], STRIN
 def _describe_limits(name: str, limits: Limits) -> dict[str, object]:
     """Return a column's limits as the JVM function reads them; ranges are texts, as JSON numbers may lose digits."""
     ranges = None if limits.ranges is None else [str(bound) for bound in limits.ranges]
-    null = None if limits.null is None else limits.null.name
+    null = None if limits.null is None else _NAMES_BY_CLASS[limits.null]
     return {"name": name, **limits._asdict(), "form": str(limits.form), "null": null, "ranges": ranges}

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.mysql_types.types import SPATIAL
+from cdc_assets.stages import TYPES
 from cdc_assets_tests.laws.test_dialects import MYSQL, Row, compare_sequences, settled, sound, take, truth
 from cdc_assets_tests.laws.test_dialects import records_of as scenario_records
 from cdc_assets_tests.support import Chain, Record, bytes_of, histories
@@ -154,6 +155,12 @@ def test_each_key_has_the_versions_of_the_truth(config: str, debezium: Run) -> N
         assert checked == sum(after is not None for sequence in expected.values() for after in sequence)
         assert checked
     assert {row["reason"] for row in made.quarantine()} <= {"zero_date"}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_values_prove_how_they_are_written_where_messages_do_not_state_it(config: str, debezium: Run) -> None:
+    made = debezium(config)
+    assert TYPES.run(made.lake, made.feed).unproven == []
 
 
 @pytest.mark.parametrize("config", ["dbz195-schemas", "dbz350m-noschemas-tx"])

@@ -4,6 +4,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -31,7 +32,9 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 class Pipeline:
     """The job of one feed, with a feeds file and a lakehouse in a folder of their own."""
 
-    def __init__(self, folder: Path, servers: str, topic_pattern: str, excluded: str) -> None:
+    def __init__(
+        self, folder: Path, servers: str, topic_pattern: str, excluded: str, connector_settings: Mapping[str, str]
+    ) -> None:
         """Write the feeds file, and start Spark.
 
         Args:
@@ -39,10 +42,16 @@ class Pipeline:
             servers: the broker's address.
             topic_pattern: of the feed's topics.
             excluded: a pattern of tables that the connector does not capture.
+            connector_settings: the connector's settings that its messages do not state.
         """
         folder.mkdir(parents=True)
         kafka = {"bootstrap_servers": servers, "topic_pattern": topic_pattern}
-        feed = {"protocol": "debezium", "tables": {"exclude": [excluded]}, "source": {"kafka": kafka}}
+        feed = {
+            "protocol": "debezium",
+            "tables": {"exclude": [excluded]},
+            "connector_settings": dict(connector_settings),
+            "source": {"kafka": kafka},
+        }
         (folder / "feeds.yaml").write_text(yaml.safe_dump({"feeds": {FEED: feed}, "spark": _SPARK}))
         os.environ |= {"CDC_FEEDS": str(folder / "feeds.yaml"), "CDC_LAKEHOUSE": str(folder / "lake")}
         self.spark = spark_session(_SPARK | {"spark.sql.warehouse.dir": str(folder / "warehouse")})

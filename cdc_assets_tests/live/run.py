@@ -29,6 +29,9 @@ _TABLES = range(4, 10)  # how many tables there are
 _ENOUGH = {"production": 20, "type": 100}
 _OF_ODD_TYPES = {"type_mapping", "mysql_type_mapping", "jdbc_type_mapping"}
 _SHRINK_SECONDS = 300
+# The connector's settings that messages with and without schemas do not state.
+_BINARY_MODE = ("binary.handling.mode",)
+_UNSTATED_MODES = (*_BINARY_MODE, "decimal.handling.mode", "time.precision.mode")
 _BURST = "several statements of one second"
 
 
@@ -63,8 +66,14 @@ class Live:
             self.sessions = _begin(self.server, self.legacy_positions)
             self.connect = Connect(self.folder / "connect", self.server, self.broker.servers, self.settings)
             self.connect.start()
+            has_schemas = self.settings["value.converter.schemas.enable"] == "true"
             self.pipeline = Pipeline(
-                self.folder / "pipeline", self.broker.servers, rf"{PREFIX}([.].*)?", f"{HIDDEN}*.*"
+                self.folder / "pipeline",
+                self.broker.servers,
+                rf"{PREFIX}([.].*)?",
+                f"{HIDDEN}*.*",
+                # With schemas, messages do not state how bytes are written if the connector writes them as texts.
+                {name: self.settings[name] for name in (_BINARY_MODE if has_schemas else _UNSTATED_MODES)},
             )
             self._catch_up()
             differences = self._loop(time.monotonic() + minutes * 60)
@@ -316,7 +325,7 @@ def _connector_settings(rng: random.Random) -> dict[str, str]:
         "value.converter.decimal.format": rng.choice(["BASE64", "NUMERIC"]),
         "decimal.handling.mode": rng.choice(["precise", "string"]),
         "bigint.unsigned.handling.mode": rng.choice(["precise", "long"]),
-        "binary.handling.mode": rng.choice(["bytes", "base64"]),
+        "binary.handling.mode": rng.choice(["bytes", "base64", "hex"]),
         "time.precision.mode": rng.choice(["adaptive_time_microseconds", "microseconds"]),
         "provide.transaction.metadata": rng.choice(["false", "true"]),
         "tombstones.on.delete": rng.choice(["false", "true"]),

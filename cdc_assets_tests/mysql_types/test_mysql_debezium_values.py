@@ -14,9 +14,10 @@ from cdc_assets.mysql_types.debezium import (
     DECIMAL,
     GEOMETRY,
     SEMANTICS,
+    UNSTATED,
     Field,
+    assumed_field,
     column_type,
-    default_field,
     layout,
     mysql_text,
     stands_for,
@@ -171,17 +172,29 @@ def test_a_column_has_its_declared_type_if_the_field_may_stand_for_it(
 
 
 @pytest.mark.parametrize(
-    ("mysql_type", "semantic"),
+    ("mysql_type", "mode", "semantic"),
     [
-        ("datetime(3)", f"{TIME}Timestamp"),
-        ("datetime(4)", f"{TIME}MicroTimestamp"),
-        ("bit(1)", "boolean"),
-        ("bit(2)", BITS),
-        ("time(6)", f"{TIME}MicroTime"),
+        ("datetime(3)", None, f"{TIME}Timestamp"),
+        ("datetime(4)", None, f"{TIME}MicroTimestamp"),
+        ("bit(1)", None, "boolean"),
+        ("bit(2)", None, BITS),
+        ("time(6)", None, f"{TIME}MicroTime"),
+        ("time(3)", "adaptive", f"{TIME}Time"),
+        ("time(4)", "adaptive", f"{TIME}MicroTime"),
+        ("time(4)", "connect", f"{TIME}Time"),
+        ("datetime(4)", "connect", f"{TIME}Timestamp"),
+        ("datetime", "microseconds", f"{TIME}MicroTimestamp"),
+        ("time", "nanoseconds", f"{TIME}NanoTime"),
+        ("date", "nanoseconds", f"{TIME}Date"),
+        ("date", "isostring", f"{TIME}IsoDate"),
+        ("timestamp", "isostring", f"{TIME}ZonedTimestamp"),
     ],
 )
-def test_without_a_schema_the_connectors_defaults_are_assumed(mysql_type: str, semantic: str) -> None:
-    assert default_field("c", parse_type(mysql_type)).semantic == semantic
+def test_without_a_schema_the_given_mode_counts_else_the_connectors_default(
+    mysql_type: str, mode: str | None, semantic: str
+) -> None:
+    settings = {} if mode is None else {"time.precision.mode": mode}
+    assert assumed_field(Field("c", UNSTATED, UNSTATED), parse_type(mysql_type), settings).semantic == semantic
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ it says of the semantic type.
 
 import base64
 import re
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,8 +45,8 @@ def number(digits: str) -> str:
     return f"@{digits}@"
 
 
-def row(table: str, value: Any, column: dict[str, Any] | None, **others: Any) -> bytes:
-    after = {"id": 1, "v": value} | others
+def row(table: str, value: Any, column: dict[str, Any] | None, key: int = 1, **others: Any) -> bytes:
+    after = {"id": key, "v": value} | others
     payload = envelope("c", None, after, source(table=table))
     extra = [{"type": "double", "optional": True, "field": name} for name in others]
     message = payload if column is None else with_schema(payload, [ID, column, *extra])
@@ -115,11 +117,67 @@ WITHOUT_SCHEMA: dict[str, tuple[str, Any, Any]] = {
     "schemas.enable=false, string": ("DECIMAL(10,2)", "3.14", Decimal("3.14")),
 }  # fmt: skip
 
+# Settings of the connector that the feeds file gives -> declared types, wire values and expected values of messages
+# without a schema.
+GIVEN: list[tuple[dict[str, str], list[tuple[str, Any, Any]]]] = [
+    ({"time.precision.mode": "adaptive_time_microseconds", "decimal.handling.mode": "precise",
+      "binary.handling.mode": "bytes"},
+     [("DATE", 17702, date(2018, 6, 20)),
+      ("TIME(3)", 64264777000, "17:51:04.777"),
+      ("DATETIME", 1529476623000, SOME_TIME),
+      ("DATETIME(6)", 1529476623000001, SOME_TIME.replace(microsecond=1)),
+      ("DECIMAL(10,0)", "1234", Decimal(-0x289208)),
+      ("DECIMAL(10,2)", base64_of((1234511).to_bytes(3, "big")), Decimal("12345.11")),
+      ("VARBINARY(9)", "abcd", bytes.fromhex("69b71d"))]),
+    ({"time.precision.mode": "adaptive", "decimal.handling.mode": "string", "binary.handling.mode": "base64"},
+     [("TIME(3)", 64264777, "17:51:04.777"),
+      ("TIME(6)", 64264777001, "17:51:04.777001"),
+      ("DATETIME(3)", 1529476623001, SOME_TIME.replace(microsecond=1000)),
+      ("DATETIME(6)", 1529476623000001, SOME_TIME.replace(microsecond=1)),
+      ("DECIMAL(10,0)", "1234", Decimal(1234)),
+      ("DECIMAL(10,0)", "-1234", Decimal(-1234)),
+      ("DECIMAL(10,2)", "12345.11", Decimal("12345.11")),
+      ("VARBINARY(9)", "abcd", bytes.fromhex("69b71d"))]),
+    ({"time.precision.mode": "connect", "decimal.handling.mode": "double", "binary.handling.mode": "base64-url-safe"},
+     [("DATE", 17702, date(2018, 6, 20)),
+      ("TIME", 64264000, "17:51:04"),
+      ("TIME(6)", 64264777, "17:51:04.777000"),
+      ("DATETIME(6)", 1529476623001, SOME_TIME.replace(microsecond=1000)),
+      ("DECIMAL(10,2)", 3.14, Decimal("3.14")),
+      ("VARBINARY(9)", "__4=", b"\xff\xfe")]),
+    ({"time.precision.mode": "microseconds", "binary.handling.mode": "hex"},
+     [("TIME", 64264000000, "17:51:04"),
+      ("DATETIME", 1529476623000000, SOME_TIME),
+      # Two minutes after the epoch, which is also a time in milliseconds.
+      ("DATETIME", 120_000_000, datetime.fromisoformat("1970-01-01T00:02:00")),
+      ("BLOB", "abcd", b"\xab\xcd"),
+      ("BINARY(2)", "00ff", b"\x00\xff")]),
+    ({"time.precision.mode": "nanoseconds"},
+     [("TIME(6)", 64264777001000, "17:51:04.777001"),
+      ("DATETIME(3)", 1529476623001000000, SOME_TIME.replace(microsecond=1000))]),
+    ({"time.precision.mode": "isostring"},
+     [("DATE", "2018-06-20Z", date(2018, 6, 20)),
+      ("TIME(3)", "17:51:04.777Z", "17:51:04.777"),
+      ("DATETIME(6)", "2018-06-20T06:37:03.000001Z", SOME_TIME.replace(microsecond=1)),
+      ("TIMESTAMP", "2018-06-20T06:37:03Z", "2018-06-20 06:37:03.000000")]),
+]  # fmt: skip
+
 
 def schema_change(table: str, declared: str) -> bytes:
     statement = f"CREATE TABLE `{table}` (id INT PRIMARY KEY, v {declared})"
     value = {"source": source(1, table=table, ts_ms=1_600_000_000_000), "databaseName": "inventory", "ddl": statement}
     return text(value | {"tableChanges": []})
+
+
+def without_schema(tables: Iterable[tuple[str, str, Sequence[Any]]]) -> list[Record]:
+    """Records without a schema: each table with its statement, and a row for each value."""
+    records: list[Record] = []
+    for table, declared, values in tables:
+        sent: list[tuple[bytes, dict[str, int] | None]] = [(schema_change(table, declared), None)]
+        sent += [(row(table, value, None, key=n), {"id": n}) for n, value in enumerate(values, 1)]
+        for value, key in sent:
+            records.append(record(value, 0, len(records), "s", key=text(key) if key else None))
+    return records
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +211,19 @@ def test_messages_are_read_under_each_setting(n: int, setting: str, made: Chain)
 def test_messages_without_a_schema_are_read_by_their_declared_types(n: int, setting: str, made: Chain) -> None:
     (version,) = made.history(f"u{n}", "inventory")
     assert version["v"] == WITHOUT_SCHEMA[setting][2]
+
+
+@pytest.mark.parametrize(("settings", "cases"), GIVEN, ids=[given["time.precision.mode"] for given, _ in GIVEN])
+def test_messages_without_a_schema_are_read_by_the_connectors_settings_in_the_feeds_file(
+    settings: dict[str, str], cases: list[tuple[str, Any, Any]], spark: SparkSession, tmp_path: Path
+) -> None:
+    feed = Chain(spark, tmp_path, protocol="debezium", connector_settings=settings)
+    feed.add(without_schema((f"t{n}", declared, [value]) for n, (declared, value, _) in enumerate(cases)))
+    report = feed.run().types
+    assert (report.wrong, report.unproven) == ([], [])
+    read = [feed.history(f"t{n}", "inventory")[0]["v"] for n in range(len(cases))]
+    assert read == [expected for *_, expected in cases]
+    assert feed.quarantine() == []
 
 
 def test_a_double_beside_a_long_decimal_stays_a_double(made: Chain) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from cdc_assets.assets.checks.verdict import SHOWN, Verdict
+from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.stages.type_verdicts import breaks_mapping, describe_observation, identity_of
 from cdc_assets.stages.types import SHOWN as SHOWN_OBSERVATIONS
 from cdc_assets.stages.types import TypesReport
@@ -19,6 +20,35 @@ def mysql_type_mapping(report: TypesReport) -> Verdict:
 def jdbc_type_mapping(report: TypesReport) -> Verdict:
     """Return whether every column's code is the one that its MySQL type and value prescribe."""
     return _check_mapping(report, report.codes_called, "code_verdict")
+
+
+def connector_settings(report: TypesReport) -> Verdict:
+    """Return whether nothing was read by a setting of the connector that no message, feeds file or other value states."""
+    description = "All values were read as their messages, the feeds file or other values of the connector prove."
+    if report.unproven:
+        description = " ".join(map(_describe_unproven, report.unproven))
+    rows = [
+        {"setting": each.setting, "read_as": each.as_read, "otherwise": each.otherwise}
+        | {name: each.observation[name] for name in ("database", "table", "column", "mysql_type", "sample_value")}
+        | {name: each.observation["first"][name] for name in ("topic", "partition", "offset", "commit_ts")}
+        for each in report.unproven
+    ]
+    return Verdict(not rows, description, rows)
+
+
+def _describe_unproven(unproven: UnprovenSetting) -> str:
+    o, place = unproven.observation, unproven.observation["first"]
+    evidence = (
+        f"other records show that {unproven.setting} is {' or '.join(unproven.proven)}"
+        if unproven.proven
+        else "no other record shows which of the two is right"
+    )
+    return (
+        f"Messages do not state {unproven.setting}. Column {o['database']}.{o['table']}.{o['column']} ({o['mysql_type']}) "
+        f"of topic {place['topic']}, partition {place['partition']}, offset {place['offset']} has {o['sample_value']}. It "
+        f"was read as {unproven.as_read}; it may be {unproven.otherwise}; {evidence}. State {unproven.setting} under "
+        f"connector_settings: of the feed. If it is not {' or '.join(unproven.assumed)}, then run the job rebuild."
+    )
 
 
 def blocks_tables(verdict: Verdict) -> bool:

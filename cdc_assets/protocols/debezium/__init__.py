@@ -8,8 +8,9 @@ record's fields decide which of them it is, never the name of its topic. TiCDC's
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -22,9 +23,10 @@ from cdc_assets.mysql_types.debezium import (
     DECIMAL,
     SEMANTICS,
     UNSTATED,
+    UNSTATED_DECIMAL,
     DescribedColumn,
     Field,
-    default_field,
+    assumed_field,
     described_tables,
     layout,
     mysql_text,
@@ -32,11 +34,21 @@ from cdc_assets.mysql_types.debezium import (
     stands_for,
 )
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
-from cdc_assets.protocols.base import NO_SCHEMAS, Envelope, Protocol, SchemaTexts, Watermarks, WireColumn
+from cdc_assets.protocols.base import (
+    NO_SCHEMAS,
+    Envelope,
+    Protocol,
+    SchemaTexts,
+    UnprovenSetting,
+    Watermarks,
+    WireColumn,
+)
 from cdc_assets.protocols.debezium import avro
 from cdc_assets.protocols.debezium.decoding import PAYLOAD, decode, read_json
+from cdc_assets.protocols.debezium.unproven import find_unproven_settings
 from cdc_assets.protocols.messages import has_fields
 from cdc_assets.sources.schema_registry import default_id_kind
+from cdc_assets.type_checks.row_images import Observation
 
 if TYPE_CHECKING:
     from cdc_assets.type_checks.observations import Rules
@@ -56,9 +68,21 @@ class Debezium(Protocol):
     carries_schemas = True
     marks_transactions = True
     takes_snapshots = True
+    assumes_settings = True
 
-    def __init__(self, schemas: SchemaTexts = NO_SCHEMAS) -> None:
+    def __init__(self, settings: Mapping[str, str] = MappingProxyType({}), schemas: SchemaTexts = NO_SCHEMAS) -> None:
+        """Make the protocol.
+
+        Args:
+            settings: the connector's settings that the feeds file gives, by the connector's names.
+            schemas: the schemas in the registry, by the ids that records name.
+        """
+        self._settings = settings
         self._schemas = schemas
+
+    def for_feed(self, feed: Feed) -> "Debezium":
+        """Return the protocol for the messages of the feed's connector."""
+        return Debezium(feed.connector_settings.by_name)
 
     def envelope(self, feed: Feed) -> Envelope:
         """Return how messages are wrapped: not at all. In Avro any byte may be the first, and no value is compressed."""
@@ -73,7 +97,7 @@ class Debezium(Protocol):
 
     def with_schemas(self, schemas: SchemaTexts) -> "Debezium":
         """Return the protocol for records that name these schemas."""
-        return Debezium(schemas)
+        return Debezium(self._settings, schemas)
 
     def watermarks(self, feed: Feed) -> Watermarks:  # noqa: ARG002
         """Return that the feed may have watermarks: only TiCDC's output has them."""
@@ -104,8 +128,9 @@ class Debezium(Protocol):
     def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
         """Return the type by the feeds file or the table's schema, if the field may stand for it; else the field's own."""
         declared_type = parsed(override or declared)
-        field = _field(column, declared_type)
-        return _UNKNOWN_TYPE if field.semantic == UNSTATED else field.resolve(declared_type)
+        if column.is_guessed:
+            return declared_type or _UNKNOWN_TYPE
+        return _stated_field(column).resolve(declared_type)
 
     def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:
         """Return a value's text as MySQL prints it.
@@ -115,20 +140,21 @@ class Debezium(Protocol):
         """
         if column.is_guessed and mysql_type == _UNKNOWN_TYPE:
             return value
-        field = _field(column, mysql_type)
+        field = assumed_field(_stated_field(column), mysql_type, self._settings)
         text = mysql_text(value, field, mysql_type)
         if column.is_guessed and mysql_type is not None and stands_for(mysql_type) == "bigint unsigned":
             # bigint.unsigned.handling.mode=precise. The base64 of a number that is not negative begins with a letter.
             precise = mysql_text(value, Field(field.name, DECIMAL, SEMANTICS[DECIMAL].connect), mysql_type)
             return F.when(value.rlike("^-?[0-9]"), text).otherwise(precise)
-        if field.semantic != DECIMAL:
+        if field.semantic not in {DECIMAL, UNSTATED_DECIMAL}:
             return text
         number = mysql_text(value, Field(field.name, "double", "double"), mysql_type)
         # Both images of a message are written under the same settings, and the value may be NULL in one of them.
         number_pattern = rf'[{{,]"\Q{json.dumps(field.name, ensure_ascii=False)[1:-1]}\E":-?[0-9]'
         unquoted = F.col("after").rlike(number_pattern) | F.col("before").rlike(number_pattern)
-        # Base64 has no point, so a text with a point is a number that `exact_numbers` has made into a text.
-        digits = F.when(value.rlike("^-?[0-9]") & unquoted, number).when(value.contains("."), plain_number(value))
+        # Base64 has neither a point nor a minus sign. A text with a point may be a number that `exact_numbers` has made
+        # into a text.
+        digits = F.when(value.rlike("^-?[0-9]") & unquoted, number).when(value.rlike("[.-]"), plain_number(value))
         return digits.otherwise(text)
 
     def normalize_key(self, key: Column, layout_column: Column) -> Column:
@@ -149,11 +175,15 @@ class Debezium(Protocol):
         """Return whether it is BIGINT UNSIGNED, which `bigint.unsigned.handling.mode` makes bytes, or negative numbers."""
         return mysql_type.base == "bigint" and mysql_type.unsigned
 
+    def find_unproven_settings(self, observations: Iterable[Observation]) -> list[UnprovenSetting]:
+        """Return the settings that neither messages, nor the feeds file, nor other values state."""
+        return find_unproven_settings(observations, self._settings)
+
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for the semantic types of columns."""
         from cdc_assets.protocols.debezium.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
 
-        return make_rules()
+        return make_rules(self._settings)
 
 
 def _described_table(
@@ -187,9 +217,9 @@ def _type_text(described: DescribedColumn, by_statement: str | None) -> str:
     return str(described.type)
 
 
-def _field(column: WireColumn, declared_type: MySQLType | None) -> Field:
-    """Return the field that the message states for a column; without one, that of a connector with default settings."""
+def _stated_field(column: WireColumn) -> Field:
+    """Return the field that the message states for a column."""
     field = column.wire_type
     if not isinstance(field, Field):
         raise TypeError(f"{field!r} is not a field of a Debezium message")
-    return default_field(column.name, declared_type) if field.semantic == UNSTATED else field
+    return field

@@ -8,6 +8,7 @@ statements, of this run and of earlier runs.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -17,18 +18,24 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.mysql_types.debezium import (
-    BITS,
+    BINARY_MODE,
     DECIMAL,
+    DECIMAL_MODE,
+    DEFAULT_TIME_MODE,
     JDBC_TYPES,
+    MODES,
     SEMANTICS,
+    TIME_MODE,
     UNSTATED,
     Field,
+    assumed_field,
+    deciding_setting,
     described_tables,
     layout,
     stands_for,
 )
-from cdc_assets.mysql_types.reference import value_range
-from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
+from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.protocols.debezium.limits import WIRES, limits_of_field
 from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,
@@ -46,28 +53,37 @@ from cdc_assets.type_checks.observations import (
 from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, nothing_earlier
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import (
-    ANYTHING,
     DESCRIBED,
-    Limits,
-    TextForm,
+    SHOWS_NO_READING,
     ValueClass,
-    integer_limits,
-    limits_of,
     widest_limits,
 )
 
 _LAST_COMMIT_TS = (1 << 63) - 1
+# TiCDC has no such settings: without a schema, too, it writes these forms.
+_TICDC: Mapping[str, str] = MappingProxyType({TIME_MODE: DEFAULT_TIME_MODE, BINARY_MODE: "bytes"})
+# What is assumed of settings that are not given.
+_ASSUMED: Mapping[str, str] = MappingProxyType(
+    {TIME_MODE: DEFAULT_TIME_MODE, DECIMAL_MODE: "precise or string", BINARY_MODE: "base64 or hex"}
+)
 
-_FIELDS = (*COLUMN_FIELDS, "mysql_type", "jdbc_type", "semantic_type", "connect_type", "wire_type", "value_class")
+_FIELDS = (
+    *COLUMN_FIELDS,
+    *("mysql_type", "jdbc_type", "semantic_type", "connect_type", "assumed", "wire_type", "value_class"),
+)
 
 
-def make_rules() -> Rules:
-    """Return the type rules of Debezium."""
-    return Rules(observe=observe_types, model=ConnectTypes, fields=_FIELDS, expected=_expected)
+def make_rules(settings: Mapping[str, str] = MappingProxyType({})) -> Rules:
+    """Return the type rules of Debezium; `settings`: those of the connector that the feeds file gives."""
+    return Rules(observe=partial(observe_types, settings), model=ConnectTypes, fields=_FIELDS, expected=_expected)
 
 
 def observe_types(
-    events: DataFrame, schemas: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
+    settings: Mapping[str, str],
+    events: DataFrame,
+    schemas: SchemaRows,
+    columns: Mapping[str, str],
+    earlier: Earlier = nothing_earlier,
 ) -> list[Observation]:
     """Return the observations of row events and of schema-change records.
 
@@ -75,6 +91,7 @@ def observe_types(
     of schema-change records one for each table, column, MySQL type and JDBC code.
 
     Args:
+        settings: the connector's settings that the feeds file gives.
         events: rows of change_events.
         schemas: rows of table_schemas.
         columns: `database.table.column` -> the type that the feeds file gives.
@@ -94,7 +111,7 @@ def observe_types(
     find_schemas = make_schema_lookup([*schemas, *(row for rows, _ in described for row in rows)])
     # Schema changes come in a topic of their own, which a feed need not read.
     sending = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
-    layouts = [_make_layout(group, find_schemas, columns) for group in groups if group.kind == Kind.ROW]
+    layouts = [_make_layout(group, find_schemas, columns, settings) for group in groups if group.kind == Kind.ROW]
     of_statements = [o for _, observations in described for o in observations]
     of_rows = [
         *observe_values(select_row_events(with_types), layouts, has_wire_types=True),
@@ -103,23 +120,28 @@ def observe_types(
     return of_statements + of_rows
 
 
-def _make_layout(group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
+def _make_layout(
+    group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str], settings: Mapping[str, str]
+) -> RowLayout:
     """Return the columns of a group of row events.
 
     Args:
         group: the events.
         find_schemas: the declared columns of a table during a span of commit_ts.
         given_types: `database.table.column` -> the type that the feeds file gives.
+        settings: the connector's settings that the feeds file gives.
     """
     declared = find_schemas(group.database, group.table, group.span)
     later = find_schemas(group.database, group.table, (group.span[1] + 1, _LAST_COMMIT_TS))
     optional = _read_optional(group.stated["schema"])
+    of_sender = {**_TICDC, **settings} if group.stated["of_ticdc"] else settings
     columns = [
         _make_column(
             field,
             _declared_types(field, declared),
             _declared_types(field, later),
             given_types.get(f"{group.database}.{group.table}.{field.name}"),
+            of_sender,
             nullable=optional.get(field.name) is not False,
         )
         for field in layout(group.stated["schema"])
@@ -163,7 +185,13 @@ def _declared_types(field: Field, schemas: Iterable[SchemaColumns]) -> list[MySQ
 
 
 def _make_column(
-    field: Field, declared: list[MySQLType], later: list[MySQLType], given: str | None, *, nullable: bool
+    field: Field,
+    declared: list[MySQLType],
+    later: list[MySQLType],
+    given: str | None,
+    settings: Mapping[str, str],
+    *,
+    nullable: bool,
 ) -> MessageColumn:
     """Return a column with what its values may be.
 
@@ -172,16 +200,22 @@ def _make_column(
         declared: the types that the table's schemas at that time declare.
         later: the types that later schemas declare.
         given: the type in the feeds file.
+        settings: the connector's settings, as far as they are known.
         nullable: whether the message's schema permits NULL.
     """
     types = [parsed(given)] if given else _possible_types(field, declared, later)
     mysql_type = types[-1]
-    limits = widest_limits([_limits(field, _with_labels(t, later)) for t in types])
-    limits = limits._replace(null=None if nullable else ValueClass.NOT_NULL)
+    # No row without a schema shows that it does not have the type of the next statement yet.
+    possible = [*types, *later[:2]] if field.semantic == UNSTATED and not given else types
+    limits = widest_limits([limits_of_field(field, _with_labels(t, later), settings) for t in dict.fromkeys(possible)])
+    usual_null = SHOWS_NO_READING if limits.usual else None
+    limits = limits._replace(null=usual_null if nullable else ValueClass.NOT_NULL)
+    setting = deciding_setting(field, mysql_type)
     own = {
         "semantic_type": field.semantic,
         "connect_type": field.connect,
         "stands_for": stands_for(mysql_type) if mysql_type else None,
+        "assumed": f"{setting}={settings.get(setting, _ASSUMED[setting])}" if setting else None,
     }
     # A message without a schema states no types; only schema changes declare the column's type then.
     is_unstated = field.semantic == UNSTATED
@@ -214,97 +248,11 @@ def _fits(semantic: str, mysql_type: MySQLType) -> bool:
     return row is None or stands_for(mysql_type) in row.types
 
 
-_WIRES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    dict.fromkeys(["int8", "int16", "int32", "int64"], ("number",))
-    # JSON has no number for infinity, so the converter writes it as text.
-    | dict.fromkeys(["float", "double"], ("number", "string"))
-    | {"string": ("string",), "boolean": ("boolean",), "bytes": ("string",), "struct": ("object",)}
-)
-_OF_LABELS = frozenset({"io.debezium.data.Enum", "io.debezium.data.EnumSet"})
-_BITS_BY_INTEGER = MappingProxyType({"int8": 8, "int16": 16, "int32": 32, "int64": 64})
-_FIRST_DAY, _LAST_DAY = -719_528, 2_932_896  # days since 1970 of the years 0 to 9999
-_SECONDS_A_DAY, _LONGEST_TIME = 86_400, 3_020_399  # seconds; 838:59:59
-_UNITS_A_SECOND = MappingProxyType({"": 10**3, "Micro": 10**6, "Nano": 10**9})
-
-
-def _limits(field: Field, mysql_type: MySQLType | None) -> Limits:
-    """Return what the values of a field may be, as Connect's JSON converter writes them."""
-    wires = _WIRES.get(field.connect)
-    if field.semantic == DECIMAL:
-        wires = ("string", "number")  # decimal.format=NUMERIC
-    return _limits_of_values(field, mysql_type)._replace(wires=wires)
-
-
-def _limits_of_values(field: Field, mysql_type: MySQLType | None) -> Limits:
-    """Return what the values of a field may be, on whatever JSON type."""
-    semantic = field.semantic
-    if semantic == "io.debezium.data.Json" or (mysql_type and mysql_type.base == "json"):
-        return Limits(TextForm.JSON)
-    if semantic in _BITS_BY_INTEGER:
-        return _integer_limits(_BITS_BY_INTEGER[semantic], mysql_type)
-    if semantic in {"float", "double"}:
-        return Limits(TextForm.ANY if mysql_type and mysql_type.base == "decimal" else TextForm.DOUBLE)
-    if semantic in {BITS, DECIMAL, "bytes"}:
-        form = TextForm.UNSCALED if semantic == DECIMAL else TextForm.BASE64
-        return Limits(form, length=_largest_size(semantic, mysql_type))
-    labels = mysql_type.labels if mysql_type and semantic in _OF_LABELS else None
-    # A message separates labels by commas, so labels that contain a comma are ambiguous.
-    if labels and not any("," in label for label in labels):
-        return Limits(TextForm.LABELS, labels=labels)
-    return limits_of(mysql_type) if semantic == "string" else _limits_of_time(semantic.rpartition(".")[2])
-
-
-def _integer_limits(bits: int, mysql_type: MySQLType | None) -> Limits:
-    """Return what an integer of this many bits may be, within the range of its MySQL type.
-
-    The type's range does not count if it exceeds the integer's: Debezium writes BIGINT UNSIGNED above an int64 as negative.
-    """
-    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-    limits = value_range(mysql_type) if mysql_type and mysql_type.base in INTEGERS else None
-    return (
-        integer_limits(low, high)
-        if limits is None or limits.high > high
-        else integer_limits(max(low, limits.low), limits.high)
-    )
-
-
-def _limits_of_time(name: str) -> Limits:
-    """Return the limits of a semantic type of days, times or years; other types have none.
-
-    Args:
-        name: the last part of the semantic type's name.
-    """
-    seconds = (_FIRST_DAY * _SECONDS_A_DAY, (_LAST_DAY + 1) * _SECONDS_A_DAY)
-    of_names = {
-        "Date": integer_limits(_FIRST_DAY, _LAST_DAY),
-        "Year": integer_limits(1900, 2155),  # Debezium writes the YEAR 0 as 1900
-        "ZonedTimestamp": Limits(TextForm.ZONED),
-    }
-    for size, unit in _UNITS_A_SECOND.items():
-        of_names[f"{size}Timestamp"] = integer_limits(seconds[0] * unit, seconds[1] * unit - 1)
-        of_names[f"{size}Time"] = integer_limits(-_LONGEST_TIME * unit, _LONGEST_TIME * unit)
-    return of_names.get(name, ANYTHING)
-
-
-def _largest_size(semantic: str, mysql_type: MySQLType | None) -> int | None:
-    """Return the largest number of bytes of a value; None if it is unknown."""
-    if mysql_type is None:
-        return None
-    if semantic == BITS:
-        return ((mysql_type.length or 64) + 7) // 8
-    if semantic == DECIMAL:
-        digits = mysql_type.length or 65 if mysql_type.base == "decimal" else 20
-        return len(f"{10**digits:x}") // 2 + 1
-    return limits_of(mysql_type).length
-
-
 _SEMANTIC_TYPES = sorted([*SEMANTICS, UNSTATED])
 _CONNECT = make_rule_table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
 _STANDS_FOR = make_rule_table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
 _JDBC = make_rule_table({(base, code) for base, codes in JDBC_TYPES.items() for code in codes})
-_JSON = make_rule_table(
-    {(connect, wire) for connect, wires in _WIRES.items() for wire in wires} | {("bytes", "number")}
-)
+_JSON = make_rule_table({(connect, wire) for connect, wires in WIRES.items() for wire in wires} | {("bytes", "number")})
 
 
 class ConnectTypes(ValuesFit):
@@ -343,7 +291,7 @@ class ConnectTypes(ValuesFit):
         fits = is_in_table(frame, ["connect_type", "wire_type"], _JSON) & (
             ~is_number | (frame["semantic_type"] == DECIMAL)
         )
-        return fits | ~frame["connect_type"].isin(sorted(_WIRES))
+        return fits | ~frame["connect_type"].isin(sorted(WIRES))
 
     @pa.dataframe_check(name="jdbc_type_of_mysql_type", error="not the JDBC code of this MySQL type")
     def jdbc_type_of_mysql_type(cls, frame: pd.DataFrame) -> pd.Series:  # noqa: N805
@@ -367,6 +315,12 @@ def _expected(row: Mapping[str, Any]) -> str:
         mysql_type = parsed(row["mysql_type"])
         codes: Iterable[int] = sorted(JDBC_TYPES[mysql_type.base]) if mysql_type else ()
         return f"JDBC code {', '.join(map(str, codes))}" if mysql_type else "no such type"
+    if row.get("assumed"):
+        setting, _, mode = row["assumed"].partition("=")
+        field = Field(row["column"], row["semantic_type"], row["connect_type"])
+        given = {setting: mode} if mode in MODES[setting] else {}
+        read_as = assumed_field(field, parsed(row["mysql_type"]), given).semantic
+        return f"{read_as}, as with {setting}={mode}: the message does not state this setting of the connector"
     if row.get("semantic_type") == UNSTATED:
         return "any: the message has no schema"
     semantic = SEMANTICS.get(row.get("semantic_type") or "")

@@ -136,12 +136,17 @@ private object ValueChecks {
       if (bounds == null || bounds(0).compareTo(MaxLong) > 0) (1L, 0L)
       else (bounds(0).max(MinLong).longValue, bounds(1).min(MaxLong).longValue)
     private val form = text("form")
+    // In an order by their names, so that a class of several units has one text.
+    private val units = json.get("units").elements.asScala.map(new TimeUnit(_)).toArray.sortBy(_.reading)
+    private val usual = text("usual")
     val exceedsLong: Boolean = form == "WHOLE" && bounds != null && bounds(1).compareTo(MaxLong) > 0
 
-    /** Return the name of the `Class` of a value's problem; null if the value has none. */
+    /** Return the name of the class of a value; null if it is the usual one. */
     def problemOf(value: String, wire: String): String = if (value == null) nullProblem else form match {
       case "ANY" => null
-      case "WHOLE" => checkWhole(value)
+      case "WHOLE" =>
+        val problem = checkWhole(value)
+        if (problem != null || units.isEmpty) problem else unitsOf(value.toLong)
       case "DECIMAL" => checkDecimal(value)
       case "FLOAT" => checkFloat(value, LargestFloat)
       case "DOUBLE" => checkFloat(value, Double.PositiveInfinity)
@@ -151,6 +156,13 @@ private object ValueChecks {
       case "BASE64" => checkBase64(value)
       // A decimal point tells a number's text from base64.
       case "UNSCALED" => if (value.contains('.') || wire == "number") checkPattern(Float, value) else checkBase64(value)
+      case "UNSCALED_OR_DIGITS" => checkUnscaledOrDigits(value, wire)
+      case "HEX" => checkHex(value)
+      case "BASE64_OR_URL" => checkBase64(plainBase64(value))
+      case "HEX_OR_BASE64" => checkHexOrBase64(value)
+      case "ISO_DATE" => checkPattern(IsoDate, value)
+      case "ISO_TIME" => checkPattern(IsoTime, value)
+      case "ISO_DATETIME" => checkPattern(IsoDateTime, value)
       case "DATE" => checkPattern(Date, value)
       case "DATETIME" => checkPattern(DateTime, value)
       case "TIMESTAMP" => checkTimestamp(value)
@@ -210,6 +222,38 @@ private object ValueChecks {
       else if (length >= 0 && java.util.Base64.getMimeDecoder.decode(value).length > length) "TOO_LONG"
       else null
 
+    private def checkHex(value: String): String =
+      if (!Hex.matcher(value).matches) "UNREADABLE" else if (length >= 0 && value.length > 2 * length) "TOO_LONG" else null
+
+    private def unitsOf(number: Long): String = readingsOf(if (number == 0) Nil else units.filter(_.permits(number)).map(_.reading).toSeq)
+
+    /** Return the class of a value that these readings fit. */
+    private def readingsOf(readings: Seq[String]): String = readings match {
+      case Seq() => "SHOWS_NO_READING"
+      case Seq(reading) if reading == usual => null
+      case _ => readings.mkString(" or ")
+    }
+
+    private def checkUnscaledOrDigits(value: String, wire: String): String =
+      if (value.contains('.') || wire == "number") if (Float.matcher(value).matches) "SHOWS_NO_READING" else "UNREADABLE"
+      else {
+        val problem = checkBase64(value)
+        val isDigits = Whole.matcher(value).matches
+        if (problem != null && !isDigits) problem
+        // The encoders of base64 pad it.
+        else readingsOf((if (problem == null && value.length % 4 == 0) Seq("base64") else Nil) ++ (if (isDigits) Seq("digits") else Nil))
+      }
+
+    /** Check bytes; `length` is that of a BINARY(n), whose values have n bytes: 2n hexadecimal digits are no base64 of them. */
+    private def checkHexOrBase64(value: String): String = {
+      val isFixed = length >= 0
+      val isHex = Hex.matcher(value).matches && (!isFixed || value.length == 2 * length)
+      val isBase64 = !(isFixed && isHex) && value.length % 4 == 0 && UnBase64.isValidBase64(UTF8String.fromString(plainBase64(value)))
+      if (value.isEmpty) "SHOWS_NO_READING"
+      else if (!isHex && !isBase64) "UNREADABLE"
+      else readingsOf((if (isBase64) Seq("base64") else Nil) ++ (if (isHex) Seq("hex") else Nil))
+    }
+
     /** Check a text, or the object that the Simple protocol's JSON has for a timestamp. */
     private def checkTimestamp(value: String): String = {
       val clock = if (value.startsWith("{")) Option(Mapper.readTree(value).get("value")).map(_.asText).getOrElse("") else value
@@ -224,6 +268,17 @@ private object ValueChecks {
       if ((year < FirstYear || year > LastYear) && year != 0) "OUTSIDE" else null
     }
   }
+
+  /** A unit in which a number may be: `Unit` of `type_checks/values.py`. */
+  private final class TimeUnit(json: JsonNode) {
+    val reading: String = json.get(0).asText
+    private val (low, high, step) = (json.get(1).asLong, json.get(2).asLong, json.get(3).asLong)
+
+    def permits(number: Long): Boolean = low <= number && number <= high && number % step == 0
+  }
+
+  /** Return a base64 text in the usual alphabet. */
+  private def plainBase64(value: String): String = value.replace('-', '+').replace('_', '/')
 
   private def checkPattern(pattern: Pattern, value: String) = if (pattern.matcher(value).matches) null else "UNREADABLE"
 
@@ -250,5 +305,10 @@ private object ValueChecks {
   private val Zoned = Pattern.compile(s"${Day}T${Clock}Z")
   private val Time = Pattern.compile(
     "(?!-?838:59:59[.]0*[1-9])-?(?:0?[0-9]{2}|[1-7][0-9]{2}|8[0-2][0-9]|83[0-8]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{1,6})?")
+  private val NanoClock = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{1,9})?(?:Z|[+]00:00)?"
+  private val IsoDate = Pattern.compile(s"${Day}Z?")
+  private val IsoTime = Pattern.compile(NanoClock)
+  private val IsoDateTime = Pattern.compile(s"${Day}T$NanoClock")
+  private val Hex = Pattern.compile("(?:[0-9a-f]{2})*")
   private val Year = Pattern.compile("[0-9]{1,4}")
 }

@@ -1,4 +1,7 @@
-"""One table's columns, key and knowledge of its rows, after some of the feed's DDL statements."""
+"""One table's columns, key and knowledge of its rows, after some of the feed's DDL statements.
+
+This module is long because all kinds of statements change the same state of a table.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -133,7 +133,7 @@ def _numeric_text(text: Column) -> Column:
     return F.when(text.rlike(_NUMBER), F.regexp_replace(number, "^[+]", ""))
 
 
-def _read_whole(text: Column, change: _TypeChange) -> Column:
+def _read_exact_text(text: Column, change: _TypeChange) -> Column:
     """Read a text as an integer; NULL for a fraction, which MariaDB does not round, if the source may be MariaDB."""
     return _read_integer(text if change.of_tidb else F.when(~text.rlike("[.eE]"), text), change)
 
@@ -289,8 +289,8 @@ def _read_text(text: Column, change: _TypeChange) -> Column:
 
 def _read_bytes(text: Column, change: _TypeChange) -> Column:
     """Read the bytes of a text; NULL for other characters than ASCII if they may have another character set than UTF-8."""
-    known = text if change.of_tidb else F.when(text.rlike(r"^[\x00-\x7f]*\z"), text)
-    return _stored_bytes(F.encode(known, "UTF-8"), change)
+    in_utf8 = text if change.of_tidb else F.when(text.rlike(r"^[\x00-\x7f]*\z"), text)
+    return _stored_bytes(F.encode(in_utf8, "UTF-8"), change)
 
 
 def _stored_bytes(data: Column, change: _TypeChange) -> Column:
@@ -361,7 +361,7 @@ def _rounded(stamp: Column, digits: int) -> Column:
     return F.substring(_stamp_text(later), 1, 19 + digits + bool(digits))
 
 
-def _settled(rounded: Column, cut: Column, change: _TypeChange) -> Column:
+def _agreed(rounded: Column, cut: Column, change: _TypeChange) -> Column:
     """Return the rounded value; NULL if MariaDB would have another, `cut`, and the source may be MariaDB."""
     return rounded if change.of_tidb else F.when(rounded == cut, rounded)
 
@@ -370,7 +370,7 @@ def _shortened(stamp: Column, change: _TypeChange) -> Column:
     """Return the text of a date and time with the fractional digits of the new type."""
     digits = _digits(change.new)
     cut = F.substring(_stamp_text(stamp), 1, 19 + digits + bool(digits))
-    return _settled(_rounded(stamp, digits), cut, change)
+    return _agreed(_rounded(stamp, digits), cut, change)
 
 
 def _digits(mysql_type: MySQLType) -> int:
@@ -423,7 +423,7 @@ def _read_date(text: Column, change: _TypeChange) -> Column:
     """Read a date; in the last half second of a day it is the next day, as the manual says."""
 
     def date(stamp: Column) -> Column:
-        return _settled(F.substring(_rounded(stamp, 0), 1, 10), F.substring(_stamp_text(stamp), 1, 10), change)
+        return _agreed(F.substring(_rounded(stamp, 0), 1, 10), F.substring(_stamp_text(stamp), 1, 10), change)
 
     return _decoded(compute_once(_read_stamp(text), date), change)
 
@@ -506,7 +506,7 @@ def _read_time(text: Column, change: _TypeChange) -> Column:
 
     def clock(micros: Column) -> Column:
         # Java's remainder has the sign of the dividend.
-        return _settled(_clock_text(micros, digits), _clock_text(micros - micros % unit, digits), change)
+        return _agreed(_clock_text(micros, digits), _clock_text(micros - micros % unit, digits), change)
 
     return _decoded(compute_once(_micros(_if_digits_stated(text, change)), clock), change)
 
@@ -544,8 +544,8 @@ def _time_number(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 
 def _read_clock_as_integer(text: Column, change: _TypeChange) -> Column:
     """Read a rounded number; NULL for 60 seconds, which stay by the manual and become a minute by MySQL's code."""
     rounded = _numeric_text(text).try_cast(_WIDE_INTEGER)
-    settled = _settled(rounded, F.substring_index(text, ".", 1).try_cast(_WIDE_INTEGER), change)
-    return _decoded(F.when(F.abs(settled) % 100 != 60, settled.cast(StringType())), change)
+    number = _agreed(rounded, F.substring_index(text, ".", 1).try_cast(_WIDE_INTEGER), change)
+    return _decoded(F.when(F.abs(number) % 100 != 60, number.cast(StringType())), change)
 
 
 # "The YEAR Type", "2-Digit Years in Dates".
@@ -729,7 +729,7 @@ _CONVERSIONS: Mapping[tuple[Family, Family], _Conversion] = MappingProxyType(
             (old, Family.INTEGER): _through_text(_NUMBERS[old], _read_clock_as_integer)
             for old in (Family.DATETIME, Family.TIMESTAMP, Family.TIME)
         },
-        (Family.TEXT, Family.INTEGER): _through_text(_as_text, _read_whole),
+        (Family.TEXT, Family.INTEGER): _through_text(_as_text, _read_exact_text),
         (Family.FLOAT, Family.FLOAT): _through_text(_double_text, _read_float),
         (Family.FLOAT, Family.INTEGER): _through_text(_nearest_text, _read_integer),
         (Family.JSON, Family.INTEGER): _through_text(_as_text, _read_exact_integer),

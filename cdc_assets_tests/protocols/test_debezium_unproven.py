@@ -115,7 +115,7 @@ def observed(
     }
     schemas = [
         {"database": "inventory", "table": table, "commit_ts": 1, "columns": of_table, "key_columns": ["id"]}
-        | {"schema_version": None, "sequence": 1, "topic": "s", "partition": 0, "offset": 0}
+        | {"schema_version": None, "source": None, "sequence": 1, "topic": "s", "partition": 0, "offset": 0}
         for table, of_table in columns.items()
     ]
     return check_event_types(events, schemas, feed)

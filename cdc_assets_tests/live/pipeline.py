@@ -31,18 +31,19 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 class Pipeline:
     """The job of one feed, with a feeds file and a lakehouse in a folder of their own."""
 
-    def __init__(self, folder: Path, servers: str, topic_pattern: str, excluded: str) -> None:
+    def __init__(self, folder: Path, protocol: str, servers: str, topic_pattern: str, excluded: str) -> None:
         """Write the feeds file, and start Spark.
 
         Args:
             folder: its files are kept here; it must not exist.
+            protocol: the feed's.
             servers: the broker's address.
             topic_pattern: of the feed's topics.
-            excluded: a pattern of tables that the connector does not capture.
+            excluded: a pattern of tables that Debezium or Canal does not capture.
         """
         folder.mkdir(parents=True)
         kafka = {"bootstrap_servers": servers, "topic_pattern": topic_pattern}
-        feed = {"protocol": "debezium", "tables": {"exclude": [excluded]}, "source": {"kafka": kafka}}
+        feed = {"protocol": protocol, "tables": {"exclude": [excluded]}, "source": {"kafka": kafka}}
         (folder / "feeds.yaml").write_text(yaml.safe_dump({"feeds": {FEED: feed}, "spark": _SPARK}))
         os.environ |= {"CDC_FEEDS": str(folder / "feeds.yaml"), "CDC_LAKEHOUSE": str(folder / "lake")}
         self.spark = spark_session(_SPARK | {"spark.sql.warehouse.dir": str(folder / "warehouse")})

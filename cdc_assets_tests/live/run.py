@@ -12,6 +12,7 @@ from cdc_assets.config.jdbc import USER as VERIFY_USER
 from cdc_assets.config.jdbc import ServerAddress
 from cdc_assets.history.progress import list_holds
 from cdc_assets_tests.broker import TestBroker
+from cdc_assets_tests.live.canal import TOPIC, Canal, canal_settings
 from cdc_assets_tests.live.catalog import Name, Table, read_tables
 from cdc_assets_tests.live.changes import any_change, touch
 from cdc_assets_tests.live.compare import Difference, compare_tables, table_of, text_of, unexpected
@@ -22,8 +23,9 @@ from cdc_assets_tests.live.schema_changes import DATABASES, HIDDEN, ODD, PRODUCT
 from cdc_assets_tests.live.sessions import Sessions, Statement, Step
 from cdc_assets_tests.live.shrink import in_other_databases, linked_steps, shrink
 from cdc_assets_tests.live.types import OF_NAME
-from cdc_assets_tests.mariadb import PASSWORD, USER, MariaDB
+from cdc_assets_tests.mariadb import OLDER_VERSION, PASSWORD, USER, VERSION, MariaDB
 
+READERS = ("debezium", "canal")
 _MARKER = ("lq_marker", "marker")
 _TABLES = range(4, 10)  # how many tables there are
 _ENOUGH = {"production": 20, "type": 100}
@@ -35,13 +37,14 @@ _BURST = "several statements of one second"
 class Live:
     """The servers, the load and the pipeline."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, reader: str = "debezium") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.seed, self.rng = folder, seed, random.Random(seed)
+        self.reads_with_canal = reader == "canal"
         os.environ |= {VERIFY_USER: USER, VERIFY_PASSWORD: PASSWORD}
-        self.settings = _connector_settings(self.rng)
+        self.settings = canal_settings(self.rng) if self.reads_with_canal else _connector_settings(self.rng)
         # Without them, all row events of a transaction state the position of its beginning.
-        self.legacy_positions = self.rng.choice(["ON", "OFF"])
+        self.legacy_positions = None if self.reads_with_canal else self.rng.choice(["ON", "OFF"])
         self.productions, self.types = Counter[str](), Counter[str]()
         self.refused = Counter[str]()
         self.allowed: dict[Name, set[str]] = defaultdict(set)
@@ -55,24 +58,30 @@ class Live:
 
     def run(self, minutes: float) -> int:
         """Run for so long; return the exit status."""
-        print(f"binlog_legacy_event_pos {self.legacy_positions}, connector: {self.settings}", flush=True)
-        self.server = MariaDB(self.folder / "mariadb")
+        print(f"binlog_legacy_event_pos {self.legacy_positions}, settings: {self.settings}", flush=True)
+        self.server = MariaDB(self.folder / "mariadb", OLDER_VERSION if self.reads_with_canal else VERSION)
         self.broker = TestBroker(self.folder / "broker")
         try:
             self.address = ServerAddress("127.0.0.1", self.server.port, "DISABLED")
             self.sessions = _begin(self.server, self.legacy_positions)
-            self.connect = Connect(self.folder / "connect", self.server, self.broker.servers, self.settings)
-            self.connect.start()
-            self.pipeline = Pipeline(
-                self.folder / "pipeline", self.broker.servers, rf"{PREFIX}([.].*)?", f"{HIDDEN}*.*"
-            )
+            self.reader: Canal | Connect
+            if self.reads_with_canal:
+                excluded = {"canal.instance.filter.black.regex": rf"{HIDDEN}.*\\..*"}
+                self.reader = Canal(self.folder / "canal", self.server, self.broker.servers, self.settings | excluded)
+                protocol, topics = "canal-json", TOPIC
+            else:
+                self.reader = Connect(self.folder / "connect", self.server, self.broker.servers, self.settings)
+                protocol, topics = "debezium", rf"{PREFIX}([.].*)?"
+            self.reader.start()
+            folder = self.folder / "pipeline"
+            self.pipeline = Pipeline(folder, protocol, self.broker.servers, topics, f"{HIDDEN}*.*")
             self._catch_up()
             differences = self._loop(time.monotonic() + minutes * 60)
             if differences:
                 self._report(differences)
         finally:
-            if hasattr(self, "connect"):
-                self.connect.kill()
+            if hasattr(self, "reader"):
+                self.reader.kill()
             self.broker.kill()
             self.server.stop()
         return self._count(minutes, differences)
@@ -92,7 +101,7 @@ class Live:
     # --- load
 
     def _load(self, end: float) -> None:
-        """Execute steps, and disturb Debezium now and then."""
+        """Execute steps, and disturb the reader now and then."""
         while time.monotonic() < end:
             for step in range(self.rng.randint(1, 6)):
                 if step or self.rng.random() < 0.5:
@@ -102,11 +111,11 @@ class Live:
             self.productions[_BURST] += 1
             chance = self.rng.random()
             if chance < 0.06:
-                self.connect.restart()
+                self.reader.restart()
             elif chance < 0.12:
-                self.connect.move_back()
+                self.reader.move_back()
             elif chance < 0.25:
-                self.connect.save()
+                self.reader.save()
             time.sleep(self.rng.choice([0, 0.3, 1]))
 
     def _tables(self) -> dict[Name, Table]:
@@ -155,13 +164,14 @@ class Live:
     # --- comparisons
 
     def _catch_up(self) -> None:
-        """Have Debezium send and the pipeline ingest everything that the server has."""
+        """Have the reader send and the pipeline ingest everything that the server has."""
         self.markers += 1
         self.sessions.query(f"INSERT INTO {'.'.join(_MARKER)} VALUES ({self.markers})")
         try:
-            wait_for_marker(self.broker.servers, f"{PREFIX}.{'.'.join(_MARKER)}", self.markers)
+            topic = TOPIC if self.reads_with_canal else f"{PREFIX}.{'.'.join(_MARKER)}"
+            wait_for_marker(self.broker.servers, topic, _MARKER[1], self.markers)
         except TimeoutError as error:
-            raise SystemExit(f"{error}:\n{self.connect.failure()}") from error
+            raise SystemExit(f"{error}:\n{self.reader.failure()}") from error
         time.sleep(1)  # what else was sent with the marker
         self.pipeline.run()
 
@@ -282,8 +292,8 @@ class Live:
             print("too short for every production 20 times and every type 100 times")
         print(
             f"seed {self.seed}: {len(self.sessions.executed)} steps, "
-            f"{sum(len(d.step.statements) for d in self.sessions.executed)} statements, {self.connect.restarts} restarts, "
-            f"{self.connect.moves_back} moves back, {self.pipeline.runs} runs, {self.comparisons} comparisons, "
+            f"{sum(len(d.step.statements) for d in self.sessions.executed)} statements, {self.reader.restarts} restarts, "
+            f"{self.reader.moves_back} moves back, {self.pipeline.runs} runs, {self.comparisons} comparisons, "
             f"{len(differences)} differences; {len(rows)} productions, each at least {least[0]} times ({least[1][:40]}), "
             f"each type in at least {rare_types[0]} statements ({rare_types[1]})"
         )
@@ -293,12 +303,12 @@ class Live:
 PRODUCTIONS_BY_ROW = {made.row: made for made in PRODUCTIONS}
 
 
-def _begin(server: MariaDB, legacy_positions: str) -> Sessions:
+def _begin(server: MariaDB, legacy_positions: str | None) -> Sessions:
     """Set the server up, and make the table of markers."""
     server.run(
         "SET GLOBAL binlog_format = 'ROW'",
         "SET GLOBAL time_zone = '+00:00'",  # as the feed's: a MODIFY of a TIMESTAMP converts in the session's zone
-        f"SET GLOBAL binlog_legacy_event_pos = {legacy_positions}",
+        *([f"SET GLOBAL binlog_legacy_event_pos = {legacy_positions}"] if legacy_positions else ()),
     )
     sessions = Sessions(server)
     for database in (*DATABASES, HIDDEN, ODD, _MARKER[0]):

@@ -188,6 +188,8 @@ class Live:
         unknown = failing - self.exempt
         self.reported.update(text_of(check)[:300] for check in self.pipeline.failed)
         tables = self._tables()
+        # A RENAME may have moved rows of which a statement's values are not known.
+        unknown = self._linked(unknown) - self.exempt
         if touched := [t for name, t in tables.items() if name in unknown]:
             for table in touched:
                 self.sessions.run(touch(table))
@@ -211,6 +213,7 @@ class Live:
         ]
         own = [name for name in tables if name[0] in DATABASES]
         differences += compare_tables(self.pipeline, self.address, DATABASES, own, self.exempt)
+        self.compared = len(self.sessions.executed)
         self.comparisons += 1
         self.pipeline.failed.clear()
         self.allowed.clear()
@@ -228,13 +231,18 @@ class Live:
 
     def _exempt_linked(self) -> None:
         """Exempt tables that RENAMEs since the last comparison link to exempt ones, which may block them."""
+        self.exempt = self._linked(self.exempt)
+
+    def _linked(self, names: set[Name]) -> set[Name]:
+        """Return tables, and those that statements since the last comparison link to them."""
         recent = [set(done.step.tables) for done in self.sessions.executed[self.compared :] if done.step.productions]
+        result = set(names)
         for _ in recent:
-            linked = {name for tables in recent if tables & self.exempt for name in tables}
-            if linked <= self.exempt:
+            linked = {name for tables in recent if tables & result for name in tables}
+            if linked <= result:
                 break
-            self.exempt |= linked
-        self.compared = len(self.sessions.executed)
+            result |= linked
+        return result
 
     # --- what came out
 

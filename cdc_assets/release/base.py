@@ -82,9 +82,9 @@ class EventGroup:
     last_ms: int = 0
 
 
-# Table -> the first records of the statements that ended all its rows: topic, partition, offset, and the offset of the last
-# record in this partition that repeats the statement.
-RowEnds = Mapping[QualifiedName, Sequence[tuple[str, int, int, int]]]
+# Table -> the first records of the statements that ended all its rows or gave it other columns: topic, partition, offset,
+# the offset of the last record in this partition that repeats the statement, and whether it ended the rows.
+RowEnds = Mapping[QualifiedName, Sequence[tuple[str, int, int, int, bool]]]
 NO_ROW_ENDS: RowEnds = MappingProxyType({})
 
 
@@ -97,8 +97,8 @@ class WindowFacts:
         has_distinct_keys: whether no two events have the same key and the same values of `Gate.group_columns`.
         has_places: whether messages that state a binlog position are among them.
         tables: their tables.
-        row_ends: the statements so far that ended all rows of one of these tables; empty if watermarks or places in the
-            binlog identify changes.
+        row_ends: the statements so far that ended all rows of one of these tables or gave it other columns; empty if
+            watermarks or places in the binlog identify changes.
     """
 
     has_unkeyed: bool = False

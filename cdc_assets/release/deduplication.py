@@ -11,8 +11,8 @@ source's clock.
 - By content (Canal): two events are the same change if time, operation and images are equal. A seen change is applied only
   if its key is not within a replay, its before image is the row's state, and its time is the newest of the key. Otherwise
   it is a duplicate, and the key is within a replay until an unseen change or a duplicate of the last change comes. A
-  statement that ends all rows of the table (`RowEnds`) leaves no row; a seen change between it and its repetition is a
-  duplicate.
+  statement that ends all rows of the table (`RowEnds`) leaves no row. A seen change between it and its repetition is a
+  duplicate, and so is one after a statement that gave the table other columns.
 
 The native function `KeyOrder.scala` implements this rule; docs/protocols.md shows its model.
 """
@@ -58,7 +58,7 @@ _JUDGED = struct(
 )
 
 
-_NO_RECORDS = "array<struct<topic: string, partition: int, offset: bigint, repeated: bigint>>"
+_NO_RECORDS = "array<struct<topic: string, partition: int, offset: bigint, repeated: bigint, ends_rows: boolean>>"
 _ROW_ENDS = f"map<string, {_NO_RECORDS}>"
 
 
@@ -113,8 +113,7 @@ def _select_row_ends(row_ends: RowEnds) -> Column:
     """Return the records of the statements that ended all rows of a key's table."""
     records = {
         json.dumps(name, ensure_ascii=False, separators=(",", ":")): [
-            {"topic": topic, "partition": partition, "offset": offset, "repeated": repeated}
-            for topic, partition, offset, repeated in ends
+            dict(zip(("topic", "partition", "offset", "repeated", "ends_rows"), each, strict=True)) for each in ends
         ]
         for name, ends in row_ends.items()
     }

@@ -124,9 +124,10 @@ def keep_first_records(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def list_row_ends(
     schema_rows: Sequence[Mapping[str, Any]], records: Iterable[Mapping[str, Any]], tables: AbstractSet[QualifiedName]
 ) -> RowEnds:
-    """Return the statements that ended all rows of a table without row events: TRUNCATE, DROP, and RENAME to another name.
+    """Return the statements that ended all rows of a table without row events, and those that gave it other columns.
 
-    A table that another one replaces by RENAME keeps its rows, because these often come back with the other table.
+    TRUNCATE, DROP, and RENAME to another name end rows. A table that another one replaces by RENAME keeps its rows, because
+    these often come back with the other table.
 
     Args:
         schema_rows: the rows of table_schemas that come from statements.
@@ -144,15 +145,22 @@ def list_row_ends(
         for r in schema_rows
         if r["actions"] is not None and (key := identify_statement(r)) in ids
     }
-    ends: dict[QualifiedName, list[tuple[str, int, int, int]]] = {}
-    for r in rows:
+    ends: dict[QualifiedName, list[tuple[str, int, int, int, bool]]] = {}
+    columns: dict[QualifiedName, list[str]] = {}
+    for r in sorted(rows, key=lambda r: r["sequence"]):
+        name = r["database"], r["table"]
+        names = None if r["columns"] is None else sorted(c["name"] for c in r["columns"])
+        has_other_columns = names is not None and columns.get(name, names) != names
+        if names is not None:
+            columns[name] = names
         key, topic, partition, offset = identify_statement(r), r["topic"], r["partition"], r["offset"]
         statement = statements.get(key)
         if statement is None or r["error"] is not None:
             continue
-        if r["columns"] is None or statement.replaces or statement.kind == "truncate_table":
+        ends_rows = r["columns"] is None or statement.replaces or statement.kind == "truncate_table"
+        if ends_rows or has_other_columns:
             repeated = max(offset, last.get((key, topic, partition), offset))
-            ends.setdefault((r["database"], r["table"]), []).append((topic, partition, offset, repeated))
+            ends.setdefault(name, []).append((topic, partition, offset, repeated, ends_rows))
     return ends
 
 

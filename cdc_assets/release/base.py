@@ -4,8 +4,9 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from pyspark.sql import Column, DataFrame
@@ -81,6 +82,12 @@ class EventGroup:
     last_ms: int = 0
 
 
+# Table -> the first records of the statements that ended all its rows or gave it other columns: topic, partition, offset,
+# the offset of the last record in this partition that repeats the statement, and whether it ended the rows.
+RowEnds = Mapping[QualifiedName, Sequence[tuple[str, int, int, int, bool]]]
+NO_ROW_ENDS: RowEnds = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class WindowFacts:
     """Properties of the row events of a window, from their groups.
@@ -90,12 +97,15 @@ class WindowFacts:
         has_distinct_keys: whether no two events have the same key and the same values of `Gate.group_columns`.
         has_places: whether messages that state a binlog position are among them.
         tables: their tables.
+        row_ends: the statements so far that ended all rows of one of these tables or gave it other columns; empty if
+            watermarks or places in the binlog identify changes.
     """
 
     has_unkeyed: bool = False
     has_distinct_keys: bool = False
     has_places: bool = False
     tables: frozenset[QualifiedName] = frozenset()
+    row_ends: RowEnds = field(default_factory=dict)
 
 
 # Reads the changes of earlier releases at or above a commit_ts.

@@ -10,10 +10,14 @@ source's clock.
   where one position has several changes of a key, content decides.
 - By content (Canal): two events are the same change if time, operation and images are equal. A seen change is applied only
   if its key is not within a replay, its before image is the row's state, and its time is the newest of the key. Otherwise
-  it is a duplicate, and the key is within a replay until an unseen change or a duplicate of the last change comes.
+  it is a duplicate, and the key is within a replay until an unseen change or a duplicate of the last change comes. A
+  statement that ends all rows of the table (`RowEnds`) leaves no row. A seen change between it and its repetition is a
+  duplicate, and so is one after a statement that gave the table other columns.
 
 The native function `KeyOrder.scala` implements this rule; docs/protocols.md shows its model.
 """
+
+import json
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -22,6 +26,7 @@ from cdc_assets.binlog import file_number
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, array, struct
+from cdc_assets.release.base import NO_ROW_ENDS, RowEnds
 from cdc_assets.release.changes import END_STATE_COLUMNS
 from cdc_assets.release.late import LATE_SAMPLE, NO_LATE_EVENTS, LateEvents
 from cdc_assets.spark.session import checkpointed
@@ -53,7 +58,13 @@ _JUDGED = struct(
 )
 
 
-def judge_pieces(split: DataFrame, prior: DataFrame | None, *, by_position: bool, trimmed: int) -> DataFrame:
+_NO_RECORDS = "array<struct<topic: string, partition: int, offset: bigint, repeated: bigint, ends_rows: boolean>>"
+_ROW_ENDS = f"map<string, {_NO_RECORDS}>"
+
+
+def judge_pieces(
+    split: DataFrame, prior: DataFrame | None, *, by_position: bool, trimmed: int, row_ends: RowEnds
+) -> DataFrame:
     """Decide for the pieces of each key which are applied, which are duplicates, and which are lost.
 
     Args:
@@ -62,6 +73,7 @@ def judge_pieces(split: DataFrame, prior: DataFrame | None, *, by_position: bool
             there are none.
         by_position: whether the binlog position identifies a change, else its content.
         trimmed: the highest commit_ts of a change that maintenance has deleted.
+        row_ends: the statements that ended all rows of a table.
 
     Returns:
         One row a key: database, table, key; `key_names` STRING, as `_add_identity`; `pieces` ARRAY<STRUCT>, the new ones;
@@ -92,8 +104,21 @@ def judge_pieces(split: DataFrame, prior: DataFrame | None, *, by_position: bool
         "applied",
         "was_replaying",
         F.col("table_newest").cast("bigint"),
+        _select_row_ends(row_ends),
     )
     return with_prior.withColumn("judged", judged).select(*_KEY, "pieces", "applied", "judged.*")
+
+
+def _select_row_ends(row_ends: RowEnds) -> Column:
+    """Return the records of the statements that ended all rows of a key's table."""
+    records = {
+        json.dumps(name, ensure_ascii=False, separators=(",", ":")): [
+            dict(zip(("topic", "partition", "offset", "repeated", "ends_rows"), each, strict=True)) for each in ends
+        ]
+        for name, ends in row_ends.items()
+    }
+    by_table = F.from_json(F.lit(json.dumps(records, ensure_ascii=False)), _ROW_ENDS)
+    return F.coalesce(F.try_element_at(by_table, F.to_json(F.array("database", "table"))), F.array().cast(_NO_RECORDS))
 
 
 def _add_prior(by_key: DataFrame, prior: DataFrame, *, by_position: bool) -> DataFrame:
@@ -204,7 +229,7 @@ def number_passes(split: DataFrame, *, has_unkeyed: bool) -> DataFrame:
 
 
 def deduplicate(
-    split: DataFrame, prior: DataFrame | None, *, by_position: bool, trimmed: int
+    split: DataFrame, prior: DataFrame | None, *, by_position: bool, trimmed: int, row_ends: RowEnds = NO_ROW_ENDS
 ) -> tuple[DataFrame, LateEvents]:
     """Return the changes of pieces without duplicates, and the late events.
 
@@ -216,7 +241,8 @@ def deduplicate(
         duplicates among the pieces; and the late events.
     """
     # Two DataFrames read the result, and Spark plans expressions that build on it slowly.
-    judged = checkpointed(judge_pieces(split, prior, by_position=by_position, trimmed=trimmed), eager=False)
+    pieces = judge_pieces(split, prior, by_position=by_position, trimmed=trimmed, row_ends=row_ends)
+    judged = checkpointed(pieces, eager=False)
     changes = _select_changes(judged)
     if prior is not None:
         changes = changes.unionByName(_select_repeats(judged), allowMissingColumns=True)

@@ -68,7 +68,8 @@ class SourceOrderGate(Gate):
         split = number_passes(split_key_changes(events), has_unkeyed=facts.has_unkeyed and not has_places)
         lowest = self._lowest_commit_ts()
         prior = None if lowest is None or lowest > self.new.cursor.highest else read_released(lowest)
-        return deduplicate(split, prior, by_position=has_places, trimmed=self.new.cursor.trimmed.highest)
+        trimmed = self.new.cursor.trimmed.highest
+        return deduplicate(split, prior, by_position=has_places, trimmed=trimmed, row_ends=facts.row_ends)
 
     def build_single_changes(self, events: DataFrame) -> DataFrame:
         """Return one change for each event."""

@@ -21,7 +21,7 @@ from cdc_assets.ddl.actions import (
 )
 from cdc_assets.lakehouse.decisions import Decision, identify_statement
 from cdc_assets.lakehouse.released_changes import ReleasedKind
-from cdc_assets.release.base import QualifiedName
+from cdc_assets.release.base import QualifiedName, RowEnds
 
 # Statements that change rows, whether or not they change columns.
 _ROW_STATEMENTS = ("drop_table", "truncate_table", "rename_table", "recover_table", "drop_database")
@@ -119,6 +119,49 @@ def keep_first_records(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     ordered = sorted(rows, key=lambda s: (s["topic"], s["partition"], s["offset"], s["index"]), reverse=True)
     first = {(identify_statement(s), s["table"]): s for s in ordered}
     return [{k: v for k, v in s.items() if k != "batch"} | {"kind": str(ReleasedKind.DDL)} for s in first.values()]
+
+
+def list_row_ends(
+    schema_rows: Sequence[Mapping[str, Any]], records: Iterable[Mapping[str, Any]], tables: AbstractSet[QualifiedName]
+) -> RowEnds:
+    """Return the statements that ended all rows of a table without row events, and those that gave it other columns.
+
+    TRUNCATE, DROP, and RENAME to another name end rows. A table that another one replaces by RENAME keeps its rows, because
+    these often come back with the other table.
+
+    Args:
+        schema_rows: the rows of table_schemas that come from statements.
+        records: the DDL events of the run, repeated ones among them.
+        tables: the tables.
+    """
+    last: dict[tuple[str, str, int], int] = {}
+    for record in records:
+        place = identify_statement(record), record["topic"], record["partition"]
+        last[place] = max(last.get(place, -1), record["offset"])
+    rows = [r for r in schema_rows if (r["database"], r["table"]) in tables]
+    ids = {identify_statement(r) for r in rows}
+    statements = {
+        key: decode_statement(r["actions"])
+        for r in schema_rows
+        if r["actions"] is not None and (key := identify_statement(r)) in ids
+    }
+    ends: dict[QualifiedName, list[tuple[str, int, int, int, bool]]] = {}
+    columns: dict[QualifiedName, list[str]] = {}
+    for r in sorted(rows, key=lambda r: r["sequence"]):
+        name = r["database"], r["table"]
+        names = None if r["columns"] is None else sorted(c["name"] for c in r["columns"])
+        has_other_columns = names is not None and columns.get(name, names) != names
+        if names is not None:
+            columns[name] = names
+        key, topic, partition, offset = identify_statement(r), r["topic"], r["partition"], r["offset"]
+        statement = statements.get(key)
+        if statement is None or r["error"] is not None:
+            continue
+        ends_rows = r["columns"] is None or statement.replaces or statement.kind == "truncate_table"
+        if ends_rows or has_other_columns:
+            repeated = max(offset, last.get((key, topic, partition), offset))
+            ends.setdefault(name, []).append((topic, partition, offset, repeated, ends_rows))
+    return ends
 
 
 def _changes_table(event: DdlEvent, name: QualifiedName, schema_rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -54,7 +54,7 @@ from cdc_assets.release.late import NO_LATE_EVENTS, LateEvents, find_late_events
 from cdc_assets.release.layouts import LayoutSchemas, build_layout_rows, fill_key_columns, look_up_schemas
 from cdc_assets.release.new_events import NewEvents, read_new_events
 from cdc_assets.release.source_snapshots import advance_snapshots, keep_unended, list_ended_tables, may_lack_reads
-from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold, keep_first_records
+from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold, keep_first_records, list_row_ends
 from cdc_assets.release.table_scans import ScanEvents, advance_scans, find_scan_events, parse_scans
 from cdc_assets.release.tables import taken_tables
 from cdc_assets.release.window import count_by_table, find_first_events, group_events, have_distinct_keys
@@ -388,6 +388,9 @@ class _Run:
         if not window.taken:
             return None, NO_LATE_EVENTS
         facts = window.facts
+        if self.gate.axis == "batch" and not facts.has_places:
+            records = [event.row for event, _ in self.statements]
+            facts = replace(facts, row_ends=list_row_ends(self._statement_schemas, records, facts.tables))
         is_inside = (self._part(self.held_before, window.held) == str(Part.INSIDE)) & taken_tables(self.feed)
         events = self._fill_keys(self.events.where(is_inside), window.schemas, has_unkeyed=facts.has_unkeyed)
         if facts.has_distinct_keys and not facts.has_unkeyed and not self.gate.compares_with_released():

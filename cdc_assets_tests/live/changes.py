@@ -14,7 +14,9 @@ _KEY_TEXTS = ("a", "A", "b", "é", "x y", "漢", "", "0", "a.b", "per%cent", '"q
 
 def touch(table: Table) -> Step:
     """Change every row of a table, so that what only the source knows arrives."""
-    return Step((), (table.name,), (Statement(f"UPDATE {table.sql} SET {TOUCHED} = {TOUCHED} + 1"),))
+    return Step(
+        (), (table.name,), (Statement(f"UPDATE {table.sql} SET {TOUCHED} = {TOUCHED} + 1 ORDER BY {TOUCHED} DESC"),)
+    )
 
 
 def key_literal(rng: random.Random, column: Column) -> str:

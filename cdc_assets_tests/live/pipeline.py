@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 from dagster import AssetCheckEvaluation, AssetCheckSeverity, DagsterInstance
@@ -32,26 +33,18 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 class Pipeline:
     """The job of one feed, with a feeds file and a lakehouse in a folder of their own."""
 
-    def __init__(
-        self, folder: Path, servers: str, topic_pattern: str, excluded: str, connector_settings: Mapping[str, str]
-    ) -> None:
+    def __init__(self, folder: Path, servers: str, topic_pattern: str, settings: Mapping[str, Any]) -> None:
         """Write the feeds file, and start Spark.
 
         Args:
             folder: its files are kept here; it must not exist.
             servers: the broker's address.
             topic_pattern: of the feed's topics.
-            excluded: a pattern of tables that the connector does not capture.
-            connector_settings: the connector's settings that its messages do not state.
+            settings: the feed's others.
         """
         folder.mkdir(parents=True)
         kafka = {"bootstrap_servers": servers, "topic_pattern": topic_pattern}
-        feed = {
-            "protocol": "debezium",
-            "tables": {"exclude": [excluded]},
-            "connector_settings": dict(connector_settings),
-            "source": {"kafka": kafka},
-        }
+        feed = {**settings, "source": {"kafka": kafka}}
         (folder / "feeds.yaml").write_text(yaml.safe_dump({"feeds": {FEED: feed}, "spark": _SPARK}))
         os.environ |= {"CDC_FEEDS": str(folder / "feeds.yaml"), "CDC_LAKEHOUSE": str(folder / "lake")}
         self.spark = spark_session(_SPARK | {"spark.sql.warehouse.dir": str(folder / "warehouse")})

@@ -1,4 +1,7 @@
-"""Reads what Debezium has sent: markers that show how far it has come, and all records, as a recorded snapshot has them."""
+"""Reads what Debezium or Canal has sent: markers that show how far it has come, and all records.
+
+A file of the records has the form of a recorded snapshot.
+"""
 
 import base64
 import json
@@ -11,8 +14,14 @@ from confluent_kafka import Consumer, TopicPartition
 _SECONDS = 240
 
 
-def wait_for_marker(servers: str, topic: str, number: int) -> None:
+def wait_for_marker(servers: str, topic: str, table: str, number: int) -> None:
     """Wait until a record of the table of markers has this id.
+
+    Args:
+        servers: the broker's address.
+        topic: the topic that has the table's records.
+        table: the name of the table of markers.
+        number: the id.
 
     Raises:
         TimeoutError: it does not come.
@@ -28,17 +37,19 @@ def wait_for_marker(servers: str, topic: str, number: int) -> None:
         while time.monotonic() < end:
             message = consumer.poll(0.5)
             value = message.value() if message and not message.error() else None
-            if value and _marker(value) == number:
+            if value and number in _markers(json.loads(value), table):
                 return
     finally:
         consumer.close()
-    raise TimeoutError(f"Debezium does not send marker {number}")
+    raise TimeoutError(f"marker {number} does not come")
 
 
-def _marker(value: str | bytes) -> int | None:
-    message = json.loads(value)
+def _markers(message: dict[str, Any], table: str) -> list[int]:
+    """Return the ids of the rows of the table of markers that a message of Canal or Debezium has."""
+    if "isDdl" in message:  # Canal's
+        return [int(row["id"]) for row in message["data"] or () if message["table"] == table]
     row = message.get("payload", message).get("after")
-    return row["id"] if row else None
+    return [row["id"]] if row else []
 
 
 def save(servers: str, prefix: str, file: Path) -> int:

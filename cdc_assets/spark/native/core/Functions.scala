@@ -37,9 +37,9 @@ private object Functions {
       Invoke(splitter, "split", dataType(returns), Seq(key, value), propagateNull = false)
     },
     "cdc_decompress" -> (static(classOf[Decompression], "decompress", BinaryType, _)),
-    "cdc_key_order" -> { case Seq(byPlace, trimmed, pieceFields, appliedFields, returns, pieces, applied, replaying, tableNewest) =>
+    "cdc_key_order" -> { case Seq(byPlace, trimmed, pieceFields, appliedFields, returns, pieces, applied, replaying, tableNewest, rowEnds) =>
       val order = new KeyOrder(byPlace.eval().asInstanceOf[Boolean], trimmed.eval().asInstanceOf[Long], int(pieceFields), int(appliedFields))
-      method(order, "judge", dataType(returns), pieces, applied, replaying, tableNewest)
+      method(order, "judge", dataType(returns), pieces, applied, replaying, tableNewest, rowEnds)
     },
     "cdc_check_values" -> { case Seq(shape, image, branches, layouts, wired, returns) =>
       val checks = new ValueChecks(text(layouts), wired.eval().asInstanceOf[Boolean])

@@ -30,13 +30,18 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     * @param applied      the changes of earlier releases that new pieces may repeat
     * @param replaying    whether the last release ended within a replay of this key
     * @param tableNewest  the latest time of a change of the table in earlier releases
+    * @param rowEnds      the records of statements that ended all rows of the table, or gave it other columns: topic, partition,
+    *                     offset, the offset of the last record that repeats it, and whether it ended the rows
     * @return STRUCT<kept ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats INT>>, repeated ARRAY<STRUCT<at INT, repeats INT>>,
     *         lost ARRAY<INT>, unseen INT, in_replay BOOLEAN>
     */
-  def judge(pieces: ArrayData, applied: ArrayData, replaying: Boolean, tableNewest: Long): InternalRow = {
+  def judge(pieces: ArrayData, applied: ArrayData, replaying: Boolean, tableNewest: Long, rowEnds: ArrayData): InternalRow = {
     val past = read(applied, appliedFields, PastOffset).sortBy(p => (p.release, p.ordinal))
     val fresh = read(pieces, pieceFields, 0)
-    val key = new Key(past, replaying)
+    val ends = (0 until rowEnds.numElements).map(rowEnds.getStruct(_, 5)).map { end =>
+      RowEnd((end.getUTF8String(0), end.getInt(1)), end.getLong(2), end.getLong(3), end.getBoolean(4))
+    }
+    val key = new Key(past, replaying, ends)
     if (fresh.nonEmpty && fresh(0).keyless && !byPlace) countCopies(key, fresh, tableNewest) else follow(key, fresh)
     key.result
   }
@@ -64,7 +69,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       if (!continues && (piece.time <= trimmed || key.isBehind(piece))) key.lose(piece) else key.apply(piece)
     case Some(same) =>
       val again = if (byPlace && !key.isOneOfSeveral(piece)) piece.keyless && piece.op == Read
-        else same.message == piece.message || (!key.inReplay && piece.time == key.newest && piece.continues(key.state))
+        else same.message == piece.message || (!key.inReplay && piece.time == key.newest && !key.isOutdated(piece) && piece.continues(key.stateBefore(piece)))
       if (again) key.apply(piece) else key.drop(piece, same)
   }
 
@@ -91,7 +96,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
   }
 
   /** The state of a key, and the results for its new pieces. */
-  private final class Key(val past: IndexedSeq[Piece], replaying: Boolean) {
+  private final class Key(val past: IndexedSeq[Piece], replaying: Boolean, rowEnds: Seq[RowEnd]) {
     var inReplay: Boolean = replaying
     var state: Option[Image] = past.lastOption.flatMap(_.after)
     var newest: Long = past.map(_.time).maxOption.getOrElse(Long.MinValue)
@@ -114,6 +119,16 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     def find(piece: Piece): Option[Piece] =
       if (byPlace) byIdentity.get(piece.identity).orElse(piece.twin.flatMap(byTwin.get).filter(_.file != piece.file))
       else copies((piece.time, piece.op)).reverseIterator.find(_.isSame(piece))
+
+    /** Return the row's state before a piece: no row if a statement after the last change ended all rows of the table. */
+    def stateBefore(piece: Piece): Option[Image] = if (endsBefore(piece).nonEmpty) None else state
+
+    /** Return whether a statement between the last change and a seen piece gave the table other columns, or comes again. */
+    def isOutdated(piece: Piece): Boolean = endsBefore(piece).exists(end => !end.endsRows || end.repeated > piece.message._2)
+
+    private def endsBefore(piece: Piece): Seq[RowEnd] = last.filter(_.partition == piece.partition).toSeq.flatMap { change =>
+      rowEnds.filter(end => end.partition == piece.partition && change.message._2 < end.offset && end.offset < piece.message._2)
+    }
 
     /** Return whether the piece's position in the binlog has several changes of this key, so that it identifies none. */
     def isOneOfSeveral(piece: Piece): Boolean = piece.transaction.flatMap(atPosition.get).exists(_.size > 1)
@@ -227,6 +242,9 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
 
 private object KeyOrder {
   private type Partition = (UTF8String, Int)
+
+  /** The first record of a statement that ended all rows of a table, or gave it other columns, and the offset of its last. */
+  private final case class RowEnd(partition: Partition, offset: Long, repeated: Long, endsRows: Boolean)
   private implicit val texts: Ordering[UTF8String] = (a, b) => a.compareTo(b)
 
   /** The number of fields of an applied change in front of the fields that it shares with a piece. */

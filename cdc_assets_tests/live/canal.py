@@ -3,12 +3,8 @@
 Its jars come from Maven as the product's do (`cdc_assets.stores.jars`); `canal_jars.txt` has their checksums.
 """
 
-import os
 import random
 import re
-import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,10 +12,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cdc_assets.stores.jars import Jar, ensure_jars, java
+from cdc_assets_tests.live.reader import Reader
 from cdc_assets_tests.live.sessions import Statement, Step
 from cdc_assets_tests.mariadb import PASSWORD, USER, MariaDB
-from cdc_assets_tests.support import SHORT_LIVED_OPTIONS
 
 TOPIC = "live"
 _JAR_LIST = Path(__file__).with_name("canal_jars.txt")
@@ -88,8 +83,8 @@ def _with_sql(statement: Statement, sql: str) -> Statement:
     return replace(statement, sql=sql)
 
 
-class Canal:
-    """The process: it sends what the server's binlog has since its first start to the broker, at least once."""
+class Canal(Reader):
+    """Canal: it sends what the binlog has since its first start."""
 
     def __init__(self, folder: Path, server: MariaDB, servers: str, settings: Mapping[str, str]) -> None:
         """Write the settings, and create the topic.
@@ -100,11 +95,9 @@ class Canal:
             servers: the broker's address.
             settings: of Canal, beside the fixed ones.
         """
-        (folder / "schemas").mkdir(parents=True)
-        self.folder = folder
-        self.restarts = self.moves_back = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_saved = False
+        # Not the tables' schemas: for a position, Canal makes them of those statements alone that come before it.
+        super().__init__(folder, _JAR_LIST, ["positions/live/meta.dat"])
+        (folder / "schemas").mkdir()
         ((file, position, *_),) = server.run("SHOW MASTER STATUS")
         places = {"servers": servers, "folder": folder, "port": server.port, "user": USER, "password": PASSWORD}
         places |= {"file": file, "position": position, "timestamp": int(time.time() * 1000)}
@@ -116,59 +109,11 @@ class Canal:
         client = AdminClient({"bootstrap.servers": servers})
         client.create_topics([topic])[TOPIC].result()
 
-    def start(self) -> None:
-        """Start it, where it stopped."""
-        lines = _JAR_LIST.read_text().splitlines()
-        classes = os.pathsep.join(map(str, ensure_jars([Jar(*line.split()) for line in lines])))
-        command = [java(), "-Xmx512m", *SHORT_LIVED_OPTIONS, "-Duser.timezone=UTC"]
-        command += [f"-Dlogback.configurationFile={self.folder / 'logback.xml'}", "-cp", classes]
-        command += [str(_PROGRAM), str(self.folder / "canal.properties")]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    def arguments(self, classes: str) -> list[str]:
+        """Return the arguments of Java."""
+        logging = f"-Dlogback.configurationFile={self.folder / 'logback.xml'}"
+        return ["-Duser.timezone=UTC", logging, "-cp", classes, str(_PROGRAM), str(self.folder / "canal.properties")]
 
-    def kill(self) -> None:
-        """End it as a power cut does."""
-        if self._process:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-
-    def restart(self) -> None:
-        """Kill it, and start it again: it repeats what it has sent since it last noted its position."""
-        self.kill()
-        self.restarts += 1
-        self.start()
-
-    def save(self) -> None:
-        """Keep a copy of its position."""
-        if self._position.exists():
-            shutil.copy(self._position, self._copy)
-            self._is_saved = True
-
-    def move_back(self) -> None:
-        """Kill it, and start it where it was when the copy was made: it repeats everything since."""
-        if not self._is_saved:
-            return
-        self.kill()
-        # The tables' schemas stay: for a position, Canal makes them of those statements alone that come before it.
-        shutil.copy(self._copy, self._position)
-        self.moves_back += 1
-        self.start()
-
-    def failure(self) -> str | None:
-        """Return the end of its log if the process has ended or Canal repeats an error."""
-        text = self._log.read_text(errors="replace")
-        has_failed = "CanalParseException" in text[-20_000:]
-        return text[-6000:] if has_failed or (self._process and self._process.poll() is not None) else None
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "out.log"
-
-    @property
-    def _position(self) -> Path:
-        return self.folder / "positions" / "live" / "meta.dat"
-
-    @property
-    def _copy(self) -> Path:
-        return self.folder / "meta.dat.saved"
+    def has_failed(self, log: str) -> bool:
+        """Return whether Canal repeats an error."""
+        return "CanalParseException" in log[-20_000:]

@@ -20,6 +20,7 @@ from cdc_assets_tests.live.compare import Difference, compare_tables, table_of, 
 from cdc_assets_tests.live.connect import PREFIX, Connect
 from cdc_assets_tests.live.counts import Counts
 from cdc_assets_tests.live.pipeline import Cuts, Pipeline
+from cdc_assets_tests.live.reader import Reader
 from cdc_assets_tests.live.records import save, wait_for_marker
 from cdc_assets_tests.live.schema_changes import DATABASES, HIDDEN, ODD, PRODUCTIONS, State, productions_of
 from cdc_assets_tests.live.sessions import Sessions, Statement, Step
@@ -101,7 +102,7 @@ class Live:
         self.broker.kill()
         self.server.stop()
 
-    def _choose_reader(self) -> tuple[Canal | Connect, str, dict[str, Any]]:
+    def _choose_reader(self) -> tuple[Reader, str, dict[str, Any]]:
         """Return what reads the binlog, the pattern of its topics, and the feed's settings for its messages."""
         if self.reads_with_canal:
             excluded = {"canal.instance.filter.black.regex": rf"{HIDDEN}.*\\..*"}

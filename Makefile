@@ -81,6 +81,7 @@ soak: setup  ## kill the pipeline and the broker at random moments; generated sc
 	$(BIN)/python -m cdc_assets_tests.soak
 	$(BIN)/python -m cdc_assets_tests.soak_broker
 	$(BIN)/python -m cdc_assets_tests.live --minutes 60
+	$(BIN)/python -m cdc_assets_tests.live --minutes 60 --reader canal
 	EVOLUTION_ALL=1 $(BIN)/pytest -q -n 2 cdc_assets_tests/laws/test_evolution_recorded.py
 
 fuzz: setup  ## run the pipeline over bent records of every protocol; RECORDS=1000000 for the whole of it, hours

@@ -57,25 +57,15 @@ def read_place(source: Mapping[str, Any] | None) -> BinlogPlace | None:
 
 def is_after_place(place: BinlogPlace) -> Column:
     """Return whether a row's coordinates are after a place. BOOLEAN; NULL without them, or in another server's log."""
-    number = file_number()
-    is_later = (number > F.lit(place.number)) | (
-        (number == F.lit(place.number)) & (F.col("source.position") > place.position)
-    )
-    return F.when(_is_in_log(place), is_later)
+    return F.when(_is_in_log(place), is_at_or_after(place.number, place.position + 1))
 
 
 def is_before_place(place: BinlogPlace) -> Column:
     """Return whether a row's coordinates are before a place. BOOLEAN; NULL without them, or in another server's log."""
-    number = file_number()
-    is_earlier = (number < F.lit(place.number)) | (
-        (number == F.lit(place.number)) & (F.col("source.position") < place.position)
-    )
-    return F.when(_is_in_log(place), is_earlier)
+    return F.when(_is_in_log(place), ~is_at_or_after(place.number, place.position))
 
 
 def _is_in_log(place: BinlogPlace) -> Column:
-    if place.number is None:
-        return F.lit(False)
     return F.lit(True) if place.server_id == 0 else F.col("source.server_id").isin(0, place.server_id)
 
 

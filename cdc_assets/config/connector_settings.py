@@ -1,5 +1,7 @@
 """Settings of a Debezium connector that its messages do not always state."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,3 +35,13 @@ class ConnectorSettings(BaseModel):
     def by_name(self) -> dict[str, str]:
         """The settings that are given, by the connector's names."""
         return self.model_dump(by_alias=True, exclude_none=True)
+
+
+# The connector's name of each setting -> its values.
+MODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "time.precision.mode": get_args(TimePrecisionMode),
+        "decimal.handling.mode": get_args(DecimalHandlingMode),
+        "binary.handling.mode": get_args(BinaryHandlingMode),
+    }
+)

@@ -311,8 +311,9 @@ class EvolvingTable:
             return restricted
         if fits_history_column(old, new) and keeps_values(old, new):
             slot.type = new
-            kept_key = self._keep_key(slot, old, new)
-            return [Restrict(slot, new, not_null), *kept_key] if may_exclude(old, new) else [*restricted, *kept_key]
+            if may_exclude(old, new):
+                restricted = [Restrict(slot, new, not_null)]
+            return [*restricted, *self._keep_key(slot, old, new)]
         # Rows that are open before and after the statement have a value in each of the two columns.
         self._put_aside(slot, ddl)
         self._removed_columns.append(slot)

@@ -428,9 +428,13 @@ def _read_date(text: Column, change: _TypeChange) -> Column:
     return _decoded(compute_once(_read_stamp(text), date), change)
 
 
+def _read_shortened(text: Column, change: _TypeChange) -> Column:
+    """Return the text of the date and time that a text states, as `_shortened`."""
+    return compute_once(_read_stamp(_if_digits_stated(text, change)), lambda stamp: _shortened(stamp, change))
+
+
 def _read_datetime(text: Column, change: _TypeChange) -> Column:
-    stamp = _read_stamp(_if_digits_stated(text, change))
-    return _decoded(compute_once(stamp, lambda computed: _shortened(computed, change)), change)
+    return _decoded(_read_shortened(text, change), change)
 
 
 def _read_timestamp(text: Column, change: _TypeChange) -> Column:
@@ -441,8 +445,7 @@ def _read_timestamp(text: Column, change: _TypeChange) -> Column:
         local = _local(decoded, change._replace(old=change.new))
         return F.when(local == rounded.try_cast(TimestampNTZType()), decoded)
 
-    stamp = _read_stamp(_if_digits_stated(text, change))
-    return compute_once(compute_once(stamp, lambda computed: _shortened(computed, change)), instant)
+    return compute_once(_read_shortened(text, change), instant)
 
 
 def _rounded_instant(value: Column, change: _TypeChange) -> Column | None:

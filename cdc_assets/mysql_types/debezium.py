@@ -174,14 +174,6 @@ _TIMES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     }
 )
 _ADAPTING = frozenset({DEFAULT_TIME_MODE, "adaptive"})
-# The values of each setting.
-MODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        TIME_MODE: tuple(_TIMES),
-        DECIMAL_MODE: ("precise", "string", "double"),
-        BINARY_MODE: ("bytes", "base64", "base64-url-safe", "hex"),
-    }
-)
 _MAX_PRECISION = 38
 # With the connector's column.propagate.source.type, parameters of a field state its MySQL type and its column's name.
 _SOURCE = "__debezium.source.column."

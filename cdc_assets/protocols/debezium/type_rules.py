@@ -16,6 +16,7 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.config.connector_settings import MODES
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.mysql_types.debezium import (
     BINARY_MODE,
@@ -23,7 +24,6 @@ from cdc_assets.mysql_types.debezium import (
     DECIMAL_MODE,
     DEFAULT_TIME_MODE,
     JDBC_TYPES,
-    MODES,
     SEMANTICS,
     TIME_MODE,
     UNSTATED,

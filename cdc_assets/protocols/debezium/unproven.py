@@ -14,10 +14,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from cdc_assets.config.connector_settings import MODES
 from cdc_assets.mysql_types.debezium import (
     DECIMAL_MODE,
     DEFAULT_TIME_MODE,
-    MODES,
     TIME_MODE,
     UNSTATED,
     Field,

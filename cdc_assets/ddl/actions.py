@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from cdc_assets.ddl.defaults import convert_default
-from cdc_assets.mysql_types.reference import TYPES
+from cdc_assets.mysql_types.descriptors import TYPES
 from cdc_assets.mysql_types.tokens import Token, TokenKind
 from cdc_assets.mysql_types.types import MySQLType, parsed
 

@@ -20,9 +20,9 @@ from cdc_assets.ddl.temporal_literals import (
     convert_to_timestamp,
     convert_to_year,
 )
-from cdc_assets.mysql_types.reference import TYPES, Family, value_range
+from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.tokens import Token, TokenKind
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.types import MySQLType, value_range
 
 
 def convert_default(literal: Token, mysql_type: MySQLType) -> str | None:

@@ -24,8 +24,9 @@ from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
 from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, find_mentioned_tables, resolve
 from cdc_assets.ddl.shapes import TableSchema
+from cdc_assets.mysql_types.descriptors import INTEGERS
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
-from cdc_assets.mysql_types.types import INTEGERS, parsed
+from cdc_assets.mysql_types.types import parsed
 
 
 @dataclass(frozen=True)

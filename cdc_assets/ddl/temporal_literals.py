@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cdc_assets.ddl.literal_values import is_double, number_of, round_half_up
-from cdc_assets.mysql_types.reference import value_range
 from cdc_assets.mysql_types.tokens import Token, TokenKind
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.types import MySQLType, value_range
 
 
 class _Stamp(NamedTuple):

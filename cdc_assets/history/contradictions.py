@@ -22,8 +22,8 @@ from cdc_assets.ddl.actions import AddColumn, Column, DropColumn, ModifyColumn, 
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, Spot
 from cdc_assets.lakehouse.change_events import Op
-from cdc_assets.mysql_types.reference import TYPES, Family
-from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
+from cdc_assets.mysql_types.descriptors import NUMBERS, TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.messages import field_names
 

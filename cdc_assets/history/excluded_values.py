@@ -21,9 +21,8 @@ from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.history import COPY
 from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.lakehouse.table import Staged
-from cdc_assets.mysql_types.reference import TYPES, Family, value_range
-from cdc_assets.mysql_types.simple import capacity
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.descriptors import TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType, capacity, value_range
 
 _VERSION = ["_cdc_key", "_cdc_from_ts", COPY.name]
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pyspark.sql.types import BinaryType, StringType
 
 from cdc_assets.mysql_types.casting import spark_type, widen
-from cdc_assets.mysql_types.reference import TYPES, Family, value_range
-from cdc_assets.mysql_types.simple import capacity
-from cdc_assets.mysql_types.types import INTEGERS, MySQLType
+from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType, capacity, value_range
 
 # Types whose values in the history have the text that a message's key has.
 KEY_TYPES = INTEGERS | {"char", "varchar"}

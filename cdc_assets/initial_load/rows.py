@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, TimestampNTZTyp
 from cdc_assets.initial_load.dumps import DumpError, DumpFile, read_line
 from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.mysql_types.casting import occurs_once
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.stores.storage import Store
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import parsed
 
 _DOUBLES = "DECIMAL(65,30)"  # the type in which doubles are compared: 35 digits before the point, 30 after it

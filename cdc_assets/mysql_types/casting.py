@@ -39,8 +39,8 @@ from pyspark.sql.types import (
 
 from cdc_assets.expressions import compute_once
 from cdc_assets.mysql_types.debezium import HEX
-from cdc_assets.mysql_types.reference import TIMESTAMP_RANGE, TYPES, Family, Range, value_range
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.descriptors import TIMESTAMP_RANGE, TYPES, Family, Range
+from cdc_assets.mysql_types.types import MySQLType, value_range
 
 _SPARK_TYPES: Mapping[str, DataType] = MappingProxyType(
     {

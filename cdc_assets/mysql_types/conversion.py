@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from cdc_assets.expressions import compute_once, first_true
 from cdc_assets.mysql_types.casting import decode
 from cdc_assets.mysql_types.debezium import HEX
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 
 
@@ -267,17 +267,10 @@ def _nearest_text(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001
 
 # Text and bytes. "The CHAR and VARCHAR Types", "The BINARY and VARBINARY Types", "The BLOB and TEXT Types".
 
-_MOST_BYTES = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1, "long": (1 << 32) - 1}
-
-
-def _most_bytes(base: str) -> int | None:
-    """Return how many bytes a TEXT or BLOB type holds; None for other types."""
-    return _MOST_BYTES.get(base.removesuffix("text").removesuffix("blob"))
-
 
 def _read_text(text: Column, change: _TypeChange) -> Column:
     """Read a text; NULL if it is too long by more than blanks. A CHAR loses the blanks at its end."""
-    length, most = change.new.length, _most_bytes(change.new.base)
+    length, most = change.new.length, TYPES[change.new.base].capacity
     stored = text
     if most is not None:
         stored = F.when(F.octet_length(text) <= most, text)
@@ -295,7 +288,7 @@ def _read_bytes(text: Column, change: _TypeChange) -> Column:
 
 def _stored_bytes(data: Column, change: _TypeChange) -> Column:
     """Return the bytes in the new type; NULL if they are too many. BINARY(n) is filled up with zero bytes."""
-    most = _most_bytes(change.new.base) or change.new.length
+    most = TYPES[change.new.base].capacity or change.new.length
     text = F.concat(F.lit(HEX), F.hex(data))
     return _decoded(text if most is None else F.when(F.octet_length(data) <= most, text), change, "debezium")
 

@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, TimestampNTZType
 
 from cdc_assets.expressions import compute_once
-from cdc_assets.mysql_types.reference import TYPES, Family
-from cdc_assets.mysql_types.types import SPATIAL, MySQLType, parsed
+from cdc_assets.mysql_types.descriptors import SPATIAL, TYPES, Family, bases_of
+from cdc_assets.mysql_types.types import MySQLType, parsed
 
 _CONNECT = "org.apache.kafka.connect.data."
 DECIMAL = f"{_CONNECT}Decimal"
@@ -43,8 +43,7 @@ UNSTATED_DECIMAL = "decimal in base64 or digits"
 # The semantic and Connect type of a field that does not have Connect's form.
 _UNREADABLE = "unreadable"
 
-_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-_BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_TEXTS, _BYTES = bases_of(Family.TEXT), bases_of(Family.BINARY)
 _BY_WIDTH = ("tinyint", "tinyint unsigned", "smallint", "smallint unsigned", "mediumint", "mediumint unsigned", "int",
              "int unsigned", "bigint", "bigint unsigned")  # fmt: skip
 
@@ -109,38 +108,6 @@ SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
         GEOMETRY: _row("geometry", *SPATIAL, connect="struct"),
     }
 )  # fmt: skip
-
-# The JDBC codes (java.sql.Types) that schema-change records have beside a type's name, by the connector's DDL parser. They
-# are recorded of 1.9.5.Final and 3.5.0.Final, except for names that a server never prints: BOOLEAN (16), REAL (7),
-# NUMERIC (2), NCHAR (-15) and NVARCHAR (-9).
-JDBC_TYPES: Mapping[str, frozenset[int]] = MappingProxyType(
-    {
-        base: frozenset(codes)
-        for bases, codes in (
-            (("tinyint",), (5, 16)),
-            (("smallint",), (5,)),
-            (("mediumint", "int", "year"), (4,)),
-            (("bigint",), (-5,)),
-            (("float",), (6,)),
-            (("double",), (6, 7, 8)),  # FLOAT(25) and longer is a DOUBLE
-            (("decimal",), (2, 3)),
-            (("bit",), (-7,)),
-            (("date",), (91,)),
-            (("time",), (92,)),
-            (("datetime",), (93,)),
-            (("timestamp",), (2014,)),
-            (("char",), (1, -15)),
-            (("varchar",), (12, -9)),
-            (_TEXTS[2:], (12,)),
-            (("binary",), (-2,)),
-            (("varbinary",), (-3,)),
-            (_BYTES[2:], (2004,)),
-            (("enum", "set"), (1,)),
-            (("json", *SPATIAL), (1111,)),
-        )
-        for base in bases
-    }
-)
 
 # The connector's settings that decide how values are written.
 TIME_MODE, DECIMAL_MODE, BINARY_MODE = "time.precision.mode", "decimal.handling.mode", "binary.handling.mode"

@@ -9,7 +9,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cdc_assets.mysql_types.types import INTEGERS, NUMBERS, MySQLType, UnknownType, parse_type
+from cdc_assets.mysql_types.descriptors import INTEGERS, NUMBERS, TYPES
+from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 
 _WITH_LENGTH = INTEGERS | {"char", "varchar", "binary", "varbinary", "bit"}
 _WITH_FRACTION = frozenset({"datetime", "timestamp", "time"})
@@ -45,27 +46,13 @@ def _with_parts(named: MySQLType, data_type: Mapping[str, Any]) -> MySQLType:
     return replace(named, length=length) if named.base in _WITH_LENGTH and length else named
 
 
-_LARGEST = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1, "long": (1 << 32) - 1}
-
-
-def capacity(mysql_type: MySQLType) -> int | None:
-    """Return how many characters or bytes a type of text or bytes holds; None: it is not known."""
-    if mysql_type.length:
-        return mysql_type.length
-    size, kind = mysql_type.base[:-4], mysql_type.base[-4:]
-    return _LARGEST[size] if kind in {"text", "blob"} and size in _LARGEST else None
-
-
 # The wire types of values that are not NULL, by encoding, the usual one first: in JSON a string, in Avro a branch of the
-# union of values, by the document's section "mysqlType reference table". TiCDC's encoder, as recorded, sends UnsignedBigint,
-# Timestamp and JSON's object instead of the document's types.
+# union of values. TiCDC's encoder, as recorded, sends UnsignedBigint, Timestamp and JSON's object instead of the document's
+# types.
 _KINDS: Mapping[str, tuple[str, ...]] = (
-    dict.fromkeys([*INTEGERS, "year", "enum", "set", "bit"], ("long",))
-    | {"bigint unsigned": ("UnsignedBigint", "long", "string"), "float": ("float",), "double": ("double",)}
-    | dict.fromkeys(["decimal", "varchar", "char", "tinytext", "text", "mediumtext", "longtext"], ("string",))
-    | dict.fromkeys(["date", "datetime", "time", "json"], ("string",))
+    {base: (descriptor.simple,) for base, descriptor in TYPES.items() if descriptor.simple}
+    | {"bigint unsigned": ("UnsignedBigint", "long", "string")}
     | {"timestamp": ("Timestamp", "string")}
-    | dict.fromkeys(["varbinary", "binary", "tinyblob", "blob", "mediumblob", "longblob"], ("bytes",))
 )
 WIRE_TYPES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"avro": _KINDS, "json": dict.fromkeys(_KINDS, ("string",)) | {"timestamp": ("object", "string")}}

@@ -4,9 +4,11 @@ The grammar is that of the data type chapter of the MySQL 8.4 reference manual, 
 Other Database Engines"), and of the texts in `mysqlType` (TiCDC writes no parameters, Canal the user's own text).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from cdc_assets.mysql_types.descriptors import NUMBERS, TYPES, Range
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind, tokenize
 
 
@@ -48,88 +50,12 @@ class MySQLType:
         return text + " unsigned" * self.unsigned + " zerofill" * self.zerofill
 
 
-INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-NUMBERS = INTEGERS | {"decimal", "float", "double"}
-SPATIAL = frozenset(
-    {
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-    }
-)
-
 # Words -> base. The longest match counts.
-_NAMES: dict[tuple[str, ...], str] = {
-    **{(name,): name for name in NUMBERS | SPATIAL},
-    **{(name,): name for name in ("date", "datetime", "timestamp", "time", "year", "json", "enum", "set", "bit")},
-    **{(name,): name for name in ("char", "varchar", "binary", "varbinary")},
-    **{(f"{size}{kind}",): f"{size}{kind}" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")},
-    ("integer",): "int",
-    ("int1",): "tinyint",
-    ("int2",): "smallint",
-    ("int3",): "mediumint",
-    ("middleint",): "mediumint",
-    ("int4",): "int",
-    ("int8",): "bigint",
-    ("bool",): "tinyint",
-    ("boolean",): "tinyint",
-    ("serial",): "bigint",
-    ("dec",): "decimal",
-    ("numeric",): "decimal",
-    ("fixed",): "decimal",
-    ("float4",): "float",
-    ("float8",): "double",
-    ("real",): "double",
-    ("double", "precision"): "double",
-    ("character",): "char",
-    ("char", "varying"): "varchar",
-    ("character", "varying"): "varchar",
-    ("varcharacter",): "varchar",
-    ("national", "char"): "char",
-    ("national", "character"): "char",
-    ("nchar",): "char",
-    ("national", "char", "varying"): "varchar",
-    ("national", "character", "varying"): "varchar",
-    ("national", "varchar"): "varchar",
-    ("national", "varcharacter"): "varchar",
-    ("nchar", "varying"): "varchar",
-    ("nchar", "varchar"): "varchar",
-    ("nchar", "varcharacter"): "varchar",
-    ("nvarchar",): "varchar",
-    ("long",): "mediumtext",
-    ("long", "varchar"): "mediumtext",
-    ("long", "char", "varying"): "mediumtext",
-    ("long", "character", "varying"): "mediumtext",
-    ("long", "varcharacter"): "mediumtext",
-    ("long", "varbinary"): "mediumblob",
-    ("geomcollection",): "geometrycollection",
+_NAMES: Mapping[tuple[str, ...], str] = {
+    tuple(name.split()): base for base, descriptor in TYPES.items() for name in (base, *descriptor.synonyms)
 }
 _LONGEST_NAME = max(map(len, _NAMES))
-
-# Text type -> the type that it is with `byte` or `character set binary`.
-_BYTES_OF = {
-    "char": "binary",
-    "varchar": "varbinary",
-    "tinytext": "tinyblob",
-    "text": "blob",
-    "mediumtext": "mediumblob",
-    "longtext": "longblob",
-}
-
-# The largest length of a type: "Numeric Data Type Syntax", "Date and Time Data Type Syntax". For other types it is the
-# length of a LONGTEXT.
-_LARGEST = {"decimal": 65, "bit": 64, "datetime": 6, "timestamp": 6, "time": 6}
-_LARGEST_OF_ALL = (1 << 32) - 1
 _LARGEST_SCALE = 30
-_MOST_LABELS = {"enum": 65_535, "set": 64}
-
-# MySQL's length for a type that a DDL statement has without one; decimal is (10, 0).
-_DECLARED_LENGTH = {"char": 1, "binary": 1, "bit": 1, "decimal": 10}
 
 
 @lru_cache(maxsize=65536)
@@ -159,10 +85,26 @@ def parsed(text: str | None) -> MySQLType | None:
 
 def declared(mysql_type: MySQLType) -> MySQLType:
     """Return the type with MySQL's length if a DDL statement has none: `char` is `char(1)`."""
-    if mysql_type.length is not None or mysql_type.base not in _DECLARED_LENGTH:
+    length = TYPES[mysql_type.base].declared_length
+    if mysql_type.length is not None or length is None:
         return mysql_type
-    scale = 0 if mysql_type.base == "decimal" else None
-    return replace(mysql_type, length=_DECLARED_LENGTH[mysql_type.base], scale=scale)
+    return replace(mysql_type, length=length, scale=0 if mysql_type.base == "decimal" else None)
+
+
+def value_range(mysql_type: MySQLType) -> Range | None:
+    """Return the integer range of a type; None if it has none. A bit of unknown length counts as `bit(64)`.
+
+    The range of YEAR lacks the year 0, which MySQL also stores.
+    """
+    if mysql_type.base == "bit":
+        return Range(0, (1 << (mysql_type.length or 64)) - 1)
+    descriptor = TYPES[mysql_type.base]
+    return descriptor.unsigned if mysql_type.unsigned else descriptor.signed
+
+
+def capacity(mysql_type: MySQLType) -> int | None:
+    """Return how many characters or bytes a type of text or bytes holds; None: it is not known."""
+    return mysql_type.length or TYPES[mysql_type.base].capacity
 
 
 def read_type(cursor: TokenCursor) -> MySQLType:
@@ -176,17 +118,18 @@ def read_type(cursor: TokenCursor) -> MySQLType:
     base = _NAMES[words]
     labels: tuple[str, ...] | None = None
     length = scale = None
-    if base in {"enum", "set"}:
+    max_labels = TYPES[base].max_labels
+    if max_labels is not None:
         labels = _labels(cursor)
-        if labels and len(labels) > _MOST_LABELS[base]:
-            raise SqlSyntaxError(f"{len(labels)} labels is more than {_MOST_LABELS[base]}")
+        if labels and len(labels) > max_labels:
+            raise SqlSyntaxError(f"{len(labels)} labels is more than {max_labels}")
     else:
-        length, scale = _parameters(cursor, _LARGEST.get(base, _LARGEST_OF_ALL))
+        length, scale = _parameters(cursor, TYPES[base].max_length)
     if words in {("bool",), ("boolean",)}:
         length = 1
     unsigned, zerofill, is_bytes = _attributes(cursor)
     if is_bytes:
-        base = _BYTES_OF.get(base, base)
+        base = TYPES[base].byte_type or base
     if base == "decimal" and length is not None and scale is None:
         scale = 0
     if base == "float" and length is not None and scale is None:

@@ -7,7 +7,7 @@ from operator import add
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 
 # The types whose values TiCDC writes exactly as MySQL prints them. FLOAT and JSON are not among them, because their texts

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from cdc_assets.config import Feed
-from cdc_assets.mysql_types.reference import jdbc_text
+from cdc_assets.mysql_types.jdbc import jdbc_text
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.type_checks.incomplete_rows import (

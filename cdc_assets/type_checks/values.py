@@ -15,9 +15,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.schema import STRING, array, struct
-from cdc_assets.mysql_types.reference import TYPES, Family, Range, value_range
-from cdc_assets.mysql_types.simple import capacity
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.descriptors import TYPES, Family, Range
+from cdc_assets.mysql_types.types import MySQLType, capacity, value_range
 
 
 class TextForm(StrEnum):

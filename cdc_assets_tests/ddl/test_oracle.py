@@ -5,7 +5,8 @@ import pytest
 from cdc_assets.ddl.apply import apply_ddl
 from cdc_assets.ddl.replay import SentStatement, SourceTables
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parsed
+from cdc_assets.mysql_types.descriptors import INTEGERS
+from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets_tests.mariadb import MariaDB
 
 pytestmark = pytest.mark.extended

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from cdc_assets.ddl.apply import DdlEffect, apply_ddl
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.types import INTEGERS, MySQLType, parse_type
+from cdc_assets.mysql_types.descriptors import INTEGERS
+from cdc_assets.mysql_types.types import MySQLType, parse_type
 
 pytestmark = pytest.mark.fast
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse.lakehouse import history_tables
-from cdc_assets.mysql_types.types import SPATIAL
+from cdc_assets.mysql_types.descriptors import SPATIAL
 from cdc_assets.stages import TYPES
 from cdc_assets_tests.laws.test_dialects import MYSQL, Row, compare_sequences, settled, sound, take, truth
 from cdc_assets_tests.laws.test_dialects import records_of as scenario_records

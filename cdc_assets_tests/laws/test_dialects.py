@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.history import open_versions, table_plan
 from cdc_assets.lakehouse.lakehouse import history_tables
-from cdc_assets.mysql_types.types import SPATIAL
+from cdc_assets.mysql_types.descriptors import SPATIAL
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.spark import session

@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from cdc_assets.mysql_types.casting import spark_type
 from cdc_assets.mysql_types.conversion import converted
-from cdc_assets.mysql_types.reference import Family
+from cdc_assets.mysql_types.descriptors import Family
 from cdc_assets.mysql_types.types import MySQLType, parse_type
 from cdc_assets_tests.support import frame_of_rows
 

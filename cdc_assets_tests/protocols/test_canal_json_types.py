@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
 from cdc_assets.lakehouse.schema import conform
-from cdc_assets.mysql_types.reference import JDBC, TYPES, Source
+from cdc_assets.mysql_types.descriptors import TYPES
+from cdc_assets.mysql_types.jdbc import JDBC, Source
 from cdc_assets.protocols.canal_json.type_rules import JdbcCodes, observe_types
 from cdc_assets.type_checks.validation import OK, find_broken_rules
 from cdc_assets_tests.support import frame_of_rows

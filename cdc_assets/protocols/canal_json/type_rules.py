@@ -1,6 +1,6 @@
 """The type rules of Canal-JSON: what its messages state of columns' types, compared with the reference table.
 
-The reference is `ticdc-canal-json`, sections "MySQL Type", "SQL Type" and "integer types"; `mysql_types.reference` holds
+The reference is `ticdc-canal-json`, sections "MySQL Type", "SQL Type" and "integer types"; `mysql_types.jdbc` holds
 it.
 """
 
@@ -12,8 +12,9 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.reference import JDBC, TYPES, JdbcRow, Source, jdbc_rows, jdbc_text
-from cdc_assets.mysql_types.types import NUMBERS, MySQLType, parsed
+from cdc_assets.mysql_types.descriptors import NUMBERS, TYPES
+from cdc_assets.mysql_types.jdbc import JDBC, JdbcRow, Source, jdbc_rows, jdbc_text
+from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.type_checks.declared_types import SchemaLookup, SchemaRows, complete_decimal, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,

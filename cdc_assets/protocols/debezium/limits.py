@@ -17,8 +17,8 @@ from cdc_assets.mysql_types.debezium import (
     deciding_setting,
     fixed_size,
 )
-from cdc_assets.mysql_types.reference import TYPES, Family, value_range
-from cdc_assets.mysql_types.types import INTEGERS, MySQLType
+from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType, value_range
 from cdc_assets.type_checks.values import (
     ANYTHING,
     BASE64,

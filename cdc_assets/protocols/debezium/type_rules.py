@@ -23,7 +23,6 @@ from cdc_assets.mysql_types.debezium import (
     DECIMAL,
     DECIMAL_MODE,
     DEFAULT_TIME_MODE,
-    JDBC_TYPES,
     SEMANTICS,
     TIME_MODE,
     UNSTATED,
@@ -34,6 +33,7 @@ from cdc_assets.mysql_types.debezium import (
     layout,
     stands_for,
 )
+from cdc_assets.mysql_types.descriptors import TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.protocols.debezium.limits import WIRES, limits_of_field
 from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows, make_schema_lookup
@@ -251,7 +251,7 @@ def _fits(semantic: str, mysql_type: MySQLType) -> bool:
 _SEMANTIC_TYPES = sorted([*SEMANTICS, UNSTATED])
 _CONNECT = make_rule_table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
 _STANDS_FOR = make_rule_table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
-_JDBC = make_rule_table({(base, code) for base, codes in JDBC_TYPES.items() for code in codes})
+_JDBC = make_rule_table({(base, code) for base, descriptor in TYPES.items() for code in descriptor.debezium_jdbc})
 _JSON = make_rule_table({(connect, wire) for connect, wires in WIRES.items() for wire in wires} | {("bytes", "number")})
 
 
@@ -313,7 +313,7 @@ def _expected(row: Mapping[str, Any]) -> str:
     """Return what the references prescribe for an observation, for people."""
     if row.get("described"):
         mysql_type = parsed(row["mysql_type"])
-        codes: Iterable[int] = sorted(JDBC_TYPES[mysql_type.base]) if mysql_type else ()
+        codes: Iterable[int] = sorted(TYPES[mysql_type.base].debezium_jdbc) if mysql_type else ()
         return f"JDBC code {', '.join(map(str, codes))}" if mysql_type else "no such type"
     if row.get("assumed"):
         setting, _, mode = row["assumed"].partition("=")

@@ -23,7 +23,7 @@ from cdc_assets.mysql_types.debezium import (
     Field,
     assumed_field,
 )
-from cdc_assets.mysql_types.reference import TYPES, Family
+from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType, parse_type
 from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.type_checks.row_images import Observation

@@ -1,7 +1,7 @@
 """The type rules of the Simple Protocol: its values, compared with the schemas that rows name and the reference table.
 
 The reference is `ticdc-simple-protocol`, sections "TableSchema definition" and "mysqlType reference table";
-`mysql_types.simple` and `mysql_types.reference` hold it.
+`mysql_types.simple` and `mysql_types.descriptors` hold it.
 """
 
 from collections import defaultdict
